@@ -1,0 +1,280 @@
+//! Disk, passed in. The operations are those whose order and durability the log reasons about, so
+//! that a simulated disk can lose, tear and refuse exactly what a real one may.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading; the file must exist.
+    Read,
+    /// Reading and writing; the file must exist.
+    Write,
+    /// Reading and writing; the file is created when it does not exist.
+    Create,
+}
+
+/// One entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name in the folder; names that are not UTF-8 are given with replacement characters.
+    pub name: String,
+    /// Whether it is a folder.
+    pub is_dir: bool,
+}
+
+/// Where files live.
+///
+/// What a write put into a file survives a crash of the machine only after [`DiskFile::sync`];
+/// that a name exists, or no longer does, only after [`Disk::sync_dir`] of its folder.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Creates a folder and the folders above it where they are missing.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Lists a folder, in the order of the names.
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Gives a file another name, replacing what had it; atomic.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes an empty folder.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes durable which names a folder holds.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes durable everything written so far below `path`: files and names. Cheaper than many
+    /// single syncs.
+    fn sync_tree(&self, path: &Path) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Reads at `offset` and returns how many bytes; 0 at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `parts`, one after another, at `offset`.
+    fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// Makes durable what was written to this file, and its length.
+    fn sync(&self) -> io::Result<()>;
+
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file holds no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts the file, or extends it with zeros.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves room so that writes below `len` need no new blocks; the length stays as it is.
+    fn reserve(&self, len: u64) -> io::Result<()>;
+
+    /// Tells that a range will be read soon. A hint: it may do nothing.
+    fn read_ahead(&self, offset: u64, len: u64);
+
+    /// Takes the exclusive lock of the file, which ends with the process. `false` when another
+    /// process holds it.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+impl dyn DiskFile + '_ {
+    /// Fills `buffer` from `offset` as far as the file goes; returns how many bytes.
+    ///
+    /// # Errors
+    /// What [`DiskFile::read_at`] returns.
+    pub fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// What [`DiskFile::write_all_at`] returns.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(&mut [IoSlice::new(bytes)], offset)
+    }
+}
+
+/// The operating system's file system. Files and folders are created for their owner only.
+#[derive(Debug, Default)]
+pub struct SystemDisk;
+
+/// The most parts that Linux takes in one gathered write (`UIO_MAXIOV`).
+const PARTS_MAX: usize = 1024;
+
+impl Disk for SystemDisk {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(access != Access::Read)
+            .create(access == Access::Create)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Box::new(SystemFile { file }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let name: &OsStr = &entry.file_name();
+            entries.push(DirEntry {
+                name: name.to_string_lossy().into_owned(),
+                is_dir: entry.file_type()?.is_dir(),
+            });
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn sync_tree(&self, path: &Path) -> io::Result<()> {
+        // Since Linux 5.8 this reports errors of writes that were already under way.
+        Ok(rustix::fs::syncfs(File::open(path)?)?)
+    }
+}
+
+struct SystemFile {
+    file: File,
+}
+
+impl DiskFile for SystemFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_all_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        let mut rest = parts;
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let few = &rest[..rest.len().min(PARTS_MAX)];
+            match rustix::io::pwritev(&self.file, few, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    offset += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
+            // Some file systems cannot; writes then find their blocks as they come.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read_ahead(&self, offset: u64, len: u64) {
+        use rustix::fs::{Advice, fadvise};
+        // A hint: whether it was taken changes nothing.
+        let _ = fadvise(
+            &self.file,
+            offset,
+            std::num::NonZeroU64::new(len),
+            Advice::WillNeed,
+        );
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(fs::TryLockError::WouldBlock) => Ok(false),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gathered_writes_of_more_parts_than_the_system_takes_are_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let file = SystemDisk.open(&path, Access::Create).unwrap();
+        let numbers: Vec<[u8; 4]> = (0..3000_u32).map(u32::to_le_bytes).collect();
+        let mut parts: Vec<IoSlice> = numbers.iter().map(|n| IoSlice::new(n)).collect();
+        parts.insert(7, IoSlice::new(b""));
+        file.write_all_at(&mut parts, 5).unwrap();
+        assert_eq!(file.len().unwrap(), 5 + 12_000);
+        let mut read = vec![0; 20_000];
+        assert_eq!(file.read_full_at(&mut read, 5).unwrap(), 12_000);
+        assert_eq!(read[..12_000], numbers.concat());
+    }
+
+    #[test]
+    fn a_lock_is_exclusive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = SystemDisk.open(&path, Access::Create).unwrap();
+        let second = SystemDisk.open(&path, Access::Create).unwrap();
+        assert!(first.try_lock().unwrap());
+        assert!(!second.try_lock().unwrap());
+        drop(first);
+        assert!(second.try_lock().unwrap());
+    }
+}

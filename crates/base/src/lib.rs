@@ -1,0 +1,22 @@
+//! What every other crate of Millstream stands on: ids, units, checksums, and the traits through
+//! which all code reaches clock, disk, network and randomness, so that the same code runs in
+//! production and under a simulator.
+
+pub mod checksum;
+pub mod clock;
+pub mod disk;
+pub mod ids;
+pub mod network;
+pub mod random;
+pub mod units;
+
+pub use checksum::crc32c;
+pub use clock::{Clock, SystemClock};
+pub use disk::{Disk, DiskFile, SystemDisk};
+pub use ids::{
+    Cursor, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, SegmentIndex,
+    Sequence, StreamId, StreamletIndex, Timestamp,
+};
+pub use network::{Listener, Network, TcpNetwork};
+pub use random::{Random, SystemRandom};
+pub use units::ByteSize;

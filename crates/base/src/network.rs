@@ -1,0 +1,70 @@
+//! Network, passed in.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Where servers listen and clients connect.
+pub trait Network: Clone + Send + Sync + 'static {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// A listening socket.
+    type Listener: Listener<Stream = Self::Stream>;
+
+    /// Listens on `address`; port 0 picks a free one.
+    fn listen(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Listener>> + Send;
+
+    /// Connects to `address`.
+    fn connect(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// A listening socket.
+pub trait Listener: Send + 'static {
+    /// A connection.
+    type Stream;
+
+    /// Waits for the next connection.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    fn local_address(&self) -> io::Result<SocketAddr>;
+}
+
+/// TCP through the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpNetwork;
+
+impl Network for TcpNetwork {
+    type Stream = TcpStream;
+    type Listener = TcpListener;
+
+    async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        TcpListener::bind(address).await
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, peer))
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
