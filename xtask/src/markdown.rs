@@ -1,0 +1,183 @@
+//! What the checks want to know about a page of Markdown.
+
+use pulldown_cmark::{CodeBlockKind, Event, OffsetIter, Options, Parser, Tag, TagEnd};
+
+/// Something on a page and the line where it stands, counted from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub struct At<T> {
+    pub line: usize,
+    pub value: T,
+}
+
+/// A fenced block of code.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// What follows the opening fence.
+    pub info: String,
+    pub text: String,
+}
+
+pub fn fences(page: &str) -> Vec<At<Fence>> {
+    let mut fences = Vec::new();
+    let mut open: Option<At<Fence>> = None;
+    for (event, range) in events(page) {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
+                open = Some(At {
+                    line: line_of(page, range.start),
+                    value: Fence {
+                        info: info.trim().to_owned(),
+                        text: String::new(),
+                    },
+                });
+            }
+            Event::Text(text) => {
+                if let Some(fence) = &mut open {
+                    fence.value.text.push_str(&text);
+                }
+            }
+            Event::End(TagEnd::CodeBlock) => fences.extend(open.take()),
+            _ => {}
+        }
+    }
+    fences
+}
+
+/// The targets of links and images.
+pub fn links(page: &str) -> Vec<At<String>> {
+    events(page)
+        .filter_map(|(event, range)| match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(At {
+                line: line_of(page, range.start),
+                value: dest_url.into_string(),
+            }),
+            _ => None,
+        })
+        .collect()
+}
+
+pub fn headings(page: &str) -> Vec<String> {
+    let mut headings = Vec::new();
+    let mut open = None;
+    for (event, _) in events(page) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => open = Some(String::new()),
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(heading) = &mut open {
+                    heading.push_str(&text);
+                }
+            }
+            Event::End(TagEnd::Heading(_)) => headings.extend(open.take()),
+            _ => {}
+        }
+    }
+    headings
+}
+
+/// The first cells of the rows of all tables, where they hold code: `` | `crates/log` | … | ``.
+pub fn row_names(page: &str) -> Vec<At<String>> {
+    let mut names = Vec::new();
+    let mut in_first_cell = false;
+    let mut row_is_new = false;
+    for (event, range) in events(page) {
+        match event {
+            Event::Start(Tag::TableRow) => row_is_new = true,
+            Event::Start(Tag::TableCell) => in_first_cell = std::mem::take(&mut row_is_new),
+            Event::End(TagEnd::TableCell) => in_first_cell = false,
+            Event::Code(name) if in_first_cell => names.push(At {
+                line: line_of(page, range.start),
+                value: name.into_string(),
+            }),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The part of a page from a heading of the second level to the next one, and the lines before it.
+pub fn section<'a>(page: &'a str, heading: &str) -> Option<(usize, &'a str)> {
+    let title = format!("## {heading}");
+    let mut start = None;
+    let mut offset = 0;
+    for line in page.split_inclusive('\n') {
+        match start {
+            None if line.trim_end() == title => start = Some(offset),
+            Some(start) if line.starts_with("## ") => {
+                return Some((line_of(page, start) - 1, &page[start..offset]));
+            }
+            _ => {}
+        }
+        offset += line.len();
+    }
+    start.map(|start| (line_of(page, start) - 1, &page[start..]))
+}
+
+fn events(page: &str) -> OffsetIter<'_> {
+    Parser::new_ext(page, Options::ENABLE_TABLES).into_offset_iter()
+}
+
+fn line_of(page: &str, offset: usize) -> usize {
+    page[..offset].matches('\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+# A `page`
+
+[one](docs/a.md) and ![two](b.png), `[no](link)`
+
+```console no-run it is slow
+$ ls [no](link)
+```
+
+## Map
+
+| path | what |
+|---|---|
+| `crates/log` | not `this` |
+| [`xtask`](x.md) | |
+
+## More
+
+| `other` |
+|---|
+";
+
+    fn at<T>(line: usize, value: T) -> At<T> {
+        At { line, value }
+    }
+
+    #[test]
+    fn finds_what_is_on_a_page() {
+        let links_found = [(3, "docs/a.md"), (3, "b.png"), (14, "x.md")];
+        assert_eq!(
+            links(PAGE),
+            links_found.map(|(line, target)| at(line, target.to_owned()))
+        );
+        assert_eq!(
+            fences(PAGE),
+            [at(
+                5,
+                Fence {
+                    info: "console no-run it is slow".to_owned(),
+                    text: "$ ls [no](link)\n".to_owned()
+                }
+            )]
+        );
+        assert_eq!(headings(PAGE), ["A page", "Map", "More"]);
+    }
+
+    #[test]
+    fn finds_the_rows_of_a_section() {
+        let (lines_before, map) = section(PAGE, "Map").unwrap();
+        assert_eq!(lines_before, 8);
+        assert_eq!(
+            row_names(map),
+            [at(5, "crates/log".to_owned()), at(6, "xtask".to_owned())]
+        );
+        assert_eq!(section(PAGE, "Mapp"), None);
+    }
+}

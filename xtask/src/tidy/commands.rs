@@ -1,0 +1,307 @@
+//! Executes the commands of README and the guide.
+//!
+//! A block that is marked `sh` is a script that must succeed. In a block that is marked `console`,
+//! a line that begins with `$ ` is a command that must succeed, and the lines below it are what it
+//! prints on stdout and stderr: `…` stands for any text within a line, a line that is `…` alone for
+//! any lines, and `^C` for the reader's Ctrl-C, which is sent once everything above it is printed
+//! (whatever the command prints in between is skipped).
+//!
+//! A block that cannot be executed says why: `sh no-run it takes an hour`.
+//!
+//! The blocks of one page run in one folder, which looks like a fresh clone and is the home folder
+//! as well, with the built program on the `PATH`. What a command leaves running in the background
+//! ends with it.
+
+mod transcript;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use self::transcript::{Block, Step};
+use super::Problem;
+use crate::markdown;
+use crate::tree::Tree;
+
+const TIME_MAX: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A command that prints more is cut off.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+
+/// Names the program that the commands call `millstream`.
+const PROGRAM_VARIABLE: &str = "MILLSTREAM_BIN";
+
+/// What `make` passes down to a process, and no reader's shell has.
+const INHERITED_VARIABLES: [&str; 3] = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"];
+
+pub fn check(tree: &Tree) -> anyhow::Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut program = None;
+    for (path, page) in tree.guide() {
+        let mut steps = Vec::new();
+        for fence in markdown::fences(page) {
+            match Block::parse(&fence.value) {
+                Ok(Block::Steps(found)) => {
+                    steps.extend(found.into_iter().map(|step| (fence.line + step.line, step)));
+                }
+                Ok(Block::NotRun(reason)) => {
+                    println!("{path}:{}: not run: {reason}", fence.line);
+                }
+                Ok(Block::NoCommands) => {}
+                Err(what) => problems.push(Problem::at_line(path, fence.line, what)),
+            }
+        }
+        if steps.is_empty() {
+            continue;
+        }
+        let program = match &program {
+            Some(program) => program,
+            None => program.insert(built_program(tree)?),
+        };
+        let desk = Desk::new(tree, program)?;
+        for (line, step) in steps {
+            println!("{path}:{line}: $ {}", step.command);
+            if let Err(error) = desk.run(&step) {
+                problems.push(Problem::at_line(path, line, format!("{error:#}")));
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// The program that the environment names, or else a debug build.
+fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
+    if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
+        return fs::canonicalize(&program)
+            .with_context(|| format!("{PROGRAM_VARIABLE} is {program:?}"));
+    }
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--locked",
+            "--package=millstream",
+            "--message-format=json",
+        ])
+        .current_dir(tree.root())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("cargo build failed: {}", output.status);
+    }
+    serde_json::Deserializer::from_slice(&output.stdout)
+        .into_iter::<serde_json::Value>()
+        .filter_map(|message| Some(PathBuf::from(message.ok()?["executable"].as_str()?)))
+        .last()
+        .context("cargo built no program called millstream")
+}
+
+/// Where a reader sits who tries one page.
+struct Desk {
+    folder: TempDir,
+    program: PathBuf,
+    path: OsString,
+}
+
+impl Desk {
+    fn new(tree: &Tree, program: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for path in tree.paths() {
+            let name = path.split('/').next().unwrap_or(path);
+            let place = folder.path().join(name);
+            if place.symlink_metadata().is_err() {
+                symlink(tree.root().join(name), place)?;
+            }
+        }
+        let programs = folder.path().join("bin");
+        fs::create_dir(&programs)?;
+        symlink(program, programs.join("millstream"))?;
+        let old_path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(programs).chain(std::env::split_paths(&old_path));
+        Ok(Self {
+            path: std::env::join_paths(folders)?,
+            folder,
+            program: program.to_owned(),
+        })
+    }
+
+    fn run(&self, step: &Step) -> anyhow::Result<()> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", &step.command])
+            .current_dir(self.folder.path())
+            .env("HOME", self.folder.path())
+            .env("PATH", &self.path)
+            .env(PROGRAM_VARIABLE, &self.program)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0);
+        for variable in INHERITED_VARIABLES {
+            command.env_remove(variable);
+        }
+        let child = command.spawn().context("cannot start bash")?;
+        // It holds the write ends of the pipe, which must be closed for the reader to end.
+        drop(command);
+        let output = Output::gather(reader);
+        let (status, interrupted) = wait(child, step, &output)?;
+        let text = output.finish()?;
+        if !status.success() && !interrupted {
+            bail!("`{}` failed ({status}); it printed:\n{text}", step.command);
+        }
+        if !step.is_shown_by(&text) {
+            bail!(
+                "`{}` printed something else than the page shows:\n{text}",
+                step.command
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the command ends, presses Ctrl-C when the page does, and ends whatever is left in
+/// the background. Tells whether Ctrl-C was pressed.
+fn wait(mut child: Child, step: &Step, output: &Output) -> anyhow::Result<(ExitStatus, bool)> {
+    let group = Pid::from_child(&child);
+    let deadline = Instant::now() + TIME_MAX;
+    let mut interrupted = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // An error only says that nothing is left.
+            let _ = kill_process_group(group, Signal::KILL);
+            return Ok((status, interrupted));
+        }
+        if !interrupted && step.is_interrupted_at(&output.so_far()) {
+            interrupted = true;
+            kill_process_group(group, Signal::INT)?;
+        }
+        if Instant::now() > deadline {
+            kill_process_group(group, Signal::KILL)?;
+            child.wait()?;
+            bail!(
+                "`{}` has not ended after {} s; it printed:\n{}",
+                step.command,
+                TIME_MAX.as_secs(),
+                output.so_far()
+            );
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// What a command has printed; a thread reads it, so that the command never waits for us.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: thread::JoinHandle<std::io::Result<()>>,
+}
+
+impl Output {
+    fn gather(reader: std::io::PipeReader) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let gathered = Arc::clone(&bytes);
+        let thread = thread::spawn(move || {
+            let mut reader = reader.take(OUTPUT_BYTES_MAX);
+            let mut buffer = [0; 4096];
+            loop {
+                let length = reader.read(&mut buffer)?;
+                if length == 0 {
+                    return Ok(());
+                }
+                let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+                gathered.extend_from_slice(&buffer[..length]);
+            }
+        });
+        Self { bytes, thread }
+    }
+
+    fn so_far(&self) -> String {
+        text_of(&self.bytes)
+    }
+
+    /// Everything, once nobody can print any more.
+    fn finish(self) -> anyhow::Result<String> {
+        match self.thread.join() {
+            Ok(result) => result.context("cannot read what the command prints")?,
+            Err(_) => bail!("the thread that reads what the command prints has panicked"),
+        }
+        Ok(text_of(&self.bytes))
+    }
+}
+
+fn text_of(bytes: &Mutex<Vec<u8>>) -> String {
+    let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(block: &str) -> Result<(), String> {
+        let fence = markdown::Fence {
+            info: "console".to_owned(),
+            text: block.to_owned(),
+        };
+        let Ok(Block::Steps(steps)) = Block::parse(&fence) else {
+            panic!("no steps in {block:?}");
+        };
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("README.md"), "hello\n").unwrap();
+        let tree = Tree::read(root.path()).unwrap();
+        let desk = Desk::new(&tree, Path::new("/bin/echo")).unwrap();
+        steps
+            .iter()
+            .try_for_each(|step| desk.run(step))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn commands_run_in_something_like_a_clone() {
+        assert_eq!(run("$ cat README.md\nhello\n"), Ok(()));
+        assert_eq!(run("$ touch new\n$ ls\nREADME.md\nbin\nnew\n"), Ok(()));
+        assert_eq!(run("$ millstream stream list\nstream …\n"), Ok(()));
+        assert_eq!(run("$ \"$MILLSTREAM_BIN\" 1 >&2\n1\n"), Ok(()));
+    }
+
+    #[test]
+    fn a_failure_or_another_output_is_a_problem() {
+        let failure = run("$ echo oh no; false\n…\n").unwrap_err();
+        assert!(
+            failure.contains("failed") && failure.contains("oh no"),
+            "{failure}"
+        );
+        let other = run("$ echo one\ntwo\n").unwrap_err();
+        assert!(other.contains("something else"), "{other}");
+    }
+
+    #[test]
+    fn the_reader_presses_ctrl_c() {
+        let block = "\
+$ trap 'echo bye; exit 1' INT; echo ready; while true; do sleep 0.01; done
+ready
+^C
+bye
+";
+        assert_eq!(run(block), Ok(()));
+    }
+
+    #[test]
+    fn nothing_stays_in_the_background() {
+        let start = Instant::now();
+        assert_eq!(run("$ sleep 50 & echo started\nstarted\n"), Ok(()));
+        assert!(start.elapsed() < Duration::from_secs(25));
+    }
+}
