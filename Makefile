@@ -1,0 +1,44 @@
+# What users and developers run. Every target first brings what it needs onto the machine
+# (scripts/setup.sh), so that a fresh Debian with Rust, gcc and Node needs nothing by hand.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test bench
+
+# rustup puts cargo there, and a shell without a login does not know.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+ifeq ($(CI),true)
+export CARGO_INCREMENTAL := 0
+export CARGO_TERM_COLOR := never
+export CARGO_TERM_PROGRESS_WHEN := never
+export NO_COLOR := 1
+export npm_config_progress := false
+endif
+
+# The program that the tests of `make test` build and use.
+TESTED := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/millstream
+
+# `make run` builds and starts the program, or starts the one that MILLSTREAM_BIN names: so the
+# documentation's commands are executed without a second build.
+MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream --)
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## build the program and run `millstream quickstart`; more words in ARGS="--for 20s"
+	@scripts/setup.sh run
+	@$(MILLSTREAM) quickstart $(ARGS)
+
+test: ## everything CI checks: formatting, clippy, all tests, tidy, the browser test
+	@scripts/setup.sh test
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked
+	MILLSTREAM_BIN=$(TESTED) cargo run --locked -p xtask -- tidy
+	if [ -f tests/browser/package.json ]; then MILLSTREAM_BIN=$(TESTED) npm --prefix tests/browser test; fi
+
+bench: ## all benchmarks, or one: NAME=log
+	@scripts/setup.sh bench
+	@cargo run --release --locked -p millstream-bench -- $(NAME)

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# setup.sh run|test|bench: brings onto this machine what that target of the Makefile needs.
+# Changes nothing, and takes no time, where nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+missing_packages=()
+
+# need COMMAND PACKAGE...: notes the Debian packages that bring the command, unless it is there.
+need() {
+    command -v "$1" >/dev/null || missing_packages+=("${@:2}")
+}
+
+install_missing_packages() {
+    [ "${#missing_packages[@]}" -gt 0 ] || return 0
+    local packages="${missing_packages[*]}"
+    command -v apt-get >/dev/null ||
+        fail "this needs the Debian packages $packages, and there is no apt-get here: install their like, then run make again"
+    [ "$(id -u)" = 0 ] ||
+        fail "this needs the packages $packages: run 'apt-get install $packages' as root, then run make again"
+    echo "setup: installing $packages" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq || fail "apt-get update failed (see above)"
+    apt-get install -qq --no-install-recommends "${missing_packages[@]}" >&2 ||
+        fail "apt-get could not install $packages (see above)"
+}
+
+need_rust() {
+    command -v cargo >/dev/null ||
+        fail "cargo is missing: install Rust's toolchain as https://rustup.rs tells, then run make again"
+    need cc gcc libc6-dev
+}
+
+# need_rust_component SUBCOMMAND COMPONENT: a cargo subcommand that a minimal toolchain lacks.
+need_rust_component() {
+    cargo "$1" --version >/dev/null 2>&1 && return
+    command -v rustup >/dev/null ||
+        fail "'cargo $1' is missing, and there is no rustup to add it: install it, then run make again"
+    rustup component add "$2" || fail "rustup could not add $2 (see above)"
+}
+
+# install_npm_packages FOLDER: what its lock file says, unless that is there already.
+install_npm_packages() {
+    [ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ] ||
+        npm --prefix "$1" ci --no-audit --no-fund --loglevel=error >&2 ||
+        fail "npm ci in $1 failed (see above)"
+}
+
+case "${1:-}" in
+run | bench)
+    need_rust
+    install_missing_packages
+    ;;
+test)
+    need_rust
+    if [ -f tests/browser/package.json ]; then
+        need node nodejs
+        need npm npm
+        need chromium chromium
+    fi
+    install_missing_packages
+    need_rust_component fmt rustfmt
+    need_rust_component clippy clippy
+    if [ -f tests/browser/package.json ]; then
+        install_npm_packages tests/browser
+    fi
+    ;;
+*)
+    echo "usage: scripts/setup.sh run|test|bench" >&2
+    exit 2
+    ;;
+esac
