@@ -1,0 +1,454 @@
+//! Compression of a chunk's records, in the framings that Kafka's clients read and write.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::str::FromStr;
+
+use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use zstd::zstd_safe::{DCtx, DParameter};
+
+use crate::ChunkError;
+
+/// How the records of a chunk are compressed; the values are those of the format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None = 0,
+    /// gzip.
+    Gzip = 1,
+    /// Snappy; written in the framing of snappy-java, as Kafka's Java client does.
+    Snappy = 2,
+    /// LZ4 in its frame format.
+    Lz4 = 3,
+    /// Zstandard.
+    Zstd = 4,
+}
+
+impl Compression {
+    /// All of them, in the order of their values.
+    pub const ALL: [Compression; 5] = [
+        Compression::None,
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+
+    pub(crate) fn from_codec(codec: u8) -> Option<Compression> {
+        Compression::ALL.get(usize::from(codec)).copied()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Gzip => "gzip",
+            Compression::Snappy => "snappy",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text that names no [`Compression`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no compression; there are none, gzip, snappy, lz4, zstd")]
+pub struct UnknownCompression(String);
+
+impl FromStr for Compression {
+    type Err = UnknownCompression;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Compression::ALL
+            .into_iter()
+            .find(|compression| compression.name() == text)
+            .ok_or_else(|| UnknownCompression(text.to_owned()))
+    }
+}
+
+/// How large the records of a chunk may become when decompressed, unless told otherwise.
+pub const MAX_DECOMPRESSED_BYTES: usize = 128 << 20;
+
+/// What a buffer begins with; then it doubles.
+const BUFFER_BYTES_MIN: usize = 64 << 10;
+
+/// The largest window of zstd's levels (22 has it), in powers of two. zstd allocates the window
+/// that a frame claims, but touches only what the frame really fills.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// snappy-java's header: its magic, then its version and the oldest compatible one.
+const XERIAL_MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
+const XERIAL_VERSIONS: &[u8; 8] = b"\0\0\0\x01\0\0\0\x01";
+
+/// What snappy-java compresses at once.
+const XERIAL_BLOCK_BYTES: usize = 32 << 10;
+
+/// Snappy's densest element copies 64 bytes and takes 3: no block can become larger than so many
+/// times its own size.
+const SNAPPY_RATIO_MAX: usize = 22;
+
+/// Where the records of compressed chunks are decompressed to; to be used again and again.
+///
+/// Its buffer grows with what really comes out of the codec, whatever sizes the input claims, up to
+/// the bound. It keeps the size of the largest chunk that it has seen.
+pub struct Scratch {
+    /// `..n` holds the records last decompressed, what is behind them is of no meaning.
+    buffer: Vec<u8>,
+    bytes_max: usize,
+    snappy: snap::raw::Decoder,
+    /// Made when first needed.
+    zstd: Option<DCtx<'static>>,
+}
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scratch")
+            .field("buffer_bytes", &self.buffer.len())
+            .field("bytes_max", &self.bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch::with_bytes_max(MAX_DECOMPRESSED_BYTES)
+    }
+}
+
+impl Scratch {
+    /// Refuses chunks whose records become larger than `bytes_max`.
+    pub fn with_bytes_max(bytes_max: usize) -> Scratch {
+        Scratch {
+            buffer: Vec::new(),
+            bytes_max,
+            snappy: snap::raw::Decoder::new(),
+            zstd: None,
+        }
+    }
+
+    /// Decompresses all of `bytes`.
+    pub(crate) fn decompress(
+        &mut self,
+        codec: Compression,
+        bytes: &[u8],
+    ) -> Result<&[u8], ChunkError> {
+        let count = match codec {
+            Compression::None => return Err(failed(codec, "there is nothing to decompress")),
+            Compression::Gzip => self.read_all(codec, flate2::bufread::MultiGzDecoder::new(bytes)),
+            Compression::Snappy => self.read_snappy(bytes),
+            Compression::Lz4 => self.read_all(codec, FrameDecoder::new(bytes)),
+            Compression::Zstd => self.read_zstd(bytes),
+        }?;
+        Ok(&self.buffer[..count])
+    }
+
+    /// Reads to the end, making room as it goes; returns how many bytes came.
+    fn read_all(&mut self, codec: Compression, mut from: impl Read) -> Result<usize, ChunkError> {
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() && !self.grow(filled + 1) {
+                // The bound is reached. That is right if nothing more comes.
+                return match from.read(&mut [0]) {
+                    Ok(0) => Ok(filled),
+                    Ok(_) => Err(self.too_large(codec)),
+                    Err(error) => Err(failed(codec, error)),
+                };
+            }
+            match from.read(&mut self.buffer[filled..]) {
+                Ok(0) => return Ok(filled),
+                Ok(count) => filled += count,
+                Err(error) => return Err(failed(codec, error)),
+            }
+        }
+    }
+
+    fn read_zstd(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
+        let codec = Compression::Zstd;
+        let mut context = match self.zstd.take() {
+            Some(context) => context,
+            None => {
+                let mut context =
+                    DCtx::try_create().ok_or_else(|| failed(codec, "there is no memory for it"))?;
+                context
+                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))
+                    .map_err(|code| failed(codec, zstd::zstd_safe::get_error_name(code)))?;
+                context
+            }
+        };
+        let decoder = zstd::stream::read::Decoder::with_context(bytes, &mut context);
+        let count = self.read_all(codec, decoder);
+        self.zstd = Some(context);
+        count
+    }
+
+    /// Reads snappy-java's framing (Java, kafka-python, Sarama) or a single raw block (librdkafka).
+    fn read_snappy(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
+        let codec = Compression::Snappy;
+        let Some(framed) = bytes.strip_prefix(XERIAL_MAGIC) else {
+            return self.read_snappy_block(bytes, 0);
+        };
+        let mut rest = framed
+            .get(XERIAL_VERSIONS.len()..)
+            .ok_or_else(|| failed(codec, "the header is cut off"))?;
+        let mut filled = 0;
+        while !rest.is_empty() {
+            let (length, behind) = rest
+                .split_first_chunk()
+                .ok_or_else(|| failed(codec, "a block's length is cut off"))?;
+            let (block, behind) = behind
+                .split_at_checked(u32::from_be_bytes(*length) as usize)
+                .ok_or_else(|| failed(codec, "a block is cut off"))?;
+            filled += self.read_snappy_block(block, filled)?;
+            rest = behind;
+        }
+        Ok(filled)
+    }
+
+    /// Decompresses a block behind what is `filled`; returns how many bytes came.
+    fn read_snappy_block(&mut self, block: &[u8], filled: usize) -> Result<usize, ChunkError> {
+        let codec = Compression::Snappy;
+        let claimed = snap::raw::decompress_len(block).map_err(|error| failed(codec, error))?;
+        if claimed / SNAPPY_RATIO_MAX > block.len() {
+            let reason = format!("a block of {} bytes claims to hold {claimed}", block.len());
+            return Err(failed(codec, reason));
+        }
+        if !self.grow(filled + claimed) {
+            return Err(self.too_large(codec));
+        }
+        self.snappy
+            .decompress(block, &mut self.buffer[filled..filled + claimed])
+            .map_err(|error| failed(codec, error))
+    }
+
+    /// Makes the buffer hold at least `bytes`; false if that is beyond the bound.
+    fn grow(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes_max {
+            return false;
+        }
+        if bytes > self.buffer.len() {
+            let doubled = bytes.max(2 * self.buffer.len()).max(BUFFER_BYTES_MIN);
+            let wanted = doubled.min(self.bytes_max);
+            self.buffer.reserve_exact(wanted - self.buffer.len());
+            self.buffer.resize(wanted, 0);
+        }
+        true
+    }
+
+    fn too_large(&self, codec: Compression) -> ChunkError {
+        ChunkError::DecompressedSize {
+            codec,
+            limit: self.bytes_max,
+        }
+    }
+}
+
+fn failed(codec: Compression, reason: impl fmt::Display) -> ChunkError {
+    ChunkError::Decompress {
+        codec,
+        reason: reason.to_string(),
+    }
+}
+
+/// Compresses records; to be used again and again.
+pub(crate) enum Compressor {
+    Gzip,
+    Snappy(Box<snap::raw::Encoder>),
+    Lz4,
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Compressor {
+    /// The compressor, if `compression` is one.
+    pub(crate) fn new(compression: Compression) -> Option<Compressor> {
+        match compression {
+            Compression::None => None,
+            Compression::Gzip => Some(Compressor::Gzip),
+            Compression::Snappy => Some(Compressor::Snappy(Box::new(snap::raw::Encoder::new()))),
+            Compression::Lz4 => Some(Compressor::Lz4),
+            Compression::Zstd => Some(Compressor::Zstd(zstd::bulk::Compressor::default())),
+        }
+    }
+
+    fn codec(&self) -> Compression {
+        match self {
+            Compressor::Gzip => Compression::Gzip,
+            Compressor::Snappy(_) => Compression::Snappy,
+            Compressor::Lz4 => Compression::Lz4,
+            Compressor::Zstd(_) => Compression::Zstd,
+        }
+    }
+
+    /// Appends `bytes`, compressed, to `to`.
+    pub(crate) fn compress(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), ChunkError> {
+        let codec = self.codec();
+        match self {
+            Compressor::Gzip => {
+                let mut encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+                encoder
+                    .write_all(bytes)
+                    .and_then(|()| encoder.finish().map(drop))
+                    .map_err(|error| not_compressed(codec, error))
+            }
+            Compressor::Snappy(encoder) => write_snappy(encoder, bytes, to),
+            Compressor::Lz4 => {
+                // The only kind that Kafka's Java client reads: blocks that stand alone.
+                let info = FrameInfo::new()
+                    .block_mode(BlockMode::Independent)
+                    .block_size(BlockSize::Max64KB);
+                let mut encoder = FrameEncoder::with_frame_info(info, to);
+                encoder
+                    .write_all(bytes)
+                    .map_err(|error| not_compressed(codec, error))?;
+                encoder
+                    .try_finish()
+                    .map_err(|error| not_compressed(codec, error))
+            }
+            Compressor::Zstd(compressor) => {
+                let start = to.len();
+                to.resize(start + zstd::zstd_safe::compress_bound(bytes.len()), 0);
+                let count = compressor
+                    .compress_to_buffer(bytes, &mut to[start..])
+                    .map_err(|error| not_compressed(codec, error))?;
+                to.truncate(start + count);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Writes snappy-java's framing, which every client reads, in blocks that need little memory there.
+fn write_snappy(
+    encoder: &mut snap::raw::Encoder,
+    bytes: &[u8],
+    to: &mut Vec<u8>,
+) -> Result<(), ChunkError> {
+    to.extend_from_slice(XERIAL_MAGIC);
+    to.extend_from_slice(XERIAL_VERSIONS);
+    for block in bytes.chunks(XERIAL_BLOCK_BYTES) {
+        let length_at = to.len();
+        let start = length_at + size_of::<u32>();
+        to.resize(start + snap::raw::max_compress_len(block.len()), 0);
+        let count = encoder
+            .compress(block, &mut to[start..])
+            .map_err(|error| not_compressed(Compression::Snappy, error))?;
+        to[length_at..start].copy_from_slice(&(count as u32).to_be_bytes());
+        to.truncate(start + count);
+    }
+    Ok(())
+}
+
+fn not_compressed(codec: Compression, reason: impl fmt::Display) -> ChunkError {
+    ChunkError::Compress {
+        codec,
+        reason: reason.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compressed(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+        let mut to = Vec::new();
+        if let Some(mut compressor) = Compressor::new(compression) {
+            compressor.compress(bytes, &mut to).unwrap();
+        }
+        to
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for compression in Compression::ALL {
+            assert_eq!(compression.to_string().parse(), Ok(compression));
+        }
+        let error = "brotli".parse::<Compression>().unwrap_err();
+        assert!(error.to_string().contains("brotli"), "{error}");
+    }
+
+    #[test]
+    fn bombs_are_refused_within_the_bound() {
+        const BYTES_MAX: usize = 1 << 20;
+        let bomb = vec![0; 64 << 20];
+        for compression in &Compression::ALL[1..] {
+            let bytes = compressed(*compression, &bomb);
+            let mut scratch = Scratch::with_bytes_max(BYTES_MAX);
+            assert_eq!(
+                scratch.decompress(*compression, &bytes),
+                Err(ChunkError::DecompressedSize {
+                    codec: *compression,
+                    limit: BYTES_MAX
+                })
+            );
+            assert!(scratch.buffer.capacity() <= BYTES_MAX, "{compression}");
+        }
+    }
+
+    #[test]
+    fn exactly_the_bound_is_allowed() {
+        for compression in &Compression::ALL[1..] {
+            for bytes_max in [0, 1, 100_000] {
+                let content = vec![7; bytes_max];
+                let bytes = compressed(*compression, &content);
+                let mut scratch = Scratch::with_bytes_max(bytes_max);
+                assert_eq!(
+                    scratch.decompress(*compression, &bytes),
+                    Ok(&content[..]),
+                    "{compression}"
+                );
+            }
+        }
+    }
+
+    /// A claimed size costs nothing: the buffer is made for what can come out at most.
+    #[test]
+    fn sizes_that_snappy_cannot_reach_are_refused_before_allocation() {
+        // 100 MiB as a varint, then a literal of one byte.
+        let block = [0x80, 0x80, 0x80, 0x32, 0x00, 0x00];
+        let mut scratch = Scratch::default();
+        let result = scratch.decompress(Compression::Snappy, &block);
+        assert!(
+            matches!(result, Err(ChunkError::Decompress { .. })),
+            "{result:?}"
+        );
+        assert_eq!(scratch.buffer.capacity(), 0);
+    }
+
+    #[test]
+    fn a_scratch_serves_all_codecs_in_turn_and_after_errors() {
+        let mut scratch = Scratch::default();
+        for size in [300_000, 10, 0, 70_000] {
+            let content: Vec<u8> = (0..size).map(|n: u32| (n / 3) as u8).collect();
+            for compression in &Compression::ALL[1..] {
+                let bytes = compressed(*compression, &content);
+                assert_eq!(
+                    scratch.decompress(*compression, &bytes),
+                    Ok(&content[..]),
+                    "{compression} {size}"
+                );
+                // Cut off, so the decoder stops in the middle.
+                let _ = scratch.decompress(*compression, &bytes[..bytes.len() / 2]);
+            }
+        }
+    }
+
+    #[test]
+    fn snappy_is_read_with_and_without_framing() {
+        let content: Vec<u8> = (0..100_000_u32).map(|n| (n / 5) as u8).collect();
+        let raw = snap::raw::Encoder::new().compress_vec(&content).unwrap();
+        let framed = compressed(Compression::Snappy, &content);
+        assert!(framed.starts_with(XERIAL_MAGIC));
+        for bytes in [raw, framed] {
+            let mut scratch = Scratch::default();
+            assert_eq!(
+                scratch.decompress(Compression::Snappy, &bytes),
+                Ok(&content[..])
+            );
+        }
+    }
+}

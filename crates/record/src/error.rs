@@ -1,0 +1,140 @@
+//! What can be wrong with a chunk.
+
+use crate::Compression;
+
+/// Why bytes are no chunk, or records do not fit into one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// The bytes end within a chunk.
+    #[error("the {part} needs {needed} bytes and {have} are there: the chunk is cut off")]
+    Truncated {
+        /// What ends too early: "header" or "chunk".
+        part: &'static str,
+        /// How many bytes it takes.
+        needed: usize,
+        /// How many bytes there are.
+        have: usize,
+    },
+    /// There are bytes behind what should be exactly one chunk.
+    #[error("the chunk says that it has {total_bytes} bytes, but {have} are there")]
+    Excess {
+        /// The size that the header states.
+        total_bytes: u32,
+        /// How many bytes there are.
+        have: usize,
+    },
+    /// The chunk is of another format than Kafka's record batch v2.
+    #[error("magic is {0}; only record batches of format 2 (Kafka 0.11 and newer) are supported")]
+    Magic(i8),
+    /// A field of the header is out of its bounds.
+    #[error("{field} is {value}, but must be from {min} to {max}")]
+    Field {
+        /// Name of the field in Kafka's format.
+        field: &'static str,
+        /// What the chunk says.
+        value: i64,
+        /// The smallest allowed value.
+        min: i64,
+        /// The largest allowed value.
+        max: i64,
+    },
+    /// The attributes name a compression that does not exist.
+    #[error("compression codec is {0}; known are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")]
+    Codec(u8),
+    /// The bytes are not those that the producer sent.
+    #[error("CRC-32C is {computed:#010x}, but the chunk says {stored:#010x}: it is damaged")]
+    Crc {
+        /// The checksum in the header.
+        stored: u32,
+        /// The checksum of the bytes.
+        computed: u32,
+    },
+    /// Less bytes than so many records can have.
+    #[error("recordCount is {count}, but {bytes} bytes of records hold at most {}", bytes / crate::record::RECORD_BYTES_MIN)]
+    RecordCount {
+        /// The number of records in the header.
+        count: u32,
+        /// Size of the records, decompressed.
+        bytes: usize,
+    },
+    /// A record contradicts the format.
+    #[error("record {index}: {field} {fault}")]
+    Record {
+        /// Which record of the chunk, from 0.
+        index: u32,
+        /// Which part of the record.
+        field: &'static str,
+        /// What is wrong with it.
+        fault: RecordFault,
+    },
+    /// There are bytes behind the last record.
+    #[error("{bytes} bytes follow the last of {count} records")]
+    RecordsExcess {
+        /// The number of records in the header.
+        count: u32,
+        /// How many bytes follow.
+        bytes: usize,
+    },
+    /// The compressed records cannot be decompressed.
+    #[error("the records cannot be decompressed ({codec}): {reason}")]
+    Decompress {
+        /// The compression.
+        codec: Compression,
+        /// What the codec says.
+        reason: String,
+    },
+    /// The records become too large when decompressed.
+    #[error("the records decompress to more than {limit} bytes ({codec})")]
+    DecompressedSize {
+        /// The compression.
+        codec: Compression,
+        /// The bound of the [`Scratch`](crate::Scratch).
+        limit: usize,
+    },
+    /// The records cannot be compressed.
+    #[error("the records cannot be compressed ({codec}): {reason}")]
+    Compress {
+        /// The compression.
+        codec: Compression,
+        /// What the codec says.
+        reason: String,
+    },
+    /// The chunk to build would be larger than the format allows.
+    #[error(
+        "the chunk would have {bytes} bytes, but at most {max} are possible: send less at once"
+    )]
+    TooLarge {
+        /// The size that the chunk would have.
+        bytes: usize,
+        /// The largest chunk of the format.
+        max: usize,
+    },
+    /// The chunk to build has no records.
+    #[error("the chunk has no records: a chunk is sent with at least one")]
+    Empty,
+}
+
+/// What is wrong with a field of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// The record ends before the field does.
+    #[error("is cut off")]
+    CutOff,
+    /// The bytes end within the number, or it goes on beyond 64 bits.
+    #[error("is cut off or longer than 10 bytes")]
+    Varint,
+    /// The number is out of its bounds; a length's upper bound is the bytes that are left.
+    #[error("is {value}, but must be from {min} to {max}")]
+    Range {
+        /// What the record says.
+        value: i64,
+        /// The smallest allowed value.
+        min: i64,
+        /// The largest allowed value.
+        max: i64,
+    },
+    /// The record's length covers more than its fields.
+    #[error("covers {0} bytes more than the record's fields")]
+    Excess(usize),
+}

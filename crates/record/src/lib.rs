@@ -1,0 +1,41 @@
+//! What chunks and records are: codec, checks, compression. No I/O.
+//!
+//! A chunk is exactly one Kafka record batch (format v2), byte for byte: a [`ChunkHeader`] of
+//! [`HEADER_BYTES`], then the records, as they are or compressed.
+//!
+//! ```
+//! use millstream_base::{Offset, Timestamp};
+//! use millstream_record::{Chunk, ChunkBuilder, Compression, Header, Scratch};
+//!
+//! let mut builder = ChunkBuilder::new(Compression::Lz4);
+//! let city = Header { name: b"k.city", value: Some(b"Namur") };
+//! builder.push(Timestamp(1000), Some(b"key"), Some(b"value"), &[city])?;
+//! let bytes = builder.finish(None)?;
+//!
+//! let mut scratch = Scratch::default();
+//! for record in Chunk::parse(bytes)?.records(&mut scratch)? {
+//!     let record = record?;
+//!     assert_eq!((record.offset, record.value), (Offset(0), Some(&b"value"[..])));
+//!     assert_eq!(record.secondary_keys().next(), Some((&b"city"[..], &b"Namur"[..])));
+//! }
+//! # Ok::<(), millstream_record::ChunkError>(())
+//! ```
+
+mod builder;
+mod chunk;
+mod compression;
+mod error;
+mod header;
+mod record;
+mod varint;
+
+pub use builder::{ChunkBuilder, Producer};
+pub use chunk::{Chunk, Chunks, check, check_prefix};
+pub use compression::{Compression, MAX_DECOMPRESSED_BYTES, Scratch, UnknownCompression};
+pub use error::{ChunkError, RecordFault};
+pub use header::{
+    Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_base_offset,
+};
+pub use record::{
+    Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,
+};

@@ -1,0 +1,310 @@
+//! The records of a chunk, without copying any.
+
+use std::iter::FusedIterator;
+
+use millstream_base::{Offset, Timestamp};
+
+use crate::{ChunkError, ChunkHeader, RecordFault, TimestampType, varint};
+
+/// The least a record takes: length, attributes, deltas of timestamp and offset, lengths of key and
+/// value, number of headers; one byte each.
+pub(crate) const RECORD_BYTES_MIN: usize = 7;
+
+/// The least a header takes: lengths of name and value.
+const HEADER_BYTES_MIN: usize = 2;
+
+/// What the name of a header begins with that is a secondary key.
+pub const SECONDARY_KEY_PREFIX: &str = "k.";
+
+/// The name of the header that holds the secondary key `name`.
+///
+/// ```
+/// assert_eq!(millstream_record::secondary_key("city"), "k.city");
+/// ```
+pub fn secondary_key(name: &str) -> String {
+    format!("{SECONDARY_KEY_PREFIX}{name}")
+}
+
+/// One record; key, value and headers lie in the chunk or in the scratch.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Its number in the lane.
+    pub offset: Offset,
+    /// When it was made or, as the chunk says, taken in.
+    pub timestamp: Timestamp,
+    /// The primary key.
+    pub key: Option<&'a [u8]>,
+    /// The value.
+    pub value: Option<&'a [u8]>,
+    headers: Headers<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// The headers, in the producer's order; names can occur repeatedly.
+    pub fn headers(&self) -> Headers<'a> {
+        self.headers
+    }
+
+    /// The secondary keys, name and key, from the headers named `k.<name>`; null ones are left out.
+    pub fn secondary_keys(&self) -> SecondaryKeys<'a> {
+        SecondaryKeys(self.headers)
+    }
+}
+
+/// A header of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Header<'a> {
+    /// The name; by convention UTF-8, which nobody checks.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: Option<&'a [u8]>,
+}
+
+/// The headers of a record.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Headers<'a> {
+    /// Well-formed headers and nothing else: [`Records`] has walked them.
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = Header<'a>;
+
+    fn next(&mut self) -> Option<Header<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut fields = Fields { rest: self.rest };
+        let header = fields.header().ok();
+        self.rest = fields.rest;
+        header
+    }
+}
+
+impl FusedIterator for Headers<'_> {}
+
+/// The secondary keys of a record.
+#[derive(Debug, Clone, Copy)]
+pub struct SecondaryKeys<'a>(Headers<'a>);
+
+impl<'a> Iterator for SecondaryKeys<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.find_map(|header| {
+            let name = header.name.strip_prefix(SECONDARY_KEY_PREFIX.as_bytes())?;
+            Some((name, header.value?))
+        })
+    }
+}
+
+impl FusedIterator for SecondaryKeys<'_> {}
+
+/// The records of a chunk; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    /// What is left of the (decompressed) records.
+    rest: &'a [u8],
+    /// How many of the chunk's records were returned.
+    index: u32,
+    count: u32,
+    base_offset: Offset,
+    last_offset_delta: u32,
+    /// The least offset delta of the next record: offsets rise.
+    next_offset_delta: i64,
+    base_timestamp: i64,
+    /// All ones, or zero where all records have the base timestamp.
+    timestamp_delta_mask: i64,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(header: &ChunkHeader, bytes: &'a [u8]) -> Result<Records<'a>, ChunkError> {
+        let count = header.record_count;
+        // So that callers may make room for so many.
+        if count as usize > bytes.len() / RECORD_BYTES_MIN {
+            return Err(ChunkError::RecordCount {
+                count,
+                bytes: bytes.len(),
+            });
+        }
+        let (base_timestamp, timestamp_delta_mask) = match header.attributes.timestamp_type() {
+            TimestampType::Create => (header.base_timestamp.0, -1),
+            TimestampType::LogAppend => (header.max_timestamp.0, 0),
+        };
+        Ok(Records {
+            rest: bytes,
+            index: 0,
+            count,
+            base_offset: header.base_offset,
+            last_offset_delta: header.last_offset_delta,
+            next_offset_delta: 0,
+            base_timestamp,
+            timestamp_delta_mask,
+        })
+    }
+
+    #[inline(always)]
+    fn record(&mut self) -> Result<Record<'a>, FieldFault> {
+        // Step 1: the record's own bytes.
+        let mut fields = Fields { rest: self.rest };
+        let length = fields.length("length", 0)?;
+        let (record, rest) = fields.rest.split_at(length as usize);
+        self.rest = rest;
+
+        // Step 2: its fields. Nothing is known about the attributes, so they are no error.
+        let mut fields = Fields { rest: record };
+        fields.take("attributes", 1)?;
+        let timestamp_delta = fields.number("timestampDelta")?;
+        let offset_delta = fields.ranged(
+            "offsetDelta",
+            self.next_offset_delta,
+            self.last_offset_delta.into(),
+        )?;
+        let key = fields.nullable("keyLength")?;
+        let value = fields.nullable("valueLength")?;
+
+        // Step 3: its headers, which are walked here so that a reader need not expect errors.
+        let count_max = fields.rest.len() / HEADER_BYTES_MIN;
+        let header_count = fields.ranged("headerCount", 0, count_max as i64)?;
+        let headers = Headers { rest: fields.rest };
+        for _ in 0..header_count {
+            fields.header()?;
+        }
+        if !fields.rest.is_empty() {
+            return Err(FieldFault {
+                field: "length",
+                fault: RecordFault::Excess(fields.rest.len()),
+            });
+        }
+
+        self.next_offset_delta = offset_delta + 1;
+        // Wraps as Java's arithmetic does: any two timestamps have a delta.
+        let timestamp = self
+            .base_timestamp
+            .wrapping_add(timestamp_delta & self.timestamp_delta_mask);
+        Ok(Record {
+            offset: self.base_offset.plus(offset_delta as u64),
+            timestamp: Timestamp(timestamp),
+            key,
+            value,
+            headers,
+        })
+    }
+
+    #[cold]
+    fn fail(&mut self, error: ChunkError) -> Option<Result<Record<'a>, ChunkError>> {
+        self.rest = &[];
+        self.index = self.count;
+        Some(Err(error))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, ChunkError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.index == self.count {
+            if self.rest.is_empty() {
+                return None;
+            }
+            return self.fail(ChunkError::RecordsExcess {
+                count: self.count,
+                bytes: self.rest.len(),
+            });
+        }
+        match self.record() {
+            Ok(record) => {
+                self.index += 1;
+                Some(Ok(record))
+            }
+            Err(FieldFault { field, fault }) => self.fail(ChunkError::Record {
+                index: self.index,
+                field,
+                fault,
+            }),
+        }
+    }
+}
+
+impl FusedIterator for Records<'_> {}
+
+/// What is wrong with which field.
+#[derive(Debug)]
+struct FieldFault {
+    field: &'static str,
+    fault: RecordFault,
+}
+
+/// Takes fields off the front of a slice.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    #[inline(always)]
+    fn number(&mut self, field: &'static str) -> Result<i64, FieldFault> {
+        varint::read(&mut self.rest).ok_or(FieldFault {
+            field,
+            fault: RecordFault::Varint,
+        })
+    }
+
+    #[inline(always)]
+    fn ranged(&mut self, field: &'static str, min: i64, max: i64) -> Result<i64, FieldFault> {
+        let value = self.number(field)?;
+        within(field, value, min, max)
+    }
+
+    /// A length of bytes that follow.
+    #[inline(always)]
+    fn length(&mut self, field: &'static str, min: i64) -> Result<i64, FieldFault> {
+        let value = self.number(field)?;
+        within(field, value, min, self.rest.len() as i64)
+    }
+
+    /// A length and so many bytes.
+    #[inline(always)]
+    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], FieldFault> {
+        let length = self.length(field, 0)?;
+        self.take(field, length as usize)
+    }
+
+    /// A length and so many bytes; -1 is null.
+    #[inline(always)]
+    fn nullable(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, FieldFault> {
+        match self.length(field, -1)? {
+            -1 => Ok(None),
+            length => self.take(field, length as usize).map(Some),
+        }
+    }
+
+    /// So many bytes.
+    #[inline(always)]
+    fn take(&mut self, field: &'static str, count: usize) -> Result<&'a [u8], FieldFault> {
+        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
+            let fault = RecordFault::CutOff;
+            return Err(FieldFault { field, fault });
+        };
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn header(&mut self) -> Result<Header<'a>, FieldFault> {
+        Ok(Header {
+            name: self.bytes("headerNameLength")?,
+            value: self.nullable("headerValueLength")?,
+        })
+    }
+}
+
+#[inline(always)]
+fn within(field: &'static str, value: i64, min: i64, max: i64) -> Result<i64, FieldFault> {
+    if min <= value && value <= max {
+        Ok(value)
+    } else {
+        let fault = RecordFault::Range { value, min, max };
+        Err(FieldFault { field, fault })
+    }
+}

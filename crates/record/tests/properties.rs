@@ -1,0 +1,444 @@
+//! What must hold for all chunks, and for all bytes that are none.
+
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
+use millstream_record::{
+    Chunk, ChunkBuilder, ChunkError, ChunkHeader, Chunks, Compression, HEADER_BYTES, Header,
+    LENGTH_PREFIX_BYTES, Producer, RecordFault, Scratch, check, check_prefix, set_base_offset,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+/// A record that owns its parts.
+#[derive(Debug, Clone, PartialEq)]
+struct Owned {
+    timestamp: Timestamp,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        vec(any::<u8>(), 0..20),
+        // Lengths of two and three bytes; and something that compresses.
+        (any::<u8>(), 0..20_000_usize).prop_map(|(byte, count)| vec![byte; count]),
+    ]
+}
+
+fn record() -> impl Strategy<Value = Owned> {
+    let name = prop_oneof![
+        bytes(),
+        bytes().prop_map(|name| [b"k.", &name[..]].concat())
+    ];
+    let headers = vec((name, option::of(bytes())), 0..4);
+    (
+        any::<i64>(),
+        option::of(bytes()),
+        option::of(bytes()),
+        headers,
+    )
+        .prop_map(|(timestamp, key, value, headers)| Owned {
+            timestamp: Timestamp(timestamp),
+            key,
+            value,
+            headers,
+        })
+}
+
+fn compression() -> impl Strategy<Value = Compression> {
+    proptest::sample::select(&Compression::ALL[..])
+}
+
+fn producer() -> impl Strategy<Value = Producer> {
+    (0..i64::MAX, 0..i16::MAX, 0..i32::MAX).prop_map(|(id, epoch, sequence)| Producer {
+        id: ProducerId(id),
+        epoch: ProducerEpoch(epoch),
+        sequence: Sequence(sequence),
+    })
+}
+
+fn push(builder: &mut ChunkBuilder, record: &Owned) {
+    let headers: Vec<Header<'_>> = record
+        .headers
+        .iter()
+        .map(|(name, value)| Header {
+            name,
+            value: value.as_deref(),
+        })
+        .collect();
+    let (key, value) = (record.key.as_deref(), record.value.as_deref());
+    builder
+        .push(record.timestamp, key, value, &headers)
+        .unwrap();
+}
+
+fn build(compression: Compression, records: &[Owned], producer: Option<Producer>) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(compression);
+    for record in records {
+        push(&mut builder, record);
+    }
+    builder.finish(producer).unwrap().to_vec()
+}
+
+/// All records of a chunk, whose offsets are checked to follow one another.
+fn records(chunk: &Chunk<'_>, scratch: &mut Scratch) -> Result<Vec<Owned>, ChunkError> {
+    let mut all = Vec::new();
+    for (index, record) in chunk.records(scratch)?.enumerate() {
+        let record = record?;
+        assert_eq!(record.offset, chunk.header().base_offset.plus(index as u64));
+        let headers: Vec<_> = record
+            .headers()
+            .map(|header| (header.name.to_vec(), header.value.map(<[u8]>::to_vec)))
+            .collect();
+        let secondary_keys: Vec<_> = record.secondary_keys().collect();
+        let expected: Vec<_> = headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(b"k.")?, value.as_deref()?)))
+            .collect();
+        assert_eq!(secondary_keys, expected);
+        all.push(Owned {
+            timestamp: record.timestamp,
+            key: record.key.map(<[u8]>::to_vec),
+            value: record.value.map(<[u8]>::to_vec),
+            headers,
+        });
+    }
+    Ok(all)
+}
+
+/// Does all that can be done with bytes from outside. Nothing is expected but that it ends, without
+/// a panic and with at most one error.
+fn walk(bytes: &[u8]) {
+    let _ = ChunkHeader::parse(bytes);
+    let _ = check_prefix(bytes);
+    let mut scratch = Scratch::with_bytes_max(1 << 20);
+    for chunk in Chunks::trusted(bytes).flatten() {
+        let Ok(records) = chunk.records(&mut scratch) else {
+            continue;
+        };
+        let count_max = chunk.header().record_count as usize + 1;
+        let mut walked = 0;
+        for record in records {
+            walked += 1;
+            if let Ok(record) = record {
+                assert!(record.offset <= chunk.header().last_offset());
+                record.headers().for_each(drop);
+                record.secondary_keys().for_each(drop);
+            }
+        }
+        assert!(walked <= count_max);
+    }
+}
+
+/// A chunk with this body, well-formed but for the body.
+fn chunk_around(body: &[u8], codec: u8, record_count: u8) -> Vec<u8> {
+    let mut chunk = vec![0; HEADER_BYTES];
+    chunk.extend_from_slice(body);
+    let batch_length = (chunk.len() - LENGTH_PREFIX_BYTES) as u32;
+    chunk[8..12].copy_from_slice(&batch_length.to_be_bytes());
+    chunk[16] = 2;
+    chunk[22] = codec;
+    chunk[23..27].copy_from_slice(&i32::from(record_count).to_be_bytes());
+    chunk[57..61].copy_from_slice(&i32::from(record_count).to_be_bytes());
+    let crc = crc32c(&chunk[21..]);
+    chunk[17..21].copy_from_slice(&crc.to_be_bytes());
+    chunk
+}
+
+proptest! {
+    #[test]
+    fn what_was_built_is_read(
+        compression in compression(),
+        built in vec(record(), 1..30),
+        producer in option::of(producer()),
+        base_offset in 0..i64::MAX / 2,
+    ) {
+        let mut bytes = build(compression, &built, producer);
+        let base_offset = Offset(base_offset as u64);
+        set_base_offset(&mut bytes, base_offset);
+
+        let chunk = Chunk::parse(&bytes).unwrap();
+        let header = chunk.header();
+        prop_assert_eq!(header.base_offset, base_offset);
+        prop_assert_eq!(header.next_offset(), base_offset.plus(built.len() as u64));
+        prop_assert_eq!(header.total_bytes as usize, bytes.len());
+        prop_assert_eq!(header.record_count as usize, built.len());
+        prop_assert_eq!(header.attributes.compression(), compression);
+        prop_assert_eq!(header.base_timestamp, built[0].timestamp);
+        prop_assert_eq!(
+            Some(header.max_timestamp),
+            built.iter().map(|record| record.timestamp).max()
+        );
+        let none = Producer {
+            id: ProducerId::NONE,
+            epoch: ProducerEpoch(-1),
+            sequence: Sequence(-1),
+        };
+        let read = Producer {
+            id: header.producer_id,
+            epoch: header.producer_epoch,
+            sequence: header.base_sequence,
+        };
+        prop_assert_eq!(read, producer.unwrap_or(none));
+        prop_assert_eq!(records(&chunk, &mut Scratch::default()), Ok(built));
+    }
+
+    #[test]
+    fn a_builder_makes_the_same_again_after_clear(
+        compression in compression(),
+        first in vec(record(), 1..10),
+        second in vec(record(), 1..10),
+    ) {
+        let mut builder = ChunkBuilder::new(compression);
+        for records in [&first, &second] {
+            builder.clear();
+            for record in records {
+                push(&mut builder, record);
+            }
+            prop_assert_eq!(builder.record_count() as usize, records.len());
+            let expected = build(compression, records, None);
+            prop_assert_eq!(builder.finish(None).unwrap(), &expected);
+            prop_assert_eq!(builder.finish(None).unwrap(), &expected, "finishing is repeatable");
+        }
+    }
+
+    #[test]
+    fn chunks_come_one_after_another_up_to_the_first_bad_one(
+        sizes in vec(1_usize..5, 0..5),
+        tail in vec(any::<u8>(), 0..100),
+    ) {
+        let record = Owned {
+            timestamp: Timestamp(1),
+            key: None,
+            value: Some(b"value".to_vec()),
+            headers: Vec::new(),
+        };
+        let mut bytes = Vec::new();
+        for size in &sizes {
+            bytes.extend(build(Compression::None, &vec![record.clone(); *size], None));
+        }
+        let good_bytes = bytes.len();
+        bytes.extend(&tail);
+
+        let mut chunks = Chunks::new(&bytes);
+        for size in &sizes {
+            let chunk = chunks.next().unwrap().unwrap();
+            prop_assert_eq!(chunk.header().record_count as usize, *size);
+        }
+        // Random bytes are no chunk: 7 of 8 codecs of wrong magic are the least of it.
+        if !tail.is_empty() {
+            prop_assert!(chunks.next().unwrap().is_err());
+        }
+        prop_assert!(chunks.next().is_none());
+        prop_assert_eq!(chunks.position(), good_bytes);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_detected(
+        compression in compression(),
+        built in vec(record(), 1..5),
+        bit: proptest::sample::Index,
+    ) {
+        let mut bytes = build(compression, &built, None);
+        let bit = bit.index(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        // Base offset and leader epoch are the broker's, so the CRC does not cover them.
+        let is_covered = !(0..8).contains(&(bit / 8)) && !(12..16).contains(&(bit / 8));
+        if is_covered {
+            prop_assert!(check(&bytes).is_err());
+        }
+        walk(&bytes);
+    }
+
+    #[test]
+    fn every_cut_is_detected(
+        compression in compression(),
+        built in vec(record(), 1..5),
+        length: proptest::sample::Index,
+    ) {
+        let bytes = build(compression, &built, None);
+        let cut = &bytes[..length.index(bytes.len())];
+        let is_truncated = matches!(check(cut), Err(ChunkError::Truncated { .. }));
+        prop_assert!(is_truncated);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {
+        walk(&bytes);
+    }
+
+    #[test]
+    fn arbitrary_bodies_never_panic(
+        body in vec(any::<u8>(), 0..300),
+        codec in 0_u8..5,
+        record_count in 0_u8..40,
+    ) {
+        let bytes = chunk_around(&body, codec, record_count);
+        prop_assert!(check(&bytes).is_ok());
+        walk(&bytes);
+    }
+
+    /// Nearer to the truth than random bodies, so it gets deeper.
+    #[test]
+    fn damaged_bodies_never_panic(
+        compression in compression(),
+        built in vec(record(), 1..5),
+        damage in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..5),
+    ) {
+        let mut body = build(compression, &built, None).split_off(HEADER_BYTES);
+        for (index, byte) in damage {
+            let index = index.index(body.len());
+            body[index] = byte;
+        }
+        walk(&chunk_around(&body, compression as u8, built.len() as u8));
+    }
+}
+
+#[test]
+fn wrong_header_fields_are_named() {
+    let good = chunk_around(&[], 0, 0);
+    let with = |at: usize, field: &[u8]| {
+        let mut bytes = good.clone();
+        bytes[at..at + field.len()].copy_from_slice(field);
+        ChunkHeader::parse(&bytes).unwrap_err()
+    };
+    let field = |field, value, min, max| ChunkError::Field {
+        field,
+        value,
+        min,
+        max,
+    };
+    let length_max = i64::from(i32::MAX);
+    for (error, expected) in [
+        (
+            with(0, &[0x80]),
+            field("baseOffset", i64::MIN, 0, i64::MAX - (1 << 31)),
+        ),
+        (
+            with(8, &48_i32.to_be_bytes()),
+            field("batchLength", 48, 49, length_max),
+        ),
+        (
+            with(8, &(-1_i32).to_be_bytes()),
+            field("batchLength", -1, 49, length_max),
+        ),
+        (
+            with(23, &(-1_i32).to_be_bytes()),
+            field("lastOffsetDelta", -1, 0, length_max),
+        ),
+        (
+            with(57, &(-1_i32).to_be_bytes()),
+            field("recordCount", -1, 0, 1),
+        ),
+        (
+            with(57, &2_i32.to_be_bytes()),
+            field("recordCount", 2, 0, 1),
+        ),
+        (with(16, &[1]), ChunkError::Magic(1)),
+        (with(22, &[5]), ChunkError::Codec(5)),
+    ] {
+        assert_eq!(error, expected);
+    }
+    assert_eq!(
+        ChunkHeader::parse(&good[..60]),
+        Err(ChunkError::Truncated {
+            part: "header",
+            needed: 61,
+            have: 60
+        })
+    );
+    assert_eq!(
+        check(&[&good[..], b"more"].concat()),
+        Err(ChunkError::Excess {
+            total_bytes: 61,
+            have: 65
+        })
+    );
+}
+
+#[test]
+fn wrong_record_fields_are_named() {
+    // length 7: attributes, both deltas, key and value null, no headers, one byte too many.
+    let mut scratch = Scratch::default();
+    let mut first_error = |body: &[u8], count| {
+        let bytes = chunk_around(body, 0, count);
+        let chunk = Chunk::parse(&bytes).unwrap();
+        match chunk.records(&mut scratch) {
+            Err(error) => error,
+            Ok(mut records) => records.find_map(Result::err).unwrap(),
+        }
+    };
+    let good = [12, 0, 0, 0, 1, 1, 0];
+    let record = |index, field, fault| ChunkError::Record {
+        index,
+        field,
+        fault,
+    };
+    let range = |value, min, max| RecordFault::Range { value, min, max };
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good;
+        bytes[at] = byte;
+        bytes
+    };
+    for (error, expected) in [
+        (
+            first_error(&with(0, 14), 1),
+            record(0, "length", range(7, 0, 6)),
+        ),
+        (
+            first_error(&with(0, 0), 1),
+            record(0, "attributes", RecordFault::CutOff),
+        ),
+        (
+            first_error(&with(3, 4), 1),
+            record(0, "offsetDelta", range(2, 0, 1)),
+        ),
+        (
+            first_error(&with(4, 3), 1),
+            record(0, "keyLength", range(-2, -1, 2)),
+        ),
+        (
+            first_error(&with(4, 100), 1),
+            record(0, "keyLength", range(50, -1, 2)),
+        ),
+        (
+            first_error(&with(5, 4), 1),
+            record(0, "valueLength", range(2, -1, 1)),
+        ),
+        (
+            first_error(&with(6, 2), 1),
+            record(0, "headerCount", range(1, 0, 0)),
+        ),
+        (
+            first_error(&with(6, 0x80), 1),
+            record(0, "headerCount", RecordFault::Varint),
+        ),
+        (
+            first_error(&[14, 0, 0, 0, 1, 1, 0, 0], 1),
+            record(0, "length", RecordFault::Excess(1)),
+        ),
+        // The same offset again.
+        (
+            first_error(&[good, good].concat(), 2),
+            record(1, "offsetDelta", range(0, 1, 2)),
+        ),
+        (
+            first_error(&good, 2),
+            ChunkError::RecordCount { count: 2, bytes: 7 },
+        ),
+        (
+            first_error(&[&good[..], &[9]].concat(), 1),
+            ChunkError::RecordsExcess { count: 1, bytes: 1 },
+        ),
+    ] {
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn an_empty_chunk_is_not_built() {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    assert!(builder.is_empty());
+    assert_eq!(builder.finish(None), Err(ChunkError::Empty));
+}
