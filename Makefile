@@ -14,11 +14,12 @@ export CARGO_INCREMENTAL := 0
 export CARGO_TERM_COLOR := never
 export CARGO_TERM_PROGRESS_WHEN := never
 export NO_COLOR := 1
+export TERM := dumb
 export npm_config_progress := false
 endif
 
-# The program that the tests of `make test` build and use.
-TESTED := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/millstream
+# Where `cargo test` leaves the programs that it builds.
+BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
 # `make run` builds and starts the program, or starts the one that MILLSTREAM_BIN names: so the
 # documentation's commands are executed without a second build.
@@ -36,8 +37,8 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, the browser 
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
-	MILLSTREAM_BIN=$(TESTED) cargo run --locked -p xtask -- tidy
-	if [ -f tests/browser/package.json ]; then MILLSTREAM_BIN=$(TESTED) npm --prefix tests/browser test; fi
+	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
+	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
 bench: ## all benchmarks, or one: NAME=log
 	@scripts/setup.sh bench

@@ -1,0 +1,17 @@
+//! The program from outside. (That there is such a test makes `cargo test` build the program, which
+//! `make test` then runs without a build of its own.)
+
+use std::process::Command;
+
+#[test]
+fn an_unknown_command_is_wrong_usage() {
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("unknown")
+        .output()
+        .expect("xtask starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "usage: cargo xtask tidy\n"
+    );
+}
