@@ -1,0 +1,70 @@
+//! Why a flow fails.
+
+use std::error::Error;
+use std::sync::Arc;
+
+/// Whatever a source or a sink reports.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a flow could not start, or did not reach its end.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FlowError {
+    /// A graph without any stage.
+    #[error("flow \"{flow}\" has no operators; give it a source and an end")]
+    Empty {
+        /// The flow.
+        flow: String,
+    },
+    /// An operator whose results go nowhere.
+    #[error(
+        "flow \"{flow}\": the results of \"{operator}\" go nowhere; end it with a sink or a state"
+    )]
+    Unconnected {
+        /// The flow.
+        flow: String,
+        /// The stage whose chain has no end.
+        operator: String,
+    },
+    /// Two stages, or two state elements, of one name.
+    #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
+    DuplicateName {
+        /// The flow.
+        flow: String,
+        /// The name.
+        name: String,
+    },
+    /// The operating system gives no thread.
+    #[error("flow \"{flow}\": cannot start a worker thread: {error}")]
+    Worker {
+        /// The flow.
+        flow: String,
+        /// What the operating system says.
+        error: Arc<std::io::Error>,
+    },
+    /// A source or a sink reported an error.
+    #[error("flow \"{flow}\": \"{operator}\" failed: {error}")]
+    Operator {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+        /// What it reported.
+        error: Arc<dyn Error + Send + Sync>,
+    },
+    /// User code panicked.
+    #[error("flow \"{flow}\": \"{operator}\" panicked: {message}")]
+    Panicked {
+        /// The flow.
+        flow: String,
+        /// The operator whose code it was.
+        operator: String,
+        /// The message of the panic.
+        message: String,
+    },
+}
+
+/// What a source or sink reported, with its name.
+pub struct Failure {
+    pub operator: Arc<str>,
+    pub error: BoxError,
+}

@@ -1,0 +1,108 @@
+//! The dataflow engine: graph, stages, workers, event time, windows, state.
+//!
+//! A [`Flow`] is a graph of typed operators. Operators in a row are compiled into one *stage*;
+//! stages are joined by rings; a pool of workers activates them in turn. Results go to a [`Sink`]
+//! or into state, which can be read while the flow runs.
+//!
+//! # Counting words
+//!
+//! Items are handed on by reference, so that a word is a slice of the block that was read: nothing
+//! is copied or allocated per line or word. Each worker counts into a part of its own.
+//!
+//! ```
+//! use millstream_base::SystemDisk;
+//! use millstream_flow::sources::{LineBlock, LineFiles, LineLimits};
+//! use millstream_flow::{Counts, Emit, Flow};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("text");
+//! # std::fs::write(&path, "an apple\nand a pear\nan\n")?;
+//! let mut flow = Flow::new("words");
+//! let counts = flow.partial::<Counts>("counts");
+//! let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
+//! flow.sources("read", files.split(2))
+//!     .flat_map(|block: &LineBlock, emit: &mut Emit<[u8]>| {
+//!         block.bytes.split(u8::is_ascii_whitespace).for_each(emit);
+//!     })
+//!     .filter(|word| word.starts_with(b"a"))
+//!     .fold_local(&counts, |counts, word| counts.add(word, 1));
+//! let running = flow.run()?;
+//! running.join()?;
+//! assert_eq!(counts.merged().top(2), [(b"an".as_slice(), 2), (b"a", 1)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Counting views and clicks per campaign in windows of ten seconds
+//!
+//! ```
+//! use millstream_base::Timestamp;
+//! use millstream_flow::sources::Generator;
+//! use millstream_flow::{Flow, TumblingWindows, WindowResult};
+//! # use millstream_flow::{BoxError, Sink};
+//! # use std::task::Waker;
+//! # struct Results;
+//! # impl Sink<WindowResult<u32, AdCounts>> for Results {
+//! #     fn push(&mut self, items: &[WindowResult<u32, AdCounts>], _: &Waker) -> Result<usize, BoxError> {
+//! #         Ok(items.len())
+//! #     }
+//! #     fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> { Ok(true) }
+//! # }
+//!
+//! #[derive(Clone, Copy, PartialEq)]
+//! enum Kind { View, Click, Purchase }
+//! #[derive(Clone)]
+//! struct Event { kind: Kind, ad: u32, time: Timestamp }
+//! #[derive(Clone, Default, serde::Serialize)]
+//! struct AdCounts { views: u64, clicks: u64 }
+//!
+//! let events = Generator::new(|number| Event {
+//!     kind: [Kind::View, Kind::Click, Kind::Purchase][number as usize % 3],
+//!     ad: number as u32 % 1000,
+//!     time: Timestamp(number as i64),
+//! });
+//! let campaigns: Vec<u32> = (0..1000).map(|ad| ad / 10).collect();
+//!
+//! let mut flow = Flow::new("ads");
+//! let windows = TumblingWindows { size_ms: 10_000, lateness_ms: 1_000 };
+//! let counts = flow.windowed::<u32, AdCounts>("campaign_counts", windows);
+//! flow.source("events", events.limit(30_000))
+//!     .filter(|event| event.kind != Kind::Purchase)
+//!     .map(move |event| (campaigns[event.ad as usize], event.kind, event.time))
+//!     .key_by(|(campaign, _, _)| *campaign)
+//!     .fold_in_windows("count", &counts, |(_, _, time)| *time, |counts, (_, kind, _)| match kind {
+//!         Kind::View => counts.views += 1,
+//!         _ => counts.clicks += 1,
+//!     })
+//!     .sink("results", Results);
+//! let running = flow.run()?;
+//! running.join()?;
+//! let newest = running.state("campaign_counts").and_then(|state| state.get("7")).unwrap();
+//! assert_eq!(newest["window_start"], 20_000);
+//! assert_eq!(counts.totals().closed_events, 20_000);
+//! # Ok::<(), millstream_flow::FlowError>(())
+//! ```
+
+mod chain;
+mod doorbell;
+mod error;
+mod graph;
+mod input;
+mod metrics;
+mod pool;
+mod sink;
+mod source;
+pub mod sources;
+mod stage;
+mod state;
+mod terminal;
+mod window;
+
+pub use chain::Emit;
+pub use error::{BoxError, FlowError};
+pub use graph::{Flow, FlowSettings, Keyed, Operators};
+pub use metrics::StageMetrics;
+pub use pool::{Running, Summary};
+pub use sink::Sink;
+pub use source::{Output, Source, SourceStatus};
+pub use state::{Counts, Partial, PartialState, StateReader};
+pub use window::{Key, TumblingWindows, WindowResult, WindowTotals, Windowed};

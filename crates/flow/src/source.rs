@@ -1,0 +1,81 @@
+//! Where items come from.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::error::BoxError;
+
+/// What a source had to offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceStatus {
+    /// It gave items, or made progress, and may have more.
+    Ready,
+    /// There is nothing now; the source wakes the waker when there is.
+    Idle,
+    /// There is nothing before this time of the flow's clock
+    /// ([`Clock::monotonic`](millstream_base::Clock::monotonic)).
+    IdleUntil(Duration),
+    /// There will never be anything again. The source is not asked any more.
+    End,
+}
+
+/// Gives a flow its items. One worker at a time polls it.
+pub trait Source: Send + 'static {
+    /// What it gives.
+    type Item: Send + 'static;
+
+    /// Appends up to about `budget` items to `out`; never waits. A source that answers
+    /// [`SourceStatus::Idle`] keeps a clone of `waker` and wakes it when there is something.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn poll(
+        &mut self,
+        out: &mut Output<Self::Item>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError>;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    type Item = S::Item;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Self::Item>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        (**self).poll(out, budget, waker)
+    }
+}
+
+/// Where a source puts its items.
+#[derive(Debug)]
+pub struct Output<T> {
+    pub(crate) items: Vec<T>,
+}
+
+impl<T> Default for Output<T> {
+    fn default() -> Self {
+        Output { items: Vec::new() }
+    }
+}
+
+impl<T> Output<T> {
+    /// Appends an item.
+    pub fn push(&mut self, item: T) {
+        self.items.push(item);
+    }
+
+    /// The items so far.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> Extend<T> for Output<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        self.items.extend(items);
+    }
+}

@@ -1,0 +1,89 @@
+//! Items made by a function.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::Clock;
+
+use crate::error::BoxError;
+use crate::source::{Output, Source, SourceStatus};
+
+/// How long a generator with a rate pauses when it is ahead of it.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Gives `make(0)`, `make(1)`, … without end, unless [limited](Generator::limit), and as fast as
+/// the flow takes them, unless a [rate](Generator::rate) is set.
+pub struct Generator<F> {
+    make: F,
+    next: u64,
+    limit: u64,
+    rate: Option<Rate>,
+}
+
+struct Rate {
+    per_second: f64,
+    clock: Arc<dyn Clock>,
+    /// The time of the first item.
+    started_at: Option<Duration>,
+}
+
+impl<F> Generator<F> {
+    /// A source of `make`'s results.
+    pub fn new(make: F) -> Self {
+        Generator {
+            make,
+            next: 0,
+            limit: u64::MAX,
+            rate: None,
+        }
+    }
+
+    /// Ends after `items`.
+    #[must_use]
+    pub fn limit(mut self, items: u64) -> Self {
+        self.limit = items;
+        self
+    }
+
+    /// Gives `per_second` items a second of `clock`, which has to be the flow's. After a hold-up
+    /// it catches up.
+    #[must_use]
+    pub fn rate(mut self, per_second: f64, clock: Arc<dyn Clock>) -> Self {
+        self.rate = Some(Rate {
+            per_second,
+            clock,
+            started_at: None,
+        });
+        self
+    }
+}
+
+impl<T: Send + 'static, F: FnMut(u64) -> T + Send + 'static> Source for Generator<F> {
+    type Item = T;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<T>,
+        budget: usize,
+        _waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        let mut end = self.limit.min(self.next.saturating_add(budget as u64));
+        if let Some(rate) = &mut self.rate {
+            let now = rate.clock.monotonic();
+            let started_at = *rate.started_at.get_or_insert(now);
+            // Saturates beyond u64.
+            let due = ((now - started_at).as_secs_f64() * rate.per_second) as u64;
+            end = end.min(due);
+            if end <= self.next && self.next < self.limit {
+                return Ok(SourceStatus::IdleUntil(now + PAUSE));
+            }
+        }
+        out.extend((self.next..end).map(&mut self.make));
+        self.next = end;
+        match end == self.limit {
+            true => Ok(SourceStatus::End),
+            false => Ok(SourceStatus::Ready),
+        }
+    }
+}

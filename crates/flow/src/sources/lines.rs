@@ -1,0 +1,293 @@
+//! Text files, read in parallel by byte ranges that never cut a line.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use bytes::Bytes;
+use memchr::{memchr, memrchr};
+use millstream_base::disk::Access;
+use millstream_base::{ByteSize, Disk, DiskFile};
+
+use crate::error::BoxError;
+use crate::source::{Output, Source, SourceStatus};
+
+/// How much of the files is read at a time, and how long a line may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineLimits {
+    /// Bytes of a block; 128 KiB by default. At least 1.
+    pub block_bytes: u64,
+    /// Longest line, without its line end; 8 MiB by default. At least `block_bytes`.
+    pub line_bytes_max: u64,
+}
+
+impl Default for LineLimits {
+    fn default() -> Self {
+        LineLimits {
+            block_bytes: 128 << 10,
+            line_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// Why lines cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// The operating system refuses.
+    #[error("cannot read {}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        error: io::Error,
+    },
+    /// The file has become shorter since it was opened.
+    #[error("{} has shrunk while it was read: it had {expected} bytes and ends at {found} now", path.display())]
+    Shrunk {
+        /// The file.
+        path: PathBuf,
+        /// Its length when it was opened.
+        expected: u64,
+        /// Where it was found to end.
+        found: u64,
+    },
+    /// A line longer than allowed.
+    #[error("{}: the line at byte {position} is longer than {}; is this a text file?", path.display(), ByteSize(*line_bytes_max))]
+    LineTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Where the line begins.
+        position: u64,
+        /// The bound.
+        line_bytes_max: u64,
+    },
+    /// A range of no bytes, or lines shorter than a range.
+    #[error("blocks of {} with lines of up to {}: a block must have at least one byte, and a line must be allowed the length of a block", ByteSize(limits.block_bytes), ByteSize(limits.line_bytes_max))]
+    Limits {
+        /// What was asked for.
+        limits: LineLimits,
+    },
+}
+
+/// Some whole lines of a file, one after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineBlock {
+    /// Which of the files it is, from 0.
+    pub file: usize,
+    /// Where in the file the lines begin.
+    pub position: u64,
+    /// The lines with their line ends. The last line of a file may have none.
+    pub bytes: Bytes,
+}
+
+impl LineBlock {
+    /// The lines without their `\n`; a `\r` before it is part of the line.
+    /// [`Bytes::slice_ref`] makes of one a slice that lives on with the block's memory.
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (line, behind) = match memchr(b'\n', rest) {
+                Some(end) => (&rest[..end], &rest[end + 1..]),
+                None => (rest, &[][..]),
+            };
+            rest = behind;
+            Some(line)
+        })
+    }
+}
+
+/// Reads the lines of some files. Clones share the work: each range of bytes is read by one of
+/// them. One alone gives the lines in order.
+///
+/// The ranges of a file are `block_bytes` long. A line belongs to the range that it begins in, so
+/// every range can be read without knowing the others.
+#[derive(Clone)]
+pub struct LineFiles {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: LineLimits,
+    files: Vec<File>,
+    /// The next range that nobody reads, numbered through all files.
+    next_range: AtomicU64,
+}
+
+struct File {
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    len: u64,
+    /// The number behind that of its last range.
+    ranges_end: u64,
+}
+
+impl LineFiles {
+    /// Opens the files. What is appended to them later is not read.
+    ///
+    /// # Errors
+    /// When a file cannot be opened, or the limits make no sense.
+    pub fn open(
+        disk: &dyn Disk,
+        paths: impl IntoIterator<Item = PathBuf>,
+        limits: LineLimits,
+    ) -> Result<Self, LineError> {
+        if limits.block_bytes == 0 || limits.line_bytes_max < limits.block_bytes {
+            return Err(LineError::Limits { limits });
+        }
+        let mut files = Vec::new();
+        let mut ranges_end = 0;
+        for path in paths {
+            let opened = disk
+                .open(&path, Access::Read)
+                .and_then(|file| Ok((file.len()?, file)));
+            let (len, file) = match opened {
+                Ok(opened) => opened,
+                Err(error) => return Err(LineError::Io { path, error }),
+            };
+            ranges_end += len.div_ceil(limits.block_bytes);
+            files.push(File {
+                path,
+                file,
+                len,
+                ranges_end,
+            });
+        }
+        Ok(LineFiles {
+            shared: Arc::new(Shared {
+                limits,
+                files,
+                next_range: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// So many sources that share the work.
+    pub fn split(self, instances: usize) -> Vec<Self> {
+        vec![self; instances]
+    }
+
+    /// The lengths of all files together.
+    pub fn len_bytes(&self) -> u64 {
+        self.shared.files.iter().map(|file| file.len).sum()
+    }
+}
+
+impl Source for LineFiles {
+    type Item = LineBlock;
+
+    /// Gives at most one block.
+    fn poll(
+        &mut self,
+        out: &mut Output<LineBlock>,
+        _budget: usize,
+        _waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        let shared = &*self.shared;
+        let range = shared.next_range.fetch_add(1, Ordering::Relaxed);
+        let file = shared
+            .files
+            .partition_point(|file| file.ranges_end <= range);
+        let Some(opened) = shared.files.get(file) else {
+            return Ok(SourceStatus::End);
+        };
+        let first_range = file
+            .checked_sub(1)
+            .map_or(0, |before| shared.files[before].ranges_end);
+        let start = (range - first_range) * shared.limits.block_bytes;
+        if let Some((position, bytes)) = opened.lines_from(start, shared.limits)? {
+            out.push(LineBlock {
+                file,
+                position,
+                bytes,
+            });
+        }
+        Ok(SourceStatus::Ready)
+    }
+}
+
+/// Read behind a range at first, to reach the end of its last line.
+const OVERHANG_BYTES: u64 = 4096;
+
+impl File {
+    /// The lines that begin in the range from `start`, and the position of the first.
+    fn lines_from(
+        &self,
+        start: u64,
+        limits: LineLimits,
+    ) -> Result<Option<(u64, Bytes)>, LineError> {
+        let end = self.len.min(start + limits.block_bytes);
+        // A line begins behind a line end: the byte before the range tells whether one begins
+        // with the range.
+        let read_from = start.saturating_sub(1);
+        let mut bytes = Vec::new();
+        self.read_to(&mut bytes, read_from, end.saturating_add(OVERHANG_BYTES))?;
+        let in_range = &bytes[..(end - read_from) as usize];
+        let first = match start {
+            0 => 0,
+            _ => match memchr(b'\n', &in_range[..in_range.len() - 1]) {
+                Some(line_end) => line_end + 1,
+                None => return Ok(None),
+            },
+        };
+        // The last line ends with the first line end at or behind the last byte of the range.
+        let mut searched = in_range.len() - 1;
+        let last_start = memrchr(b'\n', &bytes[first..searched]).map_or(first, |at| first + at + 1);
+        loop {
+            if let Some(line_end) = memchr(b'\n', &bytes[searched..]) {
+                bytes.truncate(searched + line_end + 1);
+                break;
+            }
+            searched = bytes.len();
+            if (searched - last_start) as u64 > limits.line_bytes_max {
+                break;
+            }
+            let read_to = read_from + searched as u64;
+            if read_to == self.len {
+                break;
+            }
+            // Twice as much each time, but never much more than the longest line.
+            let more = (searched as u64).min(limits.line_bytes_max) + 1;
+            self.read_to(&mut bytes, read_from, read_to + more)?;
+        }
+        let last_line = &bytes[last_start..];
+        let last_line = last_line.strip_suffix(b"\n").unwrap_or(last_line);
+        if last_line.len() as u64 > limits.line_bytes_max {
+            return Err(LineError::LineTooLong {
+                path: self.path.clone(),
+                position: read_from + last_start as u64,
+                line_bytes_max: limits.line_bytes_max,
+            });
+        }
+        let position = read_from + first as u64;
+        Ok(Some((position, Bytes::from(bytes).slice(first..))))
+    }
+
+    /// Extends `bytes`, which hold the file from `from`, to position `to` or the end.
+    fn read_to(&self, bytes: &mut Vec<u8>, from: u64, to: u64) -> Result<(), LineError> {
+        let to = to.min(self.len);
+        let before = bytes.len();
+        bytes.resize((to - from) as usize, 0);
+        let position = from + before as u64;
+        let count = self
+            .file
+            .read_full_at(&mut bytes[before..], position)
+            .map_err(|error| LineError::Io {
+                path: self.path.clone(),
+                error,
+            })?;
+        let found = position + count as u64;
+        if found < to {
+            return Err(LineError::Shrunk {
+                path: self.path.clone(),
+                expected: self.len,
+                found,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! State elements: what a flow knows, readable while it runs.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Value, json};
+
+/// Reads a state element by the text of its keys, whatever its types are.
+pub trait StateReader: Send + Sync {
+    /// What is known of `key` now.
+    fn get(&self, key: &str) -> Option<Value>;
+
+    /// Up to `limit` of the keys, in no particular order.
+    fn keys(&self, limit: usize) -> Vec<String>;
+}
+
+/// What a partial state keeps: each instance of a stage changes a part of its own, and reading
+/// merges them.
+pub trait PartialState: Default + Send + 'static {
+    /// Adds what another part holds.
+    fn merge(&mut self, part: &Self);
+
+    /// What `key` stands for over all `parts`.
+    fn get(parts: &[&Self], key: &str) -> Option<Value>;
+
+    /// Up to `limit` of the keys of `parts`, each once.
+    fn keys(parts: &[&Self], limit: usize) -> Vec<String>;
+}
+
+/// A partial state element; a clone is another handle of the same element.
+pub struct Partial<S> {
+    parts: Arc<Mutex<Vec<Arc<Mutex<S>>>>>,
+}
+
+impl<S> Clone for Partial<S> {
+    fn clone(&self) -> Self {
+        Partial {
+            parts: Arc::clone(&self.parts),
+        }
+    }
+}
+
+impl<S> Default for Partial<S> {
+    fn default() -> Self {
+        Partial {
+            parts: Arc::default(),
+        }
+    }
+}
+
+impl<S: PartialState> Partial<S> {
+    /// The sum of all parts at this moment. Workers wait while their part is read.
+    pub fn merged(&self) -> S {
+        let mut sum = S::default();
+        for part in self.parts.lock().iter() {
+            sum.merge(&part.lock());
+        }
+        sum
+    }
+
+    pub(crate) fn add_part(&self) -> Arc<Mutex<S>> {
+        let part = Arc::default();
+        self.parts.lock().push(Arc::clone(&part));
+        part
+    }
+
+    fn with_parts<R>(&self, read: impl FnOnce(&[&S]) -> R) -> R {
+        let parts = self.parts.lock();
+        let guards: Vec<MutexGuard<'_, S>> = parts.iter().map(|part| part.lock()).collect();
+        let parts: Vec<&S> = guards.iter().map(|guard| &**guard).collect();
+        read(&parts)
+    }
+}
+
+impl<S: PartialState> StateReader for Partial<S> {
+    fn get(&self, key: &str) -> Option<Value> {
+        self.with_parts(|parts| S::get(parts, key))
+    }
+
+    fn keys(&self, limit: usize) -> Vec<String> {
+        self.with_parts(|parts| S::keys(parts, limit))
+    }
+}
+
+/// One number, read under the key `count`.
+impl PartialState for u64 {
+    fn merge(&mut self, part: &Self) {
+        *self += part;
+    }
+
+    fn get(parts: &[&Self], key: &str) -> Option<Value> {
+        (key == "count").then(|| json!(parts.iter().copied().sum::<u64>()))
+    }
+
+    fn keys(_: &[&Self], limit: usize) -> Vec<String> {
+        std::iter::repeat_n("count".to_owned(), limit.min(1)).collect()
+    }
+}
+
+/// How often each of many byte strings occurred. Allocates only for keys it has not seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    counts: HashMap<Box<[u8]>, u64>,
+}
+
+impl Counts {
+    /// Counts `key` another `count` times.
+    #[inline]
+    pub fn add(&mut self, key: &[u8], count: u64) {
+        match self.counts.get_mut(key) {
+            Some(sum) => *sum += count,
+            None => {
+                self.counts.insert(key.into(), count);
+            }
+        }
+    }
+
+    /// How often `key` occurred.
+    pub fn get(&self, key: &[u8]) -> u64 {
+        self.counts.get(key).copied().unwrap_or(0)
+    }
+
+    /// How many different keys occurred.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// All keys with their counts, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.counts.iter().map(|(key, count)| (&**key, *count))
+    }
+
+    /// The `limit` most frequent keys; equally frequent ones in the order of their bytes.
+    pub fn top(&self, limit: usize) -> Vec<(&[u8], u64)> {
+        let mut all: Vec<_> = self.iter().collect();
+        let rank = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then(a.0.cmp(b.0));
+        if limit < all.len() {
+            all.select_nth_unstable_by(limit, rank);
+            all.truncate(limit);
+        }
+        all.sort_unstable_by(rank);
+        all
+    }
+}
+
+impl PartialState for Counts {
+    fn merge(&mut self, part: &Self) {
+        for (key, count) in part.iter() {
+            self.add(key, count);
+        }
+    }
+
+    fn get(parts: &[&Self], key: &str) -> Option<Value> {
+        let count: u64 = parts.iter().map(|part| part.get(key.as_bytes())).sum();
+        (count > 0).then(|| json!(count))
+    }
+
+    fn keys(parts: &[&Self], limit: usize) -> Vec<String> {
+        let mut keys = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            for (key, _) in part.iter() {
+                if keys.len() == limit {
+                    return keys;
+                }
+                if parts[..index].iter().all(|earlier| earlier.get(key) == 0) {
+                    keys.push(String::from_utf8_lossy(key).into_owned());
+                }
+            }
+        }
+        keys
+    }
+}

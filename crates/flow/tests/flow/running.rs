@@ -1,0 +1,202 @@
+//! Starting, sleeping, stopping and failing.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::{Clock, SystemClock};
+use millstream_flow::sources::Generator;
+use millstream_flow::{BoxError, Flow, Output, Running, Sink, Source, SourceStatus};
+
+use crate::support::{Collect, Hand, settings, wait_until};
+
+fn activations(running: &Running) -> u64 {
+    running
+        .metrics()
+        .iter()
+        .map(|stage| stage.activations)
+        .sum()
+}
+
+#[test]
+fn an_idle_flow_does_nothing_until_it_is_woken() {
+    let hand = Hand::default();
+    let (sink, collected) = Collect::new();
+    let mut flow = Flow::with_settings("idle", settings(2, 8));
+    flow.source("hand", hand.clone())
+        .boundary("pass")
+        .sink("collect", sink);
+    let running = flow.run().unwrap();
+    hand.give(0..100);
+    wait_until("the items arrive", || {
+        collected.lock().unwrap().len() == 100
+    });
+    thread::sleep(Duration::from_millis(50));
+    let before = activations(&running);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(activations(&running), before);
+    hand.give([1]);
+    wait_until("the flow wakes up", || {
+        collected.lock().unwrap().len() == 101
+    });
+    hand.end();
+    assert!(!running.join().unwrap().is_stopped);
+    assert!(running.is_finished());
+}
+
+#[test]
+fn a_sink_without_room_holds_the_flow_up_without_work() {
+    let sink = Hand::default();
+    let mut flow = Flow::with_settings("blocked", settings(2, 4));
+    flow.source("numbers", Generator::new(|number| number).limit(5000))
+        .boundary("pass")
+        .sink("hand", sink.clone());
+    let running = flow.run().unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let before = activations(&running);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(activations(&running), before);
+    assert!(running.metrics().iter().all(|stage| stage.blocked > 0));
+    sink.open();
+    running.join().unwrap();
+    let mut taken = sink.taken();
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(0..5000));
+}
+
+#[test]
+fn a_generator_keeps_to_its_rate() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let mut settings = settings(2, 8);
+    settings.clock = Arc::clone(&clock);
+    let mut flow = Flow::with_settings("rate", settings);
+    let count = flow.partial::<u64>("count");
+    flow.source(
+        "numbers",
+        Generator::new(|number| number)
+            .limit(200)
+            .rate(1000.0, clock),
+    )
+    .fold_local(&count, |count, _| *count += 1);
+    let started_at = Instant::now();
+    let running = flow.run().unwrap();
+    running.join().unwrap();
+    assert_eq!(count.merged(), 200);
+    assert!(started_at.elapsed() >= Duration::from_millis(199));
+    // A pause lasts a millisecond: the workers do not spin in between.
+    assert!(activations(&running) < 2000, "{:?}", running.metrics());
+}
+
+#[test]
+fn what_a_stopped_source_gave_is_worked_off() {
+    let mut flow = Flow::with_settings("stop", settings(2, 8));
+    let (sink, collected) = Collect::new();
+    flow.source("numbers", Generator::new(|number| number))
+        .boundary("pass")
+        .sink("collect", sink);
+    let running = flow.run().unwrap();
+    wait_until("the flow works", || collected.lock().unwrap().len() > 1000);
+    running.stop();
+    let summary = running.join().unwrap();
+    assert!(summary.is_stopped);
+    let mut collected = collected.lock().unwrap().clone();
+    collected.sort_unstable();
+    assert_eq!(collected.len() as u64, summary.stages[0].items_in);
+    assert!(collected.into_iter().eq(0..summary.stages[0].items_in));
+}
+
+#[test]
+fn a_flow_that_is_dropped_ends() {
+    let mut flow = Flow::with_settings("drop", settings(2, 8));
+    // Never opened: the flow could not even be stopped in good order.
+    flow.source("numbers", Generator::new(|number| number))
+        .sink("hand", Hand::default());
+    drop(flow.run().unwrap());
+}
+
+fn error_of(build: impl FnOnce(&mut Flow)) -> String {
+    let mut flow = Flow::with_settings("failing", settings(2, 8));
+    build(&mut flow);
+    let running = flow.run().unwrap();
+    let error = running.join().unwrap_err().to_string();
+    assert_eq!(running.join().unwrap_err().to_string(), error);
+    error
+}
+
+fn numbers() -> impl Source<Item = u64> {
+    Generator::new(|number| number)
+}
+
+#[test]
+fn a_panic_of_user_code_fails_the_flow_and_names_the_operator() {
+    let error = error_of(|flow| {
+        let count = flow.partial::<u64>("count");
+        flow.source("numbers", numbers())
+            .map(|number| number + 1)
+            .filter(|number| {
+                if *number == 5000 {
+                    panic!("five thousand")
+                } else {
+                    true
+                }
+            })
+            .map(|number| number + 1)
+            .fold_local(&count, |count, _| *count += 1);
+    });
+    assert_eq!(
+        error,
+        "flow \"failing\": \"numbers/2.filter\" panicked: five thousand"
+    );
+
+    let error = error_of(|flow| {
+        let count = flow.partial::<u64>("count");
+        flow.source("numbers", numbers())
+            .boundary("many")
+            .flat_map(|number, emit| (0..*number).for_each(|number| emit(&number)))
+            .fold_local(&count, |count, number| *count += 10 / (20 - number));
+    });
+    assert!(error.contains("\"many/1.fold_local\" panicked"), "{error}");
+
+    let error = error_of(|flow| {
+        let (sink, _) = Collect::new();
+        let source = Generator::new(|number| [1, 2, 3][number as usize]);
+        flow.source("numbers", source).sink("collect", sink);
+    });
+    assert!(
+        error.contains("\"numbers\" panicked: index out of bounds"),
+        "{error}"
+    );
+}
+
+struct Broken;
+
+impl Source for Broken {
+    type Item = u64;
+
+    fn poll(&mut self, _: &mut Output<u64>, _: usize, _: &Waker) -> Result<SourceStatus, BoxError> {
+        Err("no input".into())
+    }
+}
+
+impl Sink<u64> for Broken {
+    fn push(&mut self, _: &[u64], _: &Waker) -> Result<usize, BoxError> {
+        Err("no output".into())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn errors_of_sources_and_sinks_fail_the_flow() {
+    let error = error_of(|flow| flow.source("numbers", Broken).sink("hand", Hand::default()));
+    assert_eq!(error, "flow \"failing\": \"numbers\" failed: no input");
+    let error = error_of(|flow| {
+        let source: Box<dyn Source<Item = u64>> = Box::new(numbers());
+        let sink: Box<dyn Sink<u64>> = Box::new(Broken);
+        flow.source("numbers", source).sink("out", sink);
+    });
+    assert_eq!(error, "flow \"failing\": \"out\" failed: no output");
+}

@@ -1,0 +1,126 @@
+//! Sources and sinks that tests can look into.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use millstream_flow::{BoxError, FlowSettings, Output, Sink, Source, SourceStatus};
+
+pub fn settings(workers: usize, ring_items: usize) -> FlowSettings {
+    FlowSettings {
+        workers: NonZeroUsize::new(workers).unwrap(),
+        ring_items: NonZeroUsize::new(ring_items).unwrap(),
+        ..FlowSettings::default()
+    }
+}
+
+/// Waits until `condition` holds, for up to ten seconds.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let started_at = Instant::now();
+    while !condition() {
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keeps all items.
+pub struct Collect<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Collect<T> {
+    pub fn new() -> (Self, Arc<Mutex<Vec<T>>>) {
+        let items = Arc::new(Mutex::new(Vec::new()));
+        (Collect(Arc::clone(&items)), items)
+    }
+}
+
+impl<T: Clone + Send + 'static> Sink<T> for Collect<T> {
+    /// Takes only some at a time, so that callers have to come again.
+    fn push(&mut self, items: &[T], _waker: &Waker) -> Result<usize, BoxError> {
+        let taken = items.len().min(3);
+        self.0.lock().unwrap().extend_from_slice(&items[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self, _waker: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+/// A source, and a sink with a valve, that are worked from outside.
+#[derive(Clone, Default)]
+pub struct Hand(Arc<Mutex<HandState>>);
+
+#[derive(Default)]
+struct HandState {
+    items: VecDeque<u64>,
+    has_ended: bool,
+    is_open: bool,
+    waker: Option<Waker>,
+}
+
+impl Hand {
+    fn change(&self, change: impl FnOnce(&mut HandState)) {
+        let mut state = self.0.lock().unwrap();
+        change(&mut state);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub fn give(&self, items: impl IntoIterator<Item = u64>) {
+        self.change(|state| state.items.extend(items));
+    }
+
+    pub fn end(&self) {
+        self.change(|state| state.has_ended = true);
+    }
+
+    pub fn open(&self) {
+        self.change(|state| state.is_open = true);
+    }
+
+    pub fn taken(&self) -> Vec<u64> {
+        self.0.lock().unwrap().items.iter().copied().collect()
+    }
+}
+
+impl Source for Hand {
+    type Item = u64;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<u64>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        let mut state = self.0.lock().unwrap();
+        if state.items.is_empty() {
+            if state.has_ended {
+                return Ok(SourceStatus::End);
+            }
+            state.waker = Some(waker.clone());
+            return Ok(SourceStatus::Idle);
+        }
+        let count = state.items.len().min(budget);
+        out.extend(state.items.drain(..count));
+        Ok(SourceStatus::Ready)
+    }
+}
+
+impl Sink<u64> for Hand {
+    fn push(&mut self, items: &[u64], waker: &Waker) -> Result<usize, BoxError> {
+        let mut state = self.0.lock().unwrap();
+        if !state.is_open {
+            state.waker = Some(waker.clone());
+            return Ok(0);
+        }
+        state.items.extend(items);
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _waker: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
