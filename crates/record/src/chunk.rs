@@ -94,8 +94,8 @@ impl<'a> Chunk<'a> {
     /// into `scratch`, which can be used again and again.
     ///
     /// # Errors
-    /// When the records cannot be decompressed within the bound of `scratch`, or are less bytes
-    /// than so many records can have. What is wrong with a single record is told by the iterator.
+    /// When the records cannot be decompressed within the bound of `scratch`, or are fewer bytes
+    /// than so many records take. What is wrong with a single record is told by the iterator.
     pub fn records<'s>(&self, scratch: &'s mut Scratch) -> Result<Records<'s>, ChunkError>
     where
         'a: 's,
@@ -103,6 +103,8 @@ impl<'a> Chunk<'a> {
         let body = &self.bytes[HEADER_BYTES..];
         let records = match self.header.attributes.compression() {
             Compression::None => body,
+            // Whatever the codec makes of nothing: these are no records.
+            _ if body.is_empty() => body,
             codec => scratch.decompress(codec, body)?,
         };
         Records::new(&self.header, records)

@@ -96,7 +96,9 @@ const SNAPPY_RATIO_MAX: usize = 22;
 /// Where the records of compressed chunks are decompressed to; to be used again and again.
 ///
 /// Its buffer grows with what really comes out of the codec, whatever sizes the input claims, up to
-/// the bound. It keeps the size of the largest chunk that it has seen.
+/// the bound. It keeps the size of the largest chunk that it has seen. Beside it the codecs have
+/// memory of their own: at most 16 MiB for LZ4's blocks, and for zstd the window of the frame, which
+/// is at most 128 MiB and touched only as far as records come out.
 pub struct Scratch {
     /// `..n` holds the records last decompressed, what is behind them is of no meaning.
     buffer: Vec<u8>,

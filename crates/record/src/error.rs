@@ -1,6 +1,7 @@
 //! What can be wrong with a chunk.
 
 use crate::Compression;
+use crate::record::RECORD_BYTES_MIN;
 
 /// Why bytes are no chunk, or records do not fit into one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +51,8 @@ pub enum ChunkError {
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// Less bytes than so many records can have.
-    #[error("recordCount is {count}, but {bytes} bytes of records hold at most {}", bytes / crate::record::RECORD_BYTES_MIN)]
+    /// Fewer bytes than so many records take at least.
+    #[error("recordCount is {count}, but {bytes} bytes of records hold at most {}", bytes / RECORD_BYTES_MIN)]
     RecordCount {
         /// The number of records in the header.
         count: u32,

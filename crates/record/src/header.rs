@@ -63,7 +63,7 @@ pub struct ChunkHeader {
     pub producer_epoch: ProducerEpoch,
     /// Sequence of the first record; -1 without a producer.
     pub base_sequence: Sequence,
-    /// Number of records; at most `last_offset_delta + 1`, less after compaction.
+    /// Number of records; at most `last_offset_delta + 1`, fewer after compaction.
     pub record_count: u32,
 }
 
@@ -71,7 +71,7 @@ impl ChunkHeader {
     /// Reads the header at the start of `bytes`, which may hold more or less than the chunk.
     ///
     /// # Errors
-    /// When there are less than [`HEADER_BYTES`], the format is not v2, or a field is out of its
+    /// When there are fewer than [`HEADER_BYTES`], the format is not v2, or a field is out of its
     /// bounds. The CRC is not checked.
     pub fn parse(bytes: &[u8]) -> Result<ChunkHeader, ChunkError> {
         // Chunks of the old formats may be shorter than our header; magic tells them all.

@@ -1,7 +1,8 @@
 //! What chunks and records are: codec, checks, compression. No I/O.
 //!
 //! A chunk is exactly one Kafka record batch (format v2), byte for byte: a [`ChunkHeader`] of
-//! [`HEADER_BYTES`], then the records, as they are or compressed.
+//! [`HEADER_BYTES`], then the records, as they are or compressed. The format is Kafka's:
+//! <https://kafka.apache.org/documentation/#recordbatch>.
 //!
 //! ```
 //! use millstream_base::{Offset, Timestamp};

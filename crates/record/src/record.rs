@@ -61,7 +61,7 @@ pub struct Header<'a> {
 }
 
 /// The headers of a record.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Headers<'a> {
     /// Well-formed headers and nothing else: [`Records`] has walked them.
     rest: &'a [u8],
@@ -100,7 +100,8 @@ impl<'a> Iterator for SecondaryKeys<'a> {
 
 impl FusedIterator for SecondaryKeys<'_> {}
 
-/// The records of a chunk; ends after the first error.
+/// The records of a chunk, in the order of their offsets, which rise but may have gaps; ends after
+/// the first error.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     /// What is left of the (decompressed) records.
@@ -244,10 +245,12 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     #[inline(always)]
     fn number(&mut self, field: &'static str) -> Result<i64, FieldFault> {
-        varint::read(&mut self.rest).ok_or(FieldFault {
-            field,
-            fault: RecordFault::Varint,
-        })
+        let Some((number, rest)) = varint::read(self.rest) else {
+            let fault = RecordFault::Varint;
+            return Err(FieldFault { field, fault });
+        };
+        self.rest = rest;
+        Ok(number)
     }
 
     #[inline(always)]
@@ -290,7 +293,7 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    #[inline]
+    #[inline(always)]
     fn header(&mut self) -> Result<Header<'a>, FieldFault> {
         Ok(Header {
             name: self.bytes("headerNameLength")?,

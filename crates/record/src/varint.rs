@@ -3,18 +3,16 @@
 /// The longest varint.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// Reads a number and moves `bytes` behind it; `None` if it is cut off or has more than 64 bits.
+/// Reads a number; returns it and what follows it, or `None` if it is cut off or has more than 64
+/// bits.
 #[inline(always)]
-pub(crate) fn read(bytes: &mut &[u8]) -> Option<i64> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(i64, &[u8])> {
     // Nearly all numbers have one or two bytes: deltas, and lengths of keys, values and records.
-    match **bytes {
-        [a, ref rest @ ..] if a < 0x80 => {
-            *bytes = rest;
-            Some(unzigzag(u64::from(a)))
-        }
+    match *bytes {
+        [a, ref rest @ ..] if a < 0x80 => Some((unzigzag(u64::from(a)), rest)),
         [a, b, ref rest @ ..] if b < 0x80 => {
-            *bytes = rest;
-            Some(unzigzag(u64::from(a & 0x7f) | u64::from(b) << 7))
+            let number = u64::from(a & 0x7f) | u64::from(b) << 7;
+            Some((unzigzag(number), rest))
         }
         _ => read_long(bytes),
     }
@@ -22,7 +20,7 @@ pub(crate) fn read(bytes: &mut &[u8]) -> Option<i64> {
 
 #[cold]
 #[inline(never)]
-fn read_long(bytes: &mut &[u8]) -> Option<i64> {
+fn read_long(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let mut number = 0;
     for (index, &byte) in bytes.iter().enumerate().take(VARINT_BYTES_MAX) {
         let bits = u64::from(byte & 0x7f);
@@ -33,8 +31,7 @@ fn read_long(bytes: &mut &[u8]) -> Option<i64> {
         }
         number |= shifted;
         if byte < 0x80 {
-            *bytes = &bytes[index + 1..];
-            return Some(unzigzag(number));
+            return Some((unzigzag(number), &bytes[index + 1..]));
         }
     }
     None
@@ -118,7 +115,7 @@ mod tests {
                 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00,
             ],
         ] {
-            assert_eq!(read(&mut &*bytes), None, "{bytes:x?}");
+            assert_eq!(read(bytes), None, "{bytes:x?}");
         }
     }
 
@@ -130,9 +127,7 @@ mod tests {
             let mut bytes = written(number);
             prop_assert_eq!(bytes.len(), len(number));
             bytes.extend(&rest);
-            let mut left = &bytes[..];
-            prop_assert_eq!(read(&mut left), Some(number));
-            prop_assert_eq!(left, rest);
+            prop_assert_eq!(read(&bytes), Some((number, &rest[..])));
         }
     }
 }
