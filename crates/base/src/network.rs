@@ -15,10 +15,14 @@ pub trait Network: Clone + Send + Sync + 'static {
     type Listener: Listener<Stream = Self::Stream>;
 
     /// Listens on `address`; port 0 picks a free one.
-    fn listen(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Listener>> + Send;
+    fn listen(
+        &self,
+        address: SocketAddr,
+    ) -> impl Future<Output = io::Result<Self::Listener>> + Send;
 
     /// Connects to `address`.
-    fn connect(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    fn connect(&self, address: SocketAddr)
+    -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
 /// A listening socket.

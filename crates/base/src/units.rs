@@ -131,7 +131,16 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
-        for text in ["", "KiB", "-1", "1e300GiB", "12 parsecs", "99999999999TiB", "nan", "1.2.3"] {
+        for text in [
+            "",
+            "KiB",
+            "-1",
+            "1e300GiB",
+            "12 parsecs",
+            "99999999999TiB",
+            "nan",
+            "1.2.3",
+        ] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
     }

@@ -1,0 +1,212 @@
+//! Consumers of one application: each group is handed to one of them at a time.
+//!
+//! Several consumers read different groups of one streamlet at once (kera 6.2.3). How far a group
+//! is done is committed by its consumer; what a consumer leaves unfinished goes to the next one
+//! that asks, from the committed position on. Committed positions are durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use millstream_base::{Cursor, GroupId, Position, StreamletIndex};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::log::wait_durable;
+use crate::stream::StreamState;
+use crate::table::Table;
+
+/// How far an application is with one streamlet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Progress {
+    /// Groups below are done.
+    done_below: GroupId,
+    /// Groups from there on that are done.
+    done: BTreeSet<GroupId>,
+    /// How far begun groups are.
+    begun: BTreeMap<GroupId, Position>,
+}
+
+#[derive(Debug, Default)]
+struct HandOut {
+    progress: Progress,
+    /// Who has which group.
+    given: BTreeMap<GroupId, String>,
+}
+
+/// One application that consumes one stream.
+pub struct Application {
+    core: Arc<Core>,
+    stream: Arc<StreamState>,
+    positions: Arc<Table>,
+    name: String,
+    streamlets: Mutex<BTreeMap<StreamletIndex, HandOut>>,
+}
+
+impl std::fmt::Debug for Application {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Application")
+            .field("name", &self.name)
+            .field("stream", &self.stream.shared.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Application {
+    pub(crate) fn open(
+        core: Arc<Core>,
+        stream: Arc<StreamState>,
+        positions: Arc<Table>,
+        name: &str,
+    ) -> Result<Application> {
+        let prefix = format!("{}/{name}/", stream.shared.id);
+        let mut streamlets = BTreeMap::new();
+        for (key, progress) in positions.list::<Progress>(&prefix)? {
+            if let Ok(streamlet) = key[prefix.len()..].parse() {
+                let hand_out = HandOut {
+                    progress,
+                    given: BTreeMap::new(),
+                };
+                streamlets.insert(StreamletIndex(streamlet), hand_out);
+            }
+        }
+        Ok(Application {
+            core,
+            stream,
+            positions,
+            name: name.to_owned(),
+            streamlets: Mutex::new(streamlets),
+        })
+    }
+
+    /// Hands up to `groups_max` groups of a streamlet to `consumer`, in the order of their ids, and
+    /// tells where to read on. A group stays with its consumer until it is done or released.
+    ///
+    /// # Errors
+    /// When the stream has no such streamlet.
+    pub fn next_groups(
+        &self,
+        streamlet: StreamletIndex,
+        consumer: &str,
+        groups_max: usize,
+    ) -> Result<Vec<Cursor>> {
+        let groups = self.groups(streamlet)?;
+        let mut streamlets = self.streamlets.lock();
+        let hand_out = streamlets.entry(streamlet).or_default();
+        let mut cursors = Vec::new();
+        for group in groups {
+            if cursors.len() == groups_max {
+                break;
+            }
+            let HandOut { progress, given } = &mut *hand_out;
+            if progress.is_done(group.id) || given.contains_key(&group.id) {
+                continue;
+            }
+            given.insert(group.id, consumer.to_owned());
+            let position = progress.begun.get(&group.id).copied().unwrap_or_default();
+            cursors.push(Cursor {
+                stream: self.stream.shared.id,
+                streamlet,
+                group: group.id,
+                segment: group.segment_at(position),
+                position,
+            });
+        }
+        Ok(cursors)
+    }
+
+    /// Takes note that everything before `cursor` in its group is done. A closed group that is done
+    /// to its end is never handed out again. Returns when the position is durable.
+    ///
+    /// # Errors
+    /// When the group is not handed out to this consumer, or the position cannot be stored.
+    pub fn commit(&self, consumer: &str, cursor: &Cursor) -> Result<()> {
+        let groups = self.groups(cursor.streamlet)?;
+        let mut streamlets = self.streamlets.lock();
+        let hand_out = streamlets.entry(cursor.streamlet).or_default();
+        if hand_out.given.get(&cursor.group).map(String::as_str) != Some(consumer) {
+            return Err(LogError::NotHandedOut {
+                group: cursor.group,
+                consumer: consumer.to_owned(),
+                application: self.name.clone(),
+            });
+        }
+        let Ok(n) = groups.binary_search_by_key(&cursor.group, |group| group.id) else {
+            // Retention was faster: there is nothing left to hand out.
+            hand_out.given.remove(&cursor.group);
+            hand_out.progress.begun.remove(&cursor.group);
+            return Ok(());
+        };
+        let group = &groups[n];
+        if cursor.position > group.durable() {
+            return Err(LogError::BadCursor {
+                cursor: *cursor,
+                why: format!("the group holds {} bytes", group.durable()),
+            });
+        }
+        let mut progress = hand_out.progress.clone();
+        let is_done = group
+            .end()
+            .is_some_and(|end| cursor.position >= end.position);
+        if is_done {
+            progress.begun.remove(&cursor.group);
+            progress.done.insert(cursor.group);
+            progress.forget_removed(groups.first().map(|group| group.id));
+        } else {
+            progress.begun.insert(cursor.group, cursor.position);
+        }
+        let key = format!(
+            "{}/{}/{}",
+            self.stream.shared.id, self.name, cursor.streamlet
+        );
+        let offset = self.positions.put(&self.core, &key, Some(&progress))?;
+        hand_out.progress = progress;
+        if is_done {
+            hand_out.given.remove(&cursor.group);
+        }
+        drop(streamlets);
+        wait_durable(&self.core, self.positions.lane(), offset)?;
+        self.positions.compact(&self.core)
+    }
+
+    /// Takes back all groups of a consumer that is gone; others get them from their committed
+    /// positions on.
+    pub fn release(&self, consumer: &str) {
+        for hand_out in self.streamlets.lock().values_mut() {
+            hand_out.given.retain(|_, holder| holder != consumer);
+        }
+    }
+
+    /// The groups of all lanes of a streamlet, by id.
+    fn groups(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
+        let lanes = self.stream.streamlet(streamlet);
+        let lanes = lanes.ok_or_else(|| LogError::UnknownLane {
+            stream: self.stream.shared.name.clone(),
+            what: format!("streamlet {streamlet}"),
+        })?;
+        let mut groups: Vec<Arc<Group>> = lanes.iter().flat_map(|lane| lane.groups()).collect();
+        groups.sort_unstable_by_key(|group| group.id);
+        Ok(groups)
+    }
+}
+
+impl Progress {
+    fn is_done(&self, group: GroupId) -> bool {
+        group < self.done_below || self.done.contains(&group)
+    }
+
+    /// Joins what is done at the low end. Groups below the first one that is stored will not come
+    /// back.
+    fn forget_removed(&mut self, first_stored: Option<GroupId>) {
+        if let Some(first) = first_stored {
+            self.done_below = self.done_below.max(first);
+        }
+        while self.done.remove(&self.done_below) {
+            self.done_below.0 += 1;
+        }
+        self.done = self.done.split_off(&self.done_below);
+        self.begun = self.begun.split_off(&self.done_below);
+    }
+}

@@ -1,0 +1,191 @@
+//! Settings of the log and of its streams.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LogError, Result};
+use crate::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+
+/// The pool is never larger than this unless it is set.
+const POOL_BYTES_DEFAULT_MAX: u64 = 4 << 30;
+
+/// Below this the machinery has no room to move.
+const POOL_BYTES_MIN: u64 = 1 << 20;
+
+/// Settings of one node's log.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// Memory for segments; by default a quarter of the machine's, at most 4 GiB.
+    pub pool: ByteSize,
+    /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
+    /// the two largest chunks.
+    pub catch_up: ByteSize,
+    /// How much the journal may hold that is not yet in group files. More means larger writes to
+    /// the group files where lanes are many, and a longer restart after a crash.
+    pub journal: ByteSize,
+    /// The capacity of one journal file.
+    pub journal_file: ByteSize,
+    /// A lane without appends for so long gives its buffer back.
+    pub idle_after: Duration,
+    /// How often retention looks for groups to remove.
+    pub retention_every: Duration,
+    /// How long an append may wait for a free buffer.
+    pub append_wait_max: Duration,
+    /// Whether threads do the background work, or the caller by [`crate::Log::step`].
+    pub background: Background,
+}
+
+/// Who does the background work: syncing, persisting, retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Background {
+    /// Threads of the log.
+    Threads,
+    /// The caller, step by step, so that a test decides about every interleaving.
+    Manual,
+}
+
+impl LogConfig {
+    /// The defaults, for the log in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> LogConfig {
+        let memory = rustix::system::sysinfo();
+        let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
+        LogConfig::with_pool(
+            dir,
+            ByteSize((memory_bytes / 4).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
+        )
+    }
+
+    /// The defaults for a pool of this size.
+    pub fn with_pool(dir: impl Into<PathBuf>, pool: ByteSize) -> LogConfig {
+        LogConfig {
+            dir: dir.into(),
+            pool,
+            catch_up: ByteSize((pool.0 / 16).max(2 * (pool.0 / 4).min(BLOCK_BYTES_MAX as u64))),
+            journal: ByteSize(512 << 20),
+            journal_file: ByteSize(64 << 20),
+            idle_after: Duration::from_secs(10),
+            retention_every: Duration::from_secs(10),
+            append_wait_max: Duration::from_secs(30),
+            background: Background::Threads,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |setting, why: String| Err(LogError::BadSetting { setting, why });
+        if self.pool.0 < POOL_BYTES_MIN {
+            return refuse("pool", format!("at least {}", ByteSize(POOL_BYTES_MIN)));
+        }
+        if self.journal_file.0 < crate::journal::FILE_BYTES_MIN {
+            let least = ByteSize(crate::journal::FILE_BYTES_MIN);
+            return refuse("journal_file", format!("at least {least}"));
+        }
+        if self.journal.0 < 2 * self.journal_file.0 {
+            return refuse("journal", "at least two journal files".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// When a producer is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// When all replicas have it; with one node, when it is synced to disk.
+    #[default]
+    Replicated,
+    /// After the append; made durable soon after.
+    Async,
+    /// After the append; never written to disk. For scratch data.
+    Memory,
+}
+
+impl std::str::FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "replicated" => Ok(Durability::Replicated),
+            "async" => Ok(Durability::Async),
+            "memory" => Ok(Durability::Memory),
+            _ => Err(format!(
+                "unknown durability {text:?}; one of replicated, async, memory"
+            )),
+        }
+    }
+}
+
+/// Settings of one stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Logical partitions (M).
+    pub streamlets: u32,
+    /// Lanes of each streamlet (Q), where producers append in parallel.
+    pub lanes: u32,
+    /// Virtual logs that the stream's lanes share.
+    pub virtual_logs: u32,
+    /// When a producer is answered.
+    pub durability: Durability,
+    /// Full segments after which a group is closed (P).
+    pub group_segments: u32,
+    /// The largest segment of a lane; lanes start with 64 KiB and double.
+    pub segment: ByteSize,
+    /// Closed groups whose newest record is older are removed.
+    pub retention_ms: Option<u64>,
+    /// Closed groups are removed, oldest first, while a lane holds more than this.
+    pub retention: Option<ByteSize>,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        StreamConfig {
+            streamlets: 1,
+            lanes: 1,
+            virtual_logs: 1,
+            durability: Durability::Replicated,
+            group_segments: 16,
+            segment: ByteSize(BLOCK_BYTES_MAX as u64),
+            retention_ms: None,
+            retention: None,
+        }
+    }
+}
+
+/// The most lanes that one stream may have, over all its streamlets.
+pub const LANES_MAX: u64 = 65_536;
+
+impl StreamConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |setting, why: &str| {
+            Err(LogError::BadSetting {
+                setting,
+                why: why.to_owned(),
+            })
+        };
+        if self.streamlets == 0 {
+            return refuse("streamlets", "at least 1");
+        }
+        if self.lanes == 0 {
+            return refuse("lanes", "at least 1");
+        }
+        if u64::from(self.streamlets) * u64::from(self.lanes) > LANES_MAX {
+            return refuse("lanes", "at most 65536 lanes over all streamlets");
+        }
+        if self.virtual_logs == 0 || self.virtual_logs > 1024 {
+            return refuse("virtual_logs", "1 to 1024");
+        }
+        if self.group_segments == 0 || self.group_segments > 65_536 {
+            return refuse("group_segments", "1 to 65536");
+        }
+        let segment = self.segment.as_usize();
+        if !segment.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&segment) {
+            return refuse("segment", "a power of two from 64 KiB to 8 MiB");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,796 @@
+//! What the parts of a log share, and the two kinds of background work: syncers make appended
+//! chunks durable, the persistence manager moves them to their groups' files and gives memory back.
+//!
+//! Both are plain functions that do one step. Threads call them in a loop (see `threads`), tests
+//! call them one by one.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use event_listener::Listener as _;
+use hashbrown::HashMap;
+use millstream_base::disk::Access;
+use millstream_base::{ByteSize, Clock, Position, SegmentIndex, StreamId, Timestamp};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::config::{Background, Durability, LogConfig};
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::{Group, KeepOpen, LaneId};
+use crate::journal::{Journal, Run, WriteOutcome};
+use crate::lane::LaneState;
+use crate::pool::{Arena, Pool};
+use crate::stream::StreamState;
+use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
+
+/// The journal is emptied into group files when it is fuller than this.
+const JOURNAL_FILL_MAX: f64 = 0.5;
+
+/// Memory is given back when less than this part of the pool is free …
+const POOL_FREE_MIN: f64 = 0.25;
+
+/// … until this part is.
+const POOL_FREE_GOAL: f64 = 0.375;
+
+/// Up to so many files are synced one by one; more are synced together.
+const SINGLE_SYNCS_MAX: usize = 4;
+
+/// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// Room that must be free before a disk no longer counts as full.
+const PROBE_BYTES: u64 = 1 << 20;
+
+pub struct Core {
+    pub config: LogConfig,
+    pub dir: DataDir,
+    pub clock: Arc<dyn Clock>,
+    pub pool: Arc<Pool>,
+    pub queue: SyncQueue,
+    pub journal: Journal,
+    pub streams: RwLock<Streams>,
+    /// Segments in memory, oldest first: what eviction goes through.
+    residents: Mutex<VecDeque<Resident>>,
+    /// Virtual logs that cannot go on before the disk or the journal has room.
+    stalled: Mutex<Vec<Arc<VirtualLog>>>,
+    disk_full: AtomicBool,
+    persist: PersistSignal,
+    /// One reclaims at a time.
+    reclaiming: Mutex<()>,
+    pub closed: AtomicBool,
+    pub counters: Counters,
+}
+
+/// The streams of the log.
+#[derive(Debug, Default)]
+pub struct Streams {
+    pub by_id: HashMap<StreamId, Arc<StreamState>>,
+    pub by_name: HashMap<String, StreamId>,
+    pub next_id: u64,
+}
+
+/// A segment that takes memory.
+#[derive(Debug, Clone)]
+pub struct Resident {
+    pub lane: LaneId,
+    pub group: Arc<Group>,
+    pub segment: SegmentIndex,
+}
+
+/// What the log has done so far.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub direct_commits: AtomicU64,
+    pub direct_bytes: AtomicU64,
+    pub persisted_groups: AtomicU64,
+    pub evicted_segments: AtomicU64,
+    pub segments_opened: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct PersistSignal {
+    state: Mutex<PersistState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PersistState {
+    kicked: bool,
+    closed: bool,
+}
+
+impl Core {
+    pub fn new(
+        config: LogConfig,
+        dir: DataDir,
+        clock: Arc<dyn Clock>,
+        pool: Arc<Pool>,
+        journal: Journal,
+    ) -> Core {
+        Core {
+            config,
+            dir,
+            clock,
+            pool,
+            queue: SyncQueue::default(),
+            journal,
+            streams: RwLock::default(),
+            residents: Mutex::default(),
+            stalled: Mutex::default(),
+            disk_full: AtomicBool::new(false),
+            persist: PersistSignal::default(),
+            reclaiming: Mutex::default(),
+            closed: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn stream(&self, id: StreamId) -> Option<Arc<StreamState>> {
+        self.streams.read().by_id.get(&id).cloned()
+    }
+
+    /// The largest chunk that a lane takes: it must fit a segment, and a block of the journal.
+    pub fn chunk_bytes_max(&self, lane: &LaneState) -> usize {
+        let segment = lane.stream.config.read().segment.as_usize();
+        segment
+            .min(self.pool.block_bytes_max(Arena::Segments))
+            .min(self.pool.block_bytes_max(Arena::Windows))
+            .min(self.journal.block_bytes_max())
+    }
+
+    fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
+        self.stream(id.stream)?.lane(id.streamlet, id.lane)
+    }
+
+    // ---- Syncing -------------------------------------------------------------------------------
+
+    /// Makes one commit, if anything waits for it. `true` when it did something.
+    pub fn sync_step(&self) -> bool {
+        match self.queue.try_take() {
+            Some(work) => {
+                self.commit(work);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Makes one commit.
+    pub fn commit(&self, work: SyncWork) {
+        match work {
+            SyncWork::Direct(log) => self.commit_direct(&log),
+            SyncWork::Journal(logs) => {
+                self.commit_to_journal(logs);
+                self.queue.journal_done();
+            }
+        }
+    }
+
+    /// Writes the runs of a virtual log that has one busy lane straight into the groups' files.
+    fn commit_direct(&self, log: &Arc<VirtualLog>) {
+        let mut runs = log.take(COMMIT_BYTES_MAX);
+        self.drop_faulted(&mut runs);
+        while let Some(last) = runs.last() {
+            let lane = Arc::clone(&last.lane);
+            let group = Arc::clone(&runs[0].run.group);
+            let count = runs.partition_point(|pending| pending.run.group.id <= group.id);
+            let end = runs[count - 1].run.end();
+            match self.sync_group(&lane, &group, end) {
+                Ok(()) => {
+                    let done: Vec<PendingRun> = runs.drain(..count).collect();
+                    let bytes: usize = done.iter().map(|done| done.run.slice.len()).sum();
+                    self.counters.direct_commits.fetch_add(1, Ordering::Relaxed);
+                    self.counters
+                        .direct_bytes
+                        .fetch_add(bytes as u64, Ordering::Relaxed);
+                    settle_durable(done);
+                }
+                Err(error) => {
+                    self.settle_failed(vec![(Arc::clone(log), runs)], &error);
+                    return;
+                }
+            }
+        }
+        self.go_on(log);
+    }
+
+    /// Brings a group's file up to `to` and syncs it, its lane's earlier groups before it: the files
+    /// of a lane are a gapless series.
+    fn sync_group(&self, lane: &LaneState, group: &Group, to: Position) -> Result<()> {
+        for earlier in lane.unsynced_before(group.id) {
+            let end = earlier.end().expect("only the last group is open");
+            earlier.write_back(&self.dir, end.position)?;
+            earlier.sync(&self.dir, KeepOpen::No)?;
+        }
+        group.write_back(&self.dir, to)?;
+        group.sync(&self.dir, KeepOpen::Yes)
+    }
+
+    /// Writes what fits of several virtual logs as one block of the journal.
+    fn commit_to_journal(&self, logs: Vec<Arc<VirtualLog>>) {
+        let mut room = COMMIT_BYTES_MAX.min(self.journal.block_bytes_max());
+        let mut taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)> = Vec::with_capacity(logs.len());
+        for log in logs {
+            if room == 0 || log.is_direct() {
+                self.queue.add(log);
+                continue;
+            }
+            let mut runs = log.take(room);
+            self.drop_faulted(&mut runs);
+            let bytes: usize = runs.iter().map(|pending| pending.run.slice.len()).sum();
+            room = room.saturating_sub(bytes);
+            taken.push((log, runs));
+        }
+
+        // Where there are very many small runs, the directory may leave no room for all.
+        let all: Vec<&Run> = taken
+            .iter()
+            .flat_map(|(_, runs)| runs.iter().map(|pending| &pending.run))
+            .collect();
+        let fitting = self.journal.fitting(all.iter().copied());
+        let mut count = 0;
+        let mut left = Vec::new();
+        if fitting < all.len() {
+            for (log, runs) in &mut taken {
+                let keep = (fitting - count).min(runs.len());
+                count += keep;
+                left.push((Arc::clone(log), runs.split_off(keep)));
+            }
+        }
+        for (log, runs) in left {
+            log.put_back(runs);
+        }
+        let runs: Vec<&Run> = taken
+            .iter()
+            .flat_map(|(_, runs)| runs.iter().map(|pending| &pending.run))
+            .collect();
+        let outcome = if runs.is_empty() {
+            Ok(WriteOutcome::Durable)
+        } else {
+            self.journal.write(&self.dir, &runs)
+        };
+        match outcome {
+            Ok(WriteOutcome::Durable) => {
+                for (log, runs) in taken {
+                    settle_durable(runs);
+                    self.go_on(&log);
+                }
+            }
+            Ok(WriteOutcome::NoFile) => {
+                for (log, runs) in taken {
+                    log.put_back(runs);
+                    self.stalled.lock().push(log);
+                }
+                self.kick();
+            }
+            Err(error) => self.settle_failed(taken, &error),
+        }
+        if self.journal.fill() > JOURNAL_FILL_MAX {
+            self.kick();
+        }
+    }
+
+    /// Chunks behind one that failed must never become durable.
+    fn drop_faulted(&self, runs: &mut Vec<PendingRun>) {
+        runs.retain(|pending| pending.lane.fault().is_none());
+    }
+
+    /// After a failed commit: a full disk is waited for, anything else is final for the lanes.
+    fn settle_failed(&self, taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)>, error: &LogError) {
+        if error.is_disk_full() {
+            self.set_disk_full(error);
+            for (log, runs) in taken {
+                let lanes: Vec<Arc<LaneState>> = runs
+                    .iter()
+                    .map(|pending| Arc::clone(&pending.lane))
+                    .collect();
+                log.put_back(runs);
+                self.stalled.lock().push(log);
+                for lane in lanes {
+                    lane.durable_moved.notify(usize::MAX);
+                }
+            }
+            return;
+        }
+        let fault = fault_of(error);
+        for (log, runs) in taken {
+            for pending in runs {
+                pending.lane.set_fault(&fault);
+            }
+            self.go_on(&log);
+        }
+    }
+
+    /// Puts a virtual log in line again if more came in the meantime.
+    fn go_on(&self, log: &Arc<VirtualLog>) {
+        if log.committed() {
+            self.queue.add(Arc::clone(log));
+        }
+    }
+
+    // ---- Full disk -----------------------------------------------------------------------------
+
+    pub fn is_disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+
+    pub fn disk_full_error(&self) -> LogError {
+        LogError::DiskFull {
+            dir: self.dir.root.clone(),
+        }
+    }
+
+    fn set_disk_full(&self, error: &LogError) {
+        if !self.disk_full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "disk is full: writes are refused until there is room");
+        }
+        self.kick();
+    }
+
+    /// Looks whether a full disk has room again.
+    fn probe_disk(&self) {
+        let path = self.dir.journal_dir().join("probe");
+        let probe = |path: &Path| {
+            let file = self.dir.disk.open(path, Access::Create)?;
+            file.write_at(&vec![0; PROBE_BYTES as usize], 0)
+        };
+        let result = probe(&path);
+        let removed = self.dir.disk.remove_file(&path);
+        if result.and(removed).is_ok() {
+            tracing::info!("disk has room again: writes are accepted");
+            self.disk_full.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn release_stalled(&self) {
+        for log in std::mem::take(&mut *self.stalled.lock()) {
+            self.queue.add(log);
+        }
+    }
+
+    // ---- Persistence ---------------------------------------------------------------------------
+
+    /// One round of the persistence manager. `true` when it did something.
+    pub fn persist_step(&self) -> bool {
+        let mut worked = false;
+        if self.is_disk_full() {
+            self.probe_disk();
+            if self.is_disk_full() {
+                return false;
+            }
+            worked = true;
+        }
+        let stalled = !self.stalled.lock().is_empty();
+        if self.journal.fill() > JOURNAL_FILL_MAX || stalled {
+            worked |= self.release_journal(JOURNAL_FILL_MAX);
+        }
+        if !self.is_disk_full() {
+            worked |= !self.stalled.lock().is_empty();
+            self.release_stalled();
+        }
+        let goal = |share: f64| (self.pool.size_bytes(Arena::Segments) as f64 * share) as usize;
+        if self.free_bytes() < goal(POOL_FREE_MIN) {
+            worked |= self.reclaim(goal(POOL_FREE_GOAL));
+        }
+        worked
+    }
+
+    /// Persists what holds back the oldest `share` of the journal's files, and frees them.
+    pub fn release_journal(&self, share: f64) -> bool {
+        let groups = self.journal.groups_to_persist(share);
+        let groups = groups.into_iter().map(|(group, _)| group).collect();
+        self.persist(groups);
+        self.journal.release_obsolete()
+    }
+
+    /// Brings groups' files up to their durable heads and syncs them. Groups of lanes that fail are
+    /// left as they are: their lanes refuse writes.
+    pub fn persist(&self, groups: Vec<Arc<Group>>) {
+        // Step 1: the lanes' earlier groups go first.
+        let mut all: Vec<Arc<Group>> = Vec::with_capacity(groups.len());
+        for group in groups {
+            if let Some(lane) = self.lane(group.lane) {
+                all.extend(lane.unsynced_before(group.id));
+                all.push(group);
+            }
+        }
+        all.sort_unstable_by_key(|group| (group.lane, group.id));
+        all.dedup_by_key(|group| (group.lane, group.id));
+        all.retain(|group| !group.has_failed());
+
+        // Step 2: write.
+        let mut written: Vec<(Arc<Group>, Position)> = Vec::with_capacity(all.len());
+        let mut failed_lane = None;
+        for group in all {
+            if failed_lane == Some(group.lane) {
+                continue;
+            }
+            match group.write_back(&self.dir, group.durable()) {
+                Ok(to) if to > group.synced() => written.push((group, to)),
+                Ok(_) => {}
+                Err(error) if error.is_disk_full() => {
+                    self.set_disk_full(&error);
+                    break;
+                }
+                Err(error) => {
+                    failed_lane = Some(group.lane);
+                    self.fail(&group, &error);
+                }
+            }
+        }
+
+        // Step 3: sync.
+        if written.len() <= SINGLE_SYNCS_MAX {
+            for (group, _) in &written {
+                if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
+                    self.fail(group, &error);
+                }
+            }
+        } else {
+            match self.dir.sync_streams() {
+                Ok(()) => {
+                    for (group, to) in &written {
+                        group.synced_with_all(&self.dir, *to);
+                    }
+                }
+                Err(error) => {
+                    for (group, _) in &written {
+                        self.fail(group, &error);
+                    }
+                }
+            }
+        }
+        self.counters
+            .persisted_groups
+            .fetch_add(written.len() as u64, Ordering::Relaxed);
+    }
+
+    fn fail(&self, group: &Group, error: &LogError) {
+        let fault = fault_of(error);
+        group.fail(&fault);
+        if let Some(lane) = self.lane(group.lane) {
+            lane.set_fault(&fault);
+        }
+    }
+
+    // ---- Memory --------------------------------------------------------------------------------
+
+    pub fn add_resident(&self, resident: Resident) {
+        self.residents.lock().push_back(resident);
+    }
+
+    pub fn segment_opened(&self) {
+        self.counters
+            .segments_opened
+            .fetch_add(1, Ordering::Relaxed);
+        let size = self.pool.size_bytes(Arena::Segments);
+        if (self.free_bytes() as f64) < size as f64 * POOL_FREE_MIN {
+            self.kick();
+        }
+    }
+
+    fn free_bytes(&self) -> usize {
+        self.pool.size_bytes(Arena::Segments) - self.pool.used_bytes(Arena::Segments)
+    }
+
+    /// Gives buffers back until `goal` bytes are free, in this order: segments that all their
+    /// readers have passed, other persisted ones, those that first must be written to their files,
+    /// and at last the heads of the lanes that were idle for longest.
+    pub fn reclaim(&self, goal: usize) -> bool {
+        let _one = self.reclaiming.lock();
+        let before = self.free_bytes();
+        let mut residents = std::mem::take(&mut *self.residents.lock());
+
+        self.evict(&mut residents, goal, true);
+        self.evict(&mut residents, goal, false);
+        if self.free_bytes() < goal {
+            self.persist_closed(&residents, goal);
+            self.evict(&mut residents, goal, false);
+        }
+        if self.free_bytes() < goal {
+            self.close_idlest(&residents, goal);
+            self.persist_closed(&residents, goal);
+            self.evict(&mut residents, goal, false);
+        }
+
+        let mut current = self.residents.lock();
+        residents.append(&mut current);
+        *current = residents;
+        self.free_bytes() > before
+    }
+
+    /// Gives the buffers of persisted segments back, oldest first.
+    fn evict(&self, residents: &mut VecDeque<Resident>, goal: usize, passed_only: bool) {
+        residents.retain(|resident| {
+            if self.free_bytes() >= goal {
+                return true;
+            }
+            let Some(lane) = self.lane(resident.lane) else {
+                // The stream was deleted, and its buffers with it.
+                return false;
+            };
+            if lane.stream.config.read().durability == Durability::Memory {
+                return !self.evict_scratch(&lane, resident);
+            }
+            let passed = || {
+                resident
+                    .group
+                    .segment_end(resident.segment)
+                    .is_some_and(|end| lane.readers_passed(resident.group.id, end))
+            };
+            if passed_only && !passed() {
+                return true;
+            }
+            let evicted = resident.group.evict(resident.segment);
+            if evicted {
+                self.counters
+                    .evicted_segments
+                    .fetch_add(1, Ordering::Relaxed);
+            }
+            !evicted
+        });
+    }
+
+    /// A stream that is never written to disk loses its oldest closed group instead.
+    fn evict_scratch(&self, lane: &LaneState, resident: &Resident) -> bool {
+        if resident.group.end().is_some()
+            && let Some(group) = lane.remove_first(resident.group.id)
+        {
+            // It has no files, so nothing can fail.
+            let _ = group.remove(&self.dir);
+        }
+        resident.group.is_removed()
+    }
+
+    /// Persists the groups of closed segments, oldest first, as far as `goal` asks for.
+    fn persist_closed(&self, residents: &VecDeque<Resident>, goal: usize) {
+        let mut missing = goal.saturating_sub(self.free_bytes()) as u64;
+        let mut groups: Vec<Arc<Group>> = Vec::new();
+        for resident in residents {
+            if missing == 0 {
+                break;
+            }
+            let group = &resident.group;
+            let Some(end) = group.segment_end(resident.segment) else {
+                continue;
+            };
+            if group.synced() < end && end <= group.durable() {
+                let base = group.segment_base(resident.segment).unwrap_or(end);
+                missing = missing.saturating_sub(end.0 - base.0);
+                groups.push(Arc::clone(group));
+            }
+        }
+        if !groups.is_empty() {
+            self.persist(groups);
+        }
+    }
+
+    /// Closes the head segments of the lanes that were idle for longest.
+    fn close_idlest(&self, residents: &VecDeque<Resident>, goal: usize) {
+        let mut heads: Vec<(Duration, Arc<LaneState>)> = residents
+            .iter()
+            .filter(|resident| resident.group.segment_end(resident.segment).is_none())
+            .filter_map(|resident| self.lane(resident.lane))
+            .map(|lane| (lane.appended_at(), lane))
+            .collect();
+        heads.sort_unstable_by_key(|(appended_at, _)| *appended_at);
+        let mut missing = goal.saturating_sub(self.free_bytes()) as u64;
+        for (_, lane) in heads {
+            if missing == 0 {
+                break;
+            }
+            if lane.close_head_segment() {
+                missing = missing.saturating_sub(crate::pool::BLOCK_BYTES_MIN as u64);
+            }
+        }
+    }
+
+    /// Takes the buffers of lanes that had no appends for a while.
+    pub fn release_idle(&self) {
+        let now = self.clock.monotonic();
+        let _one = self.reclaiming.lock();
+        let heads: Vec<Resident> = self
+            .residents
+            .lock()
+            .iter()
+            .filter(|resident| resident.group.segment_end(resident.segment).is_none())
+            .cloned()
+            .collect();
+        let mut closed = Vec::new();
+        for resident in heads {
+            if let Some(lane) = self.lane(resident.lane)
+                && now.saturating_sub(lane.appended_at()) >= self.config.idle_after
+                && lane.close_head_segment()
+            {
+                closed.push(resident);
+            }
+        }
+        if closed.is_empty() {
+            return;
+        }
+        self.persist(closed.iter().map(|idle| Arc::clone(&idle.group)).collect());
+        self.residents.lock().retain(|resident| {
+            let idle = closed
+                .binary_search_by_key(&(resident.lane, resident.group.id), |idle| {
+                    (idle.lane, idle.group.id)
+                })
+                .is_ok();
+            !(idle && resident.group.evict(resident.segment))
+        });
+    }
+
+    /// Waits until a buffer may be free.
+    ///
+    /// # Errors
+    /// When none came free by `deadline`.
+    pub fn wait_for_buffer(&self, started: Instant) -> Result<()> {
+        let exhausted = || LogError::PoolExhausted {
+            pool: ByteSize(self.pool.size_bytes(Arena::Segments) as u64),
+            waited_ms: started.elapsed().as_millis() as u64,
+        };
+        if self.config.background == Background::Manual {
+            let reclaimed = self.reclaim((self.config.pool.0 as f64 * POOL_FREE_GOAL) as usize);
+            let worked = self.sync_step() | self.persist_step();
+            return if reclaimed || worked {
+                Ok(())
+            } else {
+                Err(exhausted())
+            };
+        }
+        let freed = self.pool.freed().listen();
+        self.kick();
+        let left = self
+            .config
+            .append_wait_max
+            .checked_sub(started.elapsed())
+            .ok_or_else(exhausted)?;
+        freed.wait_timeout(left.min(TICK));
+        Ok(())
+    }
+
+    // ---- Retention -----------------------------------------------------------------------------
+
+    /// Removes groups that retention no longer keeps. Answers how many.
+    pub fn retain(&self, now: Timestamp) -> Result<u64> {
+        let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
+        let mut removed = 0;
+        for stream in streams {
+            let config = stream.shared.config.read().clone();
+            if config.retention.is_none() && config.retention_ms.is_none() {
+                continue;
+            }
+            for lane in stream.lanes() {
+                removed += self.retain_lane(&lane, &config, now)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn retain_lane(
+        &self,
+        lane: &LaneState,
+        config: &crate::config::StreamConfig,
+        now: Timestamp,
+    ) -> Result<u64> {
+        let is_old = |newest: Timestamp| {
+            config.retention_ms.is_some_and(|keep_ms| {
+                let keep_ms = i64::try_from(keep_ms).unwrap_or(i64::MAX);
+                newest.0 < now.0.saturating_sub(keep_ms)
+            })
+        };
+        // A lane that nobody appends to would keep its last group for ever.
+        if lane.open_max_timestamp().is_some_and(is_old)
+            && config.durability != Durability::Memory
+            && let Some(next) = lane.roll()
+        {
+            // The next group's file carries the lane's offset on: it must be there before the
+            // last group goes.
+            self.persist(vec![Arc::clone(&next)]);
+            self.found(lane, &next)?;
+        }
+        let groups = lane.groups();
+        let mut bytes: u64 = groups.iter().map(|group| group.durable().0).sum();
+        let mut removed = 0;
+        // The last group stays: it says where the lane goes on.
+        for group in &groups[..groups.len().saturating_sub(1)] {
+            let Some(end) = group.end() else {
+                break;
+            };
+            let too_large = config.retention.is_some_and(|keep| bytes > keep.0);
+            let written = config.durability == Durability::Memory || end.position <= group.synced();
+            if !(too_large || is_old(end.max_timestamp)) || !written {
+                break;
+            }
+            bytes -= end.position.0;
+            if lane.remove_first(group.id).is_some() {
+                group.remove(&self.dir)?;
+                if config.durability != Durability::Memory {
+                    // Before the next one goes: what is left of a lane has no holes.
+                    self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
+                }
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes a lane's groups before `group`.
+    pub fn remove_groups_before(&self, lane: &LaneState, group: &Arc<Group>) -> Result<()> {
+        self.persist(vec![Arc::clone(group)]);
+        self.found(lane, group)?;
+        for old in lane.groups() {
+            if old.id >= group.id || lane.remove_first(old.id).is_none() {
+                break;
+            }
+            old.remove(&self.dir)?;
+            self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that an empty group has a file with a durable name.
+    fn found(&self, lane: &LaneState, group: &Group) -> Result<()> {
+        for earlier in lane.unsynced_before(group.id) {
+            if earlier
+                .end()
+                .is_some_and(|end| earlier.synced() < end.position)
+            {
+                return Err(self.disk_full_error());
+            }
+        }
+        group.write_back(&self.dir, Position(0))?;
+        group.sync(&self.dir, KeepOpen::No)
+    }
+
+    // ---- The persistence manager's thread ------------------------------------------------------
+
+    /// Asks the persistence manager to look now.
+    pub fn kick(&self) {
+        self.persist.state.lock().kicked = true;
+        self.persist.changed.notify_one();
+    }
+
+    /// Waits for a kick or the next tick; `false` when the log is closed.
+    pub fn wait_for_kick(&self) -> bool {
+        let mut state = self.persist.state.lock();
+        if !state.kicked && !state.closed {
+            self.persist.changed.wait_for(&mut state, TICK);
+        }
+        state.kicked = false;
+        !state.closed
+    }
+
+    pub fn close_persistence(&self) {
+        self.persist.state.lock().closed = true;
+        self.persist.changed.notify_all();
+    }
+}
+
+/// Moves the durable heads behind runs that are on all replicas, and wakes who waits.
+fn settle_durable(runs: Vec<PendingRun>) {
+    for pending in &runs {
+        pending.run.group.set_durable(pending.run.end());
+    }
+    // A lane's offset moves once, to behind its last run.
+    let mut runs = runs.into_iter().peekable();
+    while let Some(pending) = runs.next() {
+        let last_of_lane = runs
+            .peek()
+            .is_none_or(|next| !Arc::ptr_eq(&next.lane, &pending.lane));
+        if last_of_lane {
+            pending.lane.set_durable_offset(pending.next_offset);
+        }
+    }
+}
+
+fn fault_of(error: &LogError) -> LogError {
+    match error {
+        LogError::LaneFault { .. } => error.clone(),
+        other => LogError::LaneFault {
+            what: other.to_string(),
+        },
+    }
+}

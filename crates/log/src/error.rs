@@ -1,0 +1,256 @@
+//! What can go wrong in the log, each with what is wrong, where, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millstream_base::{
+    ByteSize, Cursor, GroupId, Offset, Position, ProducerEpoch, ProducerId, Sequence,
+};
+use millstream_record::ChunkError;
+
+/// An error of the log.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LogError {
+    /// Another process has the data directory open.
+    #[error("data directory {dir} is in use by another process; stop it first")]
+    Locked {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// The folder holds something else.
+    #[error(
+        "{path} is not part of a Millstream data directory; name an empty or new folder, or move it away"
+    )]
+    ForeignFile {
+        /// The first thing that does not belong.
+        path: PathBuf,
+    },
+    /// The data was written by a later version.
+    #[error(
+        "data directory {dir} has format {found}, this program reads up to {known}; use a newer program"
+    )]
+    NewerFormat {
+        /// The data directory.
+        dir: PathBuf,
+        /// What its marker says.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// Stored bytes are not what was written.
+    #[error(
+        "{path} is corrupted at byte {position}: {what}; restore it from a copy, or remove the stream"
+    )]
+    Corrupted {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A write or sync failed; what the disk holds is unknown until it is read again.
+    #[error("lane refuses writes since {what}; check the disk and restart")]
+    LaneFault {
+        /// What failed.
+        what: String,
+    },
+    /// The disk is full.
+    #[error("disk is full: writes to {dir} are refused until there is room; reads go on")]
+    DiskFull {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// No memory came free in time.
+    #[error(
+        "no free buffer in the pool of {pool} within {waited_ms} ms: the disk is too slow for what is appended, or slices are held for too long; retry, or set a larger pool"
+    )]
+    PoolExhausted {
+        /// The size of the pool.
+        pool: ByteSize,
+        /// How long the append waited.
+        waited_ms: u64,
+    },
+    /// The chunk is no valid record batch.
+    #[error("chunk refused: {0}")]
+    Chunk(#[from] ChunkError),
+    /// The chunk holds no records.
+    #[error("chunk refused: it holds no records")]
+    EmptyChunk,
+    /// The chunk is larger than any segment.
+    #[error("chunk of {bytes} refused: the largest is {bytes_max}")]
+    ChunkTooLarge {
+        /// Its size.
+        bytes: ByteSize,
+        /// The bound.
+        bytes_max: ByteSize,
+    },
+    /// A newer incarnation of the producer has appended.
+    #[error("producer {producer} with epoch {epoch} is fenced off by epoch {current}")]
+    ProducerFenced {
+        /// The producer.
+        producer: ProducerId,
+        /// What the chunk carries.
+        epoch: ProducerEpoch,
+        /// What the lane has seen.
+        current: ProducerEpoch,
+    },
+    /// A chunk is missing between the last and this one.
+    #[error("producer {producer}: sequence {found} is out of order, {expected} comes next")]
+    OutOfOrderSequence {
+        /// The producer.
+        producer: ProducerId,
+        /// What the chunk carries.
+        found: Sequence,
+        /// What would follow the last chunk.
+        expected: Sequence,
+    },
+    /// There is no such stream.
+    #[error("unknown stream {name}")]
+    UnknownStream {
+        /// Its name or id.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("{name} exists already")]
+    Exists {
+        /// The stream or object.
+        name: String,
+    },
+    /// The name cannot be used.
+    #[error("name {name:?} refused: {why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// A setting is out of its bounds.
+    #[error("setting {setting} refused: {why}")]
+    BadSetting {
+        /// The setting.
+        setting: &'static str,
+        /// Which bound it breaks.
+        why: String,
+    },
+    /// There is no such streamlet or lane.
+    #[error("stream {stream} has no {what}")]
+    UnknownLane {
+        /// The stream's name.
+        stream: String,
+        /// The streamlet or lane.
+        what: String,
+    },
+    /// Retention has removed what the cursor points at.
+    #[error("cursor {cursor} is no longer stored; the earliest is {earliest}")]
+    CursorRemoved {
+        /// Where the consumer stands.
+        cursor: Cursor,
+        /// Where it could go on.
+        earliest: Cursor,
+    },
+    /// The cursor points at nothing that is stored.
+    #[error("cursor {cursor} refused: {why}")]
+    BadCursor {
+        /// The cursor.
+        cursor: Cursor,
+        /// Why.
+        why: String,
+    },
+    /// The offset is not stored.
+    #[error("offset {offset} is not stored: the lane holds {earliest} up to {end}")]
+    OffsetOutOfRange {
+        /// What was asked for.
+        offset: Offset,
+        /// The first stored.
+        earliest: Offset,
+        /// The one after the last durable.
+        end: Offset,
+    },
+    /// The group was not handed to this consumer.
+    #[error("group {group} is not handed out to consumer {consumer} of application {application}")]
+    NotHandedOut {
+        /// The group.
+        group: GroupId,
+        /// The consumer.
+        consumer: String,
+        /// The application.
+        application: String,
+    },
+    /// Everything that may be read at once is being read.
+    #[error("all memory for catch-up reads is in use; retry when earlier slices are dropped")]
+    ReadBudget,
+    /// There is no such object.
+    #[error("unknown object {name}")]
+    UnknownObject {
+        /// Its name.
+        name: String,
+    },
+    /// The range is not part of the object.
+    #[error("range {start}..{end} is not within object {name} of {bytes} bytes")]
+    BadRange {
+        /// The object.
+        name: String,
+        /// First byte.
+        start: u64,
+        /// One after the last byte.
+        end: u64,
+        /// The object's size.
+        bytes: u64,
+    },
+    /// The log is being closed.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl LogError {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        source: io::Error,
+    ) -> LogError {
+        LogError::Io {
+            action,
+            path: path.into(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn corrupted(
+        path: impl Into<PathBuf>,
+        position: Position,
+        what: impl ToString,
+    ) -> LogError {
+        LogError::Corrupted {
+            path: path.into(),
+            position: position.0,
+            what: what.to_string(),
+        }
+    }
+
+    /// Whether the disk said that it is full.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        match self {
+            LogError::Io { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ),
+            LogError::DiskFull { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// The result of an operation on the log.
+pub type Result<T, E = LogError> = std::result::Result<T, E>;

@@ -1,0 +1,260 @@
+//! Where things lie in a data directory, and what belongs there.
+//!
+//! ```text
+//! millstream.data                          marker with the format's version; locked while in use
+//! journal/<sequence>.journal
+//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
+//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use millstream_base::disk::Access;
+use millstream_base::{Disk, DiskFile, GroupId, LaneIndex, Offset, StreamId, StreamletIndex};
+use parking_lot::Mutex;
+
+use crate::error::{LogError, Result};
+use crate::group::LaneId;
+
+const MARKER: &str = "millstream.data";
+const MARKER_TEXT: &str = "millstream data, format ";
+
+/// The format that this program writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+
+/// A folder that file systems make at their root; nobody put it there.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// An open, locked data directory.
+pub struct DataDir {
+    pub disk: Arc<dyn Disk>,
+    pub root: PathBuf,
+    /// Held for its lock, until [`DataDir::unlock`].
+    marker: Mutex<Option<Box<dyn DiskFile>>>,
+    /// Streams whose folders exist and are synced.
+    stream_dirs: Mutex<HashSet<StreamId>>,
+}
+
+impl DataDir {
+    /// Opens or founds a data directory and takes its lock.
+    pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir> {
+        disk.create_dir_all(root)
+            .map_err(|error| LogError::io("create folder", root, error))?;
+        let names: Vec<String> = list(&*disk, root)?;
+        let path = root.join(MARKER);
+        if names.is_empty() {
+            found(&*disk, root, &path)?;
+        } else if !names.iter().any(|name| name == MARKER) {
+            return Err(LogError::ForeignFile {
+                path: root.join(&names[0]),
+            });
+        }
+        let marker = disk
+            .open(&path, Access::Write)
+            .map_err(|error| LogError::io("open for writing", &path, error))?;
+        let locked = marker
+            .try_lock()
+            .map_err(|error| LogError::io("lock", &path, error))?;
+        if !locked {
+            return Err(LogError::Locked {
+                dir: root.to_owned(),
+            });
+        }
+        let mut text = [0; 64];
+        let count = marker
+            .read_full_at(&mut text, 0)
+            .map_err(|error| LogError::io("read", &path, error))?;
+        match parse_marker(&text[..count]) {
+            Some(version) if version > FORMAT => {
+                return Err(LogError::NewerFormat {
+                    dir: root.to_owned(),
+                    found: version,
+                    known: FORMAT,
+                });
+            }
+            Some(_) => {}
+            // Founded, but cut off before the marker was whole: nothing can be stored yet.
+            None if names.len() <= 1 => found(&*disk, root, &path)?,
+            None => return Err(LogError::ForeignFile { path }),
+        }
+        if let Some(foreign) = names
+            .iter()
+            .find(|name| !matches!(name.as_str(), MARKER | "journal" | "streams"))
+        {
+            return Err(LogError::ForeignFile {
+                path: root.join(foreign),
+            });
+        }
+        let dir = DataDir {
+            disk,
+            root: root.to_owned(),
+            marker: Mutex::new(Some(marker)),
+            stream_dirs: Mutex::default(),
+        };
+        for path in [dir.journal_dir(), dir.streams_dir()] {
+            dir.disk
+                .create_dir_all(&path)
+                .map_err(|error| LogError::io("create folder", path, error))?;
+        }
+        dir.sync_dir(root)?;
+        Ok(dir)
+    }
+
+    /// Lets another log open the directory; nothing may be written any more.
+    pub fn unlock(&self) {
+        *self.marker.lock() = None;
+    }
+
+    pub fn journal_dir(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    pub fn streams_dir(&self) -> PathBuf {
+        self.root.join("streams")
+    }
+
+    pub fn stream_dir(&self, stream: StreamId) -> PathBuf {
+        self.streams_dir().join(stream.to_string())
+    }
+
+    pub fn group_path(&self, lane: LaneId, group: GroupId, first_offset: Offset) -> PathBuf {
+        self.stream_dir(lane.stream).join(format!(
+            "{}-{}-{:010}-{:020}.log",
+            lane.streamlet, lane.lane, group.0, first_offset.0
+        ))
+    }
+
+    /// Makes sure that a stream's folder exists for good.
+    pub fn create_stream_dir(&self, stream: StreamId) -> Result<()> {
+        if self.stream_dirs.lock().contains(&stream) {
+            return Ok(());
+        }
+        let path = self.stream_dir(stream);
+        self.disk
+            .create_dir_all(&path)
+            .map_err(|error| LogError::io("create folder", path, error))?;
+        self.stream_dirs.lock().insert(stream);
+        Ok(())
+    }
+
+    /// Makes a stream's names durable: those in its folder, and the folder's.
+    pub fn sync_stream_dir(&self, stream: StreamId) -> Result<()> {
+        self.sync_dir(&self.stream_dir(stream))?;
+        self.sync_dir(&self.streams_dir())
+    }
+
+    pub fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.disk
+            .sync_dir(path)
+            .map_err(|error| LogError::io("sync folder", path, error))
+    }
+
+    /// Makes everything durable that was written to group files.
+    pub fn sync_streams(&self) -> Result<()> {
+        let path = self.streams_dir();
+        self.disk
+            .sync_tree(&path)
+            .map_err(|error| LogError::io("sync folder", path, error))
+    }
+
+    /// The streams that have folders.
+    pub fn list_streams(&self) -> Result<Vec<StreamId>> {
+        let path = self.streams_dir();
+        list(&*self.disk, &path)?
+            .into_iter()
+            .map(|name| match name.parse() {
+                Ok(id) if StreamId(id).to_string() == name => Ok(StreamId(id)),
+                _ => Err(LogError::ForeignFile {
+                    path: path.join(name),
+                }),
+            })
+            .collect()
+    }
+
+    /// The groups that have files in a stream's folder, in no particular order.
+    pub fn list_groups(&self, stream: StreamId) -> Result<Vec<(LaneId, GroupId, Offset)>> {
+        let path = self.stream_dir(stream);
+        let mut groups = Vec::new();
+        for name in list(&*self.disk, &path)? {
+            let (stem, is_log) = match name.rsplit_once('.') {
+                Some((stem, "log")) => (stem, true),
+                Some((stem, "index")) => (stem, false),
+                _ => (name.as_str(), false),
+            };
+            let Some((lane, group, offset)) = parse_group_name(stream, stem) else {
+                return Err(LogError::ForeignFile {
+                    path: path.join(name),
+                });
+            };
+            if is_log {
+                groups.push((lane, group, offset));
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Removes a stream's folder and all in it.
+    pub fn remove_stream_dir(&self, stream: StreamId) -> Result<()> {
+        self.stream_dirs.lock().remove(&stream);
+        let path = self.stream_dir(stream);
+        let names = match self.disk.list(&path) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(LogError::io("list", path, error)),
+        };
+        for entry in names {
+            let path = path.join(entry.name);
+            self.disk
+                .remove_file(&path)
+                .map_err(|error| LogError::io("remove", path, error))?;
+        }
+        self.disk
+            .remove_dir(&path)
+            .map_err(|error| LogError::io("remove folder", path, error))
+    }
+}
+
+fn found(disk: &dyn Disk, root: &Path, marker: &Path) -> Result<()> {
+    let write = || {
+        let file = disk.open(marker, Access::Create)?;
+        file.write_at(format!("{MARKER_TEXT}{FORMAT}\n").as_bytes(), 0)?;
+        file.sync()?;
+        disk.sync_dir(root)
+    };
+    write().map_err(|error| LogError::io("write", marker, error))
+}
+
+fn parse_marker(text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.strip_prefix(MARKER_TEXT)?
+        .strip_suffix('\n')?
+        .parse()
+        .ok()
+}
+
+fn parse_group_name(stream: StreamId, stem: &str) -> Option<(LaneId, GroupId, Offset)> {
+    let mut numbers = stem.split('-');
+    let lane = LaneId {
+        stream,
+        streamlet: StreamletIndex(numbers.next()?.parse().ok()?),
+        lane: LaneIndex(numbers.next()?.parse().ok()?),
+    };
+    let group = GroupId(numbers.next()?.parse().ok()?);
+    let offset = Offset(numbers.next()?.parse().ok()?);
+    numbers.next().is_none().then_some((lane, group, offset))
+}
+
+/// The names in a folder, without what the file system itself puts there.
+fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
+    let entries = disk
+        .list(path)
+        .map_err(|error| LogError::io("list", path, error))?;
+    Ok(entries
+        .into_iter()
+        .map(|entry| entry.name)
+        .filter(|name| name != LOST_AND_FOUND)
+        .collect())
+}

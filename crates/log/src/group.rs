@@ -1,0 +1,517 @@
+//! A group: a series of segments, and a file that they end up in.
+//!
+//! Life of a segment: *head* (appends go to it) → *closed* → *persisted* (its bytes are in the
+//! group's file and synced) → *evicted* (its buffer went back to the pool; reads go to the file).
+//!
+//! Positions of a group, in the order that always holds (asserted where they move):
+//! `synced ≤ written ≤ durable ≤ head`. What lies between `synced` and `durable` is in the journal.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use millstream_base::disk::Access;
+use millstream_base::{
+    DiskFile, GroupId, LaneIndex, Offset, Position, SegmentIndex, StreamId, StreamletIndex,
+    Timestamp,
+};
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::index::{Index, IndexWriter, Mark, MarkKind};
+use crate::pool::{Buffer, Slice};
+
+/// How far ahead a growing file gets its blocks. Appending to a file that has them is several times
+/// cheaper to sync than growing it.
+const RESERVE_BYTES: u64 = 16 << 20;
+
+/// The lane that a group belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneId {
+    /// The stream.
+    pub stream: StreamId,
+    /// The streamlet in it.
+    pub streamlet: StreamletIndex,
+    /// The lane in the streamlet.
+    pub lane: LaneIndex,
+}
+
+/// How a closed group ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupEnd {
+    pub position: Position,
+    /// The offset that the lane's next group starts with.
+    pub offset: Offset,
+    /// The largest timestamp in the group.
+    pub max_timestamp: Timestamp,
+}
+
+#[derive(Debug)]
+pub struct Group {
+    pub lane: LaneId,
+    pub id: GroupId,
+    pub first_offset: Offset,
+    /// Written by the lane when it moves on; read by consumers and retention.
+    end: OnceLock<GroupEnd>,
+    /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
+    /// (`Acquire`), who then find the bytes before it in a segment or in the file.
+    durable: AtomicU64,
+    /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
+    /// by the journal.
+    synced: AtomicU64,
+    /// Set when retention or deletion takes the group away; under the lock of `file`.
+    removed: AtomicBool,
+    /// In the order of their positions. The lane adds them, eviction takes their buffers.
+    segments: RwLock<Vec<Segment>>,
+    /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
+    marks: Mutex<VecDeque<Mark>>,
+    file: Mutex<GroupFile>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    base: Position,
+    /// `None` for the head.
+    end: Option<Position>,
+    /// `None` when evicted.
+    buffer: Option<Arc<Buffer>>,
+}
+
+struct GroupFile {
+    /// Kept open only while a busy lane syncs straight into it.
+    open: Option<(Box<dyn DiskFile>, Option<IndexWriter>)>,
+    /// Bytes of the file that were written, synced or not.
+    written: u64,
+    reserved: u64,
+    /// Bytes of the index file; 0 when there is none yet.
+    index_len: u64,
+    /// Whether the file has a name that survives a crash.
+    named: bool,
+    /// Why the file must not be written any more.
+    failed: Option<LogError>,
+}
+
+impl std::fmt::Debug for GroupFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupFile")
+            .field("written", &self.written)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of a group that lies on disk.
+#[derive(Debug)]
+pub struct StoredGroup {
+    pub position: Position,
+    pub end: Option<GroupEnd>,
+    /// Bytes of the index file.
+    pub index_len: u64,
+    /// Segment starts; empty when they are not loaded.
+    pub segments: Vec<Position>,
+}
+
+/// Whether a write-back leaves the file open for the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepOpen {
+    Yes,
+    No,
+}
+
+impl Group {
+    /// A group that starts empty, in memory.
+    pub fn new(lane: LaneId, id: GroupId, first_offset: Offset) -> Group {
+        Group {
+            lane,
+            id,
+            first_offset,
+            end: OnceLock::new(),
+            durable: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            removed: AtomicBool::new(false),
+            segments: RwLock::new(Vec::new()),
+            marks: Mutex::new(VecDeque::new()),
+            file: Mutex::new(GroupFile {
+                open: None,
+                written: 0,
+                reserved: 0,
+                index_len: 0,
+                named: false,
+                failed: None,
+            }),
+        }
+    }
+
+    /// A group that recovery found on disk.
+    pub fn stored(lane: LaneId, id: GroupId, first_offset: Offset, stored: StoredGroup) -> Group {
+        let group = Group::new(lane, id, first_offset);
+        let len = stored.position.0;
+        group.durable.store(len, Ordering::Relaxed);
+        group.synced.store(len, Ordering::Relaxed);
+        {
+            let mut file = group.file.lock();
+            file.written = len;
+            file.index_len = stored.index_len;
+            file.named = true;
+            let ends = stored.segments.iter().skip(1).copied();
+            *group.segments.write() = stored
+                .segments
+                .iter()
+                .zip(ends.chain([stored.position]))
+                .map(|(&base, end)| Segment {
+                    base,
+                    end: Some(end),
+                    buffer: None,
+                })
+                .collect();
+        }
+        if let Some(end) = stored.end {
+            group.close(end);
+        }
+        group
+    }
+
+    pub fn durable(&self) -> Position {
+        Position(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Moves the durable head; only the syncer of the group's virtual log calls it.
+    pub fn set_durable(&self, position: Position) {
+        debug_assert!(self.durable() <= position);
+        self.durable.store(position.0, Ordering::Release);
+    }
+
+    pub fn synced(&self) -> Position {
+        Position(self.synced.load(Ordering::Acquire))
+    }
+
+    pub fn end(&self) -> Option<GroupEnd> {
+        self.end.get().copied()
+    }
+
+    /// Closes the group for ever.
+    pub fn close(&self, end: GroupEnd) {
+        let first = self.end.set(end).is_ok();
+        assert!(first, "group {} is closed twice", self.id);
+    }
+
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub fn add_mark(&self, mark: Mark) {
+        self.marks.lock().push_back(mark);
+    }
+
+    /// Opens the next segment at `base`.
+    pub fn open_segment(&self, base: Position, buffer: Arc<Buffer>) -> SegmentIndex {
+        let mut segments = self.segments.write();
+        if let Some(last) = segments.last() {
+            assert_eq!(last.end, Some(base), "segments leave no gap");
+        }
+        segments.push(Segment {
+            base,
+            end: None,
+            buffer: Some(buffer),
+        });
+        SegmentIndex(segments.len() as u32 - 1)
+    }
+
+    /// Closes the head segment at `end`.
+    pub fn close_segment(&self, end: Position) {
+        let mut segments = self.segments.write();
+        let last = segments.last_mut().expect("a lane closes what it opened");
+        assert!(last.end.is_none() && last.base <= end);
+        last.end = Some(end);
+    }
+
+    /// How many segments the group has had so far, as far as they are known.
+    pub fn segment_count(&self) -> u32 {
+        self.segments.read().len() as u32
+    }
+
+    /// Loads the segments' places from the index, where they are not known yet.
+    pub fn load_segments(&self, dir: &DataDir) -> Result<()> {
+        if self.segment_count() > 0 || self.synced() == Position(0) {
+            return Ok(());
+        }
+        let path = self.index_path(dir);
+        let index = Index::read(&*dir.disk, &path)
+            .map_err(|error| LogError::io("read index", &path, error))?;
+        let mut starts: Vec<Position> = index
+            .marks
+            .iter()
+            .filter(|mark| mark.kind == MarkKind::SegmentStart)
+            .map(|mark| mark.position)
+            .collect();
+        if starts.first() != Some(&Position(0)) {
+            starts.insert(0, Position(0));
+        }
+        let mut segments = self.segments.write();
+        if segments.is_empty() {
+            let ends: Vec<Position> = starts
+                .iter()
+                .skip(1)
+                .copied()
+                .chain([self.synced()])
+                .collect();
+            segments.extend(starts.iter().zip(ends).map(|(&base, end)| Segment {
+                base,
+                end: Some(end),
+                buffer: None,
+            }));
+        }
+        Ok(())
+    }
+
+    /// The segment that holds `position`, or the last one for the group's end.
+    pub fn segment_at(&self, position: Position) -> SegmentIndex {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= position);
+        SegmentIndex(after.saturating_sub(1) as u32)
+    }
+
+    /// Where a segment starts.
+    pub fn segment_base(&self, segment: SegmentIndex) -> Option<Position> {
+        self.segments
+            .read()
+            .get(segment.0 as usize)
+            .map(|segment| segment.base)
+    }
+
+    /// What memory holds of `[from, to)` in the segment of `from`; `None` when it is evicted.
+    pub fn slice_in_memory(&self, from: Position, to: Position) -> Option<Slice> {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= from);
+        let segment = segments.get(after.checked_sub(1)?)?;
+        let end = segment.end.map_or(to, |end| end.min(to));
+        if end <= from {
+            return None;
+        }
+        let buffer = segment.buffer.as_ref()?;
+        let start = (from.0 - segment.base.0) as usize;
+        Some(buffer.slice(start..start + (end.0 - from.0) as usize))
+    }
+
+    /// Gives the buffer of a segment back, if it is closed and persisted. `true` when it did, or
+    /// when it was gone already.
+    pub fn evict(&self, segment: SegmentIndex) -> bool {
+        let synced = self.synced();
+        let mut segments = self.segments.write();
+        let Some(segment) = segments.get_mut(segment.0 as usize) else {
+            return true;
+        };
+        if self.is_removed() || segment.end.is_some_and(|end| end <= synced) {
+            segment.buffer = None;
+        }
+        segment.buffer.is_none()
+    }
+
+    /// The end of a segment, if it is closed.
+    pub fn segment_end(&self, segment: SegmentIndex) -> Option<Position> {
+        self.segments
+            .read()
+            .get(segment.0 as usize)
+            .and_then(|segment| segment.end)
+    }
+
+    /// Writes what memory holds up to `to` into the file, without syncing it, and returns how far
+    /// the file is written then. The lane's earlier groups must be written whole before.
+    pub fn write_back(&self, dir: &DataDir, to: Position) -> Result<Position> {
+        let mut file = self.file.lock();
+        if self.is_removed() || (to.0 <= file.written && file.named) {
+            return Ok(Position(file.written));
+        }
+        if let Some(error) = &file.failed {
+            return Err(error.clone());
+        }
+        let path = self.path(dir);
+        if file.open.is_none() {
+            dir.create_stream_dir(self.lane.stream)?;
+            let handle = dir
+                .disk
+                .open(&path, Access::Create)
+                .map_err(|error| LogError::io("open", &path, error))?;
+            file.open = Some((handle, None));
+            file.reserved = 0;
+        }
+        let from = Position(file.written);
+        if to <= from {
+            return Ok(from);
+        }
+        let slices = self.slices(from, to);
+        let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        let reserve_to = to.0.next_multiple_of(RESERVE_BYTES);
+        // Only a file that takes large writes is worth reserving for.
+        let reserve = file.reserved < to.0 && to.0 - from.0 >= RESERVE_BYTES / 64;
+        let (handle, _) = file.open.as_mut().expect("opened above");
+        if reserve {
+            handle
+                .reserve(reserve_to)
+                .map_err(|error| LogError::io("reserve room in", &path, error))?;
+        }
+        handle
+            .write_all_at(&mut parts, from.0)
+            .map_err(|error| LogError::io("write", &path, error))?;
+        if reserve {
+            file.reserved = reserve_to;
+        }
+        file.written = to.0;
+        Ok(to)
+    }
+
+    /// Slices of memory that together hold `[from, to)`.
+    fn slices(&self, from: Position, to: Position) -> Vec<Slice> {
+        let mut slices = Vec::new();
+        let mut at = from;
+        while at < to {
+            let slice = self
+                .slice_in_memory(at, to)
+                .expect("what is not persisted is never evicted");
+            at = at.plus(slice.len() as u64);
+            slices.push(slice);
+        }
+        slices
+    }
+
+    /// Syncs what was written. A failure is final: what the file holds then is unknown.
+    pub fn sync(&self, dir: &DataDir, keep_open: KeepOpen) -> Result<()> {
+        let mut file = self.file.lock();
+        if self.is_removed() {
+            return Ok(());
+        }
+        if let Some(error) = &file.failed {
+            return Err(error.clone());
+        }
+        let path = self.path(dir);
+        let Some((handle, _)) = &file.open else {
+            return Ok(());
+        };
+        let mut result = handle
+            .sync()
+            .map_err(|error| LogError::io("sync", &path, error));
+        if result.is_ok() && !file.named {
+            result = dir.sync_stream_dir(self.lane.stream);
+        }
+        if let Err(error) = result {
+            let fault = LogError::LaneFault {
+                what: error.to_string(),
+            };
+            file.failed = Some(fault.clone());
+            return Err(fault);
+        }
+        let to = Position(file.written);
+        self.note_synced(dir, &mut file, to, keep_open);
+        Ok(())
+    }
+
+    /// Takes note that the first `to` bytes are synced: the caller synced the whole data directory
+    /// after [`Group::write_back`] had returned that position.
+    pub fn synced_with_all(&self, dir: &DataDir, to: Position) {
+        let mut file = self.file.lock();
+        if file.failed.is_none() && !self.is_removed() && self.synced() <= to {
+            self.note_synced(dir, &mut file, to, KeepOpen::No);
+        }
+    }
+
+    /// Marks the file as unusable: a sync of the whole data directory failed.
+    pub fn fail(&self, fault: &LogError) {
+        self.file.lock().failed.get_or_insert_with(|| fault.clone());
+    }
+
+    /// Whether the file must not be written any more.
+    pub fn has_failed(&self) -> bool {
+        self.file.lock().failed.is_some()
+    }
+
+    fn note_synced(&self, dir: &DataDir, file: &mut GroupFile, to: Position, keep_open: KeepOpen) {
+        file.named = true;
+        debug_assert!(self.synced() <= to && to.0 <= file.written);
+        self.synced.store(to.0, Ordering::Release);
+        self.write_marks(dir, file, to);
+        let done = self.end().is_some_and(|end| end.position <= to);
+        if done || (keep_open == KeepOpen::No && to.0 == file.written) {
+            if let Some((handle, _)) = &file.open
+                && file.reserved > file.written
+                && let Err(error) = handle.set_len(file.written)
+            {
+                // Only room is lost, and only until the group is removed.
+                tracing::debug!(group = %self.id, %error, "blocks reserved ahead are not given back");
+            }
+            file.open = None;
+            file.reserved = 0;
+        }
+    }
+
+    /// Writes the marks whose positions are synced. The index can be rebuilt from the file, so a
+    /// failure costs time at the next start and nothing else.
+    fn write_marks(&self, dir: &DataDir, file: &mut GroupFile, to: Position) {
+        let ready: Vec<Mark> = {
+            let mut marks = self.marks.lock();
+            let count = marks.partition_point(|mark| mark.position <= to);
+            marks.drain(..count).collect()
+        };
+        if ready.is_empty() {
+            return;
+        }
+        let index_len = file.index_len;
+        let Some((_, index)) = &mut file.open else {
+            return;
+        };
+        let written = (|| {
+            if index.is_none() {
+                *index = Some(IndexWriter::open(
+                    &*dir.disk,
+                    &self.index_path(dir),
+                    index_len,
+                )?);
+            }
+            let writer = index.as_mut().expect("opened above");
+            writer.append(&ready)?;
+            Ok::<u64, std::io::Error>(writer.len())
+        })();
+        match written {
+            Ok(len) => file.index_len = len,
+            Err(error) => {
+                tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
+                    "index not written; the next start reads the group's file instead");
+                *index = None;
+                let mut marks = self.marks.lock();
+                for mark in ready.into_iter().rev() {
+                    marks.push_front(mark);
+                }
+            }
+        }
+    }
+
+    /// Takes the group away: frees its buffers and removes its files. The names are gone for good
+    /// after the folder is synced.
+    pub fn remove(&self, dir: &DataDir) -> Result<()> {
+        let mut file = self.file.lock();
+        self.removed.store(true, Ordering::Release);
+        file.open = None;
+        for segment in self.segments.write().iter_mut() {
+            segment.buffer = None;
+        }
+        self.marks.lock().clear();
+        for path in [self.index_path(dir), self.path(dir)] {
+            match dir.disk.remove_file(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(LogError::io("remove", path, error)),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn path(&self, dir: &DataDir) -> PathBuf {
+        dir.group_path(self.lane, self.id, self.first_offset)
+    }
+
+    pub fn index_path(&self, dir: &DataDir) -> PathBuf {
+        self.path(dir).with_extension("index")
+    }
+}

@@ -1,0 +1,332 @@
+//! The sparse index of a group, kept beside its file: `<group>.index`.
+//!
+//! A series of *marks*. A mark says what held at a position of the group: the offset that comes
+//! there, the largest timestamp before it, and the state of those producers that appended since
+//! the mark before (at the group's start: of all). There is one at the start of each segment and
+//! one every 64 KiB in it. A mark is written only after the group's file is synced up to its
+//! position, so a file that is shorter than its last mark has lost data.
+//!
+//! The index is never synced and holds nothing that the group's file does not tell: where it is
+//! missing or torn, the file is read instead.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+
+use millstream_base::disk::Access;
+use millstream_base::{
+    Disk, DiskFile, Offset, Position, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c,
+};
+
+use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
+
+/// Bytes of a group between two marks.
+pub const MARK_BYTES: u64 = 64 << 10;
+
+const MAGIC: [u8; 8] = *b"MSINDEX1";
+
+/// Length and checksum before each mark.
+const PREFIX_BYTES: usize = 8;
+
+/// A mark without producers.
+const MARK_FIXED_BYTES: usize = 1 + 8 + 8 + 8 + 4;
+
+/// A mark with this many producers is as large as it gets.
+const MARK_BYTES_MAX: usize = 4 << 20;
+
+/// The last mark of a closed group has no producers, so that it is found from the file's end.
+const END_BYTES: usize = PREFIX_BYTES + MARK_FIXED_BYTES;
+
+/// What a mark stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A place within a segment.
+    Within = 0,
+    /// The start of a segment.
+    SegmentStart = 1,
+    /// The end of the group, which is closed.
+    GroupEnd = 2,
+}
+
+/// What held at a position of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    pub kind: MarkKind,
+    pub position: Position,
+    /// The offset of the chunk that starts at `position`.
+    pub offset: Offset,
+    /// The largest timestamp of the chunks of this group before `position`.
+    pub max_timestamp: Timestamp,
+    /// Producers that appended since the mark before, as they were here.
+    pub producers: Vec<(ProducerId, ProducerState)>,
+}
+
+impl Mark {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_BYTES]);
+        out.push(self.kind as u8);
+        out.extend_from_slice(&self.position.0.to_le_bytes());
+        out.extend_from_slice(&self.offset.0.to_le_bytes());
+        out.extend_from_slice(&self.max_timestamp.0.to_le_bytes());
+        out.extend_from_slice(&(self.producers.len() as u32).to_le_bytes());
+        for (id, state) in &self.producers {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&state.epoch.0.to_le_bytes());
+            out.push(state.chunks.len() as u8);
+            for chunk in &state.chunks {
+                out.extend_from_slice(&chunk.first.0.to_le_bytes());
+                out.extend_from_slice(&chunk.last.0.to_le_bytes());
+                out.extend_from_slice(&chunk.base_offset.0.to_le_bytes());
+            }
+        }
+        let len = out.len() - start - PREFIX_BYTES;
+        let crc = crc32c(&out[start + PREFIX_BYTES..]);
+        out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The mark at the start of `bytes` and its length, or `None` when there is no whole one.
+    fn decode(bytes: &[u8]) -> Option<(Mark, usize)> {
+        let mut input = Input(bytes);
+        let len = u32::from_le_bytes(input.take()?) as usize;
+        let crc = u32::from_le_bytes(input.take()?);
+        if !(MARK_FIXED_BYTES..=MARK_BYTES_MAX).contains(&len) {
+            return None;
+        }
+        let payload = input.0.get(..len)?;
+        if crc32c(payload) != crc {
+            return None;
+        }
+        let mut input = Input(payload);
+        let kind = match input.take::<1>()? {
+            [0] => MarkKind::Within,
+            [1] => MarkKind::SegmentStart,
+            [2] => MarkKind::GroupEnd,
+            _ => return None,
+        };
+        let position = Position(u64::from_le_bytes(input.take()?));
+        let offset = Offset(u64::from_le_bytes(input.take()?));
+        let max_timestamp = Timestamp(i64::from_le_bytes(input.take()?));
+        let count = u32::from_le_bytes(input.take()?);
+        let mut producers = Vec::new();
+        for _ in 0..count {
+            let id = ProducerId(i64::from_le_bytes(input.take()?));
+            let epoch = ProducerEpoch(i16::from_le_bytes(input.take()?));
+            let [chunk_count] = input.take()?;
+            if usize::from(chunk_count) > CHUNKS_REMEMBERED {
+                return None;
+            }
+            let mut chunks = VecDeque::with_capacity(chunk_count.into());
+            for _ in 0..chunk_count {
+                chunks.push_back(PastChunk {
+                    first: Sequence(i32::from_le_bytes(input.take()?)),
+                    last: Sequence(i32::from_le_bytes(input.take()?)),
+                    base_offset: Offset(u64::from_le_bytes(input.take()?)),
+                });
+            }
+            producers.push((id, ProducerState { epoch, chunks }));
+        }
+        let mark = Mark {
+            kind,
+            position,
+            offset,
+            max_timestamp,
+            producers,
+        };
+        input.0.is_empty().then_some((mark, PREFIX_BYTES + len))
+    }
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+}
+
+/// Writes marks behind those that a file holds.
+pub struct IndexWriter {
+    file: Box<dyn DiskFile>,
+    len: u64,
+}
+
+impl IndexWriter {
+    /// Continues an index after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
+    pub fn open(disk: &dyn Disk, path: &Path, len: u64) -> io::Result<IndexWriter> {
+        let file = disk.open(path, Access::Create)?;
+        file.set_len(len)?;
+        let mut writer = IndexWriter { file, len };
+        if len == 0 {
+            writer.write(&MAGIC)?;
+        }
+        Ok(writer)
+    }
+
+    /// Appends marks.
+    pub fn append<'a>(&mut self, marks: impl IntoIterator<Item = &'a Mark>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for mark in marks {
+            mark.encode(&mut bytes);
+        }
+        self.write(&bytes)
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// The marks that an index file holds.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub marks: Vec<Mark>,
+    /// Bytes of the file that they take; what is behind is torn.
+    pub len: u64,
+}
+
+impl Index {
+    /// Reads an index as far as it is whole; a missing one is empty.
+    pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Index> {
+        let file = match disk.open(path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Index::default()),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+        let count = file.read_full_at(&mut bytes, 0)?;
+        bytes.truncate(count);
+        Ok(Index::decode(&bytes))
+    }
+
+    fn decode(bytes: &[u8]) -> Index {
+        let Some(mut rest) = bytes.strip_prefix(&MAGIC) else {
+            return Index::default();
+        };
+        let mut index = Index {
+            marks: Vec::new(),
+            len: MAGIC.len() as u64,
+        };
+        while let Some((mark, len)) = Mark::decode(rest) {
+            // Marks rise; one that does not belongs to a former life of the file.
+            let rises = index.marks.last().is_none_or(|last| {
+                last.kind != MarkKind::GroupEnd
+                    && last.position <= mark.position
+                    && last.offset <= mark.offset
+            });
+            if !rises {
+                break;
+            }
+            rest = &rest[len..];
+            index.len += len as u64;
+            index.marks.push(mark);
+        }
+        index
+    }
+
+    /// The last mark, when it closes the group; reads only the end of the file.
+    pub fn read_end(disk: &dyn Disk, path: &Path) -> io::Result<Option<Mark>> {
+        let file = match disk.open(path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = [0; END_BYTES];
+        let Some(start) = file.len()?.checked_sub(END_BYTES as u64) else {
+            return Ok(None);
+        };
+        let count = file.read_full_at(&mut bytes, start)?;
+        Ok(Mark::decode(&bytes[..count])
+            .map(|(mark, _)| mark)
+            .filter(|mark| mark.kind == MarkKind::GroupEnd))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(kind: MarkKind, position: u64, producers: usize) -> Mark {
+        Mark {
+            kind,
+            position: Position(position),
+            offset: Offset(position / 10),
+            max_timestamp: Timestamp(-5),
+            producers: (0..producers)
+                .map(|n| {
+                    let chunk = PastChunk {
+                        first: Sequence(n as i32),
+                        last: Sequence(n as i32 + 3),
+                        base_offset: Offset(77),
+                    };
+                    let state = ProducerState {
+                        epoch: ProducerEpoch(2),
+                        chunks: std::iter::repeat_n(chunk, n % (CHUNKS_REMEMBERED + 1)).collect(),
+                    };
+                    (ProducerId(n as i64), state)
+                })
+                .collect(),
+        }
+    }
+
+    fn encoded(marks: &[Mark]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for mark in marks {
+            mark.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 0)]);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "4d53494e44455831\
+             1d000000\
+             9b3dd680\
+             01\
+             3412000000000000\
+             d201000000000000\
+             fbffffffffffffff\
+             00000000"
+        );
+    }
+
+    #[test]
+    fn every_torn_or_flipped_index_reads_as_a_prefix() {
+        let marks = [
+            mark(MarkKind::SegmentStart, 0, 7),
+            mark(MarkKind::Within, 65_536, 1),
+            mark(MarkKind::GroupEnd, 70_000, 0),
+        ];
+        let bytes = encoded(&marks);
+        assert_eq!(Index::decode(&bytes).marks, marks);
+        assert_eq!(Index::decode(&bytes).len, bytes.len() as u64);
+        for len in 0..bytes.len() {
+            let index = Index::decode(&bytes[..len]);
+            assert!(index.len <= len as u64);
+            assert!(marks.starts_with(&index.marks));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let index = Index::decode(&flipped);
+            assert!(
+                index.marks.len() < 3 && marks.starts_with(&index.marks),
+                "bit {bit}"
+            );
+        }
+    }
+}

@@ -1,0 +1,643 @@
+//! The journal: where chunks of many lanes become durable with one write.
+//!
+//! A series of files of fixed size. A file is a header and *blocks*, one for each group commit: a
+//! directory of *runs* (neighbouring chunks of one group) and their bytes. A file whose runs are all
+//! in synced group files is used again under a later number, since overwriting blocks that a file
+//! has is several times cheaper to sync than growing a new one.
+//!
+//! A block is written after the one before it is synced. So a block that is not whole is the torn
+//! end of the journal if nothing valid follows it, and lost data if something does.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use millstream_base::disk::Access;
+use millstream_base::{
+    DiskFile, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, crc32c,
+};
+use parking_lot::Mutex;
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::{Group, LaneId};
+use crate::pool::Slice;
+
+/// The smallest journal file: a few blocks of the smallest segments.
+pub const FILE_BYTES_MIN: u64 = 256 << 10;
+
+const FILE_MAGIC: [u8; 8] = *b"MSJRNAL1";
+/// The header has a page of its own, so that it is never rewritten with a block.
+const FILE_HEADER_BYTES: u64 = 4096;
+
+const BLOCK_MAGIC: [u8; 4] = *b"MSBK";
+const BLOCK_HEADER_BYTES: usize = 32;
+const RUN_BYTES: usize = 48;
+/// More runs than this go into the next block: a bound for recovery's directory.
+const RUNS_MAX: usize = 65_536;
+
+/// Neighbouring chunks of one group that wait to be made durable.
+#[derive(Debug)]
+pub struct Run {
+    pub group: Arc<Group>,
+    pub position: Position,
+    pub slice: Slice,
+}
+
+impl Run {
+    pub fn end(&self) -> Position {
+        self.position.plus(self.slice.len() as u64)
+    }
+}
+
+/// What came of a block.
+#[derive(Debug)]
+pub enum WriteOutcome {
+    /// It is durable.
+    Durable,
+    /// All files are in use: obsolete ones must be released first.
+    NoFile,
+}
+
+pub struct Journal {
+    file_bytes: u64,
+    files_max: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    active: Option<Active>,
+    /// Full files, oldest first.
+    full: VecDeque<Full>,
+    /// Obsolete files that wait for a new number.
+    spare: Vec<PathBuf>,
+    next_sequence: u64,
+    /// Where the last file ends: written into the header of the next.
+    previous_end: u64,
+    blocks: u64,
+    bytes: u64,
+}
+
+struct Active {
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    sequence: u64,
+    /// End of the last durable block.
+    end: u64,
+    next_block: u64,
+    groups: Groups,
+}
+
+struct Full {
+    path: PathBuf,
+    groups: Groups,
+}
+
+/// The groups that a file has runs of, with the end of the last one.
+type Groups = HashMap<(LaneId, GroupId), (Arc<Group>, Position)>;
+
+/// How much the journal has been used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct JournalUse {
+    pub blocks: u64,
+    pub bytes: u64,
+    pub files: usize,
+}
+
+impl Journal {
+    /// A journal without files; those of a former life must have been replayed and removed.
+    pub fn new(next_sequence: u64, journal_bytes: u64, file_bytes: u64) -> Journal {
+        Journal {
+            file_bytes,
+            files_max: ((journal_bytes / file_bytes) as usize).max(2),
+            state: Mutex::new(State {
+                active: None,
+                full: VecDeque::new(),
+                spare: Vec::new(),
+                next_sequence,
+                previous_end: FILE_HEADER_BYTES,
+                blocks: 0,
+                bytes: 0,
+            }),
+        }
+    }
+
+    /// The most bytes of runs that one block takes, whatever they are cut into.
+    pub fn block_bytes_max(&self) -> usize {
+        let overhead = FILE_HEADER_BYTES as usize + BLOCK_HEADER_BYTES + 1024 * RUN_BYTES;
+        self.file_bytes as usize - overhead
+    }
+
+    /// How many of the first `runs` fit into one block; at least one.
+    pub fn fitting<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> usize {
+        let room = self.file_bytes as usize - FILE_HEADER_BYTES as usize - BLOCK_HEADER_BYTES;
+        let mut bytes = 0;
+        let count = runs
+            .take(RUNS_MAX)
+            .take_while(|run| {
+                bytes += RUN_BYTES + run.slice.len();
+                bytes <= room
+            })
+            .count();
+        count.max(1)
+    }
+
+    /// Writes `runs` as one block and syncs it.
+    ///
+    /// # Errors
+    /// A full disk leaves the journal as it was, to be tried again. After a failed sync the file is
+    /// given up: later blocks go to the next one, whose header says where this one ends.
+    pub fn write(&self, dir: &DataDir, runs: &[&Run]) -> Result<WriteOutcome> {
+        let mut state = self.state.lock();
+        let directory_bytes = BLOCK_HEADER_BYTES + RUN_BYTES * runs.len();
+        let data_bytes: usize = runs.iter().map(|run| run.slice.len()).sum();
+        let block_bytes = (directory_bytes + data_bytes) as u64;
+        assert!(
+            FILE_HEADER_BYTES + block_bytes <= self.file_bytes,
+            "block fits a file"
+        );
+        if let Some(active) = &state.active
+            && active.end + block_bytes > self.file_bytes
+        {
+            state.retire_active();
+        }
+        if state.active.is_none() {
+            if state.full.len() >= self.files_max && state.persistable_files() >= self.files_max {
+                return Ok(WriteOutcome::NoFile);
+            }
+            state.open_next(dir, self.file_bytes)?;
+        }
+        let active = state.active.as_mut().expect("opened above");
+        let head = encode_head(active.sequence, active.next_block, runs, block_bytes);
+        let mut parts = Vec::with_capacity(runs.len() + 1);
+        parts.push(IoSlice::new(&head));
+        parts.extend(runs.iter().map(|run| IoSlice::new(&run.slice)));
+        active
+            .file
+            .write_all_at(&mut parts, active.end)
+            .map_err(|error| LogError::io("write", &active.path, error))?;
+        if let Err(error) = active.file.sync() {
+            let error = LogError::io("sync", &active.path, error);
+            // The durable blocks stay valid; nothing more is written to this file.
+            state.retire_active();
+            return Err(LogError::LaneFault {
+                what: error.to_string(),
+            });
+        }
+        active.end += block_bytes;
+        active.next_block += 1;
+        for run in runs {
+            let entry = active
+                .groups
+                .entry((run.group.lane, run.group.id))
+                .or_insert_with(|| (Arc::clone(&run.group), run.end()));
+            entry.1 = entry.1.max(run.end());
+        }
+        state.blocks += 1;
+        state.bytes += data_bytes as u64;
+        Ok(WriteOutcome::Durable)
+    }
+
+    /// Full files, as a part of those that there may be.
+    pub fn fill(&self) -> f64 {
+        let state = self.state.lock();
+        state.full.len() as f64 / self.files_max as f64
+    }
+
+    /// The groups that keep the oldest `share` of the files that there may be (at least one full
+    /// file, and all when `share` is 1) from being used again, with how far each must be synced.
+    pub fn groups_to_persist(&self, share: f64) -> Vec<(Arc<Group>, Position)> {
+        let state = self.state.lock();
+        let count = ((self.files_max as f64 * share) as usize).max(1);
+        let mut groups = Groups::new();
+        let active = state.active.iter().map(|active| &active.groups);
+        let all = state.full.iter().map(|full| &full.groups).take(count);
+        let active = active.take(if share >= 1.0 { 1 } else { 0 });
+        for (key, (group, end)) in all.chain(active).flatten() {
+            let entry = groups
+                .entry(*key)
+                .or_insert_with(|| (Arc::clone(group), *end));
+            entry.1 = entry.1.max(*end);
+        }
+        let mut groups: Vec<_> = groups.into_values().filter(is_live).collect();
+        groups.sort_unstable_by_key(|(group, _)| (group.lane, group.id));
+        groups
+    }
+
+    /// Frees the files whose runs are all in synced group files. `true` when it freed one.
+    pub fn release_obsolete(&self) -> bool {
+        let mut state = self.state.lock();
+        let before = state.full.len();
+        for full in std::mem::take(&mut state.full) {
+            if full.groups.values().any(is_live) {
+                state.full.push_back(full);
+            } else {
+                state.spare.push(full.path);
+            }
+        }
+        state.full.len() < before
+    }
+
+    /// Removes all files, at a clean stop: everything must be persisted.
+    pub fn remove_files(&self, dir: &DataDir) -> Result<()> {
+        let mut state = self.state.lock();
+        let live = state
+            .full
+            .iter()
+            .map(|full| &full.groups)
+            .chain(state.active.iter().map(|active| &active.groups))
+            .flat_map(HashMap::values)
+            .any(is_live);
+        if live {
+            // Some lane cannot be persisted (its disk failed): the journal still holds its data.
+            return Ok(());
+        }
+        let active = state.active.take().map(|active| active.path);
+        let full: Vec<Full> = state.full.drain(..).collect();
+        let mut paths: Vec<PathBuf> = full.into_iter().map(|full| full.path).collect();
+        paths.extend(active);
+        paths.append(&mut state.spare);
+        for path in paths {
+            dir.disk
+                .remove_file(&path)
+                .map_err(|error| LogError::io("remove", path, error))?;
+        }
+        dir.sync_dir(&dir.journal_dir())
+    }
+
+    pub fn usage(&self) -> JournalUse {
+        let state = self.state.lock();
+        JournalUse {
+            blocks: state.blocks,
+            bytes: state.bytes,
+            files: state.full.len() + state.spare.len() + usize::from(state.active.is_some()),
+        }
+    }
+}
+
+fn is_live((group, end): &(Arc<Group>, Position)) -> bool {
+    !group.is_removed() && group.synced() < *end
+}
+
+impl State {
+    /// Full files that write-back can make obsolete. Those that hold data of a lane whose disk
+    /// failed stay until the next start, and must not stop the others.
+    fn persistable_files(&self) -> usize {
+        let persistable = |full: &&Full| {
+            !full
+                .groups
+                .values()
+                .any(|entry| is_live(entry) && entry.0.has_failed())
+        };
+        self.full.iter().filter(persistable).count()
+    }
+
+    fn retire_active(&mut self) {
+        if let Some(active) = self.active.take() {
+            self.previous_end = active.end;
+            self.full.push_back(Full {
+                path: active.path,
+                groups: active.groups,
+            });
+        }
+    }
+
+    fn open_next(&mut self, dir: &DataDir, file_bytes: u64) -> Result<()> {
+        let sequence = self.next_sequence;
+        let path = file_path(dir, sequence);
+        if let Some(spare) = self.spare.last() {
+            dir.disk
+                .rename(spare, &path)
+                .map_err(|error| LogError::io("rename", spare, error))?;
+            self.spare.pop();
+        }
+        let file = dir
+            .disk
+            .open(&path, Access::Create)
+            .map_err(|error| LogError::io("open", &path, error))?;
+        // The header is durable before the first block is written, so that a damaged one is told
+        // from one that never was.
+        let header = encode_file_header(sequence, self.previous_end);
+        let begun = file
+            .reserve(file_bytes)
+            .and_then(|()| file.write_at(&header, 0))
+            .and_then(|()| file.sync())
+            .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()));
+        if let Err(error) = begun {
+            // It holds no blocks of this number, so it can be begun again.
+            self.spare.push(path.clone());
+            return Err(LogError::io("begin journal file", path, error));
+        }
+        self.next_sequence += 1;
+        self.active = Some(Active {
+            path,
+            file,
+            sequence,
+            end: FILE_HEADER_BYTES,
+            next_block: 0,
+            groups: Groups::new(),
+        });
+        Ok(())
+    }
+}
+
+fn file_path(dir: &DataDir, sequence: u64) -> PathBuf {
+    dir.journal_dir().join(format!("{sequence:016}.journal"))
+}
+
+fn encode_file_header(sequence: u64, previous_end: u64) -> Vec<u8> {
+    let mut header = FILE_MAGIC.to_vec();
+    header.extend_from_slice(&sequence.to_le_bytes());
+    header.extend_from_slice(&previous_end.to_le_bytes());
+    let crc = crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// The block's header and directory. The checksum in the header covers the rest of both; each run's
+/// bytes have one of their own.
+fn encode_head(file_sequence: u64, block: u64, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
+    let mut head = Vec::with_capacity(BLOCK_HEADER_BYTES + RUN_BYTES * runs.len());
+    head.extend_from_slice(&BLOCK_MAGIC);
+    head.extend_from_slice(&[0; 4]);
+    head.extend_from_slice(&file_sequence.to_le_bytes());
+    head.extend_from_slice(&block.to_le_bytes());
+    head.extend_from_slice(&(block_bytes as u32).to_le_bytes());
+    head.extend_from_slice(&(runs.len() as u32).to_le_bytes());
+    for run in runs {
+        let group = &run.group;
+        head.extend_from_slice(&group.lane.stream.0.to_le_bytes());
+        head.extend_from_slice(&group.id.0.to_le_bytes());
+        head.extend_from_slice(&run.position.0.to_le_bytes());
+        head.extend_from_slice(&group.first_offset.0.to_le_bytes());
+        head.extend_from_slice(&group.lane.streamlet.0.to_le_bytes());
+        head.extend_from_slice(&group.lane.lane.0.to_le_bytes());
+        head.extend_from_slice(&(run.slice.len() as u32).to_le_bytes());
+        head.extend_from_slice(&crc32c(&run.slice).to_le_bytes());
+    }
+    let crc = crc32c(&head[8..]);
+    head[4..8].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// A run as recovery finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoveredRun {
+    pub lane: LaneId,
+    pub group: GroupId,
+    pub group_first_offset: Offset,
+    pub position: Position,
+}
+
+/// The journal files of a former life, in order.
+pub struct OldJournal {
+    files: Vec<(u64, PathBuf)>,
+}
+
+impl OldJournal {
+    /// Finds the files.
+    pub fn find(dir: &DataDir) -> Result<OldJournal> {
+        let folder = dir.journal_dir();
+        let mut files = Vec::new();
+        for entry in dir
+            .disk
+            .list(&folder)
+            .map_err(|error| LogError::io("list", &folder, error))?
+        {
+            let path = folder.join(&entry.name);
+            let sequence = entry
+                .name
+                .strip_suffix(".journal")
+                .and_then(|digits| digits.parse().ok())
+                .filter(|sequence| file_path(dir, *sequence) == path)
+                .ok_or_else(|| LogError::ForeignFile { path: path.clone() })?;
+            files.push((sequence, path));
+        }
+        files.sort_unstable();
+        Ok(OldJournal { files })
+    }
+
+    /// The number that comes after all of them.
+    pub fn next_sequence(&self) -> u64 {
+        self.files.last().map_or(1, |(sequence, _)| sequence + 1)
+    }
+
+    /// Gives every durable run to `each`, in the order of their writing.
+    pub fn replay(
+        &self,
+        dir: &DataDir,
+        mut each: impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut readers = Vec::with_capacity(self.files.len());
+        for (sequence, path) in &self.files {
+            let file = dir
+                .disk
+                .open(path, Access::Read)
+                .map_err(|error| LogError::io("open", path, error))?;
+            let reader = FileReader::open(*sequence, path, file)?;
+            readers.push(reader);
+        }
+        for n in 0..readers.len() {
+            // Where a file ends, its successor says; the files in between may have been used again.
+            let end = readers
+                .get(n + 1)
+                .filter(|next| next.sequence == readers[n].sequence + 1)
+                .and_then(|next| next.previous_end);
+            readers[n].replay(end, &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files, after what they hold is in synced group files.
+    pub fn remove(self, dir: &DataDir) -> Result<()> {
+        for (_, path) in &self.files {
+            dir.disk
+                .remove_file(path)
+                .map_err(|error| LogError::io("remove", path, error))?;
+        }
+        dir.sync_dir(&dir.journal_dir())
+    }
+}
+
+struct FileReader<'a> {
+    sequence: u64,
+    path: &'a Path,
+    file: Box<dyn DiskFile>,
+    len: u64,
+    /// Where the file before ends, if this one's header is valid.
+    previous_end: Option<u64>,
+}
+
+/// One block, checked.
+struct Block {
+    runs: Vec<(RecoveredRun, usize)>,
+    data: Vec<u8>,
+}
+
+impl<'a> FileReader<'a> {
+    fn open(sequence: u64, path: &'a Path, file: Box<dyn DiskFile>) -> Result<Self> {
+        let error = |error| LogError::io("read", path, error);
+        let len = file.len().map_err(error)?;
+        let mut header = [0; 28];
+        let count = file.read_full_at(&mut header, 0).map_err(error)?;
+        let previous_end = u64::from_le_bytes(header[16..24].try_into().expect("8 bytes"));
+        let valid =
+            count == header.len() && header[..] == encode_file_header(sequence, previous_end);
+        Ok(FileReader {
+            sequence,
+            path,
+            file,
+            len,
+            previous_end: valid.then_some(previous_end),
+        })
+    }
+
+    /// Replays the blocks up to `end`, if it is known, or up to the torn end.
+    fn replay(
+        &self,
+        end: Option<u64>,
+        each: &mut impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = FILE_HEADER_BYTES;
+        let mut next_block = 0;
+        if self.previous_end.is_none() {
+            return self.check_nothing_follows(0, 0, "file header");
+        }
+        while end.is_none_or(|end| at < end) {
+            let Some((block, bytes)) = self.block(at, next_block)? else {
+                if end.is_some() {
+                    return Err(self.corrupted(at, "block"));
+                }
+                return self.check_nothing_follows(at, next_block, "block");
+            };
+            let mut data = &block.data[..];
+            for (run, len) in block.runs {
+                let (run_data, rest) = data.split_at(len);
+                each(run, run_data)?;
+                data = rest;
+            }
+            at += bytes;
+            next_block += 1;
+        }
+        Ok(())
+    }
+
+    /// The block at `at`, if it is whole and in its turn.
+    fn block(&self, at: u64, number: u64) -> Result<Option<(Block, u64)>> {
+        let Some((head, run_count, block_bytes)) = self.block_head(at)? else {
+            return Ok(None);
+        };
+        if u64::from_le_bytes(head[16..24].try_into().expect("8 bytes")) != number {
+            return Ok(None);
+        }
+        let mut data = vec![0; block_bytes as usize - head.len()];
+        let count = self
+            .file
+            .read_full_at(&mut data, at + head.len() as u64)
+            .map_err(|error| LogError::io("read", self.path, error))?;
+        if count < data.len() {
+            return Ok(None);
+        }
+        let mut runs = Vec::with_capacity(run_count);
+        let mut rest = &data[..];
+        for entry in head[BLOCK_HEADER_BYTES..].chunks_exact(RUN_BYTES) {
+            let u64_at =
+                |n: usize| u64::from_le_bytes(entry[n..n + 8].try_into().expect("8 bytes"));
+            let u32_at =
+                |n: usize| u32::from_le_bytes(entry[n..n + 4].try_into().expect("4 bytes"));
+            let run = RecoveredRun {
+                lane: LaneId {
+                    stream: StreamId(u64_at(0)),
+                    streamlet: StreamletIndex(u32_at(32)),
+                    lane: LaneIndex(u32_at(36)),
+                },
+                group: GroupId(u64_at(8)),
+                position: Position(u64_at(16)),
+                group_first_offset: Offset(u64_at(24)),
+            };
+            let len = u32_at(40) as usize;
+            let Some((run_data, others)) = rest.split_at_checked(len) else {
+                return Ok(None);
+            };
+            if crc32c(run_data) != u32_at(44) {
+                return Ok(None);
+            }
+            rest = others;
+            runs.push((run, len));
+        }
+        if !rest.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((Block { runs, data }, block_bytes)))
+    }
+
+    /// Header and directory at `at`, number of runs and size of the block, if the checksum holds.
+    fn block_head(&self, at: u64) -> Result<Option<(Vec<u8>, usize, u64)>> {
+        let error = |error| LogError::io("read", self.path, error);
+        let mut head = vec![0; BLOCK_HEADER_BYTES];
+        let count = self.file.read_full_at(&mut head, at).map_err(error)?;
+        if count < head.len() || head[..4] != BLOCK_MAGIC {
+            return Ok(None);
+        }
+        let block_bytes = u64::from(u32::from_le_bytes(
+            head[24..28].try_into().expect("4 bytes"),
+        ));
+        let run_count = u32::from_le_bytes(head[28..32].try_into().expect("4 bytes")) as usize;
+        let head_bytes = BLOCK_HEADER_BYTES + run_count.min(RUNS_MAX + 1) * RUN_BYTES;
+        if run_count > RUNS_MAX
+            || (head_bytes as u64) > block_bytes
+            || at + block_bytes > self.len
+            || head[8..16] != self.sequence.to_le_bytes()
+        {
+            return Ok(None);
+        }
+        head.resize(head_bytes, 0);
+        let count = self.file.read_full_at(&mut head, at).map_err(error)?;
+        let crc = u32::from_le_bytes(head[4..8].try_into().expect("4 bytes"));
+        if count < head.len() || crc32c(&head[8..]) != crc {
+            return Ok(None);
+        }
+        Ok(Some((head, run_count, block_bytes)))
+    }
+
+    /// Nothing valid may follow the place where the journal seems to end.
+    fn check_nothing_follows(&self, at: u64, next_block: u64, what: &str) -> Result<()> {
+        const WINDOW_BYTES: usize = 1 << 20;
+        let mut window = vec![0; WINDOW_BYTES];
+        let mut start = at + 1;
+        while start < self.len {
+            let count = self
+                .file
+                .read_full_at(&mut window, start)
+                .map_err(|error| LogError::io("read", self.path, error))?;
+            let magics = window[..count]
+                .windows(BLOCK_MAGIC.len())
+                .enumerate()
+                .filter(|(_, bytes)| *bytes == BLOCK_MAGIC);
+            for (n, _) in magics {
+                if let Some((head, ..)) = self.block_head(start + n as u64)? {
+                    let number = u64::from_le_bytes(head[16..24].try_into().expect("8 bytes"));
+                    if number >= next_block {
+                        return Err(self.corrupted(at, what));
+                    }
+                }
+            }
+            if count < window.len() {
+                break;
+            }
+            // A magic may lie across two windows.
+            start += (count - BLOCK_MAGIC.len() + 1) as u64;
+        }
+        Ok(())
+    }
+
+    fn corrupted(&self, at: u64, what: &str) -> LogError {
+        LogError::corrupted(
+            self.path,
+            Position(at),
+            format!("this {what} of the journal is damaged, and valid ones follow it"),
+        )
+    }
+}

@@ -1,0 +1,612 @@
+//! A lane: one of the places of a streamlet where appends happen; an ordered series of groups.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use event_listener::Event;
+use hashbrown::HashSet;
+use millstream_base::{Cursor, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
+use millstream_record::{ChunkHeader, set_base_offset};
+use parking_lot::{Mutex, RwLock};
+
+use crate::config::{Durability, StreamConfig};
+use crate::core::{Core, Resident};
+use crate::error::{LogError, Result};
+use crate::group::{Group, GroupEnd, LaneId};
+use crate::index::{MARK_BYTES, Mark, MarkKind};
+use crate::pool::{Arena, BLOCK_BYTES_MIN, BufferWriter};
+use crate::producers::{Producers, Verdict};
+use crate::virtual_log::VirtualLog;
+
+/// A new segment takes at most this part of what the pool has free, so that many lanes that become
+/// busy together share it.
+const SEGMENT_SHARE: usize = 16;
+
+/// What a stream's lanes share.
+#[derive(Debug)]
+pub struct StreamShared {
+    pub id: StreamId,
+    pub name: String,
+    pub config: RwLock<StreamConfig>,
+    /// Notified when the durable head of any lane moves.
+    pub durable_moved: Event,
+    pub removed: AtomicBool,
+}
+
+/// Shared by the lanes of one streamlet.
+#[derive(Debug)]
+pub struct StreamletShared {
+    pub next_group: AtomicU64,
+}
+
+#[derive(Debug)]
+pub struct LaneState {
+    pub id: LaneId,
+    /// The lane's number among all of the stream: its partition for Kafka's clients.
+    pub partition: u32,
+    pub stream: Arc<StreamShared>,
+    pub streamlet: Arc<StreamletShared>,
+    pub virtual_log: Arc<VirtualLog>,
+    head: Mutex<Head>,
+    /// Stored groups, oldest first; the last one may be open. Added by appends, taken away by
+    /// retention.
+    groups: RwLock<VecDeque<Arc<Group>>>,
+    /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
+    /// whoever waits for it (`Acquire`).
+    durable_offset: AtomicU64,
+    /// Notified when `durable_offset` moves, and when it will not.
+    pub durable_moved: Event,
+    /// Why the lane refuses writes until the next start.
+    fault: OnceLock<LogError>,
+    /// Where readers of this lane stand: what eviction asks.
+    marks: Mutex<Vec<Weak<ReaderMark>>>,
+}
+
+/// Where a reader stands; stored by the reader, loaded by eviction.
+#[derive(Debug, Default)]
+pub struct ReaderMark {
+    pub group: AtomicU64,
+    pub position: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Head {
+    next_offset: Offset,
+    producers: Producers,
+    open: Option<OpenGroup>,
+    segment_bytes: usize,
+    /// When the last append was, by the monotonic clock.
+    appended_at: Duration,
+}
+
+/// The group that appends go to.
+#[derive(Debug)]
+struct OpenGroup {
+    group: Arc<Group>,
+    /// The head segment, if there is one.
+    writer: Option<BufferWriter>,
+    position: Position,
+    full_segments: u32,
+    max_timestamp: Timestamp,
+    marked_at: Position,
+    /// Producers that appended since the last mark.
+    changed: HashSet<ProducerId>,
+}
+
+/// What recovery found of a lane.
+#[derive(Debug, Default)]
+pub struct StoredLane {
+    pub groups: VecDeque<Arc<Group>>,
+    pub next_offset: Offset,
+    pub producers: Producers,
+    /// Producers that appended to the last group behind its last mark.
+    pub unmarked: HashSet<ProducerId>,
+    /// Of the last group, if it is open.
+    pub max_timestamp: Option<Timestamp>,
+    pub fault: Option<LogError>,
+}
+
+/// Where a chunk was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The offset of its first record.
+    pub base_offset: Offset,
+    /// The offset behind its last record: durable when the lane's durable offset has reached it.
+    pub next_offset: Offset,
+    /// Whether it had been stored before.
+    pub duplicate: bool,
+}
+
+pub enum AppendStep {
+    Done(Appended),
+    /// A buffer is missing; try again when one came free.
+    NeedsBuffer,
+}
+
+impl LaneState {
+    pub fn new(
+        id: LaneId,
+        partition: u32,
+        stream: Arc<StreamShared>,
+        streamlet: Arc<StreamletShared>,
+        virtual_log: Arc<VirtualLog>,
+        stored: StoredLane,
+    ) -> LaneState {
+        let open = stored
+            .groups
+            .back()
+            .filter(|group| group.end().is_none())
+            .map(|group| OpenGroup {
+                group: Arc::clone(group),
+                writer: None,
+                position: group.durable(),
+                full_segments: group.segment_count(),
+                max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
+                marked_at: group.durable(),
+                changed: stored.unmarked,
+            });
+        let fault = OnceLock::new();
+        if let Some(error) = stored.fault {
+            let _ = fault.set(error);
+        }
+        LaneState {
+            id,
+            partition,
+            stream,
+            streamlet,
+            virtual_log,
+            head: Mutex::new(Head {
+                next_offset: stored.next_offset,
+                producers: stored.producers,
+                open,
+                segment_bytes: BLOCK_BYTES_MIN,
+                appended_at: Duration::ZERO,
+            }),
+            groups: RwLock::new(stored.groups),
+            durable_offset: AtomicU64::new(stored.next_offset.0),
+            durable_moved: Event::new(),
+            fault,
+            marks: Mutex::default(),
+        }
+    }
+
+    /// Appends a chunk whose header and checksum were checked.
+    ///
+    /// The order of the steps matters: nothing is changed before everything that can fail has been
+    /// done, and the reference is pushed under the lane's lock, so that the virtual log has the
+    /// lane's chunks in their order.
+    pub fn append(
+        self: &Arc<Self>,
+        core: &Core,
+        header: &ChunkHeader,
+        chunk: &[u8],
+    ) -> Result<AppendStep> {
+        let mut head = self.head.lock();
+        if self.stream.removed.load(Ordering::Relaxed) {
+            return Err(LogError::UnknownStream {
+                name: self.stream.name.clone(),
+            });
+        }
+        if let Some(fault) = self.fault.get() {
+            return Err(fault.clone());
+        }
+
+        // Step 1: is it new?
+        if let Verdict::Duplicate(base_offset) = head.producers.check(header)? {
+            return Ok(AppendStep::Done(Appended {
+                base_offset,
+                next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
+                duplicate: true,
+            }));
+        }
+        if core.is_disk_full() {
+            return Err(core.disk_full_error());
+        }
+
+        // Step 2: make room.
+        if !head.has_room(chunk.len()) && !self.open_segment(core, &mut head, chunk.len())? {
+            return Ok(AppendStep::NeedsBuffer);
+        }
+
+        // Step 3: copy.
+        let base_offset = head.next_offset;
+        let next_offset = base_offset.plus(u64::from(header.last_offset_delta) + 1);
+        let Head {
+            open, producers, ..
+        } = &mut *head;
+        let open = open.as_mut().expect("there is room in it");
+        let durability = self.stream.config.read().durability;
+        if durability != Durability::Memory && open.position.0 - open.marked_at.0 >= MARK_BYTES {
+            open.mark(MarkKind::Within, base_offset, producers);
+        }
+        let position = open.position;
+        let writer = open.writer.as_mut().expect("there is room in it");
+        let at = writer.filled();
+        writer
+            .extend::<std::convert::Infallible>(chunk.len(), |free| {
+                free.copy_from_slice(chunk);
+                set_base_offset(free, base_offset);
+                Ok(chunk.len())
+            })
+            .unwrap_or_else(|never| match never {});
+
+        // Step 4: account for it.
+        open.position = position.plus(chunk.len() as u64);
+        open.max_timestamp = open.max_timestamp.max(header.max_timestamp);
+        if header.producer_id != ProducerId::NONE {
+            open.changed.insert(header.producer_id);
+            producers.appended(header, base_offset);
+        }
+        head.next_offset = next_offset;
+        head.appended_at = core.clock.monotonic();
+
+        // Step 5: hand it to the virtual log.
+        let open = head.open.as_ref().expect("just written to");
+        let mut must_queue = false;
+        if durability == Durability::Memory {
+            open.group.set_durable(open.position);
+            self.set_durable_offset(next_offset);
+        } else {
+            let writer = open.writer.as_ref().expect("just written to");
+            must_queue = self.virtual_log.push(
+                self,
+                &open.group,
+                position,
+                writer.buffer(),
+                at..at + chunk.len(),
+                next_offset,
+            );
+        }
+        drop(head);
+        if must_queue {
+            core.queue.add(Arc::clone(&self.virtual_log));
+        }
+        Ok(AppendStep::Done(Appended {
+            base_offset,
+            next_offset,
+            duplicate: false,
+        }))
+    }
+
+    /// Opens a segment with room for `bytes`, and a group where the last one is full. `false` when
+    /// the pool has no buffer.
+    fn open_segment(&self, core: &Core, head: &mut Head, bytes: usize) -> Result<bool> {
+        let config = self.stream.config.read().clone();
+        let free = core.pool.size_bytes(Arena::Segments) - core.pool.used_bytes(Arena::Segments);
+        let full = head.open.as_ref().is_some_and(|open| open.writer.is_some());
+        let wanted = if full {
+            // The last one was filled, not given back: the lane is busy.
+            (head.segment_bytes * 2).min(config.segment.as_usize())
+        } else {
+            BLOCK_BYTES_MIN
+        };
+        let wanted = wanted
+            .min(free / SEGMENT_SHARE)
+            .max(bytes)
+            .max(BLOCK_BYTES_MIN);
+        let Some(writer) = core
+            .pool
+            .allocate(Arena::Segments, wanted)
+            .or_else(|| core.pool.allocate(Arena::Segments, bytes))
+        else {
+            return Ok(false);
+        };
+        head.segment_bytes = writer.room();
+        core.segment_opened();
+
+        let Head {
+            open,
+            producers,
+            next_offset,
+            ..
+        } = head;
+        if let Some(open) = open
+            && open.writer.take().is_some()
+        {
+            open.group.close_segment(open.position);
+            open.full_segments += 1;
+        }
+        if open
+            .as_ref()
+            .is_some_and(|open| open.full_segments >= config.group_segments)
+        {
+            close_group(open, *next_offset);
+        }
+        let open = match open {
+            Some(open) => open,
+            None => open.insert(self.new_group(*next_offset)),
+        };
+        if config.durability != Durability::Memory {
+            open.mark(MarkKind::SegmentStart, *next_offset, producers);
+        }
+        let segment = open
+            .group
+            .open_segment(open.position, Arc::clone(writer.buffer()));
+        open.writer = Some(writer);
+        core.add_resident(Resident {
+            lane: self.id,
+            group: Arc::clone(&open.group),
+            segment,
+        });
+        Ok(true)
+    }
+
+    fn new_group(&self, first_offset: Offset) -> OpenGroup {
+        let id = GroupId(self.streamlet.next_group.fetch_add(1, Ordering::Relaxed));
+        let group = Arc::new(Group::new(self.id, id, first_offset));
+        self.groups.write().push_back(Arc::clone(&group));
+        OpenGroup {
+            group,
+            writer: None,
+            position: Position(0),
+            full_segments: 0,
+            max_timestamp: Timestamp(i64::MIN),
+            marked_at: Position(0),
+            changed: HashSet::new(),
+        }
+    }
+
+    /// Closes the head segment, so that its buffer can be given back: the lane is idle, or memory is
+    /// short. `false` when there is none, or when it holds what is not durable yet.
+    pub fn close_head_segment(&self) -> bool {
+        let mut head = self.head.lock();
+        let Some(open) = &mut head.open else {
+            return false;
+        };
+        if open.writer.is_none() || open.group.durable() < open.position {
+            return false;
+        }
+        open.writer = None;
+        open.group.close_segment(open.position);
+        true
+    }
+
+    /// Closes the open group, so that retention or compaction can take it, and begins the next one
+    /// at the same offset. `None` when the open group is empty or holds what is not durable yet.
+    pub fn roll(&self) -> Option<Arc<Group>> {
+        let mut head = self.head.lock();
+        let next_offset = head.next_offset;
+        let open = head.open.as_mut()?;
+        if open.position == Position(0) || open.group.durable() < open.position {
+            return None;
+        }
+        if open.writer.take().is_some() {
+            open.group.close_segment(open.position);
+        }
+        close_group(&mut head.open, next_offset);
+        let mut next = self.new_group(next_offset);
+        next.mark(MarkKind::SegmentStart, next_offset, &head.producers);
+        let group = Arc::clone(&next.group);
+        head.open = Some(next);
+        Some(group)
+    }
+
+    /// Marks the end of the open group, so that the next start need not read what is before.
+    pub fn mark_end(&self) {
+        let mut head = self.head.lock();
+        let Head {
+            open,
+            producers,
+            next_offset,
+            ..
+        } = &mut *head;
+        if let Some(open) = open
+            && open.marked_at < open.position
+            && open.group.durable() == open.position
+        {
+            open.mark(MarkKind::Within, *next_offset, producers);
+        }
+    }
+
+    /// When the last append was, by the monotonic clock.
+    pub fn appended_at(&self) -> Duration {
+        self.head.lock().appended_at
+    }
+
+    /// The largest timestamp of the open group.
+    pub fn open_max_timestamp(&self) -> Option<Timestamp> {
+        let head = self.head.lock();
+        head.open
+            .as_ref()
+            .filter(|open| open.position > Position(0))
+            .map(|open| open.max_timestamp)
+    }
+
+    /// The offset that comes next.
+    pub fn next_offset(&self) -> Offset {
+        self.head.lock().next_offset
+    }
+
+    /// The producers that the lane remembers.
+    pub fn producer_ids(&self) -> Vec<ProducerId> {
+        self.head
+            .lock()
+            .producers
+            .iter()
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    pub fn durable_offset(&self) -> Offset {
+        Offset(self.durable_offset.load(Ordering::Acquire))
+    }
+
+    /// Moves the durable offset and wakes who waits for it; the group's durable head was moved
+    /// before.
+    pub fn set_durable_offset(&self, offset: Offset) {
+        debug_assert!(self.durable_offset() <= offset);
+        self.durable_offset.store(offset.0, Ordering::Release);
+        self.durable_moved.notify(usize::MAX);
+        self.stream.durable_moved.notify(usize::MAX);
+    }
+
+    pub fn fault(&self) -> Option<&LogError> {
+        self.fault.get()
+    }
+
+    /// Makes the lane refuse writes until the next start.
+    pub fn set_fault(&self, fault: &LogError) {
+        if self.fault.set(fault.clone()).is_ok() {
+            tracing::error!(stream = %self.stream.name, lane = ?self.id, %fault, "lane refuses writes");
+        }
+        self.durable_moved.notify(usize::MAX);
+        self.stream.durable_moved.notify(usize::MAX);
+    }
+
+    pub fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups.read().iter().cloned().collect()
+    }
+
+    pub fn first_group(&self) -> Option<Arc<Group>> {
+        self.groups.read().front().cloned()
+    }
+
+    pub fn last_group(&self) -> Option<Arc<Group>> {
+        self.groups.read().back().cloned()
+    }
+
+    pub fn group(&self, id: GroupId) -> Option<Arc<Group>> {
+        let groups = self.groups.read();
+        let n = groups.binary_search_by_key(&id, |group| group.id).ok()?;
+        Some(Arc::clone(&groups[n]))
+    }
+
+    /// The first group after `id`.
+    pub fn group_after(&self, id: GroupId) -> Option<Arc<Group>> {
+        let groups = self.groups.read();
+        let n = groups.partition_point(|group| group.id <= id);
+        groups.get(n).cloned()
+    }
+
+    /// The group that holds `offset`, or the last one if it lies behind all.
+    pub fn group_of_offset(&self, offset: Offset) -> Option<Arc<Group>> {
+        let groups = self.groups.read();
+        let after = groups.partition_point(|group| group.first_offset <= offset);
+        groups.get(after.checked_sub(1)?).cloned()
+    }
+
+    /// Groups before `group` that are not whole in their files, oldest first.
+    pub fn unsynced_before(&self, group: GroupId) -> Vec<Arc<Group>> {
+        let groups = self.groups.read();
+        let before = groups.partition_point(|other| other.id < group);
+        let mut unsynced: Vec<Arc<Group>> = groups
+            .range(..before)
+            .rev()
+            .take_while(|other| other.end().is_none_or(|end| other.synced() < end.position))
+            .cloned()
+            .collect();
+        unsynced.reverse();
+        unsynced
+    }
+
+    /// Takes the oldest group out of the lane, if it is `id`.
+    pub fn remove_first(&self, id: GroupId) -> Option<Arc<Group>> {
+        let mut groups = self.groups.write();
+        if groups.front()?.id != id {
+            return None;
+        }
+        groups.pop_front()
+    }
+
+    /// The earliest offset that is stored.
+    pub fn earliest_offset(&self) -> Offset {
+        self.first_group()
+            .map_or_else(|| self.next_offset(), |group| group.first_offset)
+    }
+
+    /// Where reading starts; a lane without groups starts with the group that comes next.
+    pub fn earliest_cursor(&self) -> Cursor {
+        let group = self.first_group().map_or_else(
+            || GroupId(self.streamlet.next_group.load(Ordering::Relaxed)),
+            |group| group.id,
+        );
+        self.cursor(group, Position(0))
+    }
+
+    pub fn cursor(&self, group: GroupId, position: Position) -> Cursor {
+        Cursor {
+            stream: self.id.stream,
+            streamlet: self.id.streamlet,
+            group,
+            segment: self
+                .group(group)
+                .map_or_else(Default::default, |group| group.segment_at(position)),
+            position,
+        }
+    }
+
+    pub fn add_reader(&self, mark: &Arc<ReaderMark>) {
+        let mut marks = self.marks.lock();
+        marks.retain(|mark| mark.strong_count() > 0);
+        marks.push(Arc::downgrade(mark));
+    }
+
+    /// Whether every reader of the lane has passed a position.
+    pub fn readers_passed(&self, group: GroupId, position: Position) -> bool {
+        self.marks
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .all(|mark| {
+                let at = (
+                    mark.group.load(Ordering::Relaxed),
+                    mark.position.load(Ordering::Relaxed),
+                );
+                at >= (group.0, position.0)
+            })
+    }
+}
+
+impl Head {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.open
+            .as_ref()
+            .and_then(|open| open.writer.as_ref())
+            .is_some_and(|writer| writer.room() >= bytes)
+    }
+}
+
+impl OpenGroup {
+    /// Notes what holds at the end of the group: `producers` must not know what comes after.
+    fn mark(&mut self, kind: MarkKind, offset: Offset, producers: &Producers) {
+        let producers = if self.position == Position(0) {
+            let all = producers.iter();
+            all.map(|(id, state)| (id, state.clone())).collect()
+        } else {
+            let changed = self.changed.iter();
+            changed
+                .filter_map(|id| producers.get(*id).map(|state| (*id, state.clone())))
+                .collect()
+        };
+        self.changed.clear();
+        self.marked_at = self.position;
+        self.group.add_mark(Mark {
+            kind,
+            position: self.position,
+            offset,
+            max_timestamp: self.max_timestamp,
+            producers,
+        });
+    }
+}
+
+/// Closes the open group; `next_offset` is the offset that its successor starts with.
+fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset) {
+    let Some(open) = open.take() else {
+        return;
+    };
+    open.group.close(GroupEnd {
+        position: open.position,
+        offset: next_offset,
+        max_timestamp: open.max_timestamp,
+    });
+    open.group.add_mark(Mark {
+        kind: MarkKind::GroupEnd,
+        position: open.position,
+        offset: next_offset,
+        max_timestamp: open.max_timestamp,
+        producers: Vec::new(),
+    });
+}

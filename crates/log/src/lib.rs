@@ -1,0 +1,60 @@
+//! One broker's storage.
+//!
+//! Streams of lanes of groups of segments (kera, chapters 5 to 7). A chunk is copied once, into a
+//! segment in the pool; its reference goes to a virtual log, which makes it durable in the journal
+//! or straight in its group's file; consumers see it from then on, in place.
+//!
+//! ```
+//! use millstream_base::{StreamletIndex, Timestamp};
+//! use millstream_log::{From, Log, LogConfig, StreamConfig};
+//! use millstream_record::{ChunkBuilder, Compression, Scratch};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let log = Log::open(LogConfig::new(dir.path()))?;
+//! let stream = log.create_stream("lines", StreamConfig::default())?;
+//!
+//! let mut builder = ChunkBuilder::new(Compression::None);
+//! builder.push(Timestamp(0), None, Some(b"hello"), &[])?;
+//! let (lane, appended) = stream.append(StreamletIndex(0), builder.finish(None)?)?;
+//! lane.acknowledge(&appended)?;
+//!
+//! let chunks = stream.reader(From::Earliest).read(1 << 20)?.expect("it is durable");
+//! let mut scratch = Scratch::default();
+//! for chunk in chunks.chunks() {
+//!     for record in chunk?.records(&mut scratch)? {
+//!         assert_eq!(record?.value, Some(&b"hello"[..]));
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod application;
+mod config;
+mod core;
+mod error;
+mod files;
+mod group;
+mod index;
+mod journal;
+mod lane;
+mod log;
+mod object;
+mod pool;
+mod producers;
+mod reader;
+mod recovery;
+mod stream;
+mod table;
+mod virtual_log;
+
+pub use application::Application;
+pub use config::{Background, Durability, LANES_MAX, LogConfig, StreamConfig};
+pub use error::{LogError, Result};
+pub use files::FORMAT;
+pub use group::LaneId;
+pub use lane::Appended;
+pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
+pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
+pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
+pub use reader::{From, LaneReader, ReadChunks, StreamReader, WINDOW_BYTES};
+pub use stream::Shape;

@@ -1,0 +1,1250 @@
+//! The log of one node, as its users see it.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use event_listener::Listener as _;
+use hashbrown::HashMap;
+use millstream_base::{
+    ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, SegmentIndex,
+    StreamId, StreamletIndex, SystemClock, SystemDisk, Timestamp,
+};
+use millstream_record::{ChunkHeader, check};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::application::Application;
+use crate::config::{Background, Durability, LogConfig, StreamConfig};
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::LaneId;
+use crate::journal::{Journal, OldJournal};
+use crate::lane::{AppendStep, Appended, LaneState};
+use crate::object::{ObjectInfo, ObjectReader, write_content};
+use crate::pool::{Arena, Pool};
+use crate::reader::{
+    From, LaneReader, ReadChunks, StreamReader, read_group, seek_offset, seek_timestamp,
+};
+use crate::recovery::Recovered;
+use crate::stream::{Shape, StreamKind, StreamState};
+use crate::table::Table;
+
+/// The stream of the catalog: which streams and objects there are.
+const CATALOG: StreamId = StreamId(0);
+
+/// The stream of the positions that applications committed.
+const POSITIONS: StreamId = StreamId(1);
+
+/// The first id of a user's stream.
+const FIRST_STREAM: u64 = 16;
+
+/// Names are part of keys, paths and protocols.
+const NAME_BYTES_MAX: usize = 249;
+
+/// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
+/// than cores; more than a disk works on at once would not help either.
+const SYNCERS: usize = 4;
+
+/// Neighbouring chunks of a lane are joined up to this size.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// The log of one node.
+#[derive(Debug, Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    catalog: Table,
+    positions: Arc<Table>,
+    applications: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
+    /// Creations, removals and growth are done one at a time.
+    changing: Mutex<()>,
+    syncers: Mutex<Vec<JoinHandle<()>>>,
+    persister: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the catalog says of a stream.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct CatalogEntry {
+    id: StreamId,
+    kind: StreamKind,
+    config: StreamConfig,
+    shapes: Vec<Shape>,
+}
+
+/// What is known of a stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: StreamId,
+    /// Its settings.
+    pub config: StreamConfig,
+    /// Its lanes, by partition.
+    pub lanes: Vec<LaneInfo>,
+}
+
+/// What is known of a lane.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneInfo {
+    /// Its number among all of the stream.
+    pub partition: u32,
+    /// The streamlet that it belongs to.
+    pub streamlet: StreamletIndex,
+    /// Its number in the streamlet.
+    pub lane: LaneIndex,
+    /// The offset of the first record that is stored.
+    pub earliest: Offset,
+    /// The offset behind the last durable record.
+    pub durable: Offset,
+    /// Groups that are stored.
+    pub groups: usize,
+    /// Durable bytes.
+    pub bytes: u64,
+    /// Why it refuses writes, if it does.
+    pub fault: Option<String>,
+}
+
+/// How a log is doing.
+#[derive(Debug, Clone, Serialize)]
+pub struct LogStats {
+    /// Memory for segments.
+    pub pool_bytes: u64,
+    /// How much of it is in use.
+    pub pool_used_bytes: u64,
+    /// Blocks written to the journal: each is one write and one sync.
+    pub journal_blocks: u64,
+    /// Bytes of chunks in them.
+    pub journal_bytes: u64,
+    /// Journal files on disk.
+    pub journal_files: usize,
+    /// Commits straight into group files.
+    pub direct_commits: u64,
+    /// Bytes of chunks in them.
+    pub direct_bytes: u64,
+    /// Groups that the persistence manager brought up to date.
+    pub persisted_groups: u64,
+    /// Segments whose buffers were given back.
+    pub evicted_segments: u64,
+    /// Whether writes are refused since the disk is full.
+    pub disk_full: bool,
+}
+
+impl Log {
+    /// Opens the log in `config.dir` with the operating system's disk and clock; founds it when the
+    /// folder is empty or missing.
+    ///
+    /// # Errors
+    /// When the folder is locked, read-only, foreign, of a newer format or corrupted.
+    pub fn open(config: LogConfig) -> Result<Log> {
+        Log::open_on(
+            config,
+            Arc::new(SystemDisk),
+            Arc::new(SystemClock::default()),
+        )
+    }
+
+    /// Opens the log on a disk and a clock of the caller's.
+    ///
+    /// # Errors
+    /// See [`Log::open`].
+    pub fn open_on(config: LogConfig, disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Result<Log> {
+        config.check()?;
+        let dir = DataDir::open(disk, &config.dir)?;
+        let pool = Pool::new(config.pool.as_usize(), config.catch_up.as_usize())
+            .map_err(|error| LogError::io("allocate", "the pool's shared memory", error))?;
+
+        // What the last run left.
+        let old_journal = OldJournal::find(&dir)?;
+        let mut recovered = Recovered::read(&dir, &old_journal)?;
+        let journal = Journal::new(
+            old_journal.next_sequence(),
+            config.journal.0,
+            config.journal_file.0,
+        );
+        let core = Arc::new(Core::new(config, dir, clock, pool, journal));
+
+        // The catalog tells which streams there are; what belongs to no stream is a left-over of a
+        // deletion or of an object that was not finished.
+        recovered.check_gaps(CATALOG)?;
+        recovered.check_gaps(POSITIONS)?;
+        let catalog = open_table(&core, CATALOG, "__catalog", &mut recovered)?;
+        let positions = open_table(&core, POSITIONS, "__positions", &mut recovered)?;
+        let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
+        let mut abandoned = Vec::new();
+        let mut last_id = FIRST_STREAM - 1;
+        for (key, entry) in catalog.list::<CatalogEntry>("stream/")? {
+            let name = &key["stream/".len()..];
+            last_id = last_id.max(entry.id.0);
+            if entry.kind == StreamKind::Object
+                && !objects.iter().any(|(_, object)| object.stream == entry.id)
+            {
+                abandoned.push(key);
+                continue;
+            }
+            recovered.check_gaps(entry.id)?;
+            let stream = StreamState::new(
+                entry.id,
+                name,
+                entry.kind,
+                entry.config,
+                &entry.shapes,
+                run_bytes_max(&core),
+                |lane| recovered.take(lane),
+            );
+            let mut streams = core.streams.write();
+            streams.by_name.insert(name.to_owned(), entry.id);
+            streams.by_id.insert(entry.id, Arc::new(stream));
+        }
+        let orphans: Vec<StreamId> = core
+            .dir
+            .list_streams()?
+            .into_iter()
+            .filter(|id| core.stream(*id).is_none())
+            .collect();
+        last_id = orphans.iter().map(|id| id.0).fold(last_id, u64::max);
+        core.streams.write().next_id = last_id + 1;
+        for id in orphans {
+            core.dir.remove_stream_dir(id)?;
+        }
+        core.dir.sync_dir(&core.dir.streams_dir())?;
+        old_journal.remove(&core.dir)?;
+
+        let inner = Inner {
+            catalog,
+            positions: Arc::new(positions),
+            applications: Mutex::default(),
+            changing: Mutex::default(),
+            syncers: Mutex::default(),
+            persister: Mutex::default(),
+            core,
+        };
+        if inner.core.config.background == Background::Threads {
+            inner.start_threads()?;
+        }
+        let log = Log {
+            inner: Arc::new(inner),
+        };
+        for key in abandoned {
+            log.inner.put_catalog::<CatalogEntry>(&key, None)?;
+        }
+        Ok(log)
+    }
+
+    // ---- Streams (kera, table 6.1) -------------------------------------------------------------
+
+    /// Creates a stream. Returns when its existence is durable.
+    ///
+    /// # Errors
+    /// When the name is taken or refused, or a setting is out of its bounds.
+    pub fn create_stream(&self, name: &str, config: StreamConfig) -> Result<Stream> {
+        check_name(name)?;
+        config.check()?;
+        let _one = self.inner.changing.lock();
+        if self.inner.core.streams.read().by_name.contains_key(name) {
+            return Err(LogError::Exists {
+                name: format!("stream {name}"),
+            });
+        }
+        let id = self.inner.next_id();
+        self.inner.create(id, name, StreamKind::Stream, config)
+    }
+
+    /// The stream of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn stream(&self, name: &str) -> Result<Stream> {
+        let streams = self.inner.core.streams.read();
+        let stream = streams
+            .by_name
+            .get(name)
+            .and_then(|id| streams.by_id.get(id))
+            .filter(|stream| stream.kind != StreamKind::Object)
+            .cloned();
+        let stream = stream.ok_or_else(|| LogError::UnknownStream {
+            name: name.to_owned(),
+        })?;
+        Ok(Stream {
+            core: Arc::clone(&self.inner.core),
+            stream,
+        })
+    }
+
+    /// The stream of this id.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn stream_by_id(&self, id: StreamId) -> Result<Stream> {
+        let stream = self.inner.core.stream(id);
+        let stream = stream.ok_or_else(|| LogError::UnknownStream {
+            name: format!("with id {id}"),
+        })?;
+        Ok(Stream {
+            core: Arc::clone(&self.inner.core),
+            stream,
+        })
+    }
+
+    /// The names of all streams of users, sorted.
+    pub fn stream_names(&self) -> Vec<String> {
+        let streams = self.inner.core.streams.read();
+        let mut names: Vec<String> = streams
+            .by_id
+            .values()
+            .filter(|stream| stream.kind == StreamKind::Stream)
+            .map(|stream| stream.shared.name.clone())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Deletes a stream with all that it holds.
+    ///
+    /// # Errors
+    /// When there is none of this name, or the deletion cannot be stored.
+    pub fn delete_stream(&self, name: &str) -> Result<()> {
+        let _one = self.inner.changing.lock();
+        let stream = self.stream(name)?.stream;
+        if stream.kind != StreamKind::Stream {
+            return Err(LogError::BadName {
+                name: name.to_owned(),
+                why: "the log needs its own streams",
+            });
+        }
+        self.inner.delete(&stream)
+    }
+
+    /// Gives a stream more streamlets or lanes, while it is in use. Producers with duplicate
+    /// detection stay on the lanes that they have used.
+    ///
+    /// # Errors
+    /// When either becomes less, or more than a stream may have.
+    pub fn grow_stream(&self, name: &str, streamlets: u32, lanes: u32) -> Result<()> {
+        let _one = self.inner.changing.lock();
+        let stream = self.stream(name)?.stream;
+        let mut config = stream.shared.config.read().clone();
+        if streamlets < config.streamlets || lanes < config.lanes {
+            return Err(LogError::BadSetting {
+                setting: "lanes",
+                why: format!(
+                    "stream {name} has {} x {} lanes, and never less",
+                    config.streamlets, config.lanes
+                ),
+            });
+        }
+        config.streamlets = streamlets;
+        config.lanes = lanes;
+        config.check()?;
+        let shape = Shape { streamlets, lanes };
+        let mut shapes = stream.shapes();
+        shapes.push(shape);
+        self.inner.store_entry(&stream, &config, shapes)?;
+        *stream.shared.config.write() = config;
+        stream.grow(shape, |_| Default::default());
+        Ok(())
+    }
+
+    /// Changes how long a stream keeps its data.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the change cannot be stored.
+    pub fn set_retention(
+        &self,
+        name: &str,
+        retention_ms: Option<u64>,
+        retention: Option<ByteSize>,
+    ) -> Result<()> {
+        let _one = self.inner.changing.lock();
+        let stream = self.stream(name)?.stream;
+        let mut config = stream.shared.config.read().clone();
+        config.retention_ms = retention_ms;
+        config.retention = retention;
+        self.inner.store_entry(&stream, &config, stream.shapes())?;
+        *stream.shared.config.write() = config;
+        Ok(())
+    }
+
+    /// Reads durable chunks from a cursor on, within its group; `None` at the durable head.
+    ///
+    /// # Errors
+    /// When the cursor points at nothing that is or was stored.
+    pub fn read(&self, cursor: &Cursor, bytes_max: usize) -> Result<Option<ReadChunks>> {
+        let stream = self.stream_by_id(cursor.stream)?;
+        let lanes = stream.streamlet(cursor.streamlet)?;
+        let found = lanes
+            .iter()
+            .find_map(|lane| lane.group(cursor.group).map(|group| (lane, group)));
+        let Some((lane, group)) = found else {
+            let earliest = lanes
+                .iter()
+                .filter_map(|lane| lane.first_group().map(|group| (group.id, lane)))
+                .min_by_key(|(id, _)| *id);
+            return Err(match earliest {
+                Some((id, lane)) if cursor.group < id => LogError::CursorRemoved {
+                    cursor: *cursor,
+                    earliest: lane.earliest_cursor(),
+                },
+                _ => LogError::BadCursor {
+                    cursor: *cursor,
+                    why: "there is no such group".to_owned(),
+                },
+            });
+        };
+        if cursor.position > group.durable() {
+            return Err(LogError::BadCursor {
+                cursor: *cursor,
+                why: format!("the group holds {} bytes", group.durable()),
+            });
+        }
+        let bytes = read_group(&self.inner.core, &group, cursor.position, bytes_max)?;
+        Ok(bytes.map(|bytes| ReadChunks {
+            cursor: *cursor,
+            lane: lane.id.lane,
+            next: lane.cursor(group.id, cursor.position.plus(bytes.len() as u64)),
+            bytes,
+        }))
+    }
+
+    /// The application of this name on a stream: what its consumers share.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the name is refused.
+    pub fn application(&self, stream: &str, name: &str) -> Result<Arc<Application>> {
+        check_name(name)?;
+        let stream = self.stream(stream)?.stream;
+        let mut applications = self.inner.applications.lock();
+        let key = (stream.shared.id, name.to_owned());
+        if let Some(application) = applications.get(&key) {
+            return Ok(Arc::clone(application));
+        }
+        let application = Arc::new(Application::open(
+            Arc::clone(&self.inner.core),
+            stream,
+            Arc::clone(&self.inner.positions),
+            name,
+        )?);
+        applications.insert(key, Arc::clone(&application));
+        Ok(application)
+    }
+
+    // ---- Objects -------------------------------------------------------------------------------
+
+    /// Stores an object. It exists when this returns, and not at all if the node fails before.
+    ///
+    /// # Errors
+    /// When the name is taken or refused, or the content cannot be read or stored.
+    pub fn put_object(&self, name: &str, content: &mut dyn Read) -> Result<ObjectInfo> {
+        check_name(name)?;
+        let key = format!("object/{name}");
+        let exists = || LogError::Exists {
+            name: format!("object {name}"),
+        };
+        let stream = {
+            let _one = self.inner.changing.lock();
+            if self.inner.catalog.get::<ObjectInfo>(&key)?.is_some() {
+                return Err(exists());
+            }
+            let id = self.inner.next_id();
+            let config = StreamConfig::default();
+            self.inner
+                .create(id, &format!("__object/{id}"), StreamKind::Object, config)?
+        };
+        let lane = stream.lane(StreamletIndex(0), LaneIndex(0))?;
+        let result = write_content(&self.inner.core, &lane, content).and_then(|(bytes, crc32c)| {
+            let _one = self.inner.changing.lock();
+            if self.inner.catalog.get::<ObjectInfo>(&key)?.is_some() {
+                return Err(exists());
+            }
+            let info = ObjectInfo {
+                name: name.to_owned(),
+                bytes,
+                crc32c,
+                created: self.inner.core.clock.now(),
+                stream: stream.id(),
+            };
+            self.inner.put_catalog(&key, Some(&info))?;
+            Ok(info)
+        });
+        if result.is_err() {
+            let _one = self.inner.changing.lock();
+            // The first error is the one to tell; what stays is removed at the next start.
+            let _ = self.inner.delete(&stream.stream);
+        }
+        result
+    }
+
+    /// Opens an object, or the bytes `range` of it.
+    ///
+    /// # Errors
+    /// When there is no such object, or the range reaches beyond it.
+    pub fn get_object(
+        &self,
+        name: &str,
+        range: Option<std::ops::Range<u64>>,
+    ) -> Result<ObjectReader> {
+        let info = self.object(name)?;
+        let stream = self.stream_by_id(info.stream)?;
+        let lane = stream.lane(StreamletIndex(0), LaneIndex(0))?;
+        let range = range.unwrap_or(0..info.bytes);
+        ObjectReader::new(
+            Arc::clone(&self.inner.core),
+            lane,
+            info,
+            range.start,
+            range.end,
+        )
+    }
+
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn object(&self, name: &str) -> Result<ObjectInfo> {
+        let info = self.inner.catalog.get(&format!("object/{name}"))?;
+        info.ok_or_else(|| LogError::UnknownObject {
+            name: name.to_owned(),
+        })
+    }
+
+    /// All objects whose names start with `prefix`, by name.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn objects(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let entries = self.inner.catalog.list(&format!("object/{prefix}"))?;
+        Ok(entries.into_iter().map(|(_, info)| info).collect())
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn delete_object(&self, name: &str) -> Result<()> {
+        let _one = self.inner.changing.lock();
+        let info = self.object(name)?;
+        self.inner
+            .put_catalog::<ObjectInfo>(&format!("object/{name}"), None)?;
+        match self.inner.core.stream(info.stream) {
+            Some(stream) => self.inner.delete(&stream),
+            None => Ok(()),
+        }
+    }
+
+    // ---- The whole -----------------------------------------------------------------------------
+
+    /// How the log is doing.
+    pub fn stats(&self) -> LogStats {
+        let core = &self.inner.core;
+        let journal = core.journal.usage();
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            pool_bytes: core.pool.size_bytes(Arena::Segments) as u64,
+            pool_used_bytes: core.pool.used_bytes(Arena::Segments) as u64,
+            journal_blocks: journal.blocks,
+            journal_bytes: journal.bytes,
+            journal_files: journal.files,
+            direct_commits: count(&core.counters.direct_commits),
+            direct_bytes: count(&core.counters.direct_bytes),
+            persisted_groups: count(&core.counters.persisted_groups),
+            evicted_segments: count(&core.counters.evicted_segments),
+            disk_full: core.is_disk_full(),
+        }
+    }
+
+    /// The data directory.
+    pub fn dir(&self) -> &Path {
+        &self.inner.core.dir.root
+    }
+
+    /// The clock that the log was opened with.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.core.clock
+    }
+
+    /// Removes what retention no longer keeps, now. The background does it by itself.
+    ///
+    /// # Errors
+    /// When files cannot be removed.
+    pub fn apply_retention(&self) -> Result<u64> {
+        self.inner.core.retain(self.inner.core.clock.now())
+    }
+
+    /// Does one step of each kind of background work; for [`Background::Manual`]. `true` when there
+    /// was something to do.
+    pub fn step(&self) -> bool {
+        self.inner.core.sync_step() | self.inner.core.persist_step()
+    }
+
+    /// Makes one commit; for [`Background::Manual`].
+    pub fn sync_step(&self) -> bool {
+        self.inner.core.sync_step()
+    }
+
+    /// Brings all group files up to date, whatever the journal's fill.
+    pub fn persist(&self) {
+        self.inner.core.release_journal(1.0);
+    }
+
+    /// Gives the memory of all persisted segments back, as if the pool were short.
+    pub fn evict(&self) {
+        self.inner.core.reclaim(usize::MAX);
+    }
+
+    /// Gives back the buffers of lanes that are idle for longer than the setting says.
+    pub fn release_idle(&self) {
+        self.inner.core.release_idle();
+    }
+
+    /// Ends the log: makes everything durable, writes it to its files, and gives the data directory
+    /// free. A log that is only dropped does the same.
+    ///
+    /// # Errors
+    /// When something could not be made durable.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl Inner {
+    fn next_id(&self) -> StreamId {
+        let mut streams = self.core.streams.write();
+        let id = streams.next_id;
+        streams.next_id += 1;
+        StreamId(id)
+    }
+
+    fn create(
+        &self,
+        id: StreamId,
+        name: &str,
+        kind: StreamKind,
+        config: StreamConfig,
+    ) -> Result<Stream> {
+        let shapes = vec![Shape {
+            streamlets: config.streamlets,
+            lanes: config.lanes,
+        }];
+        let stream = Arc::new(StreamState::new(
+            id,
+            name,
+            kind,
+            config.clone(),
+            &shapes,
+            run_bytes_max(&self.core),
+            |_| Default::default(),
+        ));
+        self.store_entry(&stream, &config, shapes)?;
+        let mut streams = self.core.streams.write();
+        streams.by_name.insert(name.to_owned(), id);
+        streams.by_id.insert(id, Arc::clone(&stream));
+        drop(streams);
+        Ok(Stream {
+            core: Arc::clone(&self.core),
+            stream,
+        })
+    }
+
+    fn store_entry(
+        &self,
+        stream: &StreamState,
+        config: &StreamConfig,
+        shapes: Vec<Shape>,
+    ) -> Result<()> {
+        let entry = CatalogEntry {
+            id: stream.shared.id,
+            kind: stream.kind,
+            config: config.clone(),
+            shapes,
+        };
+        self.put_catalog(&format!("stream/{}", stream.shared.name), Some(&entry))
+    }
+
+    /// Changes the catalog; returns when the change is durable.
+    fn put_catalog<T: Serialize>(&self, key: &str, value: Option<&T>) -> Result<()> {
+        let offset = self.catalog.put(&self.core, key, value)?;
+        wait_durable(&self.core, self.catalog.lane(), offset)?;
+        self.catalog.compact(&self.core)
+    }
+
+    fn delete(&self, stream: &StreamState) -> Result<()> {
+        let id = stream.shared.id;
+        self.put_catalog::<CatalogEntry>(&format!("stream/{}", stream.shared.name), None)?;
+        stream.shared.removed.store(true, Ordering::Release);
+        {
+            let mut streams = self.core.streams.write();
+            streams.by_id.remove(&id);
+            streams.by_name.remove(&stream.shared.name);
+        }
+        self.applications
+            .lock()
+            .retain(|(stream, _), _| *stream != id);
+        let prefix = format!("{id}/");
+        for (key, _) in self.positions.list::<serde_json::Value>(&prefix)? {
+            self.positions
+                .put::<serde_json::Value>(&self.core, &key, None)?;
+        }
+        for lane in stream.lanes() {
+            for group in lane.groups() {
+                group.remove(&self.core.dir)?;
+            }
+            lane.durable_moved.notify(usize::MAX);
+        }
+        stream.shared.durable_moved.notify(usize::MAX);
+        self.core.dir.remove_stream_dir(id)
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work)
+                .map_err(|error| LogError::io("start", format!("thread {name}"), error))
+        };
+        for n in 0..SYNCERS {
+            let core = Arc::clone(&self.core);
+            let work = move || {
+                while let Some(work) = core.queue.take() {
+                    core.commit(work);
+                }
+            };
+            let thread = spawn(&format!("millstream-sync-{n}"), Box::new(work))?;
+            self.syncers.lock().push(thread);
+        }
+        let core = Arc::clone(&self.core);
+        let thread = spawn("millstream-persist", Box::new(move || persist_loop(&core)))?;
+        *self.persister.lock() = Some(thread);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.core.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Step 1: what was appended becomes durable, while the persistence manager still helps.
+        if self.core.config.background == Background::Manual {
+            while self.core.sync_step() || self.core.persist_step() {}
+        }
+        self.core.queue.close();
+        for thread in std::mem::take(&mut *self.syncers.lock()) {
+            // A syncer that panicked has said so.
+            let _ = thread.join();
+        }
+        self.core.close_persistence();
+        if let Some(thread) = self.persister.lock().take() {
+            let _ = thread.join();
+        }
+        // Step 2: files hold everything, and their indexes say so.
+        let streams: Vec<Arc<StreamState>> =
+            self.core.streams.read().by_id.values().cloned().collect();
+        let lanes = streams.iter().flat_map(|stream| stream.lanes());
+        let mut open = Vec::new();
+        for lane in lanes {
+            if lane.stream.config.read().durability != Durability::Memory {
+                lane.mark_end();
+                open.extend(lane.last_group());
+            }
+        }
+        open.retain(|group| group.synced() < group.durable());
+        self.core.persist(open);
+        self.core.release_journal(1.0);
+        self.core.journal.remove_files(&self.core.dir)?;
+        self.core.dir.unlock();
+        if self.core.is_disk_full() {
+            return Err(self.core.disk_full_error());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "log not closed cleanly; the next start recovers it");
+        }
+    }
+}
+
+fn persist_loop(core: &Core) {
+    let mut idle_checked = core.clock.monotonic();
+    let mut retained = idle_checked;
+    while core.wait_for_kick() {
+        while core.persist_step() {}
+        let now = core.clock.monotonic();
+        if now.saturating_sub(idle_checked) >= core.config.idle_after / 4 {
+            idle_checked = now;
+            core.release_idle();
+        }
+        if now.saturating_sub(retained) >= core.config.retention_every {
+            retained = now;
+            if let Err(error) = core.retain(core.clock.now()) {
+                tracing::warn!(%error, "retention could not remove all that it should");
+            }
+        }
+    }
+}
+
+fn run_bytes_max(core: &Core) -> usize {
+    RUN_BYTES_MAX.min(core.journal.block_bytes_max() / 2)
+}
+
+fn open_table(
+    core: &Arc<Core>,
+    id: StreamId,
+    name: &str,
+    recovered: &mut Recovered,
+) -> Result<Table> {
+    let config = StreamConfig::default();
+    let shape = Shape {
+        streamlets: config.streamlets,
+        lanes: config.lanes,
+    };
+    let stream = Arc::new(StreamState::new(
+        id,
+        name,
+        StreamKind::Internal,
+        config,
+        &[shape],
+        run_bytes_max(core),
+        |lane| recovered.take(lane),
+    ));
+    let lane = stream
+        .lane(StreamletIndex(0), LaneIndex(0))
+        .expect("just made with one lane");
+    if let Some(fault) = lane.fault() {
+        return Err(fault.clone());
+    }
+    let mut streams = core.streams.write();
+    streams.by_name.insert(name.to_owned(), id);
+    streams.by_id.insert(id, stream);
+    drop(streams);
+    Table::open(core, lane)
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let refuse = |why| {
+        Err(LogError::BadName {
+            name: name.chars().take(NAME_BYTES_MAX).collect(),
+            why,
+        })
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return refuse("1 to 249 characters");
+    }
+    if !name.chars().all(allowed) {
+        return refuse("only letters, digits and . _ - / :");
+    }
+    if name.starts_with("__") || name == "." || name == ".." {
+        return refuse("names that start with __ are the log's own");
+    }
+    Ok(())
+}
+
+/// Appends a checked chunk to a lane, waiting for memory where that is short.
+pub(crate) fn append_to_lane(
+    core: &Core,
+    lane: &Arc<LaneState>,
+    header: &ChunkHeader,
+    chunk: &[u8],
+) -> Result<Appended> {
+    if header.record_count == 0 {
+        return Err(LogError::EmptyChunk);
+    }
+    let bytes_max = core.chunk_bytes_max(lane);
+    if chunk.len() > bytes_max {
+        return Err(LogError::ChunkTooLarge {
+            bytes: ByteSize(chunk.len() as u64),
+            bytes_max: ByteSize(bytes_max as u64),
+        });
+    }
+    let mut started = None;
+    loop {
+        if core.closed.load(Ordering::Relaxed) {
+            return Err(LogError::Closed);
+        }
+        match lane.append(core, header, chunk)? {
+            AppendStep::Done(appended) => return Ok(appended),
+            AppendStep::NeedsBuffer => {
+                core.wait_for_buffer(*started.get_or_insert_with(Instant::now))?;
+            }
+        }
+    }
+}
+
+/// Waits until a lane is durable up to `offset`.
+pub(crate) fn wait_durable(core: &Core, lane: &LaneState, offset: Offset) -> Result<()> {
+    loop {
+        if let Some(result) = poll_durable(core, lane, offset) {
+            return result;
+        }
+        if core.config.background == Background::Manual {
+            if !(core.sync_step() | core.persist_step()) {
+                return Err(LogError::Closed);
+            }
+            continue;
+        }
+        let moved = lane.durable_moved.listen();
+        if let Some(result) = poll_durable(core, lane, offset) {
+            return result;
+        }
+        moved.wait();
+    }
+}
+
+fn poll_durable(core: &Core, lane: &LaneState, offset: Offset) -> Option<Result<()>> {
+    if lane.durable_offset() >= offset {
+        return Some(Ok(()));
+    }
+    if let Some(fault) = lane.fault() {
+        return Some(Err(fault.clone()));
+    }
+    if lane.stream.removed.load(Ordering::Acquire) {
+        return Some(Err(LogError::UnknownStream {
+            name: lane.stream.name.clone(),
+        }));
+    }
+    core.is_disk_full().then(|| Err(core.disk_full_error()))
+}
+
+/// A stream of the log.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    core: Arc<Core>,
+    stream: Arc<StreamState>,
+}
+
+/// A lane to append to.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    core: Arc<Core>,
+    lane: Arc<LaneState>,
+}
+
+impl Stream {
+    /// Its id.
+    pub fn id(&self) -> StreamId {
+        self.stream.shared.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.stream.shared.name
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> StreamConfig {
+        self.stream.shared.config.read().clone()
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> StreamInfo {
+        let lanes = self.stream.lanes();
+        StreamInfo {
+            name: self.name().to_owned(),
+            id: self.id(),
+            config: self.config(),
+            lanes: lanes.iter().map(|lane| lane_info(lane)).collect(),
+        }
+    }
+
+    /// How many lanes it has.
+    pub fn lane_count(&self) -> u32 {
+        self.stream.lanes().len() as u32
+    }
+
+    /// The lane with this number among all of the stream: what Kafka's clients call a partition.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn partition(&self, partition: u32) -> Result<Lane> {
+        let lane = self.stream.partition(partition);
+        let lane = lane.ok_or_else(|| self.unknown(format!("partition {partition}")))?;
+        Ok(self.handle(lane))
+    }
+
+    /// The lane of a streamlet where a producer's chunks go.
+    ///
+    /// # Errors
+    /// When there is no such streamlet.
+    pub fn lane_for(&self, streamlet: StreamletIndex, producer: ProducerId) -> Result<Lane> {
+        let lane = self.stream.lane_for(streamlet, producer);
+        let lane = lane.ok_or_else(|| self.unknown(format!("streamlet {streamlet}")))?;
+        Ok(self.handle(lane))
+    }
+
+    /// Appends a chunk to the streamlet, in the lane of its producer.
+    ///
+    /// # Errors
+    /// See [`Lane::append`].
+    pub fn append(&self, streamlet: StreamletIndex, chunk: &[u8]) -> Result<(Lane, Appended)> {
+        let header = check(chunk)?;
+        let lane = self.lane_for(streamlet, header.producer_id)?;
+        let appended = append_to_lane(&self.core, &lane.lane, &header, chunk)?;
+        Ok((lane, appended))
+    }
+
+    /// Appends chunks to streamlets (multiWriteChunks of kera, table 6.1), and waits until all are
+    /// as durable as the stream's setting says. One result for each chunk.
+    pub fn append_all(&self, chunks: &[(StreamletIndex, &[u8])]) -> Vec<Result<Appended>> {
+        let appended: Vec<Result<(Lane, Appended)>> = chunks
+            .iter()
+            .map(|(streamlet, chunk)| self.append(*streamlet, chunk))
+            .collect();
+        appended
+            .into_iter()
+            .map(|result| {
+                let (lane, appended) = result?;
+                lane.acknowledge(&appended)?;
+                Ok(appended)
+            })
+            .collect()
+    }
+
+    /// Reads all lanes in turn.
+    pub fn reader(&self, from: From) -> StreamReader {
+        StreamReader::new(Arc::clone(&self.core), Arc::clone(&self.stream), from)
+    }
+
+    /// Waits until the durable head of some lane has moved since `listener` was made by
+    /// [`Stream::listen`]: make the listener, look for data, then wait.
+    pub fn listen(&self) -> event_listener::EventListener {
+        self.stream.shared.durable_moved.listen()
+    }
+
+    /// The first and the last group of a streamlet (getAvailableGroups of kera, table 6.2).
+    ///
+    /// # Errors
+    /// When there is no such streamlet.
+    pub fn available_groups(
+        &self,
+        streamlet: StreamletIndex,
+    ) -> Result<Option<(GroupId, GroupId)>> {
+        let lanes = self.streamlet(streamlet)?;
+        let first = lanes
+            .iter()
+            .filter_map(|lane| lane.first_group())
+            .map(|group| group.id)
+            .min();
+        let last = lanes
+            .iter()
+            .filter_map(|lane| lane.last_group())
+            .map(|group| group.id)
+            .max();
+        Ok(first.zip(last))
+    }
+
+    /// The first and the last segment of a group (getAvailableSegments of kera, table 6.2), and of
+    /// which the positions are (getNextSegments, table 6.1).
+    ///
+    /// # Errors
+    /// When there is no such streamlet or group.
+    pub fn available_segments(
+        &self,
+        streamlet: StreamletIndex,
+        group: GroupId,
+    ) -> Result<Option<(SegmentIndex, SegmentIndex)>> {
+        let group = self.group(streamlet, group)?;
+        group.load_segments(&self.core.dir)?;
+        let last = group.segment_count().checked_sub(1);
+        Ok(last.map(|last| (SegmentIndex(0), SegmentIndex(last))))
+    }
+
+    /// A cursor at the start of a segment.
+    ///
+    /// # Errors
+    /// When there is no such streamlet, group or segment.
+    pub fn segment_cursor(
+        &self,
+        streamlet: StreamletIndex,
+        group: GroupId,
+        segment: SegmentIndex,
+    ) -> Result<Cursor> {
+        let state = self.group(streamlet, group)?;
+        state.load_segments(&self.core.dir)?;
+        let position = state
+            .segment_base(segment)
+            .ok_or_else(|| self.unknown(format!("segment {segment} in group {group}")))?;
+        Ok(Cursor {
+            stream: self.id(),
+            streamlet,
+            group,
+            segment,
+            position,
+        })
+    }
+
+    fn group(&self, streamlet: StreamletIndex, group: GroupId) -> Result<Arc<crate::group::Group>> {
+        let lanes = self.streamlet(streamlet)?;
+        let found = lanes.iter().find_map(|lane| lane.group(group));
+        found.ok_or_else(|| self.unknown(format!("group {group} in streamlet {streamlet}")))
+    }
+
+    fn streamlet(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<LaneState>>> {
+        let lanes = self.stream.streamlet(streamlet);
+        lanes.ok_or_else(|| self.unknown(format!("streamlet {streamlet}")))
+    }
+
+    fn lane(&self, streamlet: StreamletIndex, lane: LaneIndex) -> Result<Arc<LaneState>> {
+        let found = self.stream.lane(streamlet, lane);
+        found.ok_or_else(|| self.unknown(format!("lane {lane} in streamlet {streamlet}")))
+    }
+
+    fn unknown(&self, what: String) -> LogError {
+        LogError::UnknownLane {
+            stream: self.name().to_owned(),
+            what,
+        }
+    }
+
+    fn handle(&self, lane: Arc<LaneState>) -> Lane {
+        Lane {
+            core: Arc::clone(&self.core),
+            lane,
+        }
+    }
+}
+
+impl Lane {
+    /// Where it is.
+    pub fn id(&self) -> LaneId {
+        self.lane.id
+    }
+
+    /// Its number among all of the stream.
+    pub fn partition(&self) -> u32 {
+        self.lane.partition
+    }
+
+    /// Appends a chunk. It is durable, and visible to consumers, when the durable offset has reached
+    /// [`Appended::next_offset`].
+    ///
+    /// # Errors
+    /// When the chunk is damaged, too large, out of its producer's sequence or of an older epoch;
+    /// when the disk is full or has failed; when no memory comes free in time. Nothing is stored
+    /// then.
+    pub fn append(&self, chunk: &[u8]) -> Result<Appended> {
+        append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
+    }
+
+    /// The offset behind the last durable record.
+    pub fn durable_offset(&self) -> Offset {
+        self.lane.durable_offset()
+    }
+
+    /// Waits until everything before `offset` is durable.
+    ///
+    /// # Errors
+    /// When it will not be: the lane's disk failed, or the stream was deleted. When the disk is full
+    /// the chunk is kept and becomes durable as soon as there is room; a producer that sends it
+    /// again with the same sequence has it stored once.
+    pub fn wait_durable(&self, offset: Offset) -> Result<()> {
+        wait_durable(&self.core, &self.lane, offset)
+    }
+
+    /// As [`Lane::wait_durable`], for asynchronous callers.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub async fn durable(&self, offset: Offset) -> Result<()> {
+        loop {
+            let moved = self.lane.durable_moved.listen();
+            if let Some(result) = poll_durable(&self.core, &self.lane, offset) {
+                return result;
+            }
+            moved.await;
+        }
+    }
+
+    /// Waits as long as the stream's durability asks for before a producer is answered.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
+        let durability = self.lane.stream.config.read().durability;
+        match durability {
+            Durability::Replicated => self.wait_durable(appended.next_offset),
+            Durability::Async | Durability::Memory => Ok(()),
+        }
+    }
+
+    /// Where reading starts.
+    pub fn earliest(&self) -> Cursor {
+        self.lane.earliest_cursor()
+    }
+
+    /// The chunk that holds `offset`.
+    ///
+    /// # Errors
+    /// When the lane does not hold it.
+    pub fn seek_offset(&self, offset: Offset) -> Result<Cursor> {
+        let found = seek_offset(&self.core, &self.lane, offset)?;
+        Ok(self.lane.cursor(found.group, found.position))
+    }
+
+    /// The first chunk with a record at or after `timestamp`; `None` when all are older.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn seek_timestamp(&self, timestamp: Timestamp) -> Result<Option<(Cursor, Offset)>> {
+        let found = seek_timestamp(&self.core, &self.lane, timestamp)?;
+        Ok(found.map(|found| {
+            let cursor = self.lane.cursor(found.group, found.position);
+            (cursor, found.base_offset)
+        }))
+    }
+
+    /// Reads the lane from a cursor on.
+    pub fn reader(&self, cursor: Cursor) -> LaneReader {
+        LaneReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> LaneInfo {
+        lane_info(&self.lane)
+    }
+}
+
+fn lane_info(lane: &LaneState) -> LaneInfo {
+    let groups = lane.groups();
+    LaneInfo {
+        partition: lane.partition,
+        streamlet: lane.id.streamlet,
+        lane: lane.id.lane,
+        earliest: lane.earliest_offset(),
+        durable: lane.durable_offset(),
+        groups: groups.len(),
+        bytes: groups.iter().map(|group| group.durable().0).sum(),
+        fault: lane.fault().map(ToString::to_string),
+    }
+}
+
+/// The start of a group of a streamlet.
+impl Stream {
+    /// A cursor at the start of a group.
+    pub fn group_cursor(&self, streamlet: StreamletIndex, group: GroupId) -> Cursor {
+        Cursor {
+            stream: self.id(),
+            streamlet,
+            group,
+            segment: SegmentIndex(0),
+            position: Position(0),
+        }
+    }
+}

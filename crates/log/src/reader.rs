@@ -1,0 +1,439 @@
+//! Reading: from the segments in memory, or from the groups' files where those are evicted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millstream_base::disk::Access;
+use millstream_base::{Cursor, GroupId, LaneIndex, Offset, Position, StreamletIndex, Timestamp};
+use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::index::Index;
+use crate::lane::{LaneState, ReaderMark};
+use crate::pool::{Arena, Slice};
+use crate::stream::StreamState;
+
+/// How much a catch-up read brings in at once.
+pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// How far ahead of a catch-up reader the disk is asked to read.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+
+/// Whole chunks of one lane that follow each other.
+#[derive(Debug, Clone)]
+pub struct ReadChunks {
+    /// Where they start.
+    pub cursor: Cursor,
+    /// The lane within the streamlet.
+    pub lane: LaneIndex,
+    /// Their bytes, in place where memory has them.
+    pub bytes: Slice,
+    /// Where reading goes on.
+    pub next: Cursor,
+}
+
+impl ReadChunks {
+    /// The chunks, one by one; their checksums were checked when they came in.
+    pub fn chunks(&self) -> Chunks<'_> {
+        Chunks::trusted(&self.bytes)
+    }
+}
+
+/// What is durable behind a position of a group, at most `bytes_max` unless one chunk is larger.
+/// `None` at the durable head.
+pub fn read_group(
+    core: &Core,
+    group: &Group,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
+    loop {
+        let durable = group.durable();
+        if from >= durable {
+            return Ok(None);
+        }
+        if let Some(slice) = group.slice_in_memory(from, durable) {
+            return Ok(Some(cut_at_chunk(slice, bytes_max)));
+        }
+        if group.is_removed() {
+            return Ok(None);
+        }
+        if from < group.synced() {
+            return read_file(core, group, from, bytes_max).map(Some);
+        }
+        // The head moved on, or eviction was faster: look again.
+        std::hint::spin_loop();
+    }
+}
+
+/// Cuts a slice of whole chunks behind the last one that ends within `bytes_max`.
+fn cut_at_chunk(slice: Slice, bytes_max: usize) -> Slice {
+    if slice.len() <= bytes_max {
+        return slice;
+    }
+    let mut chunks = Chunks::trusted(&slice);
+    let mut end = 0;
+    while chunks.next().is_some() {
+        if end > 0 && chunks.position() > bytes_max {
+            break;
+        }
+        end = chunks.position();
+    }
+    slice.slice(0..end)
+}
+
+/// Reads a window of a group's file and checks every chunk in it.
+fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Result<Slice> {
+    let path = group.path(&core.dir);
+    let read_error = |error| LogError::io("read", &path, error);
+    let corrupted = |at: u64, what: String| LogError::corrupted(&path, Position(from.0 + at), what);
+    let left = group.synced().0 - from.0;
+    let file = core
+        .dir
+        .disk
+        .open(&path, Access::Read)
+        .map_err(|error| LogError::io("open", &path, error))?;
+
+    // The first chunk decides how much is needed at least.
+    let mut header = [0; HEADER_BYTES];
+    let count = file.read_full_at(&mut header, from.0).map_err(read_error)?;
+    let first =
+        ChunkHeader::parse(&header[..count]).map_err(|error| corrupted(0, error.to_string()))?;
+    let first_bytes = first.total_bytes as usize;
+    if first_bytes as u64 > left {
+        return Err(corrupted(
+            0,
+            "this chunk reaches beyond the group's end".to_owned(),
+        ));
+    }
+    let window_max = core.pool.block_bytes_max(Arena::Windows);
+    if first_bytes > window_max {
+        return Err(LogError::ReadBudget);
+    }
+    let len = bytes_max
+        .min(WINDOW_BYTES)
+        .min(window_max)
+        .max(first_bytes)
+        .min(usize::try_from(left).unwrap_or(usize::MAX));
+    let mut writer = core
+        .pool
+        .allocate(Arena::Windows, len)
+        .ok_or(LogError::ReadBudget)?;
+    writer.extend(len, |buffer| {
+        let count = file.read_full_at(buffer, from.0).map_err(read_error)?;
+        let next = from.0 + count as u64;
+        if next < group.synced().0 {
+            file.read_ahead(next, READ_AHEAD_BYTES.min(group.synced().0 - next));
+        }
+        // What comes from disk is checked before it is believed.
+        let mut chunks = Chunks::new(&buffer[..count]);
+        let mut end = 0;
+        loop {
+            match chunks.next() {
+                Some(Ok(_)) => end = chunks.position(),
+                // The window ends within this chunk.
+                Some(Err(millstream_record::ChunkError::Truncated { .. })) if end > 0 => break,
+                Some(Err(error)) => {
+                    if end > 0 {
+                        // What comes before it is good; the next read tells.
+                        break;
+                    }
+                    return Err(corrupted(0, error.to_string()));
+                }
+                None => break,
+            }
+        }
+        Ok(end)
+    })?;
+    let filled = writer.filled();
+    Ok(writer.buffer().slice(0..filled))
+}
+
+/// Reads one lane, chunk by chunk, in order.
+#[derive(Debug)]
+pub struct LaneReader {
+    core: Arc<Core>,
+    lane: Arc<LaneState>,
+    group: GroupId,
+    position: Position,
+    mark: Arc<ReaderMark>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("dir", &self.dir.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LaneReader {
+    pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> LaneReader {
+        let mark = Arc::new(ReaderMark::default());
+        lane.add_reader(&mark);
+        let reader = LaneReader {
+            core,
+            lane,
+            group: cursor.group,
+            position: cursor.position,
+            mark,
+        };
+        reader.publish();
+        reader
+    }
+
+    /// Where it stands.
+    pub fn cursor(&self) -> Cursor {
+        self.lane.cursor(self.group, self.position)
+    }
+
+    /// The lane within its streamlet.
+    pub fn lane(&self) -> LaneIndex {
+        self.lane.id.lane
+    }
+
+    /// What is durable from here on, at most about `bytes_max`; `None` when there is nothing yet.
+    ///
+    /// # Errors
+    /// When retention has removed what comes next, or the disk does not give back what was stored.
+    pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
+        loop {
+            let Some(group) = self.lane.group(self.group) else {
+                let earliest = self.lane.earliest_cursor();
+                if self.group < earliest.group
+                    && (self.position > Position(0) || self.lane.first_group().is_some())
+                {
+                    return Err(LogError::CursorRemoved {
+                        cursor: self.cursor(),
+                        earliest,
+                    });
+                }
+                return Ok(None);
+            };
+            if let Some(bytes) = read_group(&self.core, &group, self.position, bytes_max)? {
+                let cursor = self.cursor();
+                self.position = self.position.plus(bytes.len() as u64);
+                self.publish();
+                return Ok(Some(ReadChunks {
+                    cursor,
+                    lane: self.lane.id.lane,
+                    bytes,
+                    next: self.cursor(),
+                }));
+            }
+            if group.is_removed() {
+                continue;
+            }
+            let ended = group.end().is_some_and(|end| self.position >= end.position);
+            let Some(next) = ended.then(|| self.lane.group_after(self.group)).flatten() else {
+                return Ok(None);
+            };
+            self.group = next.id;
+            self.position = Position(0);
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        // Position first: eviction that sees the new group with the old position waits needlessly,
+        // never the other way round.
+        self.mark.position.store(self.position.0, Ordering::Relaxed);
+        self.mark.group.store(self.group.0, Ordering::Relaxed);
+    }
+}
+
+/// Reads all lanes of a stream in turn.
+#[derive(Debug)]
+pub struct StreamReader {
+    core: Arc<Core>,
+    stream: Arc<StreamState>,
+    lanes: Vec<LaneReader>,
+    turn: usize,
+    from: From,
+}
+
+/// Where a reader starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// With the oldest that is stored.
+    Earliest,
+    /// With what comes next.
+    Latest,
+}
+
+impl StreamReader {
+    pub(crate) fn new(core: Arc<Core>, stream: Arc<StreamState>, from: From) -> StreamReader {
+        let mut reader = StreamReader {
+            core,
+            stream,
+            lanes: Vec::new(),
+            turn: 0,
+            from,
+        };
+        reader.add_lanes();
+        // Lanes that are added later are read from their beginning.
+        reader.from = From::Earliest;
+        reader
+    }
+
+    fn add_lanes(&mut self) {
+        for lane in self.stream.lanes().into_iter().skip(self.lanes.len()) {
+            let cursor = match self.from {
+                From::Earliest => lane.earliest_cursor(),
+                From::Latest => lane.last_group().map_or_else(
+                    || lane.earliest_cursor(),
+                    |group| lane.cursor(group.id, group.durable()),
+                ),
+            };
+            self.lanes
+                .push(LaneReader::new(Arc::clone(&self.core), lane, cursor));
+        }
+    }
+
+    /// What is durable in the next lane that has something; `None` when none has.
+    ///
+    /// # Errors
+    /// See [`LaneReader::read`].
+    pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
+        self.add_lanes();
+        for _ in 0..self.lanes.len() {
+            self.turn = (self.turn + 1) % self.lanes.len();
+            if let Some(chunks) = self.lanes[self.turn].read(bytes_max)? {
+                return Ok(Some(chunks));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where it stands in each lane.
+    pub fn cursors(&self) -> Vec<Cursor> {
+        self.lanes.iter().map(LaneReader::cursor).collect()
+    }
+
+    /// Continues a lane somewhere else.
+    ///
+    /// # Errors
+    /// When the cursor names no lane of the stream.
+    pub fn seek(
+        &mut self,
+        streamlet: StreamletIndex,
+        lane: LaneIndex,
+        cursor: Cursor,
+    ) -> Result<()> {
+        self.add_lanes();
+        let reader = self
+            .lanes
+            .iter_mut()
+            .find(|reader| reader.lane.id.streamlet == streamlet && reader.lane.id.lane == lane);
+        let Some(reader) = reader else {
+            return Err(LogError::UnknownLane {
+                stream: self.stream.shared.name.clone(),
+                what: format!("lane {lane} of streamlet {streamlet}"),
+            });
+        };
+        reader.group = cursor.group;
+        reader.position = cursor.position;
+        reader.publish();
+        Ok(())
+    }
+}
+
+/// The place of a chunk in its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    pub group: GroupId,
+    pub position: Position,
+    pub base_offset: Offset,
+}
+
+/// The first chunk of a lane that `wanted` says yes to, given a header; `skip_to` picks the last
+/// mark of the index before it.
+pub fn find_chunk(
+    core: &Core,
+    group: &Group,
+    before: impl Fn(&crate::index::Mark) -> bool,
+    wanted: impl Fn(&ChunkHeader) -> bool,
+) -> Result<Option<Found>> {
+    let path = group.index_path(&core.dir);
+    let index =
+        Index::read(&*core.dir.disk, &path).map_err(|error| LogError::io("read", &path, error))?;
+    let before = index.marks.partition_point(before);
+    let mut at = before
+        .checked_sub(1)
+        .map_or(Position(0), |mark| index.marks[mark].position);
+    while let Some(slice) = read_group(core, group, at, WINDOW_BYTES)? {
+        let mut chunks = Chunks::trusted(&slice);
+        let mut start = 0;
+        while let Some(chunk) = chunks.next() {
+            let header = *chunk
+                .map_err(|error| LogError::corrupted(group.path(&core.dir), at, error))?
+                .header();
+            if wanted(&header) {
+                return Ok(Some(Found {
+                    group: group.id,
+                    position: at.plus(start as u64),
+                    base_offset: header.base_offset,
+                }));
+            }
+            start = chunks.position();
+        }
+        at = at.plus(slice.len() as u64);
+    }
+    Ok(None)
+}
+
+/// Where the chunk that holds `offset` starts; the durable head for the offset behind it.
+pub fn seek_offset(core: &Core, lane: &LaneState, offset: Offset) -> Result<Found> {
+    let out_of_range = || LogError::OffsetOutOfRange {
+        offset,
+        earliest: lane.earliest_offset(),
+        end: lane.durable_offset(),
+    };
+    if offset > lane.durable_offset() || offset < lane.earliest_offset() {
+        return Err(out_of_range());
+    }
+    let Some(group) = lane.group_of_offset(offset) else {
+        let cursor = lane.earliest_cursor();
+        return Ok(Found {
+            group: cursor.group,
+            position: cursor.position,
+            base_offset: offset,
+        });
+    };
+    let found = find_chunk(
+        core,
+        &group,
+        |mark| mark.offset <= offset,
+        |header| header.last_offset() >= offset,
+    )?;
+    Ok(found.unwrap_or(Found {
+        group: group.id,
+        position: group.durable(),
+        base_offset: offset,
+    }))
+}
+
+/// Where the first chunk with a record at or after `timestamp` starts.
+pub fn seek_timestamp(
+    core: &Core,
+    lane: &LaneState,
+    timestamp: Timestamp,
+) -> Result<Option<Found>> {
+    for group in lane.groups() {
+        if group.end().is_some_and(|end| end.max_timestamp < timestamp) {
+            continue;
+        }
+        let found = find_chunk(
+            core,
+            &group,
+            |mark| mark.max_timestamp < timestamp,
+            |header| header.max_timestamp >= timestamp,
+        )?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,640 @@
+//! What a start does with what it finds on disk.
+//!
+//! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
+//!    last mark on, and cut behind its last whole chunk.
+//! 2. Replay the journal: what the files lack is appended to them.
+//! 3. Sync everything. What was read back may never have reached the medium (a failed sync before
+//!    a crash of the process), so the part behind the last mark was written again in step 1.
+//! 4. Only then remove the journal.
+//!
+//! Each step can be cut off and done again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use millstream_base::disk::Access;
+use millstream_base::{DiskFile, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
+use millstream_record::{ChunkHeader, Chunks};
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::{Group, GroupEnd, LaneId, StoredGroup};
+use crate::index::{Index, IndexWriter, MARK_BYTES, Mark, MarkKind};
+use crate::journal::{OldJournal, RecoveredRun};
+use crate::lane::StoredLane;
+use crate::producers::Producers;
+
+/// Replayed bytes that wait for their files, over all lanes.
+const BUFFERED_BYTES_MAX: usize = 64 << 20;
+
+/// How much of a file is read at once when it is checked.
+const SCAN_BYTES: usize = 1 << 20;
+
+/// What lies on disk, lane by lane.
+#[derive(Default)]
+pub struct Recovered {
+    lanes: BTreeMap<LaneId, RecoveredLane>,
+    buffered_bytes: usize,
+}
+
+struct RecoveredLane {
+    /// Whole groups before the tail.
+    closed: Vec<(GroupId, Offset, GroupEnd)>,
+    tail: Tail,
+    /// What is wrong with it, unless the journal heals it.
+    damage: Option<Damage>,
+}
+
+struct Damage {
+    error: LogError,
+    /// Data up to here was acknowledged, and must be there for the lane to go on.
+    healed_at: Position,
+    /// The journal holds chunks that cannot be appended, since some before them are missing.
+    has_gap: bool,
+}
+
+/// The last group of a lane while it is recovered.
+struct Tail {
+    id: GroupId,
+    first_offset: Offset,
+    position: Position,
+    offset: Offset,
+    max_timestamp: Timestamp,
+    producers: Producers,
+    /// Producers that appended behind the last mark.
+    unmarked: HashSet<ProducerId>,
+    marked_at: Position,
+    segments: Vec<Position>,
+    end: Option<GroupEnd>,
+    /// Bytes of the index that are valid.
+    index_len: u64,
+    /// Marks to add to it.
+    marks: Vec<Mark>,
+    /// Bytes that end at `position` and are to be written.
+    buffer: Vec<u8>,
+    /// Whether there is a file.
+    exists: bool,
+}
+
+impl Recovered {
+    /// Steps 1 and 2. Answers what is there; the journal stays until the caller removes it.
+    pub fn read(dir: &DataDir, journal: &OldJournal) -> Result<Recovered> {
+        let mut recovered = Recovered::default();
+        for stream in dir.list_streams()? {
+            let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
+            for (lane, group, offset) in dir.list_groups(stream)? {
+                by_lane.entry(lane).or_default().push((group, offset));
+            }
+            for (lane, mut groups) in by_lane {
+                groups.sort_unstable();
+                let recovered_lane = RecoveredLane::read(dir, lane, &groups)?;
+                recovered.lanes.insert(lane, recovered_lane);
+            }
+        }
+        journal.replay(dir, |run, data| recovered.replay(dir, run, data))?;
+        recovered.flush(dir)?;
+        dir.sync_streams()?;
+        for (lane, recovered_lane) in &mut recovered.lanes {
+            recovered_lane.tail.write_marks(dir, *lane);
+        }
+        Ok(recovered)
+    }
+
+    /// An error if the journal holds chunks of the stream that cannot be appended: removing it
+    /// would lose them.
+    pub fn check_gaps(&self, stream: StreamId) -> Result<()> {
+        let damages = self.lanes.iter().filter(|(lane, _)| lane.stream == stream);
+        for damage in damages.filter_map(|(_, lane)| lane.damage.as_ref()) {
+            if damage.has_gap {
+                return Err(damage.error.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what was found of a lane.
+    pub fn take(&mut self, lane: LaneId) -> StoredLane {
+        match self.lanes.remove(&lane) {
+            Some(recovered) => recovered.into_stored(lane),
+            None => StoredLane::default(),
+        }
+    }
+
+    fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
+        let lane = self
+            .lanes
+            .entry(run.lane)
+            .or_insert_with(|| RecoveredLane::begin(run.group, run.group_first_offset));
+        let before = lane.tail.buffer.len();
+        lane.replay(dir, run, data)?;
+        self.buffered_bytes = (self.buffered_bytes + lane.tail.buffer.len()).saturating_sub(before);
+        if self.buffered_bytes > BUFFERED_BYTES_MAX {
+            self.flush(dir)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, dir: &DataDir) -> Result<()> {
+        for (lane, recovered) in &mut self.lanes {
+            recovered.tail.flush(dir, *lane)?;
+        }
+        self.buffered_bytes = 0;
+        Ok(())
+    }
+}
+
+impl RecoveredLane {
+    /// A lane that only the journal knows.
+    fn begin(group: GroupId, first_offset: Offset) -> RecoveredLane {
+        RecoveredLane {
+            closed: Vec::new(),
+            tail: Tail::begin(group, first_offset, Producers::default()),
+            damage: None,
+        }
+    }
+
+    fn read(dir: &DataDir, lane: LaneId, groups: &[(GroupId, Offset)]) -> Result<RecoveredLane> {
+        let (&(last, last_offset), before) = groups.split_last().expect("a lane with files");
+        let mut damage = None;
+        let mut closed = Vec::with_capacity(before.len());
+        for (n, &(id, first_offset)) in before.iter().enumerate() {
+            let path = dir.group_path(lane, id, first_offset);
+            let next_offset = groups[n + 1].1;
+            match read_closed(dir, &path, lane, id, first_offset)? {
+                Ok(end) if end.offset == next_offset => closed.push((id, first_offset, end)),
+                Ok(end) => {
+                    let what = format!(
+                        "the group ends before offset {}, the lane's next file begins with {next_offset}",
+                        end.offset
+                    );
+                    let error = LogError::corrupted(&path, end.position, what);
+                    closed.push((
+                        id,
+                        first_offset,
+                        GroupEnd {
+                            offset: next_offset,
+                            ..end
+                        },
+                    ));
+                    damage.get_or_insert(Damage::for_ever(error));
+                }
+                Err((end, error)) => {
+                    closed.push((
+                        id,
+                        first_offset,
+                        GroupEnd {
+                            offset: next_offset,
+                            ..end
+                        },
+                    ));
+                    damage.get_or_insert(Damage::for_ever(error));
+                }
+            }
+        }
+        let (tail, tail_damage) = Tail::read(dir, lane, last, last_offset)?;
+        Ok(RecoveredLane {
+            closed,
+            tail,
+            damage: damage.or(tail_damage),
+        })
+    }
+
+    fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
+        let first = self.closed.first().map_or(self.tail.id, |(id, ..)| *id);
+        // Groups before the first are removed, those before the last are whole.
+        if run.group < first || run.group < self.tail.id {
+            return Ok(());
+        }
+        if run.group > self.tail.id {
+            let fits = self.tail.offset == run.group_first_offset && run.position == Position(0);
+            if !fits || self.damage.is_some() {
+                self.note_gap(dir, run);
+                return Ok(());
+            }
+            self.tail.close();
+            self.tail.flush(dir, run.lane)?;
+            self.tail.sync_and_mark(dir, run.lane)?;
+            let end = self.tail.end.expect("closed above");
+            self.closed
+                .push((self.tail.id, self.tail.first_offset, end));
+            let producers = std::mem::take(&mut self.tail.producers);
+            self.tail = Tail::begin(run.group, run.group_first_offset, producers);
+        }
+        if run.position > self.tail.position {
+            self.note_gap(dir, run);
+            return Ok(());
+        }
+        let known = (self.tail.position.0 - run.position.0) as usize;
+        if known >= data.len() {
+            return Ok(());
+        }
+        let mut chunks = Chunks::trusted(&data[known..]);
+        let mut start = known;
+        while let Some(chunk) = chunks.next() {
+            let header = chunk.ok().map(|chunk| *chunk.header());
+            let Some(header) = header.filter(|header| header.base_offset == self.tail.offset)
+            else {
+                self.note_gap(dir, run);
+                return Ok(());
+            };
+            let end = known + chunks.position();
+            self.tail.append(&header, &data[start..end]);
+            start = end;
+        }
+        if self
+            .damage
+            .as_ref()
+            .is_some_and(|damage| !damage.has_gap && damage.healed_at <= self.tail.position)
+        {
+            self.damage = None;
+        }
+        Ok(())
+    }
+
+    fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
+        let path = dir.group_path(run.lane, self.tail.id, self.tail.first_offset);
+        let damage = self.damage.get_or_insert_with(|| {
+            let what = format!(
+                "the journal goes on at byte {} of group {}, and what comes before that is missing",
+                run.position, run.group
+            );
+            Damage::for_ever(LogError::corrupted(path, self.tail.position, what))
+        });
+        damage.has_gap = true;
+    }
+
+    fn into_stored(self, id: LaneId) -> StoredLane {
+        let mut groups: VecDeque<Arc<Group>> = self
+            .closed
+            .into_iter()
+            .map(|(group, first_offset, end)| {
+                let stored = StoredGroup {
+                    position: end.position,
+                    end: Some(end),
+                    index_len: 0,
+                    segments: Vec::new(),
+                };
+                Arc::new(Group::stored(id, group, first_offset, stored))
+            })
+            .collect();
+        let tail = self.tail;
+        if tail.exists {
+            let stored = StoredGroup {
+                position: tail.position,
+                end: tail.end,
+                index_len: tail.index_len,
+                segments: tail.segments,
+            };
+            let group = Group::stored(id, tail.id, tail.first_offset, stored);
+            groups.push_back(Arc::new(group));
+        }
+        StoredLane {
+            groups,
+            next_offset: tail.offset,
+            producers: tail.producers,
+            unmarked: tail.unmarked,
+            max_timestamp: Some(tail.max_timestamp),
+            fault: self.damage.map(|damage| damage.error),
+        }
+    }
+}
+
+impl Damage {
+    fn for_ever(error: LogError) -> Damage {
+        Damage {
+            error,
+            healed_at: Position(u64::MAX),
+            has_gap: false,
+        }
+    }
+}
+
+impl Tail {
+    fn begin(id: GroupId, first_offset: Offset, producers: Producers) -> Tail {
+        let mut tail = Tail {
+            id,
+            first_offset,
+            position: Position(0),
+            offset: first_offset,
+            max_timestamp: Timestamp(i64::MIN),
+            producers,
+            unmarked: HashSet::new(),
+            marked_at: Position(0),
+            segments: Vec::new(),
+            end: None,
+            index_len: 0,
+            marks: Vec::new(),
+            buffer: Vec::new(),
+            exists: false,
+        };
+        tail.mark(MarkKind::SegmentStart);
+        tail
+    }
+
+    /// Reads the last group of a lane, and cuts what is torn.
+    fn read(
+        dir: &DataDir,
+        lane: LaneId,
+        id: GroupId,
+        first_offset: Offset,
+    ) -> Result<(Tail, Option<Damage>)> {
+        let path = dir.group_path(lane, id, first_offset);
+        let file = open(dir, &path, Access::Write)?;
+        let len = file
+            .len()
+            .map_err(|error| LogError::io("read", &path, error))?;
+        let index_path = path.with_extension("index");
+        let index = Index::read(&*dir.disk, &index_path)
+            .map_err(|error| LogError::io("read", &index_path, error))?;
+        let known = index.marks.last().map_or(Position(0), |mark| mark.position);
+
+        // Step 1: what the marks say. Marks of a file that lost its end do not count.
+        let mut tail = Tail::begin(id, first_offset, Producers::default());
+        let mut end = None;
+        let has_marks = !index.marks.is_empty();
+        for mark in index.marks {
+            if mark.position.0 > len {
+                break;
+            }
+            if mark.kind == MarkKind::GroupEnd {
+                end = Some(mark);
+                break;
+            }
+            tail.restore(mark);
+        }
+        tail.exists = true;
+        if has_marks {
+            tail.index_len = index.len;
+            tail.marks.clear();
+        }
+
+        // Step 2: what the file says behind the last mark.
+        let from = tail.position;
+        let broken = scan(&*file, &path, from, Position(len), |header, chunk| {
+            let fits = header.base_offset == tail.offset;
+            if fits {
+                tail.append(header, chunk);
+            }
+            fits
+        })?;
+        let mut damage = None;
+        if tail.position < known {
+            let what = match broken {
+                Some(what) if tail.position.0 < len => what,
+                _ => format!("the file ends here, but {known} bytes of it were synced"),
+            };
+            damage = Some(Damage {
+                error: LogError::corrupted(&path, tail.position, what),
+                healed_at: known,
+                has_gap: false,
+            });
+            // The index says more than the file holds: it is written anew.
+            tail.rebuild_index(dir, lane)?;
+        }
+
+        // Step 3: cut what is torn, and write the rest of what has no mark again.
+        if len > tail.position.0 && damage.is_none() {
+            tracing::info!(path = %path.display(), bytes = len - tail.position.0,
+                "cut what was being written when the last run ended");
+            file.set_len(tail.position.0)
+                .map_err(|error| LogError::io("cut", &path, error))?;
+        }
+        if let Some(mark) = end
+            && damage.is_none()
+        {
+            // Closed and synced, so there is nothing to write again.
+            tail.buffer.clear();
+            tail.end = Some(GroupEnd {
+                position: mark.position,
+                offset: mark.offset,
+                max_timestamp: mark.max_timestamp,
+            });
+            tail.marks.clear();
+        }
+        Ok((tail, damage))
+    }
+
+    fn restore(&mut self, mark: Mark) {
+        self.position = mark.position;
+        self.offset = mark.offset;
+        self.max_timestamp = mark.max_timestamp;
+        self.marked_at = mark.position;
+        if mark.kind == MarkKind::SegmentStart && mark.position > Position(0) {
+            self.segments.push(mark.position);
+        }
+        for (id, state) in mark.producers {
+            self.producers.restore(id, state);
+        }
+    }
+
+    /// Adds a chunk behind the others.
+    fn append(&mut self, header: &ChunkHeader, chunk: &[u8]) {
+        if self.position.0 - self.marked_at.0 >= MARK_BYTES {
+            self.mark(MarkKind::Within);
+        }
+        self.buffer.extend_from_slice(chunk);
+        self.position = self.position.plus(chunk.len() as u64);
+        self.producers.appended(header, self.offset);
+        if header.producer_id != ProducerId::NONE {
+            self.unmarked.insert(header.producer_id);
+        }
+        self.offset = header.next_offset();
+        self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
+    }
+
+    fn mark(&mut self, kind: MarkKind) {
+        let producers = if kind == MarkKind::GroupEnd {
+            Vec::new()
+        } else if self.position == Position(0) {
+            let all = self.producers.iter();
+            all.map(|(id, state)| (id, state.clone())).collect()
+        } else {
+            self.unmarked
+                .drain()
+                .filter_map(|id| self.producers.get(id).map(|state| (id, state.clone())))
+                .collect()
+        };
+        if kind == MarkKind::SegmentStart {
+            self.segments.push(self.position);
+        }
+        self.marked_at = self.position;
+        self.marks.push(Mark {
+            kind,
+            position: self.position,
+            offset: self.offset,
+            max_timestamp: self.max_timestamp,
+            producers,
+        });
+    }
+
+    fn close(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(GroupEnd {
+            position: self.position,
+            offset: self.offset,
+            max_timestamp: self.max_timestamp,
+        });
+        self.mark(MarkKind::GroupEnd);
+    }
+
+    /// Starts the index anew.
+    fn rebuild_index(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        let path = dir
+            .group_path(lane, self.id, self.first_offset)
+            .with_extension("index");
+        match dir.disk.remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(LogError::io("remove", path, error)),
+        }
+        self.index_len = 0;
+        self.marks.clear();
+        Ok(())
+    }
+
+    /// Writes what is buffered.
+    fn flush(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        if self.buffer.is_empty() && self.exists {
+            return Ok(());
+        }
+        if self.buffer.is_empty() && self.position == Position(0) {
+            return Ok(());
+        }
+        dir.create_stream_dir(lane.stream)?;
+        let path = dir.group_path(lane, self.id, self.first_offset);
+        let file = open(dir, &path, Access::Create)?;
+        let start = self.position.0 - self.buffer.len() as u64;
+        file.write_at(&self.buffer, start)
+            .map_err(|error| LogError::io("write", &path, error))?;
+        self.buffer = Vec::new();
+        self.exists = true;
+        Ok(())
+    }
+
+    /// Adds the marks to the index; the file is synced.
+    fn write_marks(&mut self, dir: &DataDir, lane: LaneId) {
+        if self.marks.is_empty() || !self.exists {
+            return;
+        }
+        let path = dir
+            .group_path(lane, self.id, self.first_offset)
+            .with_extension("index");
+        let written = IndexWriter::open(&*dir.disk, &path, self.index_len)
+            .and_then(|mut writer| writer.append(&self.marks).map(|()| writer.len()));
+        match written {
+            Ok(len) => self.index_len = len,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error,
+                    "index not written; the next start reads the group's file instead");
+            }
+        }
+        self.marks.clear();
+    }
+
+    /// Syncs a group that is whole and adds its marks, since the next one begins.
+    fn sync_and_mark(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        let path = dir.group_path(lane, self.id, self.first_offset);
+        open(dir, &path, Access::Write)?
+            .sync()
+            .map_err(|error| LogError::io("sync", &path, error))?;
+        self.write_marks(dir, lane);
+        Ok(())
+    }
+}
+
+fn open(dir: &DataDir, path: &PathBuf, access: Access) -> Result<Box<dyn DiskFile>> {
+    dir.disk
+        .open(path, access)
+        .map_err(|error| LogError::io("open", path, error))
+}
+
+/// Reads chunks of a group's file from `from` to `to`, checks each, and gives it to `each`, which
+/// says whether it fits. Answers what is wrong where it stopped early.
+fn scan(
+    file: &dyn DiskFile,
+    path: &PathBuf,
+    from: Position,
+    to: Position,
+    mut each: impl FnMut(&ChunkHeader, &[u8]) -> bool,
+) -> Result<Option<String>> {
+    let mut window = Vec::new();
+    let mut at = from;
+    let mut wanted = SCAN_BYTES;
+    while at < to {
+        let len = usize::try_from(to.0 - at.0)
+            .unwrap_or(usize::MAX)
+            .min(wanted);
+        window.resize(len, 0);
+        let count = file
+            .read_full_at(&mut window, at.0)
+            .map_err(|error| LogError::io("read", path, error))?;
+        let mut chunks = Chunks::new(&window[..count]);
+        let mut end = 0;
+        while let Some(chunk) = chunks.next() {
+            match chunk {
+                Ok(chunk) => {
+                    if !each(chunk.header(), chunk.bytes()) {
+                        let found = chunk.header().base_offset;
+                        return Ok(Some(format!("offset {found} does not come here")));
+                    }
+                    end = chunks.position();
+                }
+                // The window ends within this chunk: read on from its start, all of it.
+                Err(millstream_record::ChunkError::Truncated { needed, .. })
+                    if at.0 + ((end + needed) as u64) <= to.0 && needed <= i32::MAX as usize =>
+                {
+                    wanted = needed.max(SCAN_BYTES);
+                    break;
+                }
+                Err(error) => return Ok(Some(error.to_string())),
+            }
+        }
+        if end > 0 {
+            wanted = SCAN_BYTES;
+        }
+        at = at.plus(end as u64);
+    }
+    Ok(None)
+}
+
+/// How a closed group ends, or as far as it is whole and what is wrong then.
+type Closed = std::result::Result<GroupEnd, (GroupEnd, LogError)>;
+
+fn read_closed(
+    dir: &DataDir,
+    path: &PathBuf,
+    lane: LaneId,
+    id: GroupId,
+    first_offset: Offset,
+) -> Result<Closed> {
+    let index_path = path.with_extension("index");
+    let end = Index::read_end(&*dir.disk, &index_path)
+        .map_err(|error| LogError::io("read", &index_path, error))?;
+    if let Some(mark) = end {
+        let end = GroupEnd {
+            position: mark.position,
+            offset: mark.offset,
+            max_timestamp: mark.max_timestamp,
+        };
+        let len = open(dir, path, Access::Read)?
+            .len()
+            .map_err(|error| LogError::io("read", path, error))?;
+        if len >= end.position.0 {
+            return Ok(Ok(end));
+        }
+    }
+    // The index is not whole: the file tells, and the index is written anew.
+    let (mut tail, damage) = Tail::read(dir, lane, id, first_offset)?;
+    tail.buffer.clear();
+    tail.close();
+    tail.write_marks(dir, lane);
+    let end = tail.end.expect("closed above");
+    Ok(match damage {
+        Some(damage) => Err((end, damage.error)),
+        None => Ok(end),
+    })
+}

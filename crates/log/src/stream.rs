@@ -1,0 +1,220 @@
+//! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use event_listener::Event;
+use hashbrown::{HashMap, HashSet};
+use millstream_base::{GroupId, LaneIndex, ProducerId, StreamId, StreamletIndex};
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+
+use crate::config::StreamConfig;
+use crate::group::LaneId;
+use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
+use crate::virtual_log::VirtualLog;
+
+/// When so many producers were seen, those that their lanes have forgotten are forgotten here too.
+const PRODUCERS_MAX: usize = 100_000;
+
+/// How many streamlets and lanes a stream has had from some moment on. Streams only grow; the
+/// series of shapes gives each lane its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Logical partitions (M).
+    pub streamlets: u32,
+    /// Lanes of each (Q).
+    pub lanes: u32,
+}
+
+/// What a stream is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// A user's stream.
+    Stream,
+    /// The content of an object.
+    Object,
+    /// The log's own.
+    Internal,
+}
+
+#[derive(Debug)]
+pub struct StreamState {
+    pub shared: Arc<StreamShared>,
+    pub kind: StreamKind,
+    virtual_logs: Vec<Arc<VirtualLog>>,
+    layout: RwLock<Layout>,
+    /// Where producers with duplicate detection append: they stay on their lane when the stream
+    /// grows, since the lane knows their sequence.
+    producer_lanes: Mutex<HashMap<(StreamletIndex, ProducerId), LaneIndex>>,
+    /// The lane for the next chunk without a producer.
+    next_lane: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Layout {
+    shapes: Vec<Shape>,
+    streamlets: Vec<Streamlet>,
+    /// By partition: in the order of their creation.
+    lanes: Vec<Arc<LaneState>>,
+}
+
+#[derive(Debug)]
+struct Streamlet {
+    shared: Arc<StreamletShared>,
+    lanes: Vec<Arc<LaneState>>,
+}
+
+impl StreamState {
+    /// A stream with the lanes of `shapes`; `stored` tells what recovery found of each.
+    pub fn new(
+        id: StreamId,
+        name: &str,
+        kind: StreamKind,
+        config: StreamConfig,
+        shapes: &[Shape],
+        run_bytes_max: usize,
+        mut stored: impl FnMut(LaneId) -> StoredLane,
+    ) -> StreamState {
+        let virtual_logs = (0..config.virtual_logs)
+            .map(|_| Arc::new(VirtualLog::new(run_bytes_max)))
+            .collect();
+        let stream = StreamState {
+            shared: Arc::new(StreamShared {
+                id,
+                name: name.to_owned(),
+                config: RwLock::new(config),
+                durable_moved: Event::new(),
+                removed: AtomicBool::new(false),
+            }),
+            kind,
+            virtual_logs,
+            layout: RwLock::default(),
+            producer_lanes: Mutex::default(),
+            next_lane: AtomicUsize::new(0),
+        };
+        for shape in shapes {
+            stream.grow(*shape, &mut stored);
+        }
+        stream
+    }
+
+    /// Adds the streamlets and lanes that `shape` has more than the last one.
+    pub fn grow(&self, shape: Shape, mut stored: impl FnMut(LaneId) -> StoredLane) {
+        let mut layout = self.layout.write();
+        while layout.streamlets.len() < shape.streamlets as usize {
+            layout.streamlets.push(Streamlet {
+                shared: Arc::new(StreamletShared {
+                    next_group: AtomicU64::new(1),
+                }),
+                lanes: Vec::new(),
+            });
+        }
+        let Layout {
+            shapes,
+            streamlets,
+            lanes,
+        } = &mut *layout;
+        shapes.push(shape);
+        for (n, streamlet) in streamlets.iter_mut().enumerate() {
+            while streamlet.lanes.len() < shape.lanes as usize {
+                let id = LaneId {
+                    stream: self.shared.id,
+                    streamlet: StreamletIndex(n as u32),
+                    lane: LaneIndex(streamlet.lanes.len() as u32),
+                };
+                let stored = stored(id);
+                if let Some(GroupId(last)) = stored.groups.back().map(|group| group.id) {
+                    streamlet
+                        .shared
+                        .next_group
+                        .fetch_max(last + 1, Ordering::Relaxed);
+                }
+                let partition = lanes.len();
+                let virtual_log = &self.virtual_logs[partition % self.virtual_logs.len()];
+                if partition >= self.virtual_logs.len() {
+                    virtual_log.set_shared();
+                }
+                let lane = Arc::new(LaneState::new(
+                    id,
+                    partition as u32,
+                    Arc::clone(&self.shared),
+                    Arc::clone(&streamlet.shared),
+                    Arc::clone(virtual_log),
+                    stored,
+                ));
+                let mut producer_lanes = self.producer_lanes.lock();
+                for producer in lane.producer_ids() {
+                    producer_lanes.insert((id.streamlet, producer), id.lane);
+                }
+                streamlet.lanes.push(Arc::clone(&lane));
+                lanes.push(lane);
+            }
+        }
+    }
+
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.layout.read().shapes.clone()
+    }
+
+    /// All lanes, by partition.
+    pub fn lanes(&self) -> Vec<Arc<LaneState>> {
+        self.layout.read().lanes.clone()
+    }
+
+    pub fn lane(&self, streamlet: StreamletIndex, lane: LaneIndex) -> Option<Arc<LaneState>> {
+        let layout = self.layout.read();
+        let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
+        streamlet.lanes.get(lane.0 as usize).cloned()
+    }
+
+    pub fn partition(&self, partition: u32) -> Option<Arc<LaneState>> {
+        self.layout.read().lanes.get(partition as usize).cloned()
+    }
+
+    /// The lanes of one streamlet.
+    pub fn streamlet(&self, streamlet: StreamletIndex) -> Option<Vec<Arc<LaneState>>> {
+        let layout = self.layout.read();
+        let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
+        Some(streamlet.lanes.clone())
+    }
+
+    /// The lane for a producer's chunk: the entry "producer modulo Q" of the streamlet (kera 6.2.3),
+    /// or the one that it has used before; without a producer the next in turn.
+    pub fn lane_for(
+        &self,
+        streamlet: StreamletIndex,
+        producer: ProducerId,
+    ) -> Option<Arc<LaneState>> {
+        let layout = self.layout.read();
+        let lanes = &layout.streamlets.get(streamlet.0 as usize)?.lanes;
+        let index = if producer == ProducerId::NONE {
+            self.next_lane.fetch_add(1, Ordering::Relaxed) % lanes.len()
+        } else {
+            let modulo = (producer.0.unsigned_abs() % lanes.len() as u64) as u32;
+            let mut producer_lanes = self.producer_lanes.lock();
+            if producer_lanes.len() >= PRODUCERS_MAX {
+                forget_producers(&mut producer_lanes, &layout.streamlets);
+            }
+            let lane = producer_lanes.entry((streamlet, producer));
+            lane.or_insert(LaneIndex(modulo)).0 as usize
+        };
+        lanes.get(index).cloned()
+    }
+}
+
+fn forget_producers(
+    producer_lanes: &mut HashMap<(StreamletIndex, ProducerId), LaneIndex>,
+    streamlets: &[Streamlet],
+) {
+    let known: HashSet<(StreamletIndex, ProducerId)> = streamlets
+        .iter()
+        .flat_map(|streamlet| &streamlet.lanes)
+        .flat_map(|lane| {
+            let producers = lane.producer_ids().into_iter();
+            producers.map(|producer| (lane.id.streamlet, producer))
+        })
+        .collect();
+    producer_lanes.retain(|producer, _| known.contains(producer));
+}

@@ -1,0 +1,319 @@
+//! The log as its users see it, on a real disk.
+
+use std::io::Read;
+use std::time::Duration;
+
+use millstream_base::{
+    ByteSize, Cursor, GroupId, LaneIndex, Offset, ProducerEpoch, ProducerId, Sequence,
+    StreamletIndex, Timestamp,
+};
+use millstream_log::{
+    Durability, From, Lane, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream, StreamConfig,
+};
+use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
+
+const S0: StreamletIndex = StreamletIndex(0);
+
+fn config(dir: &std::path::Path) -> LogConfig {
+    LogConfig {
+        journal: ByteSize(4 << 20),
+        journal_file: ByteSize(1 << 20),
+        ..LogConfig::with_pool(dir, ByteSize(4 << 20))
+    }
+}
+
+fn chunk(values: &[&str], producer: Option<(i64, i32)>) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for value in values {
+        builder
+            .push(Timestamp(1000), None, Some(value.as_bytes()), &[])
+            .unwrap();
+    }
+    let producer = producer.map(|(id, sequence)| Producer {
+        id: ProducerId(id),
+        epoch: ProducerEpoch(0),
+        sequence: Sequence(sequence),
+    });
+    builder.finish(producer).unwrap().to_vec()
+}
+
+fn append(stream: &Stream, chunk: &[u8]) -> (Lane, Offset) {
+    let (lane, appended) = stream.append(S0, chunk).unwrap();
+    lane.acknowledge(&appended).unwrap();
+    (lane, appended.base_offset)
+}
+
+/// All values of a stream, lane by lane as they come.
+fn values(stream: &Stream) -> Vec<String> {
+    let mut reader = stream.reader(From::Earliest);
+    let mut scratch = Scratch::default();
+    let mut values = Vec::new();
+    while let Some(chunks) = reader.read(100_000).unwrap() {
+        for chunk in chunks.chunks() {
+            for record in chunk.unwrap().records(&mut scratch).unwrap() {
+                let value = record.unwrap().value.unwrap();
+                values.push(String::from_utf8(value.to_vec()).unwrap());
+            }
+        }
+    }
+    values
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut expected = Vec::new();
+    for run in 0..4 {
+        let log = Log::open(config(dir.path())).unwrap();
+        let stream = match log.stream("lines") {
+            Ok(stream) => stream,
+            Err(_) => log.create_stream("lines", StreamConfig::default()).unwrap(),
+        };
+        assert_eq!(values(&stream), expected);
+        for n in 0..50 {
+            let value = format!("run {run} line {n}");
+            append(&stream, &chunk(&[&value], None));
+            expected.push(value);
+        }
+        assert_eq!(values(&stream), expected);
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn a_stream_much_larger_than_the_pool_is_read_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        durability: Durability::Async,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("large", config).unwrap();
+    let payload = "x".repeat(1000);
+    let mut last = None;
+    // 40 MB through a pool of 4 MiB.
+    for n in 0..4000 {
+        let value = format!("{n} {payload}");
+        let values = [value.as_str(); 10];
+        let (lane, appended) = stream.append(S0, &chunk(&values, None)).unwrap();
+        last = Some((lane, appended));
+    }
+    let (lane, appended) = last.unwrap();
+    lane.wait_durable(appended.next_offset).unwrap();
+    let check = |stream: &Stream| {
+        let values = values(stream);
+        assert_eq!(values.len(), 40_000);
+        for (n, value) in values.iter().enumerate() {
+            assert!(value.starts_with(&format!("{} ", n / 10)), "{n}");
+        }
+    };
+    check(&stream);
+    assert!(log.stats().evicted_segments > 0);
+    log.close().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(4 << 20))).unwrap();
+    check(&log.stream("large").unwrap());
+    let lane = log.stream("large").unwrap().partition(0).unwrap();
+    for offset in [0, 1, 9, 10, 20_005, 39_999] {
+        let cursor = lane.seek_offset(Offset(offset)).unwrap();
+        let chunks = log.read(&cursor, 1).unwrap().unwrap();
+        let header = *chunks.chunks().next().unwrap().unwrap().header();
+        assert_eq!(header.base_offset, Offset(offset / 10 * 10));
+    }
+}
+
+#[test]
+fn a_retried_chunk_is_stored_once_also_across_a_restart_and_growth() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let (_, first) = append(&stream, &chunk(&["a", "b"], Some((7, 0))));
+    let (_, again) = append(&stream, &chunk(&["a", "b"], Some((7, 0))));
+    assert_eq!(first, again);
+    append(&stream, &chunk(&["c"], Some((7, 2))));
+    log.grow_stream("s", 1, 4).unwrap();
+    let (lane, _) = append(&stream, &chunk(&["c"], Some((7, 2))));
+    assert_eq!(lane.id().lane, LaneIndex(0));
+    let gap = stream.append(S0, &chunk(&["e"], Some((7, 9)))).unwrap_err();
+    assert!(
+        matches!(
+            gap,
+            LogError::OutOfOrderSequence {
+                expected: Sequence(3),
+                ..
+            }
+        ),
+        "{gap}"
+    );
+    log.close().unwrap();
+
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.stream("s").unwrap();
+    append(&stream, &chunk(&["c"], Some((7, 2))));
+    append(&stream, &chunk(&["d"], Some((7, 3))));
+    let (lane, _) = append(&stream, &chunk(&["other"], Some((6, 0))));
+    assert_eq!(lane.id().lane, LaneIndex(2), "6 modulo 4");
+    let mut values = values(&stream);
+    values.sort();
+    assert_eq!(values, ["a", "b", "c", "d", "other"]);
+}
+
+#[test]
+fn retention_removes_closed_groups_and_keeps_the_offsets() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(65_536),
+        retention: Some(ByteSize(300_000)),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let value = "v".repeat(1000);
+    let mut end = Offset(0);
+    for _ in 0..100 {
+        let (_, base) = append(&stream, &chunk(&[value.as_str(); 10], None));
+        end = base.plus(10);
+    }
+    log.persist();
+    let removed = log.apply_retention().unwrap();
+    assert!(removed >= 8, "{removed}");
+    let info = &stream.info().lanes[0];
+    assert!(info.bytes <= 300_000 && info.earliest > Offset(0));
+    assert_eq!(info.durable, end);
+    let gone = Cursor {
+        stream: stream.id(),
+        streamlet: S0,
+        group: GroupId(1),
+        segment: Default::default(),
+        position: Default::default(),
+    };
+    let error = log.read(&gone, 1000).unwrap_err();
+    assert!(matches!(error, LogError::CursorRemoved { .. }), "{error}");
+
+    // By age: the timestamps are of 1970, so everything goes, and offsets go on.
+    log.set_retention("s", Some(1000), None).unwrap();
+    log.apply_retention().unwrap();
+    assert_eq!(stream.info().lanes[0].bytes, 0);
+    log.close().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(4 << 20))).unwrap();
+    let (_, base) = append(&log.stream("s").unwrap(), &chunk(&["next"], None));
+    assert_eq!(base, end);
+}
+
+#[test]
+fn objects_are_put_got_by_range_listed_and_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let content: Vec<u8> = (0..3 * OBJECT_RECORD_BYTES + 77)
+        .map(|n| (n % 251) as u8)
+        .collect();
+    let info = log.put_object("models/a", &mut &content[..]).unwrap();
+    assert_eq!(info.bytes, content.len() as u64);
+    assert_eq!(info.crc32c, millstream_base::crc32c(&content));
+    let empty = log.put_object("empty", &mut &b""[..]).unwrap();
+    assert_eq!(empty.bytes, 0);
+    let error = log.put_object("models/a", &mut &b""[..]).unwrap_err();
+    assert!(matches!(error, LogError::Exists { .. }), "{error}");
+    log.close().unwrap();
+
+    let log = Log::open(config(dir.path())).unwrap();
+    let get = |name: &str, range: Option<std::ops::Range<u64>>| {
+        let mut bytes = Vec::new();
+        log.get_object(name, range)
+            .unwrap()
+            .read_to_end(&mut bytes)
+            .unwrap();
+        bytes
+    };
+    assert_eq!(get("models/a", None), content);
+    assert_eq!(get("empty", None), b"");
+    let record = OBJECT_RECORD_BYTES as u64;
+    for range in [
+        0..1,
+        5..5,
+        record - 1..record + 1,
+        2 * record..3 * record + 77,
+    ] {
+        let expected = &content[range.start as usize..range.end as usize];
+        assert_eq!(get("models/a", Some(range)), expected);
+    }
+    let error = log.get_object("models/a", Some(1..u64::MAX)).unwrap_err();
+    assert!(matches!(error, LogError::BadRange { .. }), "{error}");
+    let names = |prefix| -> Vec<String> {
+        let objects = log.objects(prefix).unwrap();
+        objects.into_iter().map(|object| object.name).collect()
+    };
+    assert_eq!(names(""), ["empty", "models/a"]);
+    assert_eq!(names("models/"), ["models/a"]);
+    log.delete_object("models/a").unwrap();
+    assert_eq!(names(""), ["empty"]);
+    assert!(log.stream_names().is_empty());
+}
+
+#[test]
+fn one_thousand_small_streams_take_far_fewer_commits_than_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(128 << 20))).unwrap();
+    let streams: Vec<Stream> = (0..1000)
+        .map(|n| {
+            log.create_stream(&format!("s{n}"), StreamConfig::default())
+                .unwrap()
+        })
+        .collect();
+    let before = log.stats();
+    let chunk = chunk(&["a"], None);
+    let appended: Vec<_> = streams
+        .iter()
+        .map(|stream| stream.append(S0, &chunk).unwrap())
+        .collect();
+    for (lane, appended) in &appended {
+        lane.wait_durable(appended.next_offset).unwrap();
+    }
+    let commits = log.stats().journal_blocks - before.journal_blocks;
+    assert!(commits < 500, "{commits} commits for 1000 streams");
+}
+
+#[test]
+fn memory_streams_are_never_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let scratch = StreamConfig {
+        durability: Durability::Memory,
+        group_segments: 1,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("scratch", scratch).unwrap();
+    let before = log.stats();
+    let value = "v".repeat(10_000);
+    // Far more than the pool holds: the oldest groups go.
+    for _ in 0..2000 {
+        stream.append(S0, &chunk(&[&value], None)).unwrap();
+    }
+    let kept = values(&stream);
+    assert!(!kept.is_empty() && kept.len() < 2000, "{}", kept.len());
+    let stats = log.stats();
+    assert_eq!(
+        stats.journal_blocks + stats.direct_commits,
+        before.journal_blocks + before.direct_commits
+    );
+}
+
+#[test]
+fn idle_lanes_give_their_buffers_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig {
+        idle_after: Duration::from_millis(100),
+        ..config(dir.path())
+    })
+    .unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    append(&stream, &chunk(&["a"], None));
+    assert!(log.stats().pool_used_bytes > 0);
+    let started = std::time::Instant::now();
+    while log.stats().pool_used_bytes > 0 {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    append(&stream, &chunk(&["b"], None));
+    assert_eq!(values(&stream), ["a", "b"]);
+}
