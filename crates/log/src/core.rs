@@ -20,7 +20,7 @@ use crate::config::{Background, Durability, LogConfig};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
-use crate::journal::{Journal, Run, WriteOutcome};
+use crate::journal::{Journal, PROBE, Run, WriteOutcome};
 use crate::lane::LaneState;
 use crate::pool::{Arena, Pool};
 use crate::stream::StreamState;
@@ -332,7 +332,7 @@ impl Core {
 
     /// Looks whether a full disk has room again.
     fn probe_disk(&self) {
-        let path = self.dir.journal_dir().join("probe");
+        let path = self.dir.journal_dir().join(PROBE);
         let probe = |path: &Path| {
             let file = self.dir.disk.open(path, Access::Create)?;
             file.write_at(&vec![0; PROBE_BYTES as usize], 0)

@@ -24,10 +24,6 @@ use crate::files::DataDir;
 use crate::index::{Index, IndexWriter, Mark, MarkKind};
 use crate::pool::{Buffer, Slice};
 
-/// How far ahead a growing file gets its blocks. Appending to a file that has them is several times
-/// cheaper to sync than growing it.
-const RESERVE_BYTES: u64 = 16 << 20;
-
 /// The lane that a group belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId {
@@ -85,7 +81,6 @@ struct GroupFile {
     open: Option<(Box<dyn DiskFile>, Option<IndexWriter>)>,
     /// Bytes of the file that were written, synced or not.
     written: u64,
-    reserved: u64,
     /// Bytes of the index file; 0 when there is none yet.
     index_len: u64,
     /// Whether the file has a name that survives a crash.
@@ -137,7 +132,6 @@ impl Group {
             file: Mutex::new(GroupFile {
                 open: None,
                 written: 0,
-                reserved: 0,
                 index_len: 0,
                 named: false,
                 failed: None,
@@ -336,7 +330,6 @@ impl Group {
                 .open(&path, Access::Create)
                 .map_err(|error| LogError::io("open", &path, error))?;
             file.open = Some((handle, None));
-            file.reserved = 0;
         }
         let from = Position(file.written);
         if to <= from {
@@ -344,21 +337,10 @@ impl Group {
         }
         let slices = self.slices(from, to);
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-        let reserve_to = to.0.next_multiple_of(RESERVE_BYTES);
-        // Only a file that takes large writes is worth reserving for.
-        let reserve = file.reserved < to.0 && to.0 - from.0 >= RESERVE_BYTES / 64;
-        let (handle, _) = file.open.as_mut().expect("opened above");
-        if reserve {
-            handle
-                .reserve(reserve_to)
-                .map_err(|error| LogError::io("reserve room in", &path, error))?;
-        }
+        let (handle, _) = file.open.as_ref().expect("opened above");
         handle
             .write_all_at(&mut parts, from.0)
             .map_err(|error| LogError::io("write", &path, error))?;
-        if reserve {
-            file.reserved = reserve_to;
-        }
         file.written = to.0;
         Ok(to)
     }
@@ -434,15 +416,7 @@ impl Group {
         self.write_marks(dir, file, to);
         let done = self.end().is_some_and(|end| end.position <= to);
         if done || (keep_open == KeepOpen::No && to.0 == file.written) {
-            if let Some((handle, _)) = &file.open
-                && file.reserved > file.written
-                && let Err(error) = handle.set_len(file.written)
-            {
-                // Only room is lost, and only until the group is removed.
-                tracing::debug!(group = %self.id, %error, "blocks reserved ahead are not given back");
-            }
             file.open = None;
-            file.reserved = 0;
         }
     }
 

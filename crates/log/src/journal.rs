@@ -28,6 +28,9 @@ use crate::pool::Slice;
 /// The smallest journal file: a few blocks of the smallest segments.
 pub const FILE_BYTES_MIN: u64 = 256 << 10;
 
+/// A file that is written to see whether a full disk has room again, and removed at once.
+pub const PROBE: &str = "probe";
+
 const FILE_MAGIC: [u8; 8] = *b"MSJRNAL1";
 /// The header has a page of its own, so that it is never rewritten with a block.
 const FILE_HEADER_BYTES: u64 = 4096;
@@ -407,6 +410,12 @@ impl OldJournal {
             .map_err(|error| LogError::io("list", &folder, error))?
         {
             let path = folder.join(&entry.name);
+            if entry.name == PROBE {
+                dir.disk
+                    .remove_file(&path)
+                    .map_err(|error| LogError::io("remove", &path, error))?;
+                continue;
+            }
             let sequence = entry
                 .name
                 .strip_suffix(".journal")

@@ -737,9 +737,14 @@ impl Inner {
         if self.core.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        // Step 1: what was appended becomes durable, while the persistence manager still helps.
-        if self.core.config.background == Background::Manual {
-            while self.core.sync_step() || self.core.persist_step() {}
+        let streams: Vec<Arc<StreamState>> =
+            self.core.streams.read().by_id.values().cloned().collect();
+        let lanes = || streams.iter().flat_map(|stream| stream.lanes());
+
+        // Step 1: what was appended becomes durable, while the persistence manager still helps. A
+        // lane that fails has told so to those who wait for it.
+        for lane in lanes() {
+            let _ = wait_durable(&self.core, &lane, lane.next_offset());
         }
         self.core.queue.close();
         for thread in std::mem::take(&mut *self.syncers.lock()) {
@@ -751,11 +756,8 @@ impl Inner {
             let _ = thread.join();
         }
         // Step 2: files hold everything, and their indexes say so.
-        let streams: Vec<Arc<StreamState>> =
-            self.core.streams.read().by_id.values().cloned().collect();
-        let lanes = streams.iter().flat_map(|stream| stream.lanes());
         let mut open = Vec::new();
-        for lane in lanes {
+        for lane in lanes() {
             if lane.stream.config.read().durability != Durability::Memory {
                 lane.mark_end();
                 open.extend(lane.last_group());

@@ -201,16 +201,20 @@ impl LaneReader {
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         loop {
             let Some(group) = self.lane.group(self.group) else {
-                let earliest = self.lane.earliest_cursor();
-                if self.group < earliest.group
-                    && (self.position > Position(0) || self.lane.first_group().is_some())
-                {
+                let Some(first) = self.lane.first_group() else {
+                    return Ok(None);
+                };
+                // Group ids are shared by the lanes of a streamlet: a reader that started before
+                // the lane's first group was made does not know its id.
+                if self.position > Position(0) || first.first_offset > Offset(0) {
                     return Err(LogError::CursorRemoved {
                         cursor: self.cursor(),
-                        earliest,
+                        earliest: self.lane.earliest_cursor(),
                     });
                 }
-                return Ok(None);
+                self.group = first.id;
+                self.publish();
+                continue;
             };
             if let Some(bytes) = read_group(&self.core, &group, self.position, bytes_max)? {
                 let cursor = self.cursor();

@@ -317,3 +317,24 @@ fn idle_lanes_give_their_buffers_back() {
     append(&stream, &chunk(&["b"], None));
     assert_eq!(values(&stream), ["a", "b"]);
 }
+
+#[test]
+fn a_reader_that_was_there_before_the_first_group_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let two_lanes = StreamConfig {
+        lanes: 2,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", two_lanes).unwrap();
+    let mut reader = stream.reader(From::Earliest);
+    assert!(reader.read(1000).unwrap().is_none());
+    // The first group's id goes to one lane, the second one's to the other.
+    append(&stream, &chunk(&["a"], Some((1, 0))));
+    append(&stream, &chunk(&["b"], Some((2, 0))));
+    let mut lanes: Vec<LaneIndex> = (0..2)
+        .map(|_| reader.read(1000).unwrap().unwrap().lane)
+        .collect();
+    lanes.sort_unstable();
+    assert_eq!(lanes, [LaneIndex(0), LaneIndex(1)]);
+}
