@@ -1,0 +1,179 @@
+//! Listening, and the bounds of what clients can take of the machine.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use millstream_base::{Listener, Network};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::Content;
+use crate::routes::router;
+
+/// Open connections. Others wait in the backlog of the operating system for one of these to end,
+/// which the times below see to.
+const CONNECTIONS_MAX: usize = 1_024;
+
+/// The first line and the headers of a request; larger ones get 431.
+const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// From the opening of a connection, or the last answer on it, to the whole head of the next
+/// request.
+const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// After this a connection finishes its request and closes, so that nobody keeps one by taking
+/// forever to read an answer.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What a connection that is to close has for its last answer.
+const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Threads that read content.
+const READERS_MAX: usize = 4;
+
+/// Between attempts to accept while the machine has no means for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// A running HTTP server; it stops when dropped.
+pub struct Server {
+    local_address: SocketAddr,
+    /// Taken by `drop`: without a sender everything that watches it ends.
+    stop: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on `address` (port 0: a free one) and answers with `content`, on a thread of its own.
+    ///
+    /// # Errors
+    /// When it cannot listen there, or the operating system grants no thread.
+    ///
+    /// # Panics
+    /// When called from asynchronous code: it blocks.
+    pub fn start(
+        network: impl Network,
+        address: SocketAddr,
+        content: Arc<dyn Content>,
+    ) -> io::Result<Server> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(READERS_MAX)
+            .thread_name("millstream-http")
+            .build()?;
+        let listener = runtime.block_on(network.listen(address))?;
+        let local_address = listener.local_address()?;
+        let (stop, stopping) = watch::channel(());
+        let thread = thread::Builder::new()
+            .name("millstream-http".to_owned())
+            .spawn(move || run(runtime, listener, router(content), stopping))?;
+        Ok(Server {
+            local_address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Takes no more requests, finishes those it has, for a few seconds at most, and ends.
+    pub fn stop(self) {}
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed, and a destructor has nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    runtime: Runtime,
+    listener: impl Listener<Stream: Connection>,
+    router: Router,
+    stopping: watch::Receiver<()>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    runtime.block_on(async {
+        let mut stopped = stopping.clone();
+        tokio::select! {
+            () = accept_all(listener, router, &places, stopping) => {}
+            _ = stopped.changed() => {}
+        }
+        // All places are free when the last connection has ended, which takes no longer than that.
+        let all = u32::try_from(CONNECTIONS_MAX).expect("a small number");
+        let _ = timeout(LAST_ANSWER_TIME_MAX, places.acquire_many(all)).await;
+    });
+    runtime.shutdown_timeout(LAST_ANSWER_TIME_MAX);
+}
+
+/// What a [`Network`] gives as a connection.
+trait Connection: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static> Connection for S {}
+
+async fn accept_all(
+    mut listener: impl Listener<Stream: Connection>,
+    router: Router,
+    places: &Arc<Semaphore>,
+    stopping: watch::Receiver<()>,
+) {
+    while let Ok(place) = Arc::clone(places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(serve(stream, router.clone(), stopping.clone(), place));
+            }
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => {
+                tracing::warn!("cannot accept HTTP connections, trying again: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whether the client was gone before it was accepted, which says nothing about the next one.
+fn is_of_the_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
+}
+
+async fn serve(
+    stream: impl Connection,
+    router: Router,
+    mut stopping: watch::Receiver<()>,
+    _place: OwnedSemaphorePermit,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_HEAD_TIME_MAX)
+        .max_buf_size(REQUEST_HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    // A connection that fails concerns its client alone, who knows.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopping.changed() => {}
+        () = sleep(CONNECTION_TIME_MAX) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(LAST_ANSWER_TIME_MAX, connection).await;
+}
