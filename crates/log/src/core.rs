@@ -20,7 +20,7 @@ use crate::config::{Background, Durability, LogConfig};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
-use crate::journal::{Journal, PROBE, Run, WriteOutcome};
+use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::LaneState;
 use crate::pool::{Arena, Pool};
 use crate::stream::StreamState;
@@ -57,6 +57,8 @@ pub struct Core {
     /// Virtual logs that cannot go on before the disk or the journal has room.
     stalled: Mutex<Vec<Arc<VirtualLog>>>,
     disk_full: AtomicBool,
+    /// The journal of the last run, until the files hold for good what it holds.
+    old_journal: Mutex<Option<OldJournal>>,
     persist: PersistSignal,
     /// One reclaims at a time.
     reclaiming: Mutex<()>,
@@ -109,6 +111,7 @@ impl Core {
         clock: Arc<dyn Clock>,
         pool: Arc<Pool>,
         journal: Journal,
+        old_journal: OldJournal,
     ) -> Core {
         Core {
             config,
@@ -121,6 +124,7 @@ impl Core {
             residents: Mutex::default(),
             stalled: Mutex::default(),
             disk_full: AtomicBool::new(false),
+            old_journal: Mutex::new(Some(old_journal)),
             persist: PersistSignal::default(),
             reclaiming: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -376,6 +380,33 @@ impl Core {
             worked |= self.reclaim(goal(POOL_FREE_GOAL));
         }
         worked
+    }
+
+    /// The last step of recovery: syncs what the replay wrote, and removes the old journal.
+    pub fn finish_recovery(&self) -> Result<()> {
+        let mut old_journal = self.old_journal.lock();
+        let Some(journal) = &*old_journal else {
+            return Ok(());
+        };
+        let lanes = || {
+            let streams: Vec<Arc<StreamState>> =
+                self.streams.read().by_id.values().cloned().collect();
+            streams.into_iter().flat_map(|stream| stream.lanes())
+        };
+        if !journal.is_empty() {
+            if let Err(error) = self.dir.sync_streams() {
+                for lane in lanes() {
+                    lane.set_fault(&fault_of(&error));
+                }
+                return Err(error);
+            }
+            for group in lanes().flat_map(|lane| lane.groups()) {
+                group.synced_by_recovery(&self.dir);
+            }
+            journal.remove(&self.dir)?;
+        }
+        *old_journal = None;
+        Ok(())
     }
 
     /// Persists what holds back the oldest `share` of the journal's files, and frees them.

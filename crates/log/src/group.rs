@@ -77,8 +77,9 @@ struct Segment {
 }
 
 struct GroupFile {
-    /// Kept open only while a busy lane syncs straight into it.
-    open: Option<(Box<dyn DiskFile>, Option<IndexWriter>)>,
+    /// Kept open only while a busy lane syncs straight into it; the index likewise.
+    open: Option<Box<dyn DiskFile>>,
+    index: Option<IndexWriter>,
     /// Bytes of the file that were written, synced or not.
     written: u64,
     /// Bytes of the index file; 0 when there is none yet.
@@ -107,6 +108,10 @@ pub struct StoredGroup {
     pub index_len: u64,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
+    /// Marks that are not in the index yet.
+    pub marks: Vec<Mark>,
+    /// Whether the file's name survives a crash.
+    pub named: bool,
 }
 
 /// Whether a write-back leaves the file open for the next one.
@@ -131,6 +136,7 @@ impl Group {
             marks: Mutex::new(VecDeque::new()),
             file: Mutex::new(GroupFile {
                 open: None,
+                index: None,
                 written: 0,
                 index_len: 0,
                 named: false,
@@ -149,7 +155,7 @@ impl Group {
             let mut file = group.file.lock();
             file.written = len;
             file.index_len = stored.index_len;
-            file.named = true;
+            file.named = stored.named;
             let ends = stored.segments.iter().skip(1).copied();
             *group.segments.write() = stored
                 .segments
@@ -162,6 +168,7 @@ impl Group {
                 })
                 .collect();
         }
+        *group.marks.lock() = stored.marks.into();
         if let Some(end) = stored.end {
             group.close(end);
         }
@@ -329,7 +336,7 @@ impl Group {
                 .disk
                 .open(&path, Access::Create)
                 .map_err(|error| LogError::io("open", &path, error))?;
-            file.open = Some((handle, None));
+            file.open = Some(handle);
         }
         let from = Position(file.written);
         if to <= from {
@@ -337,7 +344,7 @@ impl Group {
         }
         let slices = self.slices(from, to);
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-        let (handle, _) = file.open.as_ref().expect("opened above");
+        let handle = file.open.as_ref().expect("opened above");
         handle
             .write_all_at(&mut parts, from.0)
             .map_err(|error| LogError::io("write", &path, error))?;
@@ -369,7 +376,7 @@ impl Group {
             return Err(error.clone());
         }
         let path = self.path(dir);
-        let Some((handle, _)) = &file.open else {
+        let Some(handle) = &file.open else {
             return Ok(());
         };
         let mut result = handle
@@ -399,6 +406,19 @@ impl Group {
         }
     }
 
+    /// Takes note that what the replay of the journal wrote is synced, with its name.
+    pub fn synced_by_recovery(&self, dir: &DataDir) {
+        let mut file = self.file.lock();
+        let to = self.synced();
+        if file.failed.is_none() && !self.is_removed() && to > Position(0) {
+            file.named = true;
+            self.write_marks(dir, &mut file, to);
+            if file.open.is_none() {
+                file.index = None;
+            }
+        }
+    }
+
     /// Marks the file as unusable: a sync of the whole data directory failed.
     pub fn fail(&self, fault: &LogError) {
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
@@ -417,6 +437,7 @@ impl Group {
         let done = self.end().is_some_and(|end| end.position <= to);
         if done || (keep_open == KeepOpen::No && to.0 == file.written) {
             file.open = None;
+            file.index = None;
         }
     }
 
@@ -431,16 +452,15 @@ impl Group {
         if ready.is_empty() {
             return;
         }
-        let index_len = file.index_len;
-        let Some((_, index)) = &mut file.open else {
-            return;
-        };
+        let GroupFile {
+            index, index_len, ..
+        } = file;
         let written = (|| {
             if index.is_none() {
                 *index = Some(IndexWriter::open(
                     &*dir.disk,
                     &self.index_path(dir),
-                    index_len,
+                    *index_len,
                 )?);
             }
             let writer = index.as_mut().expect("opened above");
@@ -448,7 +468,7 @@ impl Group {
             Ok::<u64, std::io::Error>(writer.len())
         })();
         match written {
-            Ok(len) => file.index_len = len,
+            Ok(len) => *index_len = len,
             Err(error) => {
                 tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
                     "index not written; the next start reads the group's file instead");
@@ -467,6 +487,7 @@ impl Group {
         let mut file = self.file.lock();
         self.removed.store(true, Ordering::Release);
         file.open = None;
+        file.index = None;
         for segment in self.segments.write().iter_mut() {
             segment.buffer = None;
         }

@@ -428,6 +428,11 @@ impl OldJournal {
         Ok(OldJournal { files })
     }
 
+    /// Whether there are none: the last run ended cleanly, or there was none.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// The number that comes after all of them.
     pub fn next_sequence(&self) -> u64 {
         self.files.last().map_or(1, |(sequence, _)| sequence + 1)
@@ -460,7 +465,7 @@ impl OldJournal {
     }
 
     /// Removes the files, after what they hold is in synced group files.
-    pub fn remove(self, dir: &DataDir) -> Result<()> {
+    pub fn remove(&self, dir: &DataDir) -> Result<()> {
         for (_, path) in &self.files {
             dir.disk
                 .remove_file(path)

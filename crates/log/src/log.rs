@@ -178,7 +178,7 @@ impl Log {
             config.journal.0,
             config.journal_file.0,
         );
-        let core = Arc::new(Core::new(config, dir, clock, pool, journal));
+        let core = Arc::new(Core::new(config, dir, clock, pool, journal, old_journal));
 
         // The catalog tells which streams there are; what belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
@@ -224,7 +224,6 @@ impl Log {
             core.dir.remove_stream_dir(id)?;
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;
-        old_journal.remove(&core.dir)?;
 
         let inner = Inner {
             catalog,
@@ -235,8 +234,9 @@ impl Log {
             persister: Mutex::default(),
             core,
         };
-        if inner.core.config.background == Background::Threads {
-            inner.start_threads()?;
+        match inner.core.config.background {
+            Background::Threads => inner.start_threads()?,
+            Background::Manual => inner.core.finish_recovery()?,
         }
         let log = Log {
             inner: Arc::new(inner),
@@ -755,6 +755,8 @@ impl Inner {
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
+        self.core.finish_recovery()?;
+
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
         for lane in lanes() {
@@ -784,6 +786,9 @@ impl Drop for Inner {
 }
 
 fn persist_loop(core: &Core) {
+    if let Err(error) = core.finish_recovery() {
+        tracing::error!(%error, "what the last run left in the journal stays there until the next start");
+    }
     let mut idle_checked = core.clock.monotonic();
     let mut retained = idle_checked;
     while core.wait_for_kick() {

@@ -2,10 +2,11 @@
 //!
 //! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
 //!    last mark on, and cut behind its last whole chunk.
+//!    What was read back may never have reached the medium (a sync that failed before the process
+//!    ended), so the part behind the last mark is written again, and everything is synced.
 //! 2. Replay the journal: what the files lack is appended to them.
-//! 3. Sync everything. What was read back may never have reached the medium (a failed sync before
-//!    a crash of the process), so the part behind the last mark was written again in step 1.
-//! 4. Only then remove the journal.
+//! 3. The log is ready. In the background the files are synced again, then the marks of step 2 are
+//!    written and the old journal is removed: until then it holds what step 2 added.
 //!
 //! Each step can be cut off and done again.
 
@@ -41,10 +42,20 @@ pub struct Recovered {
 
 struct RecoveredLane {
     /// Whole groups before the tail.
-    closed: Vec<(GroupId, Offset, GroupEnd)>,
+    closed: Vec<ClosedGroup>,
     tail: Tail,
     /// What is wrong with it, unless the journal heals it.
     damage: Option<Damage>,
+}
+
+struct ClosedGroup {
+    id: GroupId,
+    first_offset: Offset,
+    end: GroupEnd,
+    index_len: u64,
+    /// Marks that are not in the index yet: those of a group that the replay closed.
+    marks: Vec<Mark>,
+    named: bool,
 }
 
 struct Damage {
@@ -74,8 +85,10 @@ struct Tail {
     marks: Vec<Mark>,
     /// Bytes that end at `position` and are to be written.
     buffer: Vec<u8>,
-    /// Whether there is a file.
+    /// Whether there is a file …
     exists: bool,
+    /// … and its name survives a crash.
+    named: bool,
 }
 
 impl Recovered {
@@ -93,12 +106,16 @@ impl Recovered {
                 recovered.lanes.insert(lane, recovered_lane);
             }
         }
-        journal.replay(dir, |run, data| recovered.replay(dir, run, data))?;
-        recovered.flush(dir)?;
-        dir.sync_streams()?;
+        let rewritten = |lane: &RecoveredLane| !lane.tail.buffer.is_empty();
+        if !journal.is_empty() || recovered.lanes.values().any(rewritten) {
+            recovered.flush(dir)?;
+            dir.sync_streams()?;
+        }
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.tail.write_marks(dir, *lane);
         }
+        journal.replay(dir, |run, data| recovered.replay(dir, run, data))?;
+        recovered.flush(dir)?;
         Ok(recovered)
     }
 
@@ -163,32 +180,28 @@ impl RecoveredLane {
             let path = dir.group_path(lane, id, first_offset);
             let next_offset = groups[n + 1].1;
             match read_closed(dir, &path, lane, id, first_offset)? {
-                Ok(end) if end.offset == next_offset => closed.push((id, first_offset, end)),
+                Ok(end) if end.offset == next_offset => {
+                    closed.push(ClosedGroup::stored(id, first_offset, end));
+                }
                 Ok(end) => {
                     let what = format!(
                         "the group ends before offset {}, the lane's next file begins with {next_offset}",
                         end.offset
                     );
                     let error = LogError::corrupted(&path, end.position, what);
-                    closed.push((
-                        id,
-                        first_offset,
-                        GroupEnd {
-                            offset: next_offset,
-                            ..end
-                        },
-                    ));
+                    let end = GroupEnd {
+                        offset: next_offset,
+                        ..end
+                    };
+                    closed.push(ClosedGroup::stored(id, first_offset, end));
                     damage.get_or_insert(Damage::for_ever(error));
                 }
                 Err((end, error)) => {
-                    closed.push((
-                        id,
-                        first_offset,
-                        GroupEnd {
-                            offset: next_offset,
-                            ..end
-                        },
-                    ));
+                    let end = GroupEnd {
+                        offset: next_offset,
+                        ..end
+                    };
+                    closed.push(ClosedGroup::stored(id, first_offset, end));
                     damage.get_or_insert(Damage::for_ever(error));
                 }
             }
@@ -202,7 +215,7 @@ impl RecoveredLane {
     }
 
     fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
-        let first = self.closed.first().map_or(self.tail.id, |(id, ..)| *id);
+        let first = self.closed.first().map_or(self.tail.id, |group| group.id);
         // Groups before the first are removed, those before the last are whole.
         if run.group < first || run.group < self.tail.id {
             return Ok(());
@@ -215,12 +228,10 @@ impl RecoveredLane {
             }
             self.tail.close();
             self.tail.flush(dir, run.lane)?;
-            self.tail.sync_and_mark(dir, run.lane)?;
-            let end = self.tail.end.expect("closed above");
-            self.closed
-                .push((self.tail.id, self.tail.first_offset, end));
             let producers = std::mem::take(&mut self.tail.producers);
-            self.tail = Tail::begin(run.group, run.group_first_offset, producers);
+            let next = Tail::begin(run.group, run.group_first_offset, producers);
+            let whole = std::mem::replace(&mut self.tail, next);
+            self.closed.push(whole.into_closed());
         }
         if run.position > self.tail.position {
             self.note_gap(dir, run);
@@ -269,14 +280,16 @@ impl RecoveredLane {
         let mut groups: VecDeque<Arc<Group>> = self
             .closed
             .into_iter()
-            .map(|(group, first_offset, end)| {
+            .map(|group| {
                 let stored = StoredGroup {
-                    position: end.position,
-                    end: Some(end),
-                    index_len: 0,
+                    position: group.end.position,
+                    end: Some(group.end),
+                    index_len: group.index_len,
                     segments: Vec::new(),
+                    marks: group.marks,
+                    named: group.named,
                 };
-                Arc::new(Group::stored(id, group, first_offset, stored))
+                Arc::new(Group::stored(id, group.id, group.first_offset, stored))
             })
             .collect();
         let tail = self.tail;
@@ -286,6 +299,8 @@ impl RecoveredLane {
                 end: tail.end,
                 index_len: tail.index_len,
                 segments: tail.segments,
+                marks: tail.marks,
+                named: tail.named,
             };
             let group = Group::stored(id, tail.id, tail.first_offset, stored);
             groups.push_back(Arc::new(group));
@@ -297,6 +312,20 @@ impl RecoveredLane {
             unmarked: tail.unmarked,
             max_timestamp: Some(tail.max_timestamp),
             fault: self.damage.map(|damage| damage.error),
+        }
+    }
+}
+
+impl ClosedGroup {
+    fn stored(id: GroupId, first_offset: Offset, end: GroupEnd) -> ClosedGroup {
+        ClosedGroup {
+            id,
+            first_offset,
+            end,
+            // Nothing is added to its index any more.
+            index_len: 0,
+            marks: Vec::new(),
+            named: true,
         }
     }
 }
@@ -328,6 +357,7 @@ impl Tail {
             marks: Vec::new(),
             buffer: Vec::new(),
             exists: false,
+            named: false,
         };
         tail.mark(MarkKind::SegmentStart);
         tail
@@ -365,6 +395,7 @@ impl Tail {
             tail.restore(mark);
         }
         tail.exists = true;
+        tail.named = true;
         if has_marks {
             tail.index_len = index.len;
             tail.marks.clear();
@@ -535,14 +566,16 @@ impl Tail {
         self.marks.clear();
     }
 
-    /// Syncs a group that is whole and adds its marks, since the next one begins.
-    fn sync_and_mark(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
-        let path = dir.group_path(lane, self.id, self.first_offset);
-        open(dir, &path, Access::Write)?
-            .sync()
-            .map_err(|error| LogError::io("sync", &path, error))?;
-        self.write_marks(dir, lane);
-        Ok(())
+    /// The group, which is closed.
+    fn into_closed(self) -> ClosedGroup {
+        ClosedGroup {
+            id: self.id,
+            first_offset: self.first_offset,
+            end: self.end.expect("closed before the next one begins"),
+            index_len: self.index_len,
+            marks: self.marks,
+            named: self.named,
+        }
     }
 }
 

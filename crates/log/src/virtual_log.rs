@@ -221,8 +221,14 @@ impl SyncQueue {
 
     /// Lets the next block be written.
     pub fn journal_done(&self) {
-        self.lines.lock().journal_busy = false;
-        self.work.notify_one();
+        let mut lines = self.lines.lock();
+        lines.journal_busy = false;
+        if lines.closed {
+            // Every syncer waits for this before it ends.
+            self.work.notify_all();
+        } else {
+            self.work.notify_one();
+        }
     }
 
     /// Lets [`SyncQueue::take`] end.
