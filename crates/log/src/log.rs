@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use event_listener::Listener as _;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use millstream_base::{
     ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, SegmentIndex,
     StreamId, StreamletIndex, SystemClock, SystemDisk, Timestamp,
@@ -64,8 +64,10 @@ struct Inner {
     catalog: Table,
     positions: Arc<Table>,
     applications: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
-    /// Creations, removals and growth are done one at a time.
+    /// Removals and changes are done one at a time.
     changing: Mutex<()>,
+    /// Names whose streams are being created: not to be used before that is durable.
+    creating: Mutex<HashSet<String>>,
     syncers: Mutex<Vec<JoinHandle<()>>>,
     persister: Mutex<Option<JoinHandle<()>>>,
 }
@@ -230,6 +232,7 @@ impl Log {
             positions: Arc::new(positions),
             applications: Mutex::default(),
             changing: Mutex::default(),
+            creating: Mutex::default(),
             syncers: Mutex::default(),
             persister: Mutex::default(),
             core,
@@ -256,12 +259,6 @@ impl Log {
     pub fn create_stream(&self, name: &str, config: StreamConfig) -> Result<Stream> {
         check_name(name)?;
         config.check()?;
-        let _one = self.inner.changing.lock();
-        if self.inner.core.streams.read().by_name.contains_key(name) {
-            return Err(LogError::Exists {
-                name: format!("stream {name}"),
-            });
-        }
         let id = self.inner.next_id();
         self.inner.create(id, name, StreamKind::Stream, config)
     }
@@ -456,16 +453,15 @@ impl Log {
         let exists = || LogError::Exists {
             name: format!("object {name}"),
         };
-        let stream = {
-            let _one = self.inner.changing.lock();
-            if self.inner.catalog.get::<ObjectInfo>(&key)?.is_some() {
-                return Err(exists());
-            }
-            let id = self.inner.next_id();
-            let config = StreamConfig::default();
-            self.inner
-                .create(id, &format!("__object/{id}"), StreamKind::Object, config)?
-        };
+        if self.inner.catalog.get::<ObjectInfo>(&key)?.is_some() {
+            return Err(exists());
+        }
+        let id = self.inner.next_id();
+        let content_name = format!("__object/{id}");
+        let config = StreamConfig::default();
+        let stream = self
+            .inner
+            .create(id, &content_name, StreamKind::Object, config)?;
         let lane = stream.lane(StreamletIndex(0), LaneIndex(0))?;
         let result = write_content(&self.inner.core, &lane, content).and_then(|(bytes, crc32c)| {
             let _one = self.inner.changing.lock();
@@ -630,7 +626,31 @@ impl Inner {
         StreamId(id)
     }
 
+    /// Creates a stream. Several at once share the commits that make their existence durable.
     fn create(
+        &self,
+        id: StreamId,
+        name: &str,
+        kind: StreamKind,
+        config: StreamConfig,
+    ) -> Result<Stream> {
+        let exists = || LogError::Exists {
+            name: format!("stream {name}"),
+        };
+        if !self.creating.lock().insert(name.to_owned()) {
+            return Err(exists());
+        }
+        // Looked at after the name is reserved: who reserved it before has put it there by then.
+        let result = if self.core.streams.read().by_name.contains_key(name) {
+            Err(exists())
+        } else {
+            self.create_reserved(id, name, kind, config)
+        };
+        self.creating.lock().remove(name);
+        result
+    }
+
+    fn create_reserved(
         &self,
         id: StreamId,
         name: &str,
