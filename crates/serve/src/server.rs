@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use millstream_base::{Listener, Network};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
@@ -21,7 +22,7 @@ use crate::routes::router;
 
 /// Open connections. Others wait in the backlog of the operating system for one of these to end,
 /// which the times below see to.
-const CONNECTIONS_MAX: usize = 1_024;
+const CONNECTIONS_MAX: u32 = 1_024;
 
 /// The first line and the headers of a request; larger ones get 431.
 const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
@@ -107,7 +108,7 @@ fn run(
     router: Router,
     stopping: watch::Receiver<()>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     runtime.block_on(async {
         let mut stopped = stopping.clone();
         tokio::select! {
@@ -115,16 +116,16 @@ fn run(
             _ = stopped.changed() => {}
         }
         // All places are free when the last connection has ended, which takes no longer than that.
-        let all = u32::try_from(CONNECTIONS_MAX).expect("a small number");
-        let _ = timeout(LAST_ANSWER_TIME_MAX, places.acquire_many(all)).await;
+        let all_places = places.acquire_many(CONNECTIONS_MAX);
+        let _ = timeout(LAST_ANSWER_TIME_MAX, all_places).await;
     });
     runtime.shutdown_timeout(LAST_ANSWER_TIME_MAX);
 }
 
 /// What a [`Network`] gives as a connection.
-trait Connection: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static {}
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static> Connection for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connection for S {}
 
 async fn accept_all(
     mut listener: impl Listener<Stream: Connection>,
@@ -176,4 +177,63 @@ async fn serve(
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(LAST_ANSWER_TIME_MAX, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    /// How long a connection lasts whose client is `client`; the clock is simulated.
+    async fn time_served<C: Future<Output = ()> + Send + 'static>(
+        client: impl FnOnce(DuplexStream) -> C,
+    ) -> Duration {
+        let (near, far) = duplex(1 << 10);
+        let answer = || async { "x".repeat(1 << 20) };
+        let router = Router::new().route("/", get(answer));
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await;
+        let (_stop, stopping) = watch::channel(());
+        tokio::spawn(client(near));
+        let start = Instant::now();
+        serve(far, router, stopping, place.expect("a free place")).await;
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_reads_its_answer_is_let_go() {
+        let time = time_served(|mut client| async move {
+            client.write_all(REQUEST).await.expect("room");
+            std::future::pending().await
+        });
+        let time = time.await;
+        assert!(time >= CONNECTION_TIME_MAX, "{time:?}");
+        let time_max = CONNECTION_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
+        assert!(time <= time_max, "{time:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_asks_for_ever_is_asked_to_connect_again() {
+        let time = time_served(|mut client| async move {
+            let mut answer = vec![0; 1 << 20];
+            while client.write_all(REQUEST).await.is_ok() {
+                let mut rest = 1 << 20;
+                while rest > 0 {
+                    match client.read(&mut answer).await {
+                        Ok(0) | Err(_) => return,
+                        Ok(bytes) => rest -= bytes.min(rest),
+                    }
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let time = time.await;
+        assert!(time >= CONNECTION_TIME_MAX, "{time:?}");
+        let time_max = CONNECTION_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
+        assert!(time <= time_max, "{time:?}");
+    }
 }
