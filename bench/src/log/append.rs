@@ -1,0 +1,188 @@
+//! Appends into memory, beside `memcpy` and CRC-32C of the same bytes.
+
+use std::hint::black_box;
+
+use anyhow::Result;
+use millstream_base::{ByteSize, crc32c};
+use millstream_log::{Durability, Lane, Log, LogConfig, StreamConfig};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::data::Chunks;
+use crate::measure::{Bench, Folder, Took, cpu_per_million, median, megabytes_per_second, time};
+use crate::report::{Better, Case};
+
+pub const MEMORY: &str = "append-memory";
+pub const COST: &str = "append-cost";
+
+/// Keeps this thread, and those that it starts, on one core: background work is paid for where it is
+/// caused.
+struct OneCore {
+    before: CpuSet,
+}
+
+impl OneCore {
+    fn take() -> Result<OneCore> {
+        let before = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu));
+        one.set(first.unwrap_or(0));
+        sched_setaffinity(None, &one)?;
+        Ok(OneCore { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // Without it later cases run on one core, too: on both sides of each ratio.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// A lane that is never written to disk, in a pool that was used all over before.
+struct Ours {
+    lane: Lane,
+    log: Log,
+    _folder: Folder,
+}
+
+impl Ours {
+    fn new(bench: &Bench, case: &str, pool_bytes: u64) -> Result<Ours> {
+        let folder = bench.folder(case, 1 << 20)?;
+        let log = Log::open(LogConfig::with_pool(folder.path(), ByteSize(pool_bytes)))?;
+        let config = StreamConfig {
+            durability: Durability::Memory,
+            ..StreamConfig::default()
+        };
+        let lane = log.create_stream("scratch", config)?.partition(0)?;
+        Ok(Ours {
+            lane,
+            log,
+            _folder: folder,
+        })
+    }
+
+    /// Appends so many chunks.
+    fn append(&self, chunks: &Chunks, count: usize) -> Result<()> {
+        for chunk in chunks.cycle().take(count) {
+            self.lane.append(chunk)?;
+        }
+        Ok(())
+    }
+
+    /// How much of the pool appends go through: filled until eviction has set in.
+    fn warm_up(&self, chunks: &Chunks) -> Result<usize> {
+        let stats = self.log.stats();
+        let mut used_bytes_max = 0;
+        for _ in 0..2 * chunks.count_of(stats.pool_bytes) {
+            self.append(chunks, 1)?;
+            used_bytes_max = used_bytes_max.max(self.log.stats().pool_used_bytes);
+        }
+        Ok(used_bytes_max as usize)
+    }
+}
+
+/// The same by hand: a region of memory that chunks are copied into, round and round.
+struct ByHand {
+    region: Vec<u8>,
+    at: usize,
+}
+
+impl ByHand {
+    fn new(region_bytes: usize) -> ByHand {
+        ByHand {
+            // Written once, so that every page is there.
+            region: vec![1; region_bytes],
+            at: 0,
+        }
+    }
+
+    fn append(&mut self, chunks: &Chunks, count: usize) {
+        for chunk in chunks.cycle().take(count) {
+            black_box(crc32c(black_box(chunk)));
+            if self.at + chunk.len() > self.region.len() {
+                self.at = 0;
+            }
+            self.region[self.at..][..chunk.len()].copy_from_slice(chunk);
+            self.at += chunk.len();
+        }
+    }
+}
+
+/// Records of 100 bytes in chunks of 16 KiB, on one core.
+pub fn memory(bench: &Bench) -> Result<Vec<Case>> {
+    let _one_core = OneCore::take()?;
+    let chunks = Chunks::of_usual_size()?;
+    let ours = Ours::new(bench, MEMORY, bench.size(256 << 20, 4 << 20))?;
+    let mut by_hand = ByHand::new(ours.warm_up(&chunks)?);
+    let count = chunks.count_of(bench.size(2 << 30, 16 << 20));
+    let rounds = bench.rounds(|| {
+        let ours = time(|| ours.append(&chunks, count))?;
+        let limit = time(|| {
+            by_hand.append(&chunks, count);
+            Ok(())
+        })?;
+        Ok((ours, limit))
+    })?;
+
+    let bytes = (count * chunks.chunk_bytes()) as f64;
+    let records = count as f64 * f64::from(chunks.records_per_chunk);
+    let (ours, limit): (Vec<Took>, Vec<Took>) = rounds.into_iter().unzip();
+    Ok(vec![
+        Case::new(
+            MEMORY,
+            "MB/s",
+            Better::Higher,
+            megabytes_per_second(bytes, &ours),
+        )
+        .by_hand(megabytes_per_second(bytes, &limit))
+        .target(0.7)
+        .detail("cpu_s_per_million_records", cpu_per_million(records, &ours))
+        .detail(
+            "by_hand_cpu_s_per_million_records",
+            cpu_per_million(records, &limit),
+        ),
+    ])
+}
+
+/// Processor time that a chunk costs beyond copying and checking its bytes must not depend on how
+/// many records it has.
+pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
+    let _one_core = OneCore::take()?;
+    let mut cases = Vec::new();
+    let mut beyond_ns = Vec::new();
+    for (records, different) in [(1, 4096), (100, 256), (10_000, 8)] {
+        let chunks = Chunks::of_records(records, different)?;
+        let ours = Ours::new(bench, COST, bench.size(256 << 20, 64 << 20))?;
+        let mut by_hand = ByHand::new(ours.warm_up(&chunks)?);
+        // Both take turns of a few segments: a turn has its share of what each segment costs.
+        let count = chunks.count_of(bench.size(32 << 20, 2 << 20));
+        let rounds = bench.rounds(|| {
+            let turns = (0..bench.size(16, 2)).map(|_| {
+                let ours = time(|| ours.append(&chunks, count))?;
+                let limit = time(|| {
+                    by_hand.append(&chunks, count);
+                    Ok(())
+                })?;
+                let ns_each = |took: Took| took.cpu_seconds * 1e9 / count as f64;
+                Ok((ns_each(ours), ns_each(limit)))
+            });
+            let (ours, limit): (Vec<f64>, Vec<f64>) =
+                turns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            Ok((median(&ours), median(&limit)))
+        })?;
+        let beyond: Vec<f64> = rounds.iter().map(|(ours, limit)| ours - limit).collect();
+        beyond_ns.push(median(&beyond));
+        let (ours, limit) = rounds.into_iter().unzip();
+        cases.push(
+            Case::new(format!("{COST}/{records}"), "ns/chunk", Better::Lower, ours)
+                .by_hand(limit)
+                .detail("chunk_bytes", chunks.chunk_bytes() as f64)
+                .detail("beyond_by_hand_ns", median(&beyond)),
+        );
+    }
+    let highest = beyond_ns.iter().copied().fold(f64::MIN, f64::max);
+    let lowest = beyond_ns.iter().copied().fold(f64::MAX, f64::min);
+    let flatness = highest / lowest.max(1.0);
+    cases.push(Case::new(COST, "highest/lowest", Better::Lower, vec![flatness]).bound(1.3));
+    Ok(cases)
+}

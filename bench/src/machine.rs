@@ -1,0 +1,61 @@
+//! Where and when a benchmark ran.
+
+use std::fs;
+
+use millstream_base::{Clock as _, SystemClock};
+
+/// Processor, cores, memory and kernel.
+pub fn describe() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = rustix::system::sysinfo();
+    let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
+    let kernel = rustix::system::uname();
+    let release = kernel.release().to_string_lossy();
+    let version = release.split('-').next().unwrap_or_default();
+    format!(
+        "{model}, {cores} cores, {:.0} GiB, Linux {version}",
+        memory_bytes as f64 / f64::from(1 << 30)
+    )
+}
+
+/// Today in UTC, as `2026-01-31`.
+pub fn today() -> String {
+    let now_ms = SystemClock::default().now().0;
+    date(now_ms.div_euclid(24 * 60 * 60 * 1000))
+}
+
+/// The date so many days after 1970-01-01 (Hinnant, "chrono-compatible low-level date algorithms").
+fn date(days: i64) -> String {
+    // Days since 0000-03-01: a year that starts in March has its leap day at its end.
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn days_become_dates() {
+        for (days, text) in [
+            (0, "1970-01-01"),
+            (19_782, "2024-02-29"),
+            (19_783, "2024-03-01"),
+            (20_453, "2025-12-31"),
+        ] {
+            assert_eq!(super::date(days), text);
+        }
+    }
+}

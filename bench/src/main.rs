@@ -1,0 +1,81 @@
+//! Benchmarks of Millstream, each beside its limit: the same work done by hand, on the same bytes,
+//! in the same run.
+
+mod arguments;
+mod docs;
+mod log;
+mod machine;
+mod measure;
+mod plot;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use crate::arguments::{Arguments, usage};
+use crate::measure::Bench;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, task] = &words[..]
+        && first == log::CHILD
+    {
+        return exit(log::run_child(task));
+    }
+    match Arguments::parse(&words) {
+        Ok(arguments) => exit(run(&arguments)),
+        Err(error) => {
+            eprintln!("bench: {error}\n{}", usage());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn exit(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let out = match &arguments.out {
+        Some(out) => out.clone(),
+        None => project().join("target/bench").join(log::NAME),
+    };
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {out:?}"))?;
+    let json = out.join(format!("{}.json", log::NAME));
+    if arguments.write_docs {
+        return docs::write(&project().join("docs/benchmarks.md"), &Report::read(&json)?);
+    }
+    let data = arguments.dir.clone().unwrap_or_else(|| out.join("data"));
+    let bench = Bench::new(data, arguments.quick);
+    let cases = log::run(&bench, arguments.case.as_deref())?;
+    let mut report = Report::now(log::NAME, cases);
+    let ran = report.clone();
+    if arguments.case.is_some() && json.exists() {
+        // A single case takes its place among the results that are there.
+        report = Report::read(&json)?.updated(report);
+    }
+    report.write(&json)?;
+    plot::draw(&report, &out)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string(&ran)?);
+    } else {
+        print!("{}", ran.table());
+        eprintln!("JSON and plots: {}", out.display());
+    }
+    Ok(())
+}
+
+/// The root of the project.
+fn project() -> PathBuf {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+    bench.parent().unwrap_or(bench).to_owned()
+}
