@@ -177,10 +177,12 @@ impl Core {
     fn commit_direct(&self, log: &Arc<VirtualLog>) {
         let mut runs = log.take(COMMIT_BYTES_MAX);
         self.drop_faulted(&mut runs);
-        while let Some(last) = runs.last() {
-            let lane = Arc::clone(&last.lane);
-            let group = Arc::clone(&runs[0].run.group);
-            let count = runs.partition_point(|pending| pending.run.group.id <= group.id);
+        while let Some(first) = runs.first() {
+            let lane = Arc::clone(&first.lane);
+            let group = Arc::clone(&first.run.group);
+            // Other lanes may have come in since the virtual log was put in this line.
+            let is_same = |pending: &&PendingRun| Arc::ptr_eq(&pending.run.group, &group);
+            let count = runs.iter().take_while(is_same).count();
             let end = runs[count - 1].run.end();
             match self.sync_group(&lane, &group, end) {
                 Ok(()) => {
@@ -726,7 +728,7 @@ impl Core {
         let mut bytes: u64 = groups.iter().map(|group| group.durable().0).sum();
         let mut removed = 0;
         // The last group stays: it says where the lane goes on.
-        for group in &groups[..groups.len().saturating_sub(1)] {
+        for (group, next) in groups.iter().zip(groups.iter().skip(1)) {
             let Some(end) = group.end() else {
                 break;
             };
@@ -734,6 +736,10 @@ impl Core {
             let written = config.durability == Durability::Memory || end.position <= group.synced();
             if !(too_large || is_old(end.max_timestamp)) || !written {
                 break;
+            }
+            if config.durability != Durability::Memory {
+                // It says where the lane goes on, when the journal holds only some of this one.
+                self.found(lane, next)?;
             }
             bytes -= end.position.0;
             if lane.remove_first(group.id).is_some() {
@@ -771,6 +777,9 @@ impl Core {
             {
                 return Err(self.disk_full_error());
             }
+        }
+        if group.has_file() {
+            return Ok(());
         }
         group.write_back(&self.dir, Position(0))?;
         group.sync(&self.dir, KeepOpen::No)

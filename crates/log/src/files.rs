@@ -75,9 +75,9 @@ impl DataDir {
                     known: FORMAT,
                 });
             }
+            // Founding was cut off: nothing is stored yet, and the marker may not be on the medium.
+            _ if names.len() <= 1 => found(&*disk, root, &path)?,
             Some(_) => {}
-            // Founded, but cut off before the marker was whole: nothing can be stored yet.
-            None if names.len() <= 1 => found(&*disk, root, &path)?,
             None => return Err(LogError::ForeignFile { path }),
         }
         if let Some(foreign) = names
@@ -218,6 +218,14 @@ impl DataDir {
 }
 
 fn found(disk: &dyn Disk, root: &Path, marker: &Path) -> Result<()> {
+    // The folders above may be new too. One that cannot be read was not made here.
+    let above = root.ancestors().skip(1);
+    for folder in above.filter(|folder| !folder.as_os_str().is_empty()) {
+        match disk.sync_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            result => result.map_err(|error| LogError::io("sync folder", folder, error))?,
+        }
+    }
     let write = || {
         let file = disk.open(marker, Access::Create)?;
         file.write_at(format!("{MARKER_TEXT}{FORMAT}\n").as_bytes(), 0)?;

@@ -424,6 +424,11 @@ impl Group {
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
     }
 
+    /// Whether there is a file whose name survives a crash.
+    pub fn has_file(&self) -> bool {
+        self.file.lock().named
+    }
+
     /// Whether the file must not be written any more.
     pub fn has_failed(&self) -> bool {
         self.file.lock().failed.is_some()

@@ -19,7 +19,7 @@ use crate::pool::Slice;
 use crate::reader::{LaneReader, seek_offset};
 
 /// Bytes of the content in each record but the last.
-pub const OBJECT_RECORD_BYTES: usize = 256 << 10;
+pub const OBJECT_RECORD_BYTES: usize = 128 << 10;
 
 /// How much of an object may be on its way to the disk.
 const IN_FLIGHT_RECORDS: u64 = 16;

@@ -123,8 +123,9 @@ fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Re
         .ok_or(LogError::ReadBudget)?;
     writer.extend(len, |buffer| {
         let count = file.read_full_at(buffer, from.0).map_err(read_error)?;
-        let next = from.0 + count as u64;
-        if next < group.synced().0 {
+        // Once for each stretch: asking costs even where everything is cached.
+        let next = (from.0 + count as u64).next_multiple_of(READ_AHEAD_BYTES);
+        if next != from.0.next_multiple_of(READ_AHEAD_BYTES) && next < group.synced().0 {
             file.read_ahead(next, READ_AHEAD_BYTES.min(group.synced().0 - next));
         }
         // What comes from disk is checked before it is believed.
