@@ -402,11 +402,11 @@ impl Core {
                 }
                 return Err(error);
             }
-            for group in lanes().flat_map(|lane| lane.groups()) {
-                group.synced_by_recovery(&self.dir);
-            }
-            journal.remove(&self.dir)?;
         }
+        for group in lanes().flat_map(|lane| lane.groups()) {
+            group.synced_by_recovery(&self.dir);
+        }
+        journal.remove(&self.dir)?;
         *old_journal = None;
         Ok(())
     }
@@ -457,8 +457,15 @@ impl Core {
 
         // Step 3: sync.
         if written.len() <= SINGLE_SYNCS_MAX {
+            // The groups behind one that failed must not count as synced: the files of a lane are
+            // a gapless series.
+            let mut failed_lane = None;
             for (group, _) in &written {
+                if failed_lane == Some(group.lane) {
+                    continue;
+                }
                 if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
+                    failed_lane = Some(group.lane);
                     self.fail(group, &error);
                 }
             }

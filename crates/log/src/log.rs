@@ -419,6 +419,28 @@ impl Log {
         }))
     }
 
+    /// Reads from several cursors (multiReadChunks of kera, table 6.1): one result for each, at most
+    /// about `bytes_max` together, unless the first chunk alone is larger.
+    pub fn read_all(
+        &self,
+        cursors: &[Cursor],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<ReadChunks>>> {
+        let mut left = bytes_max;
+        cursors
+            .iter()
+            .map(|cursor| {
+                if left == 0 {
+                    return Ok(None);
+                }
+                let read = self.read(cursor, left)?;
+                let bytes = read.as_ref().map_or(0, |chunks| chunks.bytes.len());
+                left = left.saturating_sub(bytes);
+                Ok(read)
+            })
+            .collect()
+    }
+
     /// The application of this name on a stream: what its consumers share.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //! Each step can be cut off and done again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -43,7 +43,11 @@ pub struct Recovered {
 struct RecoveredLane {
     /// Whole groups before the tail.
     closed: Vec<ClosedGroup>,
+    /// The first group that is not whole, or the last one.
     tail: Tail,
+    /// Groups behind the tail that have files. They were written after the tail, and nothing of
+    /// them is given up by the journal before the tail is synced: the journal fills the gap.
+    waiting: VecDeque<(GroupId, Offset)>,
     /// What is wrong with it, unless the journal heals it.
     damage: Option<Damage>,
 }
@@ -106,15 +110,23 @@ impl Recovered {
                 recovered.lanes.insert(lane, recovered_lane);
             }
         }
-        let rewritten = |lane: &RecoveredLane| !lane.tail.buffer.is_empty();
+        let rewritten = |lane: &RecoveredLane| {
+            !lane.tail.buffer.is_empty() || lane.closed.iter().any(|group| !group.marks.is_empty())
+        };
         if !journal.is_empty() || recovered.lanes.values().any(rewritten) {
             recovered.flush(dir)?;
             dir.sync_streams()?;
         }
         for (lane, recovered_lane) in &mut recovered.lanes {
-            recovered_lane.tail.write_marks(dir, *lane);
+            // The index of a damaged group stays: it tells the next start what is missing.
+            if recovered_lane.damage.is_none() {
+                recovered_lane.tail.write_marks(dir, *lane);
+            }
         }
         journal.replay(dir, |run, data| recovered.replay(dir, run, data))?;
+        for (lane, recovered_lane) in &mut recovered.lanes {
+            recovered_lane.skip_missing(dir, *lane)?;
+        }
         recovered.flush(dir)?;
         Ok(recovered)
     }
@@ -168,56 +180,95 @@ impl RecoveredLane {
         RecoveredLane {
             closed: Vec::new(),
             tail: Tail::begin(group, first_offset, Producers::default()),
+            waiting: VecDeque::new(),
             damage: None,
         }
     }
 
     fn read(dir: &DataDir, lane: LaneId, groups: &[(GroupId, Offset)]) -> Result<RecoveredLane> {
-        let (&(last, last_offset), before) = groups.split_last().expect("a lane with files");
-        let mut damage = None;
-        let mut closed = Vec::with_capacity(before.len());
-        for (n, &(id, first_offset)) in before.iter().enumerate() {
-            let path = dir.group_path(lane, id, first_offset);
-            let next_offset = groups[n + 1].1;
-            match read_closed(dir, &path, lane, id, first_offset)? {
-                Ok(end) if end.offset == next_offset => {
-                    closed.push(ClosedGroup::stored(id, first_offset, end));
-                }
-                Ok(end) => {
-                    let what = format!(
-                        "the group ends before offset {}, the lane's next file begins with {next_offset}",
-                        end.offset
-                    );
-                    let error = LogError::corrupted(&path, end.position, what);
-                    let end = GroupEnd {
-                        offset: next_offset,
-                        ..end
-                    };
-                    closed.push(ClosedGroup::stored(id, first_offset, end));
-                    damage.get_or_insert(Damage::for_ever(error));
-                }
-                Err((end, error)) => {
-                    let end = GroupEnd {
-                        offset: next_offset,
-                        ..end
-                    };
-                    closed.push(ClosedGroup::stored(id, first_offset, end));
-                    damage.get_or_insert(Damage::for_ever(error));
-                }
+        let (first, first_offset) = *groups.first().expect("a lane with files");
+        let mut recovered = RecoveredLane {
+            waiting: groups.iter().copied().collect(),
+            ..RecoveredLane::begin(first, first_offset)
+        };
+        recovered.read_files(dir, lane)?;
+        Ok(recovered)
+    }
+
+    /// Reads the groups that wait, up to the first one that is not whole.
+    fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        while let Some((id, first_offset)) = self.waiting.pop_front() {
+            if let Some((_, next_offset)) = self.waiting.front()
+                && let Some(end) = indexed_end(dir, lane, id, first_offset)?
+                && end.offset == *next_offset
+            {
+                self.closed
+                    .push(ClosedGroup::stored(id, first_offset, end));
+                continue;
+            }
+            let is_last = self.waiting.is_empty();
+            let (tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, &self.closed)?;
+            self.tail = tail;
+            self.damage = self.damage.take().or(damage);
+            if !self.close_if_whole(dir, lane)? {
+                break;
             }
         }
-        let (tail, tail_damage) = Tail::read(dir, lane, last, last_offset)?;
-        Ok(RecoveredLane {
-            closed,
-            tail,
-            damage: damage.or(tail_damage),
-        })
+        Ok(())
+    }
+
+    /// Closes the tail if the lane's next file goes on where it ends.
+    fn close_if_whole(&mut self, dir: &DataDir, lane: LaneId) -> Result<bool> {
+        if self
+            .waiting
+            .front()
+            .is_none_or(|(_, next_offset)| self.tail.offset != *next_offset)
+        {
+            return Ok(false);
+        }
+        self.tail.close();
+        self.tail.flush(dir, lane)?;
+        let next = Tail::begin(self.tail.id, self.tail.offset, Producers::default());
+        let whole = std::mem::replace(&mut self.tail, next);
+        self.closed.push(whole.into_closed());
+        Ok(true)
+    }
+
+    /// Goes on behind a gap that nothing has filled: the lane can be read but not written.
+    fn skip_missing(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        while let Some((_, next_offset)) = self.waiting.front() {
+            let tail = &self.tail;
+            let damage = self.damage.get_or_insert_with(|| {
+                let what = format!(
+                    "the group ends before offset {}, the lane's next file begins with {next_offset}",
+                    tail.offset
+                );
+                let path = dir.group_path(lane, tail.id, tail.first_offset);
+                Damage::for_ever(LogError::corrupted(path, tail.position, what))
+            });
+            damage.healed_at = Position(u64::MAX);
+            let end = GroupEnd {
+                position: tail.position,
+                offset: *next_offset,
+                max_timestamp: tail.max_timestamp,
+            };
+            self.closed
+                .push(ClosedGroup::stored(tail.id, tail.first_offset, end));
+            self.read_files(dir, lane)?;
+        }
+        Ok(())
     }
 
     fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
         let first = self.closed.first().map_or(self.tail.id, |group| group.id);
         // Groups before the first are removed, those before the last are whole.
         if run.group < first || run.group < self.tail.id {
+            return Ok(());
+        }
+        if run.group > self.tail.id {
+            self.skip_missing(dir, run.lane)?;
+        }
+        if run.group < self.tail.id {
             return Ok(());
         }
         if run.group > self.tail.id {
@@ -261,6 +312,9 @@ impl RecoveredLane {
         {
             self.damage = None;
         }
+        if self.damage.is_none() && self.close_if_whole(dir, run.lane)? {
+            self.read_files(dir, run.lane)?;
+        }
         Ok(())
     }
 
@@ -299,7 +353,11 @@ impl RecoveredLane {
                 end: tail.end,
                 index_len: tail.index_len,
                 segments: tail.segments,
-                marks: tail.marks,
+                // The index of a damaged group tells the next start what is missing.
+                marks: match self.damage {
+                    None => tail.marks,
+                    Some(_) => Vec::new(),
+                },
                 named: tail.named,
             };
             let group = Group::stored(id, tail.id, tail.first_offset, stored);
@@ -363,27 +421,38 @@ impl Tail {
         tail
     }
 
-    /// Reads the last group of a lane, and cuts what is torn.
+    /// Reads a group that follows those in `before`. What is torn is cut from the last one.
     fn read(
         dir: &DataDir,
         lane: LaneId,
         id: GroupId,
         first_offset: Offset,
+        is_last: bool,
+        before: &[ClosedGroup],
     ) -> Result<(Tail, Option<Damage>)> {
         let path = dir.group_path(lane, id, first_offset);
         let file = open(dir, &path, Access::Write)?;
         let len = file
             .len()
             .map_err(|error| LogError::io("read", &path, error))?;
-        let index_path = path.with_extension("index");
-        let index = Index::read(&*dir.disk, &index_path)
-            .map_err(|error| LogError::io("read", &index_path, error))?;
+        let index = read_index(dir, &path)?;
         let known = index.marks.last().map_or(Position(0), |mark| mark.position);
+        let begin = |producers| Tail {
+            exists: true,
+            named: true,
+            ..Tail::begin(id, first_offset, producers)
+        };
 
         // Step 1: what the marks say. Marks of a file that lost its end do not count.
-        let mut tail = Tail::begin(id, first_offset, Producers::default());
+        let mut tail = match index.marks.is_empty() {
+            true => begin(producers_after(dir, lane, before)?),
+            false => Tail {
+                index_len: index.len,
+                marks: Vec::new(),
+                ..begin(Producers::default())
+            },
+        };
         let mut end = None;
-        let has_marks = !index.marks.is_empty();
         for mark in index.marks {
             if mark.position.0 > len {
                 break;
@@ -394,22 +463,9 @@ impl Tail {
             }
             tail.restore(mark);
         }
-        tail.exists = true;
-        tail.named = true;
-        if has_marks {
-            tail.index_len = index.len;
-            tail.marks.clear();
-        }
 
         // Step 2: what the file says behind the last mark.
-        let from = tail.position;
-        let broken = scan(&*file, &path, from, Position(len), |header, chunk| {
-            let fits = header.base_offset == tail.offset;
-            if fits {
-                tail.append(header, chunk);
-            }
-            fits
-        })?;
+        let broken = tail.scan(&*file, &path, Position(len))?;
         let mut damage = None;
         if tail.position < known {
             let what = match broken {
@@ -421,12 +477,14 @@ impl Tail {
                 healed_at: known,
                 has_gap: false,
             });
-            // The index says more than the file holds: it is written anew.
-            tail.rebuild_index(dir, lane)?;
+            // The index says more than the file holds: if the journal heals that, the index is
+            // written anew.
+            tail = begin(producers_after(dir, lane, before)?);
+            tail.scan(&*file, &path, Position(len))?;
         }
 
         // Step 3: cut what is torn, and write the rest of what has no mark again.
-        if len > tail.position.0 && damage.is_none() {
+        if len > tail.position.0 && damage.is_none() && is_last {
             tracing::info!(path = %path.display(), bytes = len - tail.position.0,
                 "cut what was being written when the last run ended");
             file.set_len(tail.position.0)
@@ -445,6 +503,18 @@ impl Tail {
             tail.marks.clear();
         }
         Ok((tail, damage))
+    }
+
+    /// Adds the chunks of the group's file from here on to `to`. Answers what is wrong where it
+    /// stopped early.
+    fn scan(&mut self, file: &dyn DiskFile, path: &PathBuf, to: Position) -> Result<Option<String>> {
+        scan(file, path, self.position, to, |header, chunk| {
+            let fits = header.base_offset == self.offset;
+            if fits {
+                self.append(header, chunk);
+            }
+            fits
+        })
     }
 
     fn restore(&mut self, mark: Mark) {
@@ -510,21 +580,6 @@ impl Tail {
             max_timestamp: self.max_timestamp,
         });
         self.mark(MarkKind::GroupEnd);
-    }
-
-    /// Starts the index anew.
-    fn rebuild_index(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
-        let path = dir
-            .group_path(lane, self.id, self.first_offset)
-            .with_extension("index");
-        match dir.disk.remove_file(&path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(LogError::io("remove", path, error)),
-        }
-        self.index_len = 0;
-        self.marks.clear();
-        Ok(())
     }
 
     /// Writes what is buffered.
@@ -634,40 +689,59 @@ fn scan(
     Ok(None)
 }
 
-/// How a closed group ends, or as far as it is whole and what is wrong then.
-type Closed = std::result::Result<GroupEnd, (GroupEnd, LogError)>;
-
-fn read_closed(
+/// How a closed group ends, if its index says so and the file has that length.
+fn indexed_end(
     dir: &DataDir,
-    path: &PathBuf,
     lane: LaneId,
     id: GroupId,
     first_offset: Offset,
-) -> Result<Closed> {
+) -> Result<Option<GroupEnd>> {
+    let path = dir.group_path(lane, id, first_offset);
     let index_path = path.with_extension("index");
-    let end = Index::read_end(&*dir.disk, &index_path)
+    let mark = Index::read_end(&*dir.disk, &index_path)
         .map_err(|error| LogError::io("read", &index_path, error))?;
-    if let Some(mark) = end {
-        let end = GroupEnd {
-            position: mark.position,
-            offset: mark.offset,
-            max_timestamp: mark.max_timestamp,
-        };
-        let len = open(dir, path, Access::Read)?
-            .len()
-            .map_err(|error| LogError::io("read", path, error))?;
-        if len >= end.position.0 {
-            return Ok(Ok(end));
+    let Some(mark) = mark else {
+        return Ok(None);
+    };
+    let len = open(dir, &path, Access::Read)?
+        .len()
+        .map_err(|error| LogError::io("read", &path, error))?;
+    Ok((len >= mark.position.0).then_some(GroupEnd {
+        position: mark.position,
+        offset: mark.offset,
+        max_timestamp: mark.max_timestamp,
+    }))
+}
+
+fn read_index(dir: &DataDir, path: &Path) -> Result<Index> {
+    let path = path.with_extension("index");
+    Index::read(&*dir.disk, &path).map_err(|error| LogError::io("read", &path, error))
+}
+
+/// The producers that a lane knows behind its closed groups. A group's index begins with all of
+/// them; this is for one whose index is lost.
+fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Result<Producers> {
+    let Some((last, before)) = closed.split_last() else {
+        return Ok(Producers::default());
+    };
+    let path = dir.group_path(lane, last.id, last.first_offset);
+    let index = read_index(dir, &path)?;
+    let mut producers = match index.marks.is_empty() {
+        true => producers_after(dir, lane, before)?,
+        false => Producers::default(),
+    };
+    let mut from = Position(0);
+    let marks = index.marks.into_iter();
+    for mark in marks.filter(|mark| mark.kind != MarkKind::GroupEnd) {
+        from = mark.position;
+        for (id, state) in mark.producers {
+            producers.restore(id, state);
         }
     }
-    // The index is not whole: the file tells, and the index is written anew.
-    let (mut tail, damage) = Tail::read(dir, lane, id, first_offset)?;
-    tail.buffer.clear();
-    tail.close();
-    tail.write_marks(dir, lane);
-    let end = tail.end.expect("closed above");
-    Ok(match damage {
-        Some(damage) => Err((end, damage.error)),
-        None => Ok(end),
-    })
+    let file = open(dir, &path, Access::Read)?;
+    scan(&*file, &path, from, last.end.position, |header, _| {
+        producers.appended(header, header.base_offset);
+        true
+    })?;
+    Ok(producers)
 }

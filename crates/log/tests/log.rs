@@ -338,3 +338,85 @@ fn a_reader_that_was_there_before_the_first_group_reads_it() {
     lanes.sort_unstable();
     assert_eq!(lanes, [LaneIndex(0), LaneIndex(1)]);
 }
+
+#[test]
+fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let value = "v".repeat(1000);
+    let fill = |name: &str| {
+        let stream = log.create_stream(name, StreamConfig::default()).unwrap();
+        for _ in 0..100 {
+            append(&stream, &chunk(&[value.as_str(); 10], None));
+        }
+        stream
+    };
+    // Both have closed segments in memory; one has a reader that still needs them.
+    let needed = fill("needed");
+    let mut reader = needed.reader(From::Earliest);
+    fill("other");
+    log.persist();
+    let evicted = log.stats().evicted_segments;
+    // Memory gets short, and only some of it is needed.
+    let third = log.create_stream("third", StreamConfig::default()).unwrap();
+    while log.stats().evicted_segments == evicted {
+        append(&third, &chunk(&[value.as_str(); 10], None));
+    }
+    // Without its files, the first stream can only be read from memory.
+    let folder = dir.path().join("streams").join(needed.id().to_string());
+    std::fs::remove_dir_all(folder).unwrap();
+    let mut bytes = 0;
+    while let Some(chunks) = reader.read(1 << 20).unwrap() {
+        bytes += chunks.bytes.len();
+    }
+    assert!(bytes > 1_000_000, "{bytes}");
+}
+
+#[test]
+fn groups_and_segments_are_discovered_and_read_by_cursor() {
+    let dir = tempfile::tempdir().unwrap();
+    let small_groups = StreamConfig {
+        group_segments: 2,
+        segment: ByteSize(65_536),
+        ..StreamConfig::default()
+    };
+    let value = "v".repeat(1000);
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", small_groups).unwrap();
+    let chunks: Vec<Vec<u8>> = (0..40)
+        .map(|n| chunk(&[format!("{n} {value}").as_str(); 10], None))
+        .collect();
+    let requests: Vec<(StreamletIndex, &[u8])> =
+        chunks.iter().map(|chunk| (S0, &chunk[..])).collect();
+    for (n, result) in stream.append_all(&requests).into_iter().enumerate() {
+        assert_eq!(result.unwrap().base_offset, Offset(n as u64 * 10));
+    }
+    let read_all = |log: &Log| {
+        let stream = log.stream("s").unwrap();
+        let (first, last) = stream.available_groups(S0).unwrap().unwrap();
+        let mut bytes = Vec::new();
+        let mut segments = 0;
+        for group in first.0..=last.0 {
+            let group = GroupId(group);
+            let (first, last) = stream.available_segments(S0, group).unwrap().unwrap();
+            for segment in first.0..=last.0 {
+                let from = stream
+                    .segment_cursor(S0, group, millstream_base::SegmentIndex(segment))
+                    .unwrap();
+                assert_eq!(from.segment.0, segment);
+                segments += 1;
+            }
+            let mut cursor = stream.group_cursor(S0, group);
+            while let Some(read) = log.read_all(&[cursor], 30_000).remove(0).unwrap() {
+                bytes.extend_from_slice(&read.bytes);
+                cursor = read.next;
+            }
+        }
+        (bytes, segments)
+    };
+    let (bytes, segments) = read_all(&log);
+    assert_eq!(bytes.len(), chunks.iter().map(Vec::len).sum::<usize>());
+    log.close().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    assert_eq!(read_all(&log), (bytes, segments));
+}
