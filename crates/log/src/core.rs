@@ -206,12 +206,12 @@ impl Core {
     /// Brings a group's file up to `to` and syncs it, its lane's earlier groups before it: the files
     /// of a lane are a gapless series.
     fn sync_group(&self, lane: &LaneState, group: &Group, to: Position) -> Result<()> {
-        for earlier in lane.unsynced_before(group.id) {
+        for earlier in lane.unsettled_before(group.id) {
             let end = earlier.end().expect("only the last group is open");
-            earlier.write_back(&self.dir, end.position)?;
+            earlier.write_back(&self.dir, end.position, KeepOpen::Yes)?;
             earlier.sync(&self.dir, KeepOpen::No)?;
         }
-        group.write_back(&self.dir, to)?;
+        group.write_back(&self.dir, to, KeepOpen::Yes)?;
         group.sync(&self.dir, KeepOpen::Yes)
     }
 
@@ -395,18 +395,20 @@ impl Core {
                 self.streams.read().by_id.values().cloned().collect();
             streams.into_iter().flat_map(|stream| stream.lanes())
         };
-        if !journal.is_empty() {
-            if let Err(error) = self.dir.sync_streams() {
-                for lane in lanes() {
-                    lane.set_fault(&fault_of(&error));
-                }
-                return Err(error);
+        if !journal.is_empty()
+            && let Err(error) = self.dir.sync_streams()
+        {
+            for lane in lanes() {
+                lane.set_fault(&fault_of(&error));
             }
+            return Err(error);
         }
         for group in lanes().flat_map(|lane| lane.groups()) {
             group.synced_by_recovery(&self.dir);
         }
-        journal.remove(&self.dir)?;
+        if !journal.is_empty() {
+            journal.remove(&self.dir)?;
+        }
         *old_journal = None;
         Ok(())
     }
@@ -426,7 +428,7 @@ impl Core {
         let mut all: Vec<Arc<Group>> = Vec::with_capacity(groups.len());
         for group in groups {
             if let Some(lane) = self.lane(group.lane) {
-                all.extend(lane.unsynced_before(group.id));
+                all.extend(lane.unsettled_before(group.id));
                 all.push(group);
             }
         }
@@ -434,16 +436,25 @@ impl Core {
         all.dedup_by_key(|group| (group.lane, group.id));
         all.retain(|group| !group.has_failed());
 
-        // Step 2: write.
+        // Step 2: write. Files that are synced together need not stay open for that, and may be more
+        // than can be open.
+        let keep_open = if all.len() <= SINGLE_SYNCS_MAX {
+            KeepOpen::Yes
+        } else {
+            KeepOpen::No
+        };
         let mut written: Vec<(Arc<Group>, Position)> = Vec::with_capacity(all.len());
         let mut failed_lane = None;
         for group in all {
             if failed_lane == Some(group.lane) {
                 continue;
             }
-            match group.write_back(&self.dir, group.durable()) {
+            match group.write_back(&self.dir, group.durable(), keep_open) {
                 Ok(to) if to > group.synced() => written.push((group, to)),
-                Ok(_) => {}
+                Ok(_) => {
+                    // Nothing to write; its end may still be missing in the index.
+                    let _ = group.sync(&self.dir, KeepOpen::No);
+                }
                 Err(error) if error.is_disk_full() => {
                     self.set_disk_full(&error);
                     break;
@@ -777,7 +788,7 @@ impl Core {
 
     /// Makes sure that an empty group has a file with a durable name.
     fn found(&self, lane: &LaneState, group: &Group) -> Result<()> {
-        for earlier in lane.unsynced_before(group.id) {
+        for earlier in lane.unsettled_before(group.id) {
             if earlier
                 .end()
                 .is_some_and(|end| earlier.synced() < end.position)
@@ -788,7 +799,7 @@ impl Core {
         if group.has_file() {
             return Ok(());
         }
-        group.write_back(&self.dir, Position(0))?;
+        group.write_back(&self.dir, Position(0), KeepOpen::Yes)?;
         group.sync(&self.dir, KeepOpen::No)
     }
 

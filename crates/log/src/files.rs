@@ -10,6 +10,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use hashbrown::HashSet;
 use millstream_base::disk::Access;
@@ -34,6 +35,8 @@ pub struct DataDir {
     pub root: PathBuf,
     /// Held for its lock, until [`DataDir::unlock`].
     marker: Mutex<Option<Box<dyn DiskFile>>>,
+    /// Group files that are open.
+    pub open_group_files: Arc<AtomicUsize>,
     /// Streams whose folders exist and are synced.
     stream_dirs: Mutex<HashSet<StreamId>>,
 }
@@ -92,6 +95,7 @@ impl DataDir {
             disk,
             root: root.to_owned(),
             marker: Mutex::new(Some(marker)),
+            open_group_files: Arc::default(),
             stream_dirs: Mutex::default(),
         };
         for path in [dir.journal_dir(), dir.streams_dir()] {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::disk::Access;
@@ -23,6 +23,10 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::index::{Index, IndexWriter, Mark, MarkKind};
 use crate::pool::{Buffer, Slice};
+
+/// When more group files are open than this, a busy lane's file is closed after each commit too:
+/// with their indexes they stay well below what a process may open.
+const OPEN_FILES_MAX: usize = 128;
 
 /// The lane that a group belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,7 +82,7 @@ struct Segment {
 
 struct GroupFile {
     /// Kept open only while a busy lane syncs straight into it; the index likewise.
-    open: Option<Box<dyn DiskFile>>,
+    open: Option<CountedFile>,
     index: Option<IndexWriter>,
     /// Bytes of the file that were written, synced or not.
     written: u64,
@@ -88,6 +92,28 @@ struct GroupFile {
     named: bool,
     /// Why the file must not be written any more.
     failed: Option<LogError>,
+}
+
+/// An open file that is counted while it is open.
+struct CountedFile {
+    file: Box<dyn DiskFile>,
+    count: Arc<AtomicUsize>,
+}
+
+impl CountedFile {
+    fn new(file: Box<dyn DiskFile>, count: &Arc<AtomicUsize>) -> CountedFile {
+        count.fetch_add(1, Ordering::Relaxed);
+        CountedFile {
+            file,
+            count: Arc::clone(count),
+        }
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for GroupFile {
@@ -321,7 +347,7 @@ impl Group {
 
     /// Writes what memory holds up to `to` into the file, without syncing it, and returns how far
     /// the file is written then. The lane's earlier groups must be written whole before.
-    pub fn write_back(&self, dir: &DataDir, to: Position) -> Result<Position> {
+    pub fn write_back(&self, dir: &DataDir, to: Position, keep_open: KeepOpen) -> Result<Position> {
         let mut file = self.file.lock();
         if self.is_removed() || (to.0 <= file.written && file.named) {
             return Ok(Position(file.written));
@@ -329,27 +355,36 @@ impl Group {
         if let Some(error) = &file.failed {
             return Err(error.clone());
         }
-        let path = self.path(dir);
-        if file.open.is_none() {
-            dir.create_stream_dir(self.lane.stream)?;
-            let handle = dir
-                .disk
-                .open(&path, Access::Create)
-                .map_err(|error| LogError::io("open", &path, error))?;
-            file.open = Some(handle);
-        }
         let from = Position(file.written);
-        if to <= from {
-            return Ok(from);
-        }
+        let to = to.max(from);
         let slices = self.slices(from, to);
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-        let handle = file.open.as_ref().expect("opened above");
+        let handle = self.open(dir, &mut file)?;
         handle
             .write_all_at(&mut parts, from.0)
-            .map_err(|error| LogError::io("write", &path, error))?;
+            .map_err(|error| LogError::io("write", self.path(dir), error))?;
         file.written = to.0;
+        if keep_open == KeepOpen::No {
+            file.open = None;
+        }
         Ok(to)
+    }
+
+    /// The open file; created where there is none.
+    fn open<'f>(&self, dir: &DataDir, file: &'f mut GroupFile) -> Result<&'f dyn DiskFile> {
+        let counted = match &mut file.open {
+            Some(counted) => counted,
+            closed => {
+                dir.create_stream_dir(self.lane.stream)?;
+                let path = self.path(dir);
+                let handle = dir
+                    .disk
+                    .open(&path, Access::Create)
+                    .map_err(|error| LogError::io("open", path, error))?;
+                closed.insert(CountedFile::new(handle, &dir.open_group_files))
+            }
+        };
+        Ok(&*counted.file)
     }
 
     /// Slices of memory that together hold `[from, to)`.
@@ -376,10 +411,14 @@ impl Group {
             return Err(error.clone());
         }
         let path = self.path(dir);
-        let Some(handle) = &file.open else {
+        if file.named && file.written == self.synced().0 {
+            // Only its end may have come since.
+            let to = self.synced();
+            self.note_synced(dir, &mut file, to, keep_open);
             return Ok(());
-        };
-        let mut result = handle
+        }
+        let mut result = self
+            .open(dir, &mut file)?
             .sync()
             .map_err(|error| LogError::io("sync", &path, error));
         if result.is_ok() && !file.named {
@@ -429,6 +468,11 @@ impl Group {
         self.file.lock().named
     }
 
+    /// Whether it is closed, and its file and index hold all of it for good.
+    pub fn is_settled(&self) -> bool {
+        self.end().is_some_and(|end| end.position <= self.synced()) && self.marks.lock().is_empty()
+    }
+
     /// Whether the file must not be written any more.
     pub fn has_failed(&self) -> bool {
         self.file.lock().failed.is_some()
@@ -440,7 +484,9 @@ impl Group {
         self.synced.store(to.0, Ordering::Release);
         self.write_marks(dir, file, to);
         let done = self.end().is_some_and(|end| end.position <= to);
-        if done || (keep_open == KeepOpen::No && to.0 == file.written) {
+        let keep_open = keep_open == KeepOpen::Yes
+            && dir.open_group_files.load(Ordering::Relaxed) <= OPEN_FILES_MAX;
+        if done || (!keep_open && to.0 == file.written) {
             file.open = None;
             file.index = None;
         }

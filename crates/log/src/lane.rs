@@ -488,17 +488,17 @@ impl LaneState {
     }
 
     /// Groups before `group` that are not whole in their files, oldest first.
-    pub fn unsynced_before(&self, group: GroupId) -> Vec<Arc<Group>> {
+    pub fn unsettled_before(&self, group: GroupId) -> Vec<Arc<Group>> {
         let groups = self.groups.read();
         let before = groups.partition_point(|other| other.id < group);
-        let mut unsynced: Vec<Arc<Group>> = groups
+        let mut unsettled: Vec<Arc<Group>> = groups
             .range(..before)
             .rev()
-            .take_while(|other| other.end().is_none_or(|end| other.synced() < end.position))
+            .take_while(|other| !other.is_settled())
             .cloned()
             .collect();
-        unsynced.reverse();
-        unsynced
+        unsettled.reverse();
+        unsettled
     }
 
     /// Takes the oldest group out of the lane, if it is `id`.

@@ -202,8 +202,7 @@ impl RecoveredLane {
                 && let Some(end) = indexed_end(dir, lane, id, first_offset)?
                 && end.offset == *next_offset
             {
-                self.closed
-                    .push(ClosedGroup::stored(id, first_offset, end));
+                self.closed.push(ClosedGroup::stored(id, first_offset, end));
                 continue;
             }
             let is_last = self.waiting.is_empty();
@@ -507,7 +506,12 @@ impl Tail {
 
     /// Adds the chunks of the group's file from here on to `to`. Answers what is wrong where it
     /// stopped early.
-    fn scan(&mut self, file: &dyn DiskFile, path: &PathBuf, to: Position) -> Result<Option<String>> {
+    fn scan(
+        &mut self,
+        file: &dyn DiskFile,
+        path: &PathBuf,
+        to: Position,
+    ) -> Result<Option<String>> {
         scan(file, path, self.position, to, |header, chunk| {
             let fits = header.base_offset == self.offset;
             if fits {

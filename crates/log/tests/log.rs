@@ -254,12 +254,17 @@ fn objects_are_put_got_by_range_listed_and_deleted() {
 fn one_thousand_small_streams_take_far_fewer_commits_than_streams() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(128 << 20))).unwrap();
-    let streams: Vec<Stream> = (0..1000)
-        .map(|n| {
-            log.create_stream(&format!("s{n}"), StreamConfig::default())
-                .unwrap()
-        })
-        .collect();
+    let create = |n: usize| {
+        log.create_stream(&format!("s{n}"), StreamConfig::default())
+            .unwrap()
+    };
+    let streams: Vec<Stream> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|t| scope.spawn(move || (0..1000).skip(t).step_by(16).map(create).collect()))
+            .collect();
+        let parts = threads.into_iter().map(|thread| thread.join().unwrap());
+        parts.flat_map(|part: Vec<Stream>| part).collect()
+    });
     let before = log.stats();
     let chunk = chunk(&["a"], None);
     let appended: Vec<_> = streams
