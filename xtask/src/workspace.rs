@@ -30,9 +30,12 @@ impl Package {
         self.manifest_path.parent().unwrap_or(Path::new(""))
     }
 
-    /// The folder's name for a crate of the layout; `None` for what stands beside `crates`.
+    /// The folder's name for a crate of the layout; `None` for what stands beside `crates` and
+    /// `apps`.
     pub fn crate_name(&self) -> Option<&str> {
-        self.folder().strip_prefix("crates").ok()?.to_str()
+        let shelves = ["crates", "apps"];
+        let name = shelves.map(|shelf| self.folder().strip_prefix(shelf).ok());
+        name.into_iter().flatten().next()?.to_str()
     }
 }
 

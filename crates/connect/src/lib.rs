@@ -1,0 +1,45 @@
+//! Where storage and dataflow meet: streams as sources and sinks of flows.
+//!
+//! ```
+//! use millstream_base::{ProducerId, Timestamp};
+//! use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
+//! use millstream_flow::{Counts, Emit, Flow};
+//! use millstream_log::{Log, LogConfig, StreamConfig};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let log = Log::open(LogConfig::new(dir.path()))?;
+//! let lines = log.create_stream("lines", StreamConfig::default())?;
+//!
+//! // A flow counts the words of the stream, while a producer appends to it.
+//! let source = StreamSource::new(&lines);
+//! let ending = source.ending();
+//! let mut flow = Flow::new("words");
+//! let counts = flow.partial::<Counts>("counts");
+//! flow.sources("lines", source.split(2))
+//!     .flat_map(|chunks: &StoredChunks, emit: &mut Emit<[u8]>| {
+//!         chunks.for_each_record(|record| {
+//!             let line = record.value.unwrap_or_default();
+//!             line.split(u8::is_ascii_whitespace).for_each(&mut *emit);
+//!             Ok(())
+//!         });
+//!     })
+//!     .fold_local(&counts, |counts, word| counts.add(word, 1));
+//! let running = flow.run()?;
+//!
+//! let mut producer = StreamProducer::new(&lines, ProducerId::NONE)?;
+//! producer.push(Timestamp(0), None, Some(b"to be or not to be"), &[])?;
+//! producer.flush()?;
+//!
+//! ending.end_at_durable_head();
+//! running.join()?;
+//! assert_eq!(counts.merged().top(2), [(b"be".as_slice(), 2), (b"to", 2)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod producer;
+mod sink;
+mod source;
+
+pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
+pub use sink::{EncodedRecord, StreamSink};
+pub use source::{Ending, SourceError, StoredChunks, StreamSource};

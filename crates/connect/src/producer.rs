@@ -1,0 +1,294 @@
+//! Records into chunks, chunks into a lane.
+
+use std::collections::VecDeque;
+
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp};
+use millstream_log::{Lane, LogError, Stream};
+use millstream_record::{Chunk, ChunkBuilder, ChunkError, Compression, Header, Producer, Scratch};
+
+/// A chunk is sent when it has grown to this. It stays in the processor's cache between building,
+/// checksum and append.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// How much may be appended and not yet durable before the producer waits.
+pub const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+
+/// What a record adds to a chunk beside its key, value and headers, at most.
+const RECORD_OVERHEAD_BYTES: usize = 64;
+
+/// Sends records to one lane of a stream: builds chunks, appends them, and waits for the disk only
+/// where too much is on its way.
+#[derive(Debug)]
+pub struct StreamProducer {
+    lane: Lane,
+    builder: ChunkBuilder,
+    producer: ProducerId,
+    /// Of the next record to send.
+    sequence: Sequence,
+    /// Chunks that are appended and not known to be durable, oldest first.
+    in_flight: VecDeque<InFlight>,
+    in_flight_bytes: usize,
+    totals: ProducerTotals,
+}
+
+/// What became of the records so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProducerTotals {
+    /// Records that were appended.
+    pub appended_records: u64,
+    /// Records that the lane had from an earlier run of the same producer.
+    pub known_records: u64,
+    /// Those of both that are durable.
+    pub durable_records: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    end: Offset,
+    records: u64,
+    bytes: usize,
+}
+
+impl StreamProducer {
+    /// A producer for streamlet 0 of a stream.
+    ///
+    /// With a producer id the records are numbered, and a later producer of the same id that sends
+    /// the same records again from the first one on continues where this one was cut off: what the
+    /// lane has already is not stored again. This holds for 2^31 records.
+    ///
+    /// # Errors
+    /// See [`StreamProducer::for_streamlet`].
+    pub fn new(stream: &Stream, producer: ProducerId) -> Result<StreamProducer, LogError> {
+        StreamProducer::for_streamlet(stream, StreamletIndex(0), producer)
+    }
+
+    /// As [`StreamProducer::new`], for any streamlet.
+    ///
+    /// # Errors
+    /// When the stream has no such streamlet.
+    pub fn for_streamlet(
+        stream: &Stream,
+        streamlet: StreamletIndex,
+        producer: ProducerId,
+    ) -> Result<StreamProducer, LogError> {
+        Ok(StreamProducer {
+            lane: stream.lane_for(streamlet, producer)?,
+            builder: ChunkBuilder::new(Compression::None),
+            producer,
+            sequence: Sequence(0),
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            totals: ProducerTotals::default(),
+        })
+    }
+
+    /// Adds a record. A full chunk is sent; that waits while too much is on its way to the disk.
+    ///
+    /// # Errors
+    /// When the chunk is refused ([`LogError::ChunkTooLarge`] is about this very record), or does
+    /// not become durable.
+    #[inline]
+    pub fn push(
+        &mut self,
+        timestamp: Timestamp,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> Result<(), LogError> {
+        self.add(timestamp, key, value, headers)?;
+        if self.in_flight_bytes > IN_FLIGHT_BYTES_MAX {
+            self.wait_for_room()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the records that were added, if any, without waiting until they are durable.
+    ///
+    /// # Errors
+    /// See [`StreamProducer::push`].
+    pub fn send(&mut self) -> Result<(), LogError> {
+        self.append()?;
+        self.wait_for_room()
+    }
+
+    /// Sends the records that were added, and waits until everything is durable.
+    ///
+    /// # Errors
+    /// See [`StreamProducer::push`].
+    pub fn flush(&mut self) -> Result<(), LogError> {
+        self.append()?;
+        if let Some(newest) = self.in_flight.back() {
+            self.lane.wait_durable(newest.end)?;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// What became of the records so far.
+    pub fn totals(&mut self) -> ProducerTotals {
+        self.settle();
+        self.totals
+    }
+
+    /// The lane that the records go to.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Adds a record, without waiting for the disk.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        timestamp: Timestamp,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> Result<(), LogError> {
+        let payload = key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
+        // A large record goes alone, so that an error is about it.
+        if self.builder.len() + payload + RECORD_OVERHEAD_BYTES > CHUNK_BYTES {
+            self.append()?;
+        }
+        self.builder.push(timestamp, key, value, headers)?;
+        if self.builder.len() >= CHUNK_BYTES {
+            self.append()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self) -> Result<(), LogError> {
+        while let Some(oldest) = self.in_flight.front()
+            && self.in_flight_bytes > IN_FLIGHT_BYTES_MAX
+        {
+            self.lane.wait_durable(oldest.end)?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Where the oldest chunk ends that is not known to be durable.
+    pub(crate) fn oldest_end(&self) -> Option<Offset> {
+        self.in_flight.front().map(|oldest| oldest.end)
+    }
+
+    /// Where the newest chunk ends, unless all is known to be durable.
+    pub(crate) fn newest_end(&self) -> Option<Offset> {
+        self.in_flight.back().map(|newest| newest.end)
+    }
+
+    pub(crate) fn in_flight_bytes(&mut self) -> usize {
+        self.settle();
+        self.in_flight_bytes
+    }
+
+    /// Appends the chunk that is being built, and begins the next. The records of a chunk that is
+    /// refused are dropped.
+    pub(crate) fn append(&mut self) -> Result<(), LogError> {
+        if self.builder.is_empty() {
+            return Ok(());
+        }
+        let result = append(
+            &self.lane,
+            &mut self.builder,
+            self.producer,
+            &mut self.sequence,
+        );
+        self.builder.clear();
+        let sent = result?;
+        self.totals.known_records += sent.known;
+        self.totals.appended_records += sent.records - sent.known;
+        self.in_flight_bytes += sent.bytes;
+        self.in_flight.push_back(InFlight {
+            end: sent.end,
+            records: sent.records,
+            bytes: sent.bytes,
+        });
+        Ok(())
+    }
+
+    /// Takes note of what has become durable.
+    fn settle(&mut self) {
+        let durable = self.lane.durable_offset();
+        while let Some(oldest) = self.in_flight.front() {
+            if oldest.end > durable {
+                break;
+            }
+            self.totals.durable_records += oldest.records;
+            self.in_flight_bytes -= oldest.bytes;
+            self.in_flight.pop_front();
+        }
+    }
+}
+
+struct Sent {
+    /// What is durable when all of the chunk is.
+    end: Offset,
+    records: u64,
+    /// Those of them that the lane had already.
+    known: u64,
+    bytes: usize,
+}
+
+/// Appends the chunk that was built, without the records that the lane has from its producer.
+fn append(
+    lane: &Lane,
+    builder: &mut ChunkBuilder,
+    producer: ProducerId,
+    sequence: &mut Sequence,
+) -> Result<Sent, LogError> {
+    let records = builder.record_count();
+    let numbered = |sequence| {
+        (producer != ProducerId::NONE).then_some(Producer {
+            id: producer,
+            epoch: ProducerEpoch(0),
+            sequence,
+        })
+    };
+    let chunk = builder.finish(numbered(*sequence))?;
+    let bytes = chunk.len();
+    let (end, known) = match lane.append(chunk) {
+        Ok(appended) if appended.duplicate => (appended.next_offset, records),
+        Ok(appended) => (appended.next_offset, 0),
+        Err(LogError::OutOfOrderSequence {
+            found, expected, ..
+        }) if is_ahead(expected, found) => {
+            let known = (expected.0.wrapping_sub(found.0) & i32::MAX) as u32;
+            if known < records {
+                let rest = rest_of(chunk, known, numbered(expected))?;
+                (lane.append(&rest)?.next_offset, known)
+            } else {
+                // An earlier run's, so it was durable when the log was opened.
+                (lane.durable_offset(), records)
+            }
+        }
+        Err(error) => return Err(error),
+    };
+    *sequence = sequence.plus(records);
+    Ok(Sent {
+        end,
+        records: records.into(),
+        known: known.into(),
+        bytes,
+    })
+}
+
+/// Whether a sequence comes after another, within half of the numbers that there are.
+fn is_ahead(sequence: Sequence, of: Sequence) -> bool {
+    (sequence.0.wrapping_sub(of.0) & i32::MAX) < i32::MAX / 2
+}
+
+/// A chunk without its first records.
+fn rest_of(chunk: &[u8], known: u32, producer: Option<Producer>) -> Result<Vec<u8>, ChunkError> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let mut scratch = Scratch::default();
+    for record in Chunk::trusted(chunk)?
+        .records(&mut scratch)?
+        .skip(known as usize)
+    {
+        let record = record?;
+        let headers: Vec<Header<'_>> = record.headers().collect();
+        builder.push(record.timestamp, record.key, record.value, &headers)?;
+    }
+    Ok(builder.finish(producer)?.to_vec())
+}

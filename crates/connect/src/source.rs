@@ -1,0 +1,300 @@
+//! A stream as the source of a flow.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use event_listener::{Event, EventListener};
+use millstream_base::{Cursor, LaneIndex};
+use millstream_flow::{BoxError, Output, Source, SourceStatus};
+use millstream_log::{From, LaneReader, LogError, ReadChunks, Stream};
+use millstream_record::{ChunkError, Record, Scratch};
+use parking_lot::Mutex;
+
+/// How much one item of the source holds, unless a single chunk is larger.
+const SLICE_BYTES: usize = 1 << 20;
+
+/// Whole chunks of one lane, in place: what a [`StreamSource`] gives.
+#[derive(Debug, Clone)]
+pub struct StoredChunks {
+    chunks: ReadChunks,
+    fault: Arc<OnceLock<SourceError>>,
+}
+
+/// Why a flow cannot go on reading a stream.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SourceError {
+    /// The log does not give what it holds.
+    #[error("stream {stream}: {error}")]
+    Log {
+        /// The stream.
+        stream: String,
+        /// What the log says.
+        error: LogError,
+    },
+    /// The records of a chunk are not what its header promises.
+    #[error("chunk at {cursor}, lane {lane}: {error}; it was stored as its producer sent it")]
+    Chunk {
+        /// Where the slice begins that holds the chunk.
+        cursor: Cursor,
+        /// The lane.
+        lane: LaneIndex,
+        /// What is wrong.
+        error: ChunkError,
+    },
+    /// An operator of the flow can make nothing of a record.
+    #[error("record {offset} of lane {lane} at {cursor}: {error}", offset = record.0)]
+    Record {
+        /// Where the slice begins that holds the record.
+        cursor: Cursor,
+        /// The lane.
+        lane: LaneIndex,
+        /// The record's number in its lane.
+        record: millstream_base::Offset,
+        /// What the operator says.
+        error: String,
+    },
+}
+
+impl StoredChunks {
+    /// Calls `visit` with every record, as it lies in the chunk. An error, and a chunk whose records
+    /// are malformed, end the flow: the source reports it when it is polled next. So this belongs
+    /// into the source's own stage.
+    pub fn for_each_record(&self, mut visit: impl FnMut(&Record<'_>) -> Result<(), BoxError>) {
+        if let Err(fault) = self.try_for_each_record(&mut visit) {
+            // Only the first fault counts.
+            let _ = self.fault.set(fault);
+        }
+    }
+
+    #[inline]
+    fn try_for_each_record(
+        &self,
+        visit: &mut impl FnMut(&Record<'_>) -> Result<(), BoxError>,
+    ) -> Result<(), SourceError> {
+        let ReadChunks { cursor, lane, .. } = self.chunks;
+        let malformed = |error| SourceError::Chunk {
+            cursor,
+            lane,
+            error,
+        };
+        let mut scratch = Scratch::default();
+        for chunk in self.chunks.chunks() {
+            let chunk = chunk.map_err(malformed)?;
+            for record in chunk.records(&mut scratch).map_err(malformed)? {
+                let record = record.map_err(malformed)?;
+                visit(&record).map_err(|error| SourceError::Record {
+                    cursor,
+                    lane,
+                    record: record.offset,
+                    error: error.to_string(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where they lie.
+    pub fn stored(&self) -> &ReadChunks {
+        &self.chunks
+    }
+}
+
+/// Reads a stream from the oldest record on. Goes on for ever, unless its [`Ending`] says where to
+/// end.
+///
+/// One alone gives the records of each lane in order; [split](StreamSource::split) ones share the
+/// work, slice by slice.
+pub struct StreamSource {
+    shared: Arc<Shared>,
+    /// Set by the operators that this instance gives its items to.
+    fault: Arc<OnceLock<SourceError>>,
+    /// Two, since there may be more to read or nothing more to come. Listening ends when one hears.
+    listeners: Option<[EventListener; 2]>,
+}
+
+struct Shared {
+    stream: Stream,
+    state: Mutex<State>,
+    /// Notified when the end is known.
+    end_known: Event,
+}
+
+struct State {
+    /// By partition.
+    lanes: Vec<LaneReader>,
+    turn: usize,
+    /// By partition: where to end.
+    ends: Option<Vec<Cursor>>,
+}
+
+/// Ends the sources of a stream.
+#[derive(Clone)]
+pub struct Ending {
+    shared: Arc<Shared>,
+}
+
+impl Ending {
+    /// The sources end behind what is durable now.
+    pub fn end_at_durable_head(&self) {
+        let ends = self.shared.stream.reader(From::Latest).cursors();
+        self.shared.state.lock().ends = Some(ends);
+        self.shared.end_known.notify(usize::MAX);
+    }
+}
+
+impl StreamSource {
+    /// A source of everything in a stream.
+    pub fn new(stream: &Stream) -> Self {
+        let state = State {
+            lanes: Vec::new(),
+            turn: 0,
+            ends: None,
+        };
+        StreamSource {
+            shared: Arc::new(Shared {
+                stream: stream.clone(),
+                state: Mutex::new(state),
+                end_known: Event::new(),
+            }),
+            fault: Arc::default(),
+            listeners: None,
+        }
+    }
+
+    /// A source of everything that is durable now.
+    pub fn bounded(stream: &Stream) -> Self {
+        let source = StreamSource::new(stream);
+        source.ending().end_at_durable_head();
+        source
+    }
+
+    /// So many sources that share the work.
+    #[must_use]
+    pub fn split(self, instances: usize) -> Vec<Self> {
+        let instance = || StreamSource {
+            shared: Arc::clone(&self.shared),
+            fault: Arc::default(),
+            listeners: None,
+        };
+        std::iter::repeat_with(instance).take(instances).collect()
+    }
+
+    /// Tells the source, and those that share its work, where to end.
+    pub fn ending(&self) -> Ending {
+        Ending {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl Source for StreamSource {
+    type Item = StoredChunks;
+
+    /// Gives at most one slice.
+    fn poll(
+        &mut self,
+        out: &mut Output<StoredChunks>,
+        _budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        if let Some(fault) = self.fault.get() {
+            return Err(fault.clone().into());
+        }
+        loop {
+            match self
+                .shared
+                .read()
+                .map_err(|error| self.shared.error(error))?
+            {
+                Read::Chunks(chunks) => {
+                    out.push(StoredChunks {
+                        chunks,
+                        fault: Arc::clone(&self.fault),
+                    });
+                    return Ok(SourceStatus::Ready);
+                }
+                Read::Busy => return Ok(SourceStatus::Ready),
+                Read::End => return Ok(SourceStatus::End),
+                Read::Nothing => {}
+            }
+            // No event is missed: what comes after the listening began wakes, and what came before
+            // is seen by the next look.
+            match &mut self.listeners {
+                None => {
+                    self.listeners =
+                        Some([self.shared.stream.listen(), self.shared.end_known.listen()]);
+                }
+                Some(listeners) => {
+                    let mut context = Context::from_waker(waker);
+                    let mut hears = |listener| {
+                        Future::poll(Pin::new(listener), &mut context) == Poll::Ready(())
+                    };
+                    if !listeners.iter_mut().any(&mut hears) {
+                        return Ok(SourceStatus::Idle);
+                    }
+                    self.listeners = None;
+                }
+            }
+        }
+    }
+}
+
+enum Read {
+    Chunks(ReadChunks),
+    /// Other instances hold all memory for catch-up reads, and are about to give it back.
+    Busy,
+    Nothing,
+    End,
+}
+
+impl Shared {
+    /// Reads on in the next lane that has something.
+    fn read(&self) -> Result<Read, LogError> {
+        let mut state = self.state.lock();
+        let State { lanes, turn, ends } = &mut *state;
+        while lanes.len() < self.stream.lane_count() as usize {
+            let lane = self.stream.partition(lanes.len() as u32)?;
+            lanes.push(lane.reader(lane.earliest()));
+        }
+        let mut is_at_end = ends.is_some();
+        for _ in 0..lanes.len() {
+            *turn = (*turn + 1) % lanes.len();
+            let lane = &mut lanes[*turn];
+            let mut bytes_max = SLICE_BYTES;
+            if let Some(ends) = ends {
+                // A lane that was added since then has nothing from before.
+                let Some(end) = ends.get(*turn) else {
+                    continue;
+                };
+                let cursor = lane.cursor();
+                if (cursor.group, cursor.position) >= (end.group, end.position) {
+                    continue;
+                }
+                if cursor.group == end.group {
+                    // An end lies between two chunks.
+                    let left = usize::try_from(end.position.0 - cursor.position.0);
+                    bytes_max = bytes_max.min(left.unwrap_or(usize::MAX));
+                }
+                is_at_end = false;
+            }
+            match lane.read(bytes_max) {
+                Ok(Some(chunks)) => return Ok(Read::Chunks(chunks)),
+                Ok(None) => {}
+                Err(LogError::ReadBudget) => return Ok(Read::Busy),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(match is_at_end {
+            true => Read::End,
+            false => Read::Nothing,
+        })
+    }
+
+    fn error(&self, error: LogError) -> SourceError {
+        SourceError::Log {
+            stream: self.stream.name().to_owned(),
+            error,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The command line as it was typed.
+
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use humantime::Duration;
+use millstream_base::{ByteSize, Offset};
+use millstream_log::Durability;
+
+use crate::settings::Settings;
+
+/// Keeps streams of records, computes on them where they lie, and serves the results.
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, arg_required_else_help = true)]
+pub struct LowArgs {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print one JSON document on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Generate events or read files, store them, compute on them and serve the results
+    Quickstart(QuickstartArgs),
+    /// Create, list, describe, alter and delete streams
+    #[command(subcommand)]
+    Stream(StreamCommand),
+    /// Append lines to a stream, each as a record
+    Produce(ProduceArgs),
+    /// Print the records of a stream
+    Consume(ConsumeArgs),
+    /// Put, get, list and delete objects
+    #[command(subcommand)]
+    Object(ObjectCommand),
+}
+
+/// Without --file: an ads pipeline. Events are generated into the stream `ads`; views and clicks are
+/// counted by campaign in windows of 10 seconds into the stream `campaign_counts`, and served over
+/// HTTP, until Ctrl-C. With --file: every line becomes a record of the stream `lines`, and the words
+/// of that stream are counted.
+#[derive(Debug, Args)]
+pub struct QuickstartArgs {
+    /// Count the words of this file, or of stdin for `-`; can be repeated
+    #[arg(long, value_name = "PATH")]
+    pub file: Vec<PathBuf>,
+    /// With --file: also count the words that start with this
+    #[arg(long, value_name = "TEXT", default_value = "a", requires = "file")]
+    pub prefix: String,
+    /// End after this time, for instance 20s
+    #[arg(long = "for", value_name = "TIME")]
+    pub duration: Option<Duration>,
+    /// Events a second, or `max` for as many as the machine can store
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "100000",
+        conflicts_with = "file"
+    )]
+    pub rate: Rate,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Rate {
+    PerSecond(NonZeroU64),
+    Max,
+}
+
+impl FromStr for Rate {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "max" => Ok(Rate::Max),
+            _ => text
+                .parse()
+                .map(Rate::PerSecond)
+                .map_err(|_| "a number from 1, or max"),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StreamCommand {
+    /// Create a stream
+    Create {
+        name: String,
+        /// Logical partitions
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        streamlets: u32,
+        /// Lanes of each streamlet, where producers append in parallel
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        lanes: u32,
+        /// Virtual logs that the lanes share
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        virtual_logs: u32,
+        /// When producers are answered: replicated, async or memory
+        #[arg(long, value_name = "WHEN", default_value = "replicated")]
+        durability: Durability,
+        #[command(flatten)]
+        retention: RetentionArgs,
+    },
+    /// List all streams
+    List,
+    /// Show a stream's settings and lanes
+    Describe { name: String },
+    /// Give a stream more streamlets or lanes, or another retention
+    Alter {
+        name: String,
+        /// Logical partitions, never fewer than before
+        #[arg(long, value_name = "N")]
+        streamlets: Option<u32>,
+        /// Lanes of each streamlet, never fewer than before
+        #[arg(long, value_name = "N")]
+        lanes: Option<u32>,
+        #[command(flatten)]
+        retention: RetentionArgs,
+    },
+    /// Delete a stream with all that it holds
+    Delete { name: String },
+}
+
+#[derive(Debug, Args)]
+pub struct RetentionArgs {
+    /// Remove groups whose newest record is older, for instance 7days, or `none`
+    #[arg(long, value_name = "TIME")]
+    pub retain_for: Option<Limit<Duration>>,
+    /// Remove the oldest groups of a lane beyond this size, for instance 10GiB, or `none`
+    #[arg(long, value_name = "SIZE")]
+    pub retain_bytes: Option<Limit<ByteSize>>,
+}
+
+/// A bound that can be lifted.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit<T>(pub Option<T>);
+
+impl<T: FromStr> FromStr for Limit<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        match text {
+            "none" => Ok(Limit(None)),
+            _ => text.parse().map(|value| Limit(Some(value))),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ProduceArgs {
+    pub stream: String,
+    /// Read this file instead of stdin
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "-",
+        hide_default_value = true
+    )]
+    pub file: PathBuf,
+    /// What stands before the first of these in a line is the record's key
+    #[arg(long, value_name = "TEXT")]
+    pub key_separator: Option<String>,
+    /// Number the lines as this producer: run again with the same input after a crash, the lines
+    /// that are stored already are not stored twice
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(0..))]
+    pub producer: Option<i64>,
+    /// Print how many lines are durable so far, a number a line, as it grows
+    #[arg(long, conflicts_with = "json")]
+    pub acks: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ConsumeArgs {
+    pub stream: String,
+    /// Where to start: earliest, latest, or an offset (of one partition)
+    #[arg(long, value_name = "PLACE", default_value = "earliest")]
+    pub from: Place,
+    /// Only this partition
+    #[arg(long, value_name = "N")]
+    pub partition: Option<u32>,
+    /// Stop after so many records
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    pub limit: u64,
+    /// Wait for more records at the end, until Ctrl-C
+    #[arg(long)]
+    pub follow: bool,
+    /// How to print records
+    #[arg(long, value_enum, default_value_t = RecordFormat::Value, conflicts_with = "json")]
+    pub format: RecordFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Earliest,
+    Latest,
+    At(Offset),
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "earliest" => Ok(Place::Earliest),
+            "latest" => Ok(Place::Latest),
+            _ => text
+                .parse()
+                .map(|offset| Place::At(Offset(offset)))
+                .map_err(|_| "earliest, latest or an offset"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecordFormat {
+    /// The value and a line end
+    Value,
+    /// A JSON object a line, with partition, offset, timestamp, key, value and headers
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ObjectCommand {
+    /// Store a file, or stdin, as an object
+    Put {
+        name: String,
+        /// The content; stdin without it
+        #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
+        file: PathBuf,
+    },
+    /// Write an object to stdout or to a file
+    Get {
+        name: String,
+        /// Only these bytes, counted from 0, both ends included: 0-99, or 100- for the rest
+        #[arg(long, value_name = "FIRST-LAST")]
+        range: Option<ByteRange>,
+        /// Write to this file
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// List the objects whose names start with a prefix
+    List {
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+    },
+    /// Delete an object
+    Delete { name: String },
+}
+
+/// Bytes of an object.
+#[derive(Debug, Clone)]
+pub struct ByteRange(pub RangeInclusive<u64>);
+
+impl FromStr for ByteRange {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "two numbers like 0-99, or 100-";
+        let (first, last) = text.split_once('-').ok_or(EXPECTED)?;
+        let first = first.parse().map_err(|_| EXPECTED)?;
+        let last = match last {
+            "" => u64::MAX,
+            _ => last.parse().map_err(|_| EXPECTED)?,
+        };
+        match first <= last {
+            true => Ok(ByteRange(first..=last)),
+            false => Err(EXPECTED),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What people and scripts see: tables and JSON on stdout, progress on stderr.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+/// How often the progress line changes on a terminal.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// How often there is a line where stderr is no terminal.
+const PLAIN_LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Buffered stdout, for many small writes.
+pub fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::new(io::stdout().lock())
+}
+
+/// Prints one JSON document.
+pub fn print_json(document: &impl Serialize) -> io::Result<()> {
+    let mut out = stdout();
+    serde_json::to_writer(&mut out, document)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Columns with a heading each; those of numbers stand to the right.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+impl Table {
+    pub fn new(columns: &[(&'static str, Align)]) -> Table {
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub fn print(&self) -> io::Result<()> {
+        let mut out = stdout();
+        self.write(&mut out)?;
+        out.flush()
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let headings: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        let rows = || std::iter::once(&headings).chain(&self.rows);
+        let width = |column: usize| rows().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> = (0..headings.len()).filter_map(width).collect();
+        for row in rows() {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+                match align {
+                    Align::Left => line.push_str(&format!("{cell:<width$}  ")),
+                    Align::Right => line.push_str(&format!("{cell:>width$}  ")),
+                }
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with its thousands apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// One line on stderr that tells how it goes.
+#[derive(Debug)]
+pub enum Progress {
+    Line(ProgressBar),
+    /// Where stderr is no terminal: a line from time to time.
+    Plain {
+        last: Instant,
+    },
+    Silent,
+}
+
+impl Progress {
+    /// Silent, for `--json`, unless somebody watches the terminal.
+    pub fn new(is_json: bool) -> Progress {
+        if io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}")
+            {
+                bar.set_style(style);
+            }
+            Progress::Line(bar)
+        } else if is_json {
+            Progress::Silent
+        } else {
+            Progress::Plain {
+                last: Instant::now(),
+            }
+        }
+    }
+
+    /// Shows how it goes now.
+    pub fn show(&mut self, message: String) {
+        match self {
+            Progress::Line(bar) => {
+                bar.set_message(message);
+                bar.tick();
+            }
+            Progress::Plain { last } if last.elapsed() >= PLAIN_LINE_EVERY => {
+                *last = Instant::now();
+                eprintln!("{message}");
+            }
+            Progress::Plain { .. } | Progress::Silent => {}
+        }
+    }
+
+    /// Says something that stays.
+    pub fn note(&self, message: &str) {
+        match self {
+            Progress::Line(bar) => bar.println(message),
+            Progress::Plain { .. } => eprintln!("{message}"),
+            Progress::Silent => {}
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Progress::Line(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let all = [0, 7, 999, 1000, 12_345, 1_000_000].map(grouped);
+        assert_eq!(all, ["0", "7", "999", "1,000", "12,345", "1,000,000"]);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&[("word", Align::Left), ("count", Align::Right)]);
+        table.row(["größer".to_owned(), "7".to_owned()]);
+        table.row(["a".to_owned(), "1,000,000".to_owned()]);
+        let mut text = Vec::new();
+        table.write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(
+            text,
+            "word        count\ngrößer          7\na       1,000,000\n"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! `millstream consume`: the records of a stream.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use event_listener::Listener as _;
+use millstream_base::Offset;
+use millstream_log::{Lane, LaneReader, ReadChunks, Stream};
+use millstream_record::{Record, Scratch};
+use serde_json::{Value, json};
+
+use crate::args::{ConsumeArgs, Place, RecordFormat};
+use crate::console::stdout;
+use crate::node;
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+const READ_BYTES: usize = 1 << 20;
+
+/// How long a follower waits before it looks whether it is time to end.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+pub fn run(
+    args: ConsumeArgs,
+    settings: &Settings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let log = node::open_existing(settings)?;
+    let stream = node::stream(&log, &args.stream)?;
+    let mut lanes = lanes(&stream, &args)?;
+    let mut printer = Printer {
+        out: stdout(),
+        format: match is_json {
+            true => Format::Document,
+            false => Format::Lines(args.format),
+        },
+        left: args.limit,
+        printed: 0,
+        scratch: Scratch::default(),
+    };
+    printer.begin()?;
+    while !stop.is_set() && printer.left > 0 {
+        let moved = stream.listen();
+        let mut has_read = false;
+        for (partition, lane, from) in &mut lanes {
+            if let Some(chunks) = lane.read(READ_BYTES)? {
+                has_read = true;
+                if printer.print(*partition, &chunks, *from)?.is_break() {
+                    break;
+                }
+            }
+        }
+        if !has_read {
+            if !args.follow {
+                break;
+            }
+            printer.out.flush()?;
+            moved.wait_timeout(FOLLOW_PAUSE);
+        }
+    }
+    printer.end()?;
+    drop(lanes);
+    Ok(log.close()?)
+}
+
+/// Readers of the lanes, each with its partition and the first offset to print.
+fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(u32, LaneReader, Offset)>> {
+    let partitions = match args.partition {
+        Some(partition) => partition..partition.saturating_add(1),
+        None => 0..stream.lane_count(),
+    };
+    if let Place::At(_) = args.from
+        && partitions.len() > 1
+    {
+        bail!(
+            "stream {} has {} partitions, each with offsets of its own; choose one with --partition",
+            stream.name(),
+            partitions.len()
+        );
+    }
+    partitions
+        .map(|partition| {
+            let lane = stream.partition(partition)?;
+            let (reader, from) = reader(&lane, args.from)
+                .with_context(|| format!("stream {}, partition {partition}", stream.name()))?;
+            Ok((partition, reader, from))
+        })
+        .collect()
+}
+
+fn reader(lane: &Lane, from: Place) -> anyhow::Result<(LaneReader, Offset)> {
+    let (cursor, from) = match from {
+        Place::Earliest => (lane.earliest(), Offset(0)),
+        Place::Latest => (lane.seek_offset(lane.durable_offset())?, Offset(0)),
+        // A chunk begins before the offset.
+        Place::At(offset) => (lane.seek_offset(offset)?, offset),
+    };
+    Ok((lane.reader(cursor), from))
+}
+
+struct Printer<W> {
+    out: W,
+    format: Format,
+    /// How many more records are wanted.
+    left: u64,
+    printed: u64,
+    scratch: Scratch,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    Lines(RecordFormat),
+    /// One JSON document of all records.
+    Document,
+}
+
+impl<W: Write> Printer<W> {
+    fn begin(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Document => self.out.write_all(b"{\"records\":["),
+            Format::Lines(_) => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Format::Document = self.format {
+            self.out.write_all(b"]}\n")?;
+        }
+        self.out.flush()
+    }
+
+    /// Breaks when no more are wanted.
+    fn print(
+        &mut self,
+        partition: u32,
+        chunks: &ReadChunks,
+        from: Offset,
+    ) -> anyhow::Result<ControlFlow<()>> {
+        for chunk in chunks.chunks() {
+            for record in chunk?.records(&mut self.scratch)? {
+                let record = record?;
+                if record.offset < from {
+                    continue;
+                }
+                if self.left == 0 {
+                    return Ok(ControlFlow::Break(()));
+                }
+                self.left -= 1;
+                print(
+                    &mut self.out,
+                    self.format,
+                    partition,
+                    &record,
+                    self.printed == 0,
+                )?;
+                self.printed += 1;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+fn print(
+    out: &mut impl Write,
+    format: Format,
+    partition: u32,
+    record: &Record<'_>,
+    is_first: bool,
+) -> io::Result<()> {
+    match format {
+        Format::Lines(RecordFormat::Value) => {
+            out.write_all(record.value.unwrap_or_default())?;
+            out.write_all(b"\n")
+        }
+        Format::Lines(RecordFormat::Json) => {
+            serde_json::to_writer(&mut *out, &as_json(partition, record))?;
+            out.write_all(b"\n")
+        }
+        Format::Document => {
+            if !is_first {
+                out.write_all(b",")?;
+            }
+            Ok(serde_json::to_writer(out, &as_json(partition, record))?)
+        }
+    }
+}
+
+/// What is no UTF-8 is shown with replacement characters.
+fn as_json(partition: u32, record: &Record<'_>) -> Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = record
+        .headers()
+        .map(|header| json!([text(header.name), header.value.map(text)]));
+    json!({
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": record.key.map(text),
+        "value": record.value.map(text),
+        "headers": headers.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,39 @@
+//! Millstream: takes in streams of records, keeps them, computes on them where they lie, and serves
+//! the results.
+//!
+//! A program that embeds it has log and flows in its own process:
+//!
+//! ```
+//! use millstream::base::{ProducerId, Timestamp};
+//! use millstream::connect::{StoredChunks, StreamProducer, StreamSource};
+//! use millstream::flow::Flow;
+//! use millstream::log::{Log, LogConfig, StreamConfig};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let log = Log::open(LogConfig::new(dir.path()))?;
+//! let lines = log.create_stream("lines", StreamConfig::default())?;
+//! let mut producer = StreamProducer::new(&lines, ProducerId::NONE)?;
+//! for line in ["one", "two", "three"] {
+//!     producer.push(Timestamp(0), None, Some(line.as_bytes()), &[])?;
+//! }
+//! producer.flush()?;
+//!
+//! let mut flow = Flow::new("sizes");
+//! let bytes = flow.partial::<u64>("bytes");
+//! flow.source("lines", StreamSource::bounded(&lines))
+//!     .fold_local(&bytes, |bytes, chunks: &StoredChunks| {
+//!         chunks.for_each_record(|record| {
+//!             *bytes += record.value.map_or(0, <[u8]>::len) as u64;
+//!             Ok(())
+//!         });
+//!     });
+//! flow.run()?.join()?;
+//! assert_eq!(bytes.merged(), 11);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use millstream_base as base;
+pub use millstream_connect as connect;
+pub use millstream_flow as flow;
+pub use millstream_log as log;
+pub use millstream_record as record;

@@ -1,0 +1,108 @@
+//! The program `millstream`.
+
+mod args;
+mod console;
+mod consume;
+mod lines;
+mod node;
+mod objects;
+mod produce;
+mod quickstart;
+mod settings;
+mod stop;
+mod streams;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Command, LowArgs};
+use crate::settings::SettingsError;
+use crate::stop::Stop;
+
+/// The command was carried out, or ended by a signal in good order.
+const EXIT_DONE: u8 = 0;
+/// It failed.
+const EXIT_FAILED: u8 = 1;
+/// It makes no sense: clap uses the same.
+const EXIT_WRONG_USAGE: u8 = 2;
+
+/// What the names of the log's own threads start with.
+const LOG_THREADS: &str = "millstream-";
+
+fn main() -> ExitCode {
+    let args = LowArgs::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_target(false)
+        .without_time()
+        .with_writer(io::stderr)
+        .init();
+    end_on_panic_in_storage();
+    match run(args) {
+        Ok(()) => EXIT_DONE.into(),
+        // Whoever read has had enough, as `head` does.
+        Err(error) if is_broken_pipe(&error) => EXIT_DONE.into(),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            match error.is::<SettingsError>() {
+                true => EXIT_WRONG_USAGE.into(),
+                false => EXIT_FAILED.into(),
+            }
+        }
+    }
+}
+
+fn run(args: LowArgs) -> anyhow::Result<()> {
+    let settings = args.settings.resolve(variables())?;
+    raise_open_files();
+    let stop = Stop::on_signals()?;
+    match args.command {
+        Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop),
+        Command::Stream(command) => streams::run(command, &settings, args.json),
+        Command::Produce(command) => produce::run(command, &settings, args.json, &stop),
+        Command::Consume(command) => consume::run(command, &settings, args.json, &stop),
+        Command::Object(command) => objects::run(command, &settings, args.json),
+    }
+}
+
+/// The environment, as far as it is text; no setting is anything else.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+}
+
+/// Groups are files, so the lanes of a busy node need many. The soft limit is low for the sake of
+/// programs that use `select`.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the number of open files");
+    }
+}
+
+/// Storage never goes on after a panic: nobody knows what is left half done. Flows catch those of
+/// their operators.
+fn end_on_panic_in_storage() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        let thread = std::thread::current();
+        if thread
+            .name()
+            .is_some_and(|name| name.starts_with(LOG_THREADS))
+        {
+            std::process::abort();
+        }
+    }));
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

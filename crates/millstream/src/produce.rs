@@ -1,0 +1,140 @@
+//! `millstream produce`: lines into a stream.
+
+use std::io::Write;
+
+use memchr::memmem;
+use millstream_base::{Clock, ProducerId, StreamletIndex, Timestamp, crc32c};
+use millstream_connect::{ProducerTotals, StreamProducer};
+use millstream_log::{LogError, Stream};
+use serde_json::json;
+
+use crate::args::ProduceArgs;
+use crate::console::{grouped, print_json, stdout};
+use crate::lines::{LineInput, LineTarget};
+use crate::node;
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+pub fn run(
+    args: ProduceArgs,
+    settings: &Settings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let input = LineInput::open(&args.file)?;
+    let log = node::open_existing(settings)?;
+    let stream = node::stream(&log, &args.stream)?;
+    let mut lines = Lines::new(&stream, &args, &**log.clock())?;
+    let result = input.read(stream.config().segment, stop, &mut lines);
+    // What was read before an error is kept.
+    for producer in &mut lines.producers {
+        producer.flush()?;
+    }
+    lines.acknowledge();
+    result?;
+    let totals = lines.totals();
+    if is_json {
+        print_json(&json!({
+            "appended_records": totals.appended_records,
+            "known_records": totals.known_records,
+            "durable_records": totals.durable_records,
+        }))?;
+    } else if !args.acks {
+        println!(
+            "{} records appended to {}",
+            grouped(totals.appended_records),
+            args.stream
+        );
+        if totals.known_records > 0 {
+            println!("{} were there already", grouped(totals.known_records));
+        }
+    }
+    drop(lines);
+    Ok(log.close()?)
+}
+
+/// A producer for each streamlet. A line without a key goes to the streamlet that its number says,
+/// so that it is the same one when the line is sent again.
+struct Lines<'a> {
+    clock: &'a dyn Clock,
+    producers: Vec<StreamProducer>,
+    separator: Option<memmem::Finder<'a>>,
+    number: usize,
+    /// Taken anew for every block.
+    time: Timestamp,
+    acks: bool,
+    acknowledged: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn new(stream: &Stream, args: &'a ProduceArgs, clock: &'a dyn Clock) -> anyhow::Result<Self> {
+        let producer = args.producer.map_or(ProducerId::NONE, ProducerId);
+        let producers = (0..stream.config().streamlets)
+            .map(|streamlet| {
+                StreamProducer::for_streamlet(stream, StreamletIndex(streamlet), producer)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Lines {
+            clock,
+            producers,
+            separator: args.key_separator.as_deref().map(memmem::Finder::new),
+            number: 0,
+            time: clock.now(),
+            acks: args.acks,
+            acknowledged: 0,
+        })
+    }
+
+    fn totals(&mut self) -> ProducerTotals {
+        let mut sum = ProducerTotals::default();
+        for producer in &mut self.producers {
+            let totals = producer.totals();
+            sum.appended_records += totals.appended_records;
+            sum.known_records += totals.known_records;
+            sum.durable_records += totals.durable_records;
+        }
+        sum
+    }
+
+    /// Prints how many lines are durable, if that has grown.
+    fn acknowledge(&mut self) {
+        let durable = self.totals().durable_records;
+        if self.acks && durable > self.acknowledged {
+            self.acknowledged = durable;
+            let mut out = stdout();
+            // A reader who has gone wants no more; the lines are stored all the same.
+            let _ = writeln!(out, "{durable}").and_then(|()| out.flush());
+        }
+    }
+}
+
+impl LineTarget for Lines<'_> {
+    fn line(&mut self, line: &[u8]) -> Result<(), LogError> {
+        let found = self
+            .separator
+            .as_ref()
+            .and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
+        let (key, value) = match found {
+            Some((at, length)) => (Some(&line[..at]), &line[at + length..]),
+            None => (None, line),
+        };
+        let streamlet = match key {
+            Some(key) => crc32c(key) as usize,
+            None => self.number,
+        };
+        self.number += 1;
+        let count = self.producers.len();
+        self.producers[streamlet % count].push(self.time, key, Some(value), &[])
+    }
+
+    fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {
+        if is_drained {
+            for producer in &mut self.producers {
+                producer.send()?;
+            }
+        }
+        self.acknowledge();
+        self.time = self.clock.now();
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! What happens now, for the progress line and for HTTP.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_base::ByteSize;
+use millstream_log::Stream;
+use parking_lot::Mutex;
+
+use crate::console::grouped;
+
+/// Rates are those of about so long.
+const RATE_TIME: Duration = Duration::from_secs(1);
+
+/// A run as it goes.
+pub struct Live {
+    pub started_at: Instant,
+    /// What is ingested into.
+    stream: Stream,
+    /// Added to by the thread that ingests, once per block.
+    pub ingested_records: AtomicU64,
+    /// Bytes of the values of these records.
+    pub ingested_bytes: AtomicU64,
+    /// Records that the flow has read.
+    read_records: Box<dyn Fn() -> u64 + Send + Sync>,
+    rate: Mutex<Rate>,
+}
+
+struct Rate {
+    taken_at: Instant,
+    records: u64,
+    bytes: u64,
+    records_per_second: f64,
+    bytes_per_second: f64,
+}
+
+impl Live {
+    /// `read_records` tells how many records of `stream` the flow has read.
+    pub fn new(stream: &Stream, read_records: impl Fn() -> u64 + Send + Sync + 'static) -> Live {
+        let now = Instant::now();
+        Live {
+            started_at: now,
+            stream: stream.clone(),
+            ingested_records: AtomicU64::new(0),
+            ingested_bytes: AtomicU64::new(0),
+            read_records: Box::new(read_records),
+            rate: Mutex::new(Rate {
+                taken_at: now,
+                records: 0,
+                bytes: 0,
+                records_per_second: 0.0,
+                bytes_per_second: 0.0,
+            }),
+        }
+    }
+
+    pub fn ingested(&self, records: u64, bytes: u64) {
+        self.ingested_records.fetch_add(records, Ordering::Relaxed);
+        self.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn ingested_records(&self) -> u64 {
+        self.ingested_records.load(Ordering::Relaxed)
+    }
+
+    pub fn ingested_bytes(&self) -> u64 {
+        self.ingested_bytes.load(Ordering::Relaxed)
+    }
+
+    /// All records of the stream that are durable, those of earlier runs included.
+    pub fn durable_records(&self) -> u64 {
+        let lanes = self.stream.info().lanes;
+        lanes
+            .iter()
+            .map(|lane| lane.durable.0 - lane.earliest.0)
+            .sum()
+    }
+
+    /// How many durable records the flow has not read.
+    pub fn lag_records(&self) -> u64 {
+        let read = (self.read_records)();
+        self.durable_records().saturating_sub(read)
+    }
+
+    pub fn records_per_second(&self) -> f64 {
+        self.rate.lock().records_per_second
+    }
+
+    /// Takes the rates anew if it is time to, and says how it goes.
+    pub fn tick(&self) -> String {
+        let (records, bytes) = (self.ingested_records(), self.ingested_bytes());
+        let mut rate = self.rate.lock();
+        let seconds = rate.taken_at.elapsed().as_secs_f64();
+        if seconds >= RATE_TIME.as_secs_f64() {
+            *rate = Rate {
+                taken_at: Instant::now(),
+                records_per_second: (records - rate.records) as f64 / seconds,
+                bytes_per_second: (bytes - rate.bytes) as f64 / seconds,
+                records,
+                bytes,
+            };
+        }
+        format!(
+            "{} records, {} records/s, {}/s, lag {}",
+            grouped(records),
+            grouped(rate.records_per_second as u64),
+            ByteSize(rate.bytes_per_second as u64),
+            grouped(self.lag_records()),
+        )
+    }
+}

@@ -1,0 +1,200 @@
+//! Lines of files into the stream `lines`, and its words counted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use millstream_base::{Clock, ProducerId, Timestamp};
+use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
+use millstream_flow::{Counts, Flow};
+use millstream_log::{LogError, Stream, StreamConfig};
+use serde::Serialize;
+
+use super::Run;
+use super::live::Live;
+use crate::console::{Align, Table, grouped, print_json};
+use crate::lines::{LineInput, LineTarget};
+use crate::stop::Stop;
+
+/// The stream of lines.
+const STREAM: &str = "lines";
+
+/// How many of the most frequent words are shown.
+const TOP: usize = 20;
+
+/// What `--json` prints. `ingested_…` are of this run; all else is of everything stored.
+#[derive(Serialize)]
+struct Report {
+    ingested_records: u64,
+    /// Of the lines without their line ends.
+    ingested_bytes: u64,
+    durable_records: u64,
+    seconds: f64,
+    words: u64,
+    prefixed_words: u64,
+    top: Vec<(String, u64)>,
+}
+
+pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result<()> {
+    let inputs = LineInput::open_all(files)?;
+    let stream = match run.log.stream(STREAM) {
+        Err(LogError::UnknownStream { .. }) => {
+            run.log.create_stream(STREAM, StreamConfig::default())?
+        }
+        stream => stream?,
+    };
+
+    let started_at = Instant::now();
+    let read_records = Arc::new(AtomicU64::new(0));
+    let reading = Arc::clone(&read_records);
+    let live = Live::new(&stream, move || reading.load(Ordering::Relaxed));
+    let source = StreamSource::new(&stream);
+    let ending = source.ending();
+    let workers = run.flow_settings.workers.get();
+    let mut flow = Flow::with_settings("words", run.flow_settings.clone());
+    let counts = flow.partial::<Counts>("counts");
+    flow.sources("lines", source.split(workers))
+        .fold_local(&counts, move |counts, chunks| {
+            read_records.fetch_add(count_words(counts, chunks), Ordering::Relaxed);
+        });
+    let running = flow.run()?;
+
+    let stop = run.stop;
+    let clock = Arc::clone(run.log.clock());
+    let has_failed = || running.is_finished();
+    let (ingested, counted) = run.watch(&live, has_failed, || {
+        let ingested = ingest(inputs, &stream, &*clock, &live, stop);
+        // What was stored before an error is counted as well.
+        ending.end_at_durable_head();
+        (ingested, running.join())
+    })?;
+    counted?;
+    ingested?;
+
+    let counts = counts.merged();
+    let prefixed = counts
+        .iter()
+        .filter(|(word, _)| word.starts_with(prefix.as_bytes()));
+    let top = counts.top(TOP).into_iter();
+    let report = Report {
+        ingested_records: live.ingested_records(),
+        ingested_bytes: live.ingested_bytes(),
+        durable_records: live.durable_records(),
+        seconds: started_at.elapsed().as_secs_f64(),
+        words: counts.iter().map(|(_, count)| count).sum(),
+        prefixed_words: prefixed.map(|(_, count)| count).sum(),
+        top: top
+            .map(|(word, count)| (String::from_utf8_lossy(word).into_owned(), count))
+            .collect(),
+    };
+    match run.is_json {
+        true => print_json(&report)?,
+        false => report.print(prefix)?,
+    }
+    Ok(())
+}
+
+/// Appends the lines of all inputs; returns when they are durable.
+fn ingest(
+    inputs: Vec<LineInput>,
+    stream: &Stream,
+    clock: &dyn Clock,
+    live: &Live,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let mut lines = Lines {
+        producer: StreamProducer::new(stream, ProducerId::NONE)?,
+        clock,
+        time: clock.now(),
+        live,
+        records: 0,
+        bytes: 0,
+    };
+    let bytes_max = stream.config().segment;
+    let result = inputs
+        .into_iter()
+        .try_for_each(|input| input.read(bytes_max, stop, &mut lines));
+    lines.producer.flush()?;
+    lines.count();
+    result
+}
+
+struct Lines<'a> {
+    producer: StreamProducer,
+    clock: &'a dyn Clock,
+    /// Taken anew for every block.
+    time: Timestamp,
+    live: &'a Live,
+    /// Not yet added to `live`.
+    records: u64,
+    bytes: u64,
+}
+
+impl Lines<'_> {
+    fn count(&mut self) {
+        self.live.ingested(self.records, self.bytes);
+        self.records = 0;
+        self.bytes = 0;
+    }
+}
+
+impl LineTarget for Lines<'_> {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Result<(), LogError> {
+        self.producer.push(self.time, None, Some(line), &[])?;
+        self.records += 1;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {
+        if is_drained {
+            self.producer.send()?;
+        }
+        self.count();
+        self.time = self.clock.now();
+        Ok(())
+    }
+}
+
+/// Adds the words of some lines; returns how many lines there were.
+fn count_words(counts: &mut Counts, chunks: &StoredChunks) -> u64 {
+    let mut records = 0;
+    chunks.for_each_record(|record| {
+        records += 1;
+        let line = record.value.unwrap_or_default();
+        for word in line.split(|byte| is_white_space(*byte)) {
+            if !word.is_empty() {
+                counts.add(word, 1);
+            }
+        }
+        Ok(())
+    });
+    records
+}
+
+/// Space, and tab, line feed, vertical tab, form feed, carriage return.
+#[inline]
+fn is_white_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+impl Report {
+    fn print(&self, prefix: &str) -> anyhow::Result<()> {
+        let mut table = Table::new(&[("word", Align::Left), ("count", Align::Right)]);
+        for (word, count) in &self.top {
+            table.row([word.clone(), grouped(*count)]);
+        }
+        table.print()?;
+        println!(
+            "{} words, {} of them start with {prefix:?}, in {} lines; {} lines taken in and counted in {:.2} s",
+            grouped(self.words),
+            grouped(self.prefixed_words),
+            grouped(self.durable_records),
+            grouped(self.ingested_records),
+            self.seconds,
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,301 @@
+//! Settings: from a file, `MILLSTREAM_…` in the environment, and flags, in rising precedence.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use humantime::Duration;
+use millstream_base::ByteSize;
+use millstream_log::LogConfig;
+
+/// Where data lies unless it is said otherwise.
+const DATA_DEFAULT: &str = "millstream-data";
+
+const VARIABLE_PREFIX: &str = "MILLSTREAM_";
+
+/// Variables that are no settings: where the settings' file is, and what tests are told.
+const OTHER_VARIABLES: [&str; 3] = [
+    "MILLSTREAM_CONFIG",
+    "MILLSTREAM_BIN",
+    "MILLSTREAM_TEST_DATA",
+];
+
+/// All that can be set. The flags, `data = …` in the file and `MILLSTREAM_DATA` in the environment
+/// have the same names.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Settings")]
+pub struct Settings {
+    /// The data directory [default: millstream-data; for quickstart a temporary one]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Where to listen for HTTP [default: 127.0.0.1:8080 for the ads of quickstart]
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+    /// Worker threads of flows [default: one for each core]
+    #[arg(long, global = true, value_name = "N")]
+    pub workers: Option<NonZeroUsize>,
+    /// Memory for segments [default: a quarter of the machine's, at most 4 GiB]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub pool: Option<ByteSize>,
+    /// How much the journal may hold that is not in group files yet [default: 512 MiB]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub journal: Option<ByteSize>,
+    /// Capacity of one file of the journal [default: 64 MiB]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub journal_file: Option<ByteSize>,
+    /// A lane without appends for so long gives its buffer back [default: 10s]
+    #[arg(long, global = true, value_name = "TIME")]
+    pub idle_after: Option<Duration>,
+    /// A TOML file with settings
+    #[arg(long, global = true, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+}
+
+/// The names that the file and the environment may use.
+const NAMES: [&str; 7] = [
+    "data",
+    "http",
+    "workers",
+    "pool",
+    "journal",
+    "journal_file",
+    "idle_after",
+];
+
+/// What is wrong with a setting.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("cannot read the settings in {}: {error}", path.display())]
+    Read {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{} is no TOML: {error}", path.display())]
+    Toml {
+        path: PathBuf,
+        error: Box<toml::de::Error>,
+    },
+    #[error("unknown setting {name} in {place}; did you mean {nearest}?")]
+    Unknown {
+        name: String,
+        place: String,
+        nearest: String,
+    },
+    #[error("setting {name} in {place} is {text:?}: {reason}")]
+    Value {
+        name: String,
+        place: String,
+        text: String,
+        reason: String,
+    },
+}
+
+impl Settings {
+    /// Adds to the flags what the environment and the file say and the flags do not.
+    pub fn resolve(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Settings, SettingsError> {
+        const ENVIRONMENT: &str = "the environment";
+        for (variable, text) in variables {
+            let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else {
+                continue;
+            };
+            if variable == "MILLSTREAM_CONFIG" {
+                self.config.get_or_insert(PathBuf::from(&text));
+            }
+            if OTHER_VARIABLES.contains(&variable.as_str()) {
+                continue;
+            }
+            let known = name.to_ascii_lowercase();
+            if !NAMES.contains(&known.as_str()) {
+                return Err(SettingsError::Unknown {
+                    nearest: format!("{VARIABLE_PREFIX}{}", nearest(&known).to_ascii_uppercase()),
+                    name: variable,
+                    place: ENVIRONMENT.to_owned(),
+                });
+            }
+            self.fill(&known, &text, ENVIRONMENT)?;
+        }
+        if let Some(path) = self.config.clone() {
+            self.fill_from_file(&path)?;
+        }
+        Ok(self)
+    }
+
+    /// The settings of the log in the data directory.
+    pub fn log_config(&self, data: &Path) -> LogConfig {
+        let mut config = match self.pool {
+            Some(pool) => LogConfig::with_pool(data, pool),
+            None => LogConfig::new(data),
+        };
+        config.journal = self.journal.unwrap_or(config.journal);
+        config.journal_file = self.journal_file.unwrap_or(config.journal_file);
+        config.idle_after = self.idle_after.map_or(config.idle_after, Into::into);
+        config
+    }
+
+    /// The data directory, unless the command has a default of its own.
+    pub fn data_or_default(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| DATA_DEFAULT.into())
+    }
+
+    fn fill_from_file(&mut self, path: &Path) -> Result<(), SettingsError> {
+        let text = std::fs::read_to_string(path).map_err(|error| SettingsError::Read {
+            path: path.to_owned(),
+            error,
+        })?;
+        let table: toml::Table = text.parse().map_err(|error| SettingsError::Toml {
+            path: path.to_owned(),
+            error: Box::new(error),
+        })?;
+        let place = path.display().to_string();
+        for (name, value) in table {
+            if !NAMES.contains(&name.as_str()) {
+                return Err(SettingsError::Unknown {
+                    nearest: nearest(&name).to_owned(),
+                    name,
+                    place,
+                });
+            }
+            match value {
+                toml::Value::String(text) => self.fill(&name, &text, &place)?,
+                value => self.fill(&name, &value.to_string(), &place)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the value of a known setting, and takes it unless there is one already.
+    fn fill(&mut self, name: &str, text: &str, place: &str) -> Result<(), SettingsError> {
+        let result = match name {
+            "data" => fill(&mut self.data, text),
+            "http" => fill(&mut self.http, text),
+            "workers" => fill(&mut self.workers, text),
+            "pool" => fill(&mut self.pool, text),
+            "journal" => fill(&mut self.journal, text),
+            "journal_file" => fill(&mut self.journal_file, text),
+            "idle_after" => fill(&mut self.idle_after, text),
+            _ => unreachable!("callers look {name} up in NAMES"),
+        };
+        result.map_err(|reason| SettingsError::Value {
+            name: name.to_owned(),
+            place: place.to_owned(),
+            text: text.to_owned(),
+            reason,
+        })
+    }
+}
+
+fn fill<T: FromStr<Err: Display>>(slot: &mut Option<T>, text: &str) -> Result<(), String> {
+    let value = text.parse().map_err(|error: T::Err| error.to_string())?;
+    slot.get_or_insert(value);
+    Ok(())
+}
+
+fn nearest(name: &str) -> &'static str {
+    let similarity = |known: &&str| strsim::jaro_winkler(known, name);
+    NAMES
+        .into_iter()
+        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+        .unwrap_or("data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = |(name, text): &(&str, &str)| (name.to_string(), text.to_string());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn every_name_is_a_setting_and_a_flag() {
+        use clap::CommandFactory;
+        let values = ["x", "127.0.0.1:0", "3", "64MiB", "1GiB", "8MiB", "3s"];
+        let command = crate::args::LowArgs::command();
+        for (name, text) in NAMES.into_iter().zip(values) {
+            let flag = name.replace('_', "-");
+            assert!(
+                command
+                    .get_arguments()
+                    .any(|arg| arg.get_long() == Some(&flag))
+            );
+            let mut settings = Settings::default();
+            settings.fill(name, text, "a test").unwrap();
+            assert_ne!(
+                format!("{settings:?}"),
+                format!("{:?}", Settings::default())
+            );
+        }
+    }
+
+    #[test]
+    fn flags_go_before_the_environment_and_that_before_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("millstream.toml");
+        std::fs::write(&path, "pool = \"1MiB\"\njournal = 1024\nworkers = 3\n").unwrap();
+        let flags = Settings {
+            pool: Some(ByteSize(3)),
+            config: Some(path),
+            ..Settings::default()
+        };
+        let settings = flags
+            .resolve(variables(&[
+                ("MILLSTREAM_POOL", "2"),
+                ("MILLSTREAM_JOURNAL", "2"),
+                ("MILLSTREAM_BIN", "x"),
+                ("HOME", "x"),
+            ]))
+            .unwrap();
+        assert_eq!(settings.pool, Some(ByteSize(3)));
+        assert_eq!(settings.journal, Some(ByteSize(2)));
+        assert_eq!(settings.workers, NonZeroUsize::new(3));
+    }
+
+    #[track_caller]
+    fn check_error(file: &str, environment: &[(&str, &str)], expected: &[&str]) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("millstream.toml");
+        std::fs::write(&path, file).unwrap();
+        let flags = Settings {
+            config: Some(path),
+            ..Settings::default()
+        };
+        let error = flags
+            .resolve(variables(environment))
+            .unwrap_err()
+            .to_string();
+        for part in expected {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        check_error(
+            "pol = 1",
+            &[],
+            &["pol ", "millstream.toml", "did you mean pool"],
+        );
+        check_error(
+            "pool = \"big\"",
+            &[],
+            &["pool", "millstream.toml", "\"big\""],
+        );
+        check_error("pool = ", &[], &["millstream.toml", "TOML"]);
+        check_error(
+            "",
+            &[("MILLSTREAM_JURNAL", "1")],
+            &["MILLSTREAM_JURNAL", "did you mean MILLSTREAM_JOURNAL?"],
+        );
+        check_error(
+            "",
+            &[("MILLSTREAM_WORKERS", "0")],
+            &["workers", "environment"],
+        );
+    }
+}

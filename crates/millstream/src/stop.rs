@@ -1,0 +1,85 @@
+//! Ending in good order: on SIGINT, SIGTERM, or because something says so.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// What the shell expects of a program that Ctrl-C has ended.
+const EXIT_CODE_INTERRUPTED: i32 = 130;
+
+/// Whether the program is to end; a clone is another handle of the same.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    is_set: Arc<AtomicBool>,
+    /// Readable, and never read, once it is time to end: so it wakes whoever waits.
+    wake: Arc<(UnixStream, UnixStream)>,
+}
+
+impl Stop {
+    /// Set by the first SIGINT or SIGTERM; the second ends the process at once.
+    pub fn on_signals() -> io::Result<Stop> {
+        let is_set = Arc::new(AtomicBool::new(false));
+        let wake = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag not set yet.
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                EXIT_CODE_INTERRUPTED,
+                Arc::clone(&is_set),
+            )?;
+            signal_hook::flag::register(signal, Arc::clone(&is_set))?;
+            signal_hook::low_level::pipe::register(signal, wake.1.try_clone()?)?;
+        }
+        Ok(Stop {
+            is_set,
+            wake: Arc::new(wake),
+        })
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self) {
+        self.is_set.store(true, Ordering::Relaxed);
+        // If the socket is full, it wakes already.
+        let _ = io::Write::write(&mut &self.wake.1, &[0]);
+    }
+
+    /// Waits until there is something to read; `false` when it is time to end.
+    pub fn wait_readable(&self, input: BorrowedFd<'_>) -> io::Result<bool> {
+        if self.is_set() {
+            return Ok(false);
+        }
+        let mut fds = [
+            PollFd::from_borrowed_fd(input, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.0.as_fd(), PollFlags::IN),
+        ];
+        wait(&mut fds, None)?;
+        Ok(!self.is_set())
+    }
+
+    /// Waits for so long; `false` when it is time to end.
+    pub fn sleep(&self, duration: Duration) -> io::Result<bool> {
+        if !self.is_set() {
+            let mut fds = [PollFd::from_borrowed_fd(self.wake.0.as_fd(), PollFlags::IN)];
+            let timeout = Timespec::try_from(duration).map_err(io::Error::other)?;
+            wait(&mut fds, Some(&timeout))?;
+        }
+        Ok(!self.is_set())
+    }
+}
+
+/// Returns early when a signal comes, which callers see by the flag.
+fn wait(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
+    match poll(fds, timeout) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
