@@ -96,16 +96,20 @@ impl Application {
         let mut streamlets = self.streamlets.lock();
         let hand_out = streamlets.entry(streamlet).or_default();
         let mut cursors = Vec::new();
-        for group in groups {
+        for group in &groups {
             if cursors.len() == groups_max {
                 break;
             }
             let HandOut { progress, given } = &mut *hand_out;
-            if progress.is_done(group.id) || given.contains_key(&group.id) {
+            let position = progress.begun.get(&group.id).copied().unwrap_or_default();
+            if progress.is_done(group.id) || is_over(&groups, group, position) {
+                given.remove(&group.id);
+                continue;
+            }
+            if given.contains_key(&group.id) {
                 continue;
             }
             given.insert(group.id, consumer.to_owned());
-            let position = progress.begun.get(&group.id).copied().unwrap_or_default();
             cursors.push(Cursor {
                 stream: self.stream.shared.id,
                 streamlet,
@@ -147,15 +151,21 @@ impl Application {
             });
         }
         let mut progress = hand_out.progress.clone();
-        let is_done = group
-            .end()
-            .is_some_and(|end| cursor.position >= end.position);
-        if is_done {
-            progress.begun.remove(&cursor.group);
-            progress.done.insert(cursor.group);
+        progress.begun.insert(cursor.group, cursor.position);
+        let over: Vec<GroupId> = groups
+            .iter()
+            .filter(|group| {
+                let position = progress.begun.get(&group.id);
+                position.is_some_and(|position| is_over(&groups, group, *position))
+            })
+            .map(|group| group.id)
+            .collect();
+        for group in &over {
+            progress.begun.remove(group);
+            progress.done.insert(*group);
+        }
+        if !over.is_empty() {
             progress.forget_removed(groups.first().map(|group| group.id));
-        } else {
-            progress.begun.insert(cursor.group, cursor.position);
         }
         let key = format!(
             "{}/{}/{}",
@@ -163,9 +173,7 @@ impl Application {
         );
         let offset = self.positions.put(&self.core, &key, Some(&progress))?;
         hand_out.progress = progress;
-        if is_done {
-            hand_out.given.remove(&cursor.group);
-        }
+        hand_out.given.retain(|group, _| !over.contains(group));
         drop(streamlets);
         wait_durable(&self.core, self.positions.lane(), offset)?;
         self.positions.compact(&self.core)
@@ -190,6 +198,16 @@ impl Application {
         groups.sort_unstable_by_key(|group| group.id);
         Ok(groups)
     }
+}
+
+/// Whether nothing of a group is left behind `position`, for ever. Its end must be durable too,
+/// which it is when the lane's next group has something: before, a crash may open the group again.
+fn is_over(groups: &[Arc<Group>], group: &Group, position: Position) -> bool {
+    group.end().is_some_and(|end| position >= end.position)
+        && groups
+            .iter()
+            .find(|other| other.lane == group.lane && other.id > group.id)
+            .is_some_and(|next| next.durable() > Position(0) || next.has_file())
 }
 
 impl Progress {

@@ -427,7 +427,7 @@ impl Core {
         // Step 1: the lanes' earlier groups go first.
         let mut all: Vec<Arc<Group>> = Vec::with_capacity(groups.len());
         for group in groups {
-            if let Some(lane) = self.lane(group.lane) {
+            if let Some(lane) = self.lane(group.lane).filter(|lane| !lane.is_scratch()) {
                 all.extend(lane.unsettled_before(group.id));
                 all.push(group);
             }
@@ -563,7 +563,7 @@ impl Core {
                 // The stream was deleted, and its buffers with it.
                 return false;
             };
-            if lane.stream.config.read().durability == Durability::Memory {
+            if lane.is_scratch() {
                 return !self.evict_scratch(&lane, resident);
             }
             let passed = || {
@@ -625,6 +625,7 @@ impl Core {
             .iter()
             .filter(|resident| resident.group.segment_end(resident.segment).is_none())
             .filter_map(|resident| self.lane(resident.lane))
+            .filter(|lane| !lane.is_scratch())
             .map(|lane| (lane.appended_at(), lane))
             .collect();
         heads.sort_unstable_by_key(|(appended_at, _)| *appended_at);
@@ -652,7 +653,7 @@ impl Core {
             .collect();
         let mut closed = Vec::new();
         for resident in heads {
-            if let Some(lane) = self.lane(resident.lane)
+            if let Some(lane) = self.lane(resident.lane).filter(|lane| !lane.is_scratch())
                 && now.saturating_sub(lane.appended_at()) >= self.config.idle_after
                 && lane.close_head_segment()
             {
@@ -662,6 +663,7 @@ impl Core {
         if closed.is_empty() {
             return;
         }
+        closed.sort_unstable_by_key(|idle| (idle.lane, idle.group.id));
         self.persist(closed.iter().map(|idle| Arc::clone(&idle.group)).collect());
         self.residents.lock().retain(|resident| {
             let idle = closed

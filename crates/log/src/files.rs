@@ -79,7 +79,7 @@ impl DataDir {
                 });
             }
             // Founding was cut off: nothing is stored yet, and the marker may not be on the medium.
-            _ if names.len() <= 1 => found(&*disk, root, &path)?,
+            _ if names.len() == 1 => found(&*disk, root, &path)?,
             Some(_) => {}
             None => return Err(LogError::ForeignFile { path }),
         }

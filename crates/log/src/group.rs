@@ -233,6 +233,11 @@ impl Group {
         self.marks.lock().push_back(mark);
     }
 
+    /// Whether there are marks that are not in the index yet.
+    pub fn has_marks(&self) -> bool {
+        !self.marks.lock().is_empty()
+    }
+
     /// Opens the next segment at `base`.
     pub fn open_segment(&self, base: Position, buffer: Arc<Buffer>) -> SegmentIndex {
         let mut segments = self.segments.write();

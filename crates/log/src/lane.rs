@@ -400,6 +400,11 @@ impl LaneState {
         }
     }
 
+    /// Whether the lane is never written to disk.
+    pub fn is_scratch(&self) -> bool {
+        self.stream.config.read().durability == Durability::Memory
+    }
+
     /// When the last append was, by the monotonic clock.
     pub fn appended_at(&self) -> Duration {
         self.head.lock().appended_at

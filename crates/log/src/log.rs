@@ -221,6 +221,16 @@ impl Log {
             .filter(|id| core.stream(*id).is_none())
             .collect();
         last_id = orphans.iter().map(|id| id.0).fold(last_id, u64::max);
+        // Positions in streams that are deleted, or that begin anew with every start.
+        let mut stale = Vec::new();
+        for (key, _) in positions.list::<serde_json::Value>("")? {
+            let id = key.split('/').next().and_then(|id| id.parse().ok());
+            let stream = id.and_then(|id| core.stream(StreamId(id)));
+            last_id = last_id.max(id.unwrap_or_default());
+            if stream.is_none_or(|stream| stream.lanes().iter().any(|lane| lane.is_scratch())) {
+                stale.push(key);
+            }
+        }
         core.streams.write().next_id = last_id + 1;
         for id in orphans {
             core.dir.remove_stream_dir(id)?;
@@ -244,8 +254,15 @@ impl Log {
         let log = Log {
             inner: Arc::new(inner),
         };
+        // These become durable some time; until then each start finds them again.
+        let inner = &log.inner;
         for key in abandoned {
-            log.inner.put_catalog::<CatalogEntry>(&key, None)?;
+            inner.catalog.put::<CatalogEntry>(&inner.core, &key, None)?;
+        }
+        for key in stale {
+            inner
+                .positions
+                .put::<serde_json::Value>(&inner.core, &key, None)?;
         }
         Ok(log)
     }
@@ -502,8 +519,12 @@ impl Log {
         });
         if result.is_err() {
             let _one = self.inner.changing.lock();
-            // The first error is the one to tell; what stays is removed at the next start.
-            let _ = self.inner.delete(&stream.stream);
+            // The first error is the one to tell; what stays is removed at the next start. Where
+            // the object's entry may yet become durable, its content stays with it.
+            let named = self.inner.catalog.get::<ObjectInfo>(&key)?;
+            if named.is_none_or(|named| named.stream != stream.id()) {
+                let _ = self.inner.delete(&stream.stream);
+            }
         }
         result
     }
@@ -727,7 +748,9 @@ impl Inner {
 
     fn delete(&self, stream: &StreamState) -> Result<()> {
         let id = stream.shared.id;
-        self.put_catalog::<CatalogEntry>(&format!("stream/{}", stream.shared.name), None)?;
+        let key = format!("stream/{}", stream.shared.name);
+        let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
+        // From here on the next start may find it deleted, so nothing more is acknowledged.
         stream.shared.removed.store(true, Ordering::Release);
         {
             let mut streams = self.core.streams.write();
@@ -737,6 +760,13 @@ impl Inner {
         self.applications
             .lock()
             .retain(|(stream, _), _| *stream != id);
+        for lane in stream.lanes() {
+            lane.durable_moved.notify(usize::MAX);
+        }
+        stream.shared.durable_moved.notify(usize::MAX);
+
+        // Nothing of it is taken away before it is deleted for good.
+        wait_durable(&self.core, self.catalog.lane(), offset)?;
         let prefix = format!("{id}/");
         for (key, _) in self.positions.list::<serde_json::Value>(&prefix)? {
             self.positions
@@ -746,10 +776,9 @@ impl Inner {
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;
             }
-            lane.durable_moved.notify(usize::MAX);
         }
-        stream.shared.durable_moved.notify(usize::MAX);
-        self.core.dir.remove_stream_dir(id)
+        self.core.dir.remove_stream_dir(id)?;
+        self.catalog.compact(&self.core)
     }
 
     fn start_threads(&self) -> Result<()> {
@@ -807,7 +836,7 @@ impl Inner {
                 open.extend(lane.last_group());
             }
         }
-        open.retain(|group| group.synced() < group.durable());
+        open.retain(|group| group.synced() < group.durable() || group.has_marks());
         self.core.persist(open);
         self.core.release_journal(1.0);
         self.core.journal.remove_files(&self.core.dir)?;
