@@ -63,7 +63,7 @@ async function startQuickstart() {
     // Read on for ever: a full pipe would block the program.
     createInterface(child.stderr).on("line", (line) => {
       told.push(line);
-      const found = line.match(/serving (http:\/\/\S+)/);
+      const found = line.match(/watch it at (http:\/\/\S+)/);
       if (!found) return;
       clearTimeout(timer);
       resolve(found[1]);

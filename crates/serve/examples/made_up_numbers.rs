@@ -19,7 +19,7 @@ fn main() -> io::Result<()> {
     let content = Arc::new(MadeUp { start: now() });
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::start(TcpNetwork, address, content)?;
-    eprintln!("serving http://{}/", server.local_address());
+    eprintln!("watch it at http://{}/", server.local_address());
     loop {
         std::thread::park();
     }
