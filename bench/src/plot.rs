@@ -14,8 +14,9 @@ const ROW_HEIGHT: i32 = 34;
 const TOP: i32 = 50;
 /// Where bars start; names stand before.
 const BARS_FROM: i32 = 300;
-/// A bar of this ratio ends where its number still finds room.
+/// Where a bar of the highest ratio ends, and numbers stand behind.
 const BARS_TO: i32 = 900;
+/// Higher ratios are drawn as this.
 const RATIO_MAX: f64 = 2.0;
 
 const OURS: RGBColor = RGBColor(38, 112, 168);
@@ -91,6 +92,7 @@ fn draw_rounds(case: &Case, path: &Path) -> Result<()> {
         .build_cartesian_2d(0.5..rounds as f64 + 0.5, 0.0..highest * 1.1)?;
     chart
         .configure_mesh()
+        .light_line_style(WHITE)
         .x_labels(rounds)
         .x_label_formatter(&|round| format!("{round:.0}"))
         .y_label_formatter(&|value| number(*value))

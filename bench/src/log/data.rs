@@ -22,16 +22,26 @@ pub struct Chunks {
 impl Chunks {
     /// Chunks with as many records as fit into [`CHUNK_BYTES`].
     pub fn of_usual_size() -> Result<Chunks> {
-        let per_record = chunk(1000, 0)?.len() / 1000 + 1;
+        let per_record = chunk(1000, RECORD_BYTES, 0)?.len() / 1000 + 1;
         Chunks::of_records((CHUNK_BYTES / per_record) as u32, CHUNKS)
     }
 
     /// `count` chunks of so many records.
     pub fn of_records(records_per_chunk: u32, count: usize) -> Result<Chunks> {
-        let chunks = (0..count).map(|n| chunk(records_per_chunk, n));
+        let chunks = (0..count).map(|n| chunk(records_per_chunk, RECORD_BYTES, n));
         Ok(Chunks {
             chunks: chunks.collect::<Result<_>>()?,
             records_per_chunk,
+        })
+    }
+
+    /// `count` chunks of one record, each of `chunk_bytes` but for the width of a varint.
+    pub fn of_one_record(chunk_bytes: usize, count: usize) -> Result<Chunks> {
+        let around_value = chunk(1, chunk_bytes, 0)?.len() - chunk_bytes;
+        let chunks = (0..count).map(|n| chunk(1, chunk_bytes - around_value, n));
+        Ok(Chunks {
+            chunks: chunks.collect::<Result<_>>()?,
+            records_per_chunk: 1,
         })
     }
 
@@ -51,9 +61,9 @@ impl Chunks {
     }
 }
 
-fn chunk(records: u32, seed: usize) -> Result<Vec<u8>> {
+fn chunk(records: u32, value_bytes: usize, seed: usize) -> Result<Vec<u8>> {
     let mut builder = ChunkBuilder::new(Compression::None);
-    let mut value = [0; RECORD_BYTES];
+    let mut value = vec![0; value_bytes];
     let mut state = crc32c(&seed.to_le_bytes()) | 1;
     for _ in 0..records {
         for byte in &mut value {

@@ -13,9 +13,7 @@ use millstream_log::{Lane, Log, LogConfig, StreamConfig};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::data::Chunks;
-use crate::measure::{
-    Bench, Took, cpu_per_million, median, megabytes_per_second, settle_disk, time,
-};
+use crate::measure::{Bench, Took, cpu_per_million, median, megabytes_per_second, time};
 use crate::report::{Better, Case};
 
 pub const ONE_LANE: &str = "durable-one-lane";
@@ -135,7 +133,7 @@ impl Ingestion {
         let sent = count * producers.len();
         let bytes = sent * chunks.chunk_bytes();
         let rounds = bench.rounds(|| {
-            settle_disk();
+            bench.settle_disk();
             let before = log.stats();
             let ours = time(|| produce(&producers, &chunks, count))?;
             let after = log.stats();
@@ -146,7 +144,7 @@ impl Ingestion {
                 - before.journal_blocks) as f64;
             let commit_bytes = all_bytes / commits;
             let by_hand = |reserve| {
-                settle_disk();
+                bench.settle_disk();
                 write_plain(&plain_path, bytes, commit_bytes as usize, reserve)
             };
             Ok(Round {

@@ -12,7 +12,7 @@ use super::child::{self, Working};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::read::{append_round_lanes, cat, expect, group_files, open, read_all, written_soon};
-use crate::measure::{Bench, settle_disk, time};
+use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
 pub const TEN_GB: &str = "ten-gb";
@@ -49,7 +49,7 @@ pub fn ten_gb(bench: &Bench) -> Result<Vec<Case>> {
     for (name, lanes) in [("one-lane", 1), ("eight-lanes", 8)] {
         // Beside the log's files, the plain file lies there.
         let folder = bench.folder(TEN_GB, 2 * bytes)?;
-        settle_disk();
+        bench.settle_disk();
         let task = child::Task::IngestAndReadAgain(Task {
             dir: folder.path().join("log"),
             lanes,
@@ -59,7 +59,7 @@ pub fn ten_gb(bench: &Bench) -> Result<Vec<Case>> {
         let files = group_files(&folder.path().join("log"))?;
         let cat = time(|| cat(&files))?;
         folder.empty()?;
-        settle_disk();
+        bench.settle_disk();
         let plain = write_plain(
             &folder.path().join("plain"),
             bytes as usize,

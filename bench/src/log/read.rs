@@ -9,7 +9,7 @@ use millstream_base::{ByteSize, Offset};
 use millstream_log::{Durability, From, Lane, Log, LogConfig, Stream, StreamConfig};
 
 use super::data::Chunks;
-use crate::measure::{Bench, Took, cpu_per_million, megabytes_per_second, settle_disk, time};
+use crate::measure::{Bench, Took, cpu_per_million, megabytes_per_second, time};
 use crate::report::{Better, Case};
 
 pub const RE_READ: &str = "re-read";
@@ -40,14 +40,14 @@ pub fn re_read(bench: &Bench) -> Result<Vec<Case>> {
 
     let mut cases = Vec::new();
     for (name, cache) in [("cached", Cache::Warm), ("from-disk", Cache::Dropped)] {
-        if cache == Cache::Dropped && drop_cache().is_err() {
+        if cache == Cache::Dropped && drop_cache(bench).is_err() {
             eprintln!("bench: {RE_READ}/{name} left out: only root may drop the page cache");
             continue;
         }
         let rounds = bench.rounds(|| {
-            cache.prepare()?;
+            cache.prepare(bench)?;
             let ours = time(|| expect(read_all(&stream)?, bytes))?;
-            cache.prepare()?;
+            cache.prepare(bench)?;
             let limit = time(|| cat(&files))?;
             Ok((ours, limit))
         })?;
@@ -78,16 +78,16 @@ enum Cache {
 }
 
 impl Cache {
-    fn prepare(self) -> Result<()> {
+    fn prepare(self, bench: &Bench) -> Result<()> {
         match self {
             Cache::Warm => Ok(()),
-            Cache::Dropped => drop_cache(),
+            Cache::Dropped => drop_cache(bench),
         }
     }
 }
 
-fn drop_cache() -> Result<()> {
-    settle_disk();
+fn drop_cache(bench: &Bench) -> Result<()> {
+    bench.settle_disk();
     Ok(fs::write("/proc/sys/vm/drop_caches", "1")?)
 }
 

@@ -10,7 +10,7 @@ use super::child::{self, Working};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::large::memory_kib;
-use crate::measure::{Bench, median, settle_disk, time};
+use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 
 pub const TEN_THOUSAND: &str = "ten-thousand-streams";
@@ -40,13 +40,13 @@ pub fn ten_thousand(bench: &Bench) -> Result<Vec<Case>> {
     let folder = bench.folder(TEN_THOUSAND, 2 << 30)?;
     let rounds = bench.rounds(|| {
         folder.empty()?;
-        settle_disk();
+        bench.settle_disk();
         let task = child::Task::CreateStreams(Task {
             dir: folder.path().join("log"),
             streams,
         });
         let ours: Measured = Working::start(&task)?.hear()?;
-        settle_disk();
+        bench.settle_disk();
         // By hand, an entry of the catalog is appended to a file, and synced.
         let by_hand = write_plain(
             &folder.path().join("plain"),
