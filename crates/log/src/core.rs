@@ -62,6 +62,8 @@ pub struct Core {
     persist: PersistSignal,
     /// One reclaims at a time.
     reclaiming: Mutex<()>,
+    /// An append found no block of its size. Set by appends, taken by the persistence manager.
+    starved: AtomicBool,
     pub closed: AtomicBool,
     pub counters: Counters,
 }
@@ -127,6 +129,7 @@ impl Core {
             old_journal: Mutex::new(Some(old_journal)),
             persist: PersistSignal::default(),
             reclaiming: Mutex::default(),
+            starved: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             counters: Counters::default(),
         }
@@ -373,13 +376,17 @@ impl Core {
         if self.journal.fill() > JOURNAL_FILL_MAX || stalled {
             worked |= self.release_journal(JOURNAL_FILL_MAX);
         }
-        if !self.is_disk_full() {
+        if !self.is_disk_full() && self.journal.has_room() {
             worked |= !self.stalled.lock().is_empty();
             self.release_stalled();
         }
         let goal = |share: f64| (self.pool.size_bytes(Arena::Segments) as f64 * share) as usize;
+        let starved = self.starved.swap(false, Ordering::Relaxed);
         if self.free_bytes() < goal(POOL_FREE_MIN) {
             worked |= self.reclaim(goal(POOL_FREE_GOAL));
+        } else if starved {
+            // What is free lies in pieces that are too small.
+            worked |= self.reclaim(usize::MAX);
         }
         worked
     }
@@ -434,7 +441,6 @@ impl Core {
         }
         all.sort_unstable_by_key(|group| (group.lane, group.id));
         all.dedup_by_key(|group| (group.lane, group.id));
-        all.retain(|group| !group.has_failed());
 
         // Step 2: write. Files that are synced together need not stay open for that, and may be more
         // than can be open.
@@ -446,7 +452,13 @@ impl Core {
         let mut written: Vec<(Arc<Group>, Position)> = Vec::with_capacity(all.len());
         let mut failed_lane = None;
         for group in all {
+            // The files of a lane are a gapless series: what is behind a failed group fails too.
             if failed_lane == Some(group.lane) {
+                self.fail_behind(&group);
+                continue;
+            }
+            if group.has_failed() {
+                failed_lane = Some(group.lane);
                 continue;
             }
             match group.write_back(&self.dir, group.durable(), keep_open) {
@@ -468,11 +480,10 @@ impl Core {
 
         // Step 3: sync.
         if written.len() <= SINGLE_SYNCS_MAX {
-            // The groups behind one that failed must not count as synced: the files of a lane are
-            // a gapless series.
             let mut failed_lane = None;
             for (group, _) in &written {
                 if failed_lane == Some(group.lane) {
+                    self.fail_behind(group);
                     continue;
                 }
                 if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
@@ -497,6 +508,15 @@ impl Core {
         self.counters
             .persisted_groups
             .fetch_add(written.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Gives up a group behind one that failed.
+    fn fail_behind(&self, group: &Group) {
+        if let Some(lane) = self.lane(group.lane)
+            && let Some(fault) = lane.fault()
+        {
+            group.fail(fault);
+        }
     }
 
     fn fail(&self, group: &Group, error: &LogError) {
@@ -684,10 +704,9 @@ impl Core {
             pool: ByteSize(self.pool.size_bytes(Arena::Segments) as u64),
             waited_ms: started.elapsed().as_millis() as u64,
         };
+        self.starved.store(true, Ordering::Relaxed);
         if self.config.background == Background::Manual {
-            let reclaimed = self.reclaim((self.config.pool.0 as f64 * POOL_FREE_GOAL) as usize);
-            let worked = self.sync_step() | self.persist_step();
-            return if reclaimed || worked {
+            return if self.sync_step() | self.persist_step() {
                 Ok(())
             } else {
                 Err(exhausted())
@@ -762,8 +781,9 @@ impl Core {
                 self.found(lane, next)?;
             }
             bytes -= end.position.0;
+            // Where a file cannot be removed, those behind it stay too: a lane has no holes.
+            group.remove(&self.dir)?;
             if lane.remove_first(group.id).is_some() {
-                group.remove(&self.dir)?;
                 if config.durability != Durability::Memory {
                     // Before the next one goes: what is left of a lane has no holes.
                     self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
@@ -779,10 +799,11 @@ impl Core {
         self.persist(vec![Arc::clone(group)]);
         self.found(lane, group)?;
         for old in lane.groups() {
-            if old.id >= group.id || lane.remove_first(old.id).is_none() {
+            if old.id >= group.id {
                 break;
             }
             old.remove(&self.dir)?;
+            lane.remove_first(old.id);
             self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
         }
         Ok(())
@@ -795,7 +816,8 @@ impl Core {
                 .end()
                 .is_some_and(|end| earlier.synced() < end.position)
             {
-                return Err(self.disk_full_error());
+                let fault = lane.fault().cloned();
+                return Err(fault.unwrap_or_else(|| self.disk_full_error()));
             }
         }
         if group.has_file() {

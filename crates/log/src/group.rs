@@ -541,13 +541,6 @@ impl Group {
     /// after the folder is synced.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
         let mut file = self.file.lock();
-        self.removed.store(true, Ordering::Release);
-        file.open = None;
-        file.index = None;
-        for segment in self.segments.write().iter_mut() {
-            segment.buffer = None;
-        }
-        self.marks.lock().clear();
         for path in [self.index_path(dir), self.path(dir)] {
             match dir.disk.remove_file(&path) {
                 Ok(()) => {}
@@ -555,6 +548,13 @@ impl Group {
                 Err(error) => return Err(LogError::io("remove", path, error)),
             }
         }
+        self.removed.store(true, Ordering::Release);
+        file.open = None;
+        file.index = None;
+        for segment in self.segments.write().iter_mut() {
+            segment.buffer = None;
+        }
+        self.marks.lock().clear();
         Ok(())
     }
 

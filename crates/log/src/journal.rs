@@ -167,7 +167,7 @@ impl Journal {
             state.retire_active();
         }
         if state.active.is_none() {
-            if state.full.len() >= self.files_max && state.persistable_files() >= self.files_max {
+            if state.persistable_files() >= self.files_max {
                 return Ok(WriteOutcome::NoFile);
             }
             state.open_next(dir, self.file_bytes)?;
@@ -201,6 +201,12 @@ impl Journal {
         state.blocks += 1;
         state.bytes += data_bytes as u64;
         Ok(WriteOutcome::Durable)
+    }
+
+    /// Whether another block can be written before files are released.
+    pub fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        state.active.is_some() || state.persistable_files() < self.files_max
     }
 
     /// Full files, as a part of those that there may be.
@@ -482,6 +488,9 @@ struct FileReader<'a> {
     len: u64,
     /// Where the file before ends, if this one's header is valid.
     previous_end: Option<u64>,
+    /// The header is that of another number: the file was about to be used again, or had been, and
+    /// holds nothing under the number that its name says.
+    is_reused: bool,
 }
 
 /// One block, checked.
@@ -496,15 +505,17 @@ impl<'a> FileReader<'a> {
         let len = file.len().map_err(error)?;
         let mut header = [0; 28];
         let count = file.read_full_at(&mut header, 0).map_err(error)?;
+        let written_for = u64::from_le_bytes(header[8..16].try_into().expect("8 bytes"));
         let previous_end = u64::from_le_bytes(header[16..24].try_into().expect("8 bytes"));
         let valid =
-            count == header.len() && header[..] == encode_file_header(sequence, previous_end);
+            count == header.len() && header[..] == encode_file_header(written_for, previous_end);
         Ok(FileReader {
             sequence,
             path,
             file,
             len,
-            previous_end: valid.then_some(previous_end),
+            previous_end: (valid && written_for == sequence).then_some(previous_end),
+            is_reused: valid && written_for != sequence,
         })
     }
 
@@ -516,6 +527,9 @@ impl<'a> FileReader<'a> {
     ) -> Result<()> {
         let mut at = FILE_HEADER_BYTES;
         let mut next_block = 0;
+        if self.is_reused {
+            return Ok(());
+        }
         if self.previous_end.is_none() {
             return self.check_nothing_follows(0, 0, "file header");
         }

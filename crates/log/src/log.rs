@@ -836,7 +836,9 @@ impl Inner {
                 open.extend(lane.last_group());
             }
         }
-        open.retain(|group| group.synced() < group.durable() || group.has_marks());
+        open.retain(|group| {
+            group.synced() < group.durable() || (group.has_file() && group.has_marks())
+        });
         self.core.persist(open);
         self.core.release_journal(1.0);
         self.core.journal.remove_files(&self.core.dir)?;
