@@ -32,6 +32,16 @@ pub enum SourceError {
         /// What the log says.
         error: LogError,
     },
+    /// A lane does not hold all that it should, or cannot be written any more.
+    #[error("stream {stream}, partition {partition}: {fault}")]
+    Lane {
+        /// The stream.
+        stream: String,
+        /// The lane's number among all of the stream.
+        partition: u32,
+        /// Why.
+        fault: String,
+    },
     /// The records of a chunk are not what its header promises.
     #[error("chunk at {cursor}, lane {lane}: {error}; it was stored as its producer sent it")]
     Chunk {
@@ -215,7 +225,10 @@ impl Source for StreamSource {
                     return Ok(SourceStatus::Ready);
                 }
                 Read::Busy => return Ok(SourceStatus::Ready),
-                Read::End => return Ok(SourceStatus::End),
+                Read::End => {
+                    self.shared.check_lanes()?;
+                    return Ok(SourceStatus::End);
+                }
                 Read::Nothing => {}
             }
             // No event is missed: what comes after the listening began wakes, and what came before
@@ -289,6 +302,19 @@ impl Shared {
             true => Read::End,
             false => Read::Nothing,
         })
+    }
+
+    /// Whether what was read up to the end was everything.
+    fn check_lanes(&self) -> Result<(), SourceError> {
+        let mut lanes = self.stream.info().lanes.into_iter();
+        match lanes.find_map(|lane| Some((lane.partition, lane.fault?))) {
+            None => Ok(()),
+            Some((partition, fault)) => Err(SourceError::Lane {
+                stream: self.stream.name().to_owned(),
+                partition,
+                fault,
+            }),
+        }
     }
 
     fn error(&self, error: LogError) -> SourceError {

@@ -25,6 +25,9 @@ pub fn print_json(document: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
+/// A longer cell of a table is cut off.
+const CELL_CHARS_MAX: usize = 60;
+
 /// Columns with a heading each; those of numbers stand to the right.
 #[derive(Debug)]
 pub struct Table {
@@ -48,7 +51,8 @@ impl Table {
 
     /// Adds a row, with a cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        let cells = cells.into_iter().map(|cell| shown(&cell));
+        self.rows.push(cells.collect());
     }
 
     pub fn print(&self) -> io::Result<()> {
@@ -78,6 +82,19 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// The start of a text, without what would make the terminal do something.
+fn shown(text: &str) -> String {
+    let printable = |char: char| match char.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => char,
+    };
+    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(printable).collect();
+    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// A number with its thousands apart.
@@ -163,6 +180,13 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         let all = [0, 7, 999, 1000, 12_345, 1_000_000].map(grouped);
         assert_eq!(all, ["0", "7", "999", "1,000", "12,345", "1,000,000"]);
+    }
+
+    #[test]
+    fn cells_are_cut_off_and_harmless() {
+        assert_eq!(shown("\x1b[2Jgrüß"), "\u{fffd}[2Jgrüß");
+        assert_eq!(shown(&"x".repeat(60)), "x".repeat(60));
+        assert_eq!(shown(&"x".repeat(100_000)), format!("{}…", "x".repeat(60)));
     }
 
     #[test]

@@ -63,6 +63,21 @@ pub fn run(
     }
     printer.end()?;
     drop(lanes);
+    // What could be read was printed, but there was more once.
+    if printer.left > 0
+        && let Some(lane) = stream
+            .info()
+            .lanes
+            .into_iter()
+            .find(|lane| lane.fault.is_some())
+    {
+        bail!(
+            "stream {}, partition {}: {}",
+            stream.name(),
+            lane.partition,
+            lane.fault.unwrap_or_default()
+        );
+    }
     Ok(log.close()?)
 }
 

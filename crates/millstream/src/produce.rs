@@ -118,13 +118,14 @@ impl LineTarget for Lines<'_> {
             Some((at, length)) => (Some(&line[..at]), &line[at + length..]),
             None => (None, line),
         };
+        let count = self.producers.len();
         let streamlet = match key {
-            Some(key) => crc32c(key) as usize,
-            None => self.number,
+            // Scaled down, since the remainder of a CRC spreads short keys badly.
+            Some(key) => ((u64::from(crc32c(key)) * count as u64) >> 32) as usize,
+            None => self.number % count,
         };
         self.number += 1;
-        let count = self.producers.len();
-        self.producers[streamlet % count].push(self.time, key, Some(value), &[])
+        self.producers[streamlet].push(self.time, key, Some(value), &[])
     }
 
     fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {

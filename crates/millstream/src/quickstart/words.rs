@@ -1,5 +1,7 @@
 //! Lines of files into the stream `lines`, and its words counted.
 
+mod table;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +9,11 @@ use std::time::Instant;
 
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
-use millstream_flow::{Counts, Flow};
+use millstream_flow::Flow;
 use millstream_log::{LogError, Stream, StreamConfig};
 use serde::Serialize;
 
+use self::table::WordCounts;
 use super::Run;
 use super::live::Live;
 use crate::console::{Align, Table, grouped, print_json};
@@ -53,7 +56,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     let ending = source.ending();
     let workers = run.flow_settings.workers.get();
     let mut flow = Flow::with_settings("words", run.flow_settings.clone());
-    let counts = flow.partial::<Counts>("counts");
+    let counts = flow.partial::<WordCounts>("counts");
     flow.sources("lines", source.split(workers))
         .fold_local(&counts, move |counts, chunks| {
             read_records.fetch_add(count_words(counts, chunks), Ordering::Relaxed);
@@ -72,7 +75,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     counted?;
     ingested?;
 
-    let counts = counts.merged();
+    let counts = counts.merged().into_counts();
     let prefixed = counts
         .iter()
         .filter(|(word, _)| word.starts_with(prefix.as_bytes()));
@@ -159,25 +162,14 @@ impl LineTarget for Lines<'_> {
 }
 
 /// Adds the words of some lines; returns how many lines there were.
-fn count_words(counts: &mut Counts, chunks: &StoredChunks) -> u64 {
+fn count_words(counts: &mut WordCounts, chunks: &StoredChunks) -> u64 {
     let mut records = 0;
     chunks.for_each_record(|record| {
         records += 1;
-        let line = record.value.unwrap_or_default();
-        for word in line.split(|byte| is_white_space(*byte)) {
-            if !word.is_empty() {
-                counts.add(word, 1);
-            }
-        }
+        counts.add_line(record.value.unwrap_or_default());
         Ok(())
     });
     records
-}
-
-/// Space, and tab, line feed, vertical tab, form feed, carriage return.
-#[inline]
-fn is_white_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 impl Report {

@@ -1,0 +1,269 @@
+//! Whatever is wrong, the message names it, and nothing panics.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::{TempDir, tempdir};
+
+use crate::support::{finish, program, run, run_with_input, send_signal, spawn};
+
+#[test]
+fn wrong_usage_is_2() {
+    let dir = tempdir().unwrap();
+    for (args, part) in [
+        (&["quickstrat"][..], "quickstart"),
+        (&["quickstart", "--fiel", "x"], "--file"),
+        (&["quickstart", "--rate", "0"], "--rate"),
+        (&["quickstart", "--for", "soon"], "--for"),
+        (&["quickstart", "--prefix", "x"], "--file"),
+        (&["consume", "s", "--from", "yesterday"], "earliest, latest"),
+        (&["object", "get", "o", "--range", "9-1"], "--range"),
+        (&["stream", "list", "--pool", "much"], "--pool"),
+        (&["quickstart", "--http", "localhost"], "--http"),
+    ] {
+        run(dir.path(), args).assert_fails(2, &[part]);
+    }
+}
+
+#[test]
+fn unknown_settings_are_named_with_the_nearest() {
+    let dir = tempdir().unwrap();
+    let config = dir.path().join("millstream.toml");
+    fs::write(&config, "jurnal = \"1GiB\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["stream", "list", "--config", config])
+        .assert_fails(2, &["jurnal", config, "did you mean journal?"]);
+    run(&data, &["stream", "list", "--config", "no-such-file"]).assert_fails(2, &["no-such-file"]);
+    let mut command = program();
+    command
+        .args(["stream", "list"])
+        .env("MILLSTREAM_POLL", "1MiB");
+    finish(command.spawn().unwrap()).assert_fails(2, &["MILLSTREAM_POLL", "MILLSTREAM_POOL"]);
+    run(&data, &["stream", "create", "s", "--pool", "1KiB"]).assert_fails(1, &["pool", "1 MiB"]);
+}
+
+const LINES: u32 = 20_000;
+
+/// A data directory with a stream of some size, written cleanly.
+fn stored() -> (TempDir, PathBuf) {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["stream", "create", "s"]).assert_done();
+    let input: String = (0..LINES)
+        .map(|number| format!("line {number}\n"))
+        .collect();
+    run_with_input(&data, &["produce", "s"], input.into_bytes()).assert_done();
+    (dir, data)
+}
+
+#[test]
+fn a_directory_that_another_process_uses_is_locked() {
+    let (_dir, data) = stored();
+    let child = spawn(&data, &["produce", "s"]);
+    thread::sleep(Duration::from_millis(300));
+    run(&data, &["stream", "list"]).assert_fails(1, &[data.to_str().unwrap(), "in use"]);
+    send_signal(&child, Signal::TERM);
+    finish(child).assert_done();
+    run(&data, &["stream", "list"]).assert_done();
+}
+
+#[test]
+fn unusable_directories_are_named() {
+    let dir = tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    run(&missing, &["stream", "list"]).assert_fails(1, &[missing.to_str().unwrap()]);
+    assert!(!missing.exists());
+
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    run(&file, &["stream", "create", "s"]).assert_fails(1, &[file.to_str().unwrap()]);
+    let nowhere = Path::new("/proc/no-such-folder");
+    run(nowhere, &["quickstart", "--for", "1s"]).assert_fails(1, &["/proc/no-such-folder"]);
+
+    let foreign = dir.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("letter.txt"), "Dear").unwrap();
+    run(&foreign, &["stream", "create", "s"]).assert_fails(1, &["letter.txt"]);
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
+
+    let (_dir, newer) = stored();
+    fs::write(
+        newer.join("millstream.data"),
+        "millstream data, format 99\n",
+    )
+    .unwrap();
+    run(&newer, &["stream", "list"]).assert_fails(1, &[newer.to_str().unwrap(), "99", "newer"]);
+}
+
+/// All files of a directory, with their content.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push((path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found
+}
+
+/// Whatever happens to a file: the records are there as they were, or an error names a file.
+fn check_damaged(
+    data: &Path,
+    whole: &[(PathBuf, Vec<u8>)],
+    path: &Path,
+    damaged: &[u8],
+    damage: &str,
+) {
+    fs::remove_dir_all(data).unwrap();
+    for (path, content) in whole {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    fs::write(path, damaged).unwrap();
+    let expected: String = (0..LINES)
+        .map(|number| format!("line {number}\n"))
+        .collect();
+    let run = run(data, &["consume", "s"]);
+    match run.status.code() {
+        Some(0) => assert!(
+            expected.as_bytes() == run.stdout,
+            "{} {damage}: {} of {} bytes",
+            path.display(),
+            run.stdout.len(),
+            expected.len()
+        ),
+        _ => run.assert_fails(1, &["error: ", data.to_str().unwrap()]),
+    }
+}
+
+#[test]
+fn flipped_bits_and_truncated_files_are_errors_that_name_the_file() {
+    let (_dir, data) = stored();
+    let whole = files(&data);
+    for (path, content) in &whole {
+        if content.is_empty() {
+            continue;
+        }
+        for place in [0, content.len() / 3, content.len() - 1] {
+            let mut damaged = content.clone();
+            damaged[place] ^= 0x10;
+            check_damaged(
+                &data,
+                &whole,
+                path,
+                &damaged,
+                &format!("flipped at {place}"),
+            );
+        }
+        check_damaged(
+            &data,
+            &whole,
+            path,
+            &content[..content.len() / 2],
+            "truncated",
+        );
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_as_text_are_named() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["quickstart", "--file", "no-such-file"]).assert_fails(1, &["no-such-file"]);
+    let folder = dir.path().to_str().unwrap();
+    run(&data, &["quickstart", "--file", folder]).assert_fails(1, &[folder, "folder"]);
+    run(&data, &["stream", "create", "s"]).assert_done();
+    run(&data, &["produce", "s", "--file", folder]).assert_fails(1, &[folder, "folder"]);
+    run(&data, &["object", "put", "o", "no-such-file"]).assert_fails(1, &["no-such-file"]);
+    let empty = run(&data, &["quickstart", "--json", "--file", "/dev/null"])
+        .assert_done()
+        .json();
+    assert_eq!(
+        (&empty["words"], &empty["top"]),
+        (&0.into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
+fn a_line_of_100_mb_is_refused_and_what_came_before_is_kept() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let path = dir.path().join("long.txt");
+    let mut text = b"first\nsecond\n".to_vec();
+    text.resize(100_000_000, b'x');
+    fs::write(&path, &text).unwrap();
+    let name = path.to_str().unwrap();
+    run(&data, &["quickstart", "--json", "--file", name])
+        .assert_fails(1, &[name, "line 3", "8 MiB"]);
+    assert_eq!(
+        run(&data, &["consume", "lines"]).assert_done().text(),
+        "first\nsecond\n"
+    );
+
+    // The longest line that fits, and one that does not by a little.
+    text.truncate(13 + (8 << 20) - 200);
+    fs::write(&path, &text).unwrap();
+    run(&data, &["quickstart", "--file", name]).assert_done();
+    text.resize(13 + (8 << 20), b'x');
+    fs::write(&path, &text).unwrap();
+    run(&data, &["quickstart", "--file", name]).assert_fails(1, &[name, "line 3", "8 MiB"]);
+}
+
+#[test]
+fn unknown_streams_come_with_the_nearest() {
+    let (_dir, data) = stored();
+    run(&data, &["stream", "create", "lines"]).assert_done();
+    run(&data, &["consume", "line"]).assert_fails(1, &["unknown stream line", "lines"]);
+    run(&data, &["stream", "create", "lines"]).assert_fails(1, &["lines", "exists"]);
+    run(&data, &["stream", "create", "no such"]).assert_fails(1, &["no such"]);
+    run(&data, &["stream", "create", "wide", "--lanes", "0"]).assert_fails(1, &["lanes"]);
+    run(&data, &["stream", "alter", "s", "--lanes", "0"]).assert_fails(1, &["lanes"]);
+    run(&data, &["consume", "s", "--partition", "3"]).assert_fails(1, &["partition 3"]);
+}
+
+#[test]
+fn records_that_are_no_events_end_the_ads() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["stream", "create", "ads"]).assert_done();
+    run_with_input(dir.path(), &["produce", "ads"], b"buy!\n".to_vec()).assert_done();
+    run(dir.path(), &["quickstart", "--http", "127.0.0.1:0"])
+        .assert_fails(1, &["ads", "record 0", "136 bytes"]);
+}
+
+#[test]
+fn a_busy_address_is_named() {
+    let dir = tempdir().unwrap();
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = busy.local_addr().unwrap().to_string();
+    run(
+        dir.path(),
+        &["quickstart", "--for", "1s", "--http", &address],
+    )
+    .assert_fails(1, &[&address, "--http"]);
+}
+
+#[test]
+fn a_reader_who_has_enough_is_no_error() {
+    let (_dir, data) = stored();
+    let mut command = program();
+    command
+        .args(["consume", "s", "--data"])
+        .arg(&data)
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), stderr.as_str()),
+        (Some(0), "")
+    );
+}

@@ -1,0 +1,7 @@
+//! The program from end to end.
+
+mod bad_input;
+mod crash;
+mod quickstart;
+mod support;
+mod verbs;

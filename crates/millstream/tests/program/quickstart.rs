@@ -1,0 +1,315 @@
+//! The main job: words of files, and ads.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::support::{finish, run, run_with_input, send_signal, spawn};
+
+/// Counts words in the plainest way.
+fn count(text: &[u8]) -> HashMap<&[u8], u64> {
+    let mut counts = HashMap::new();
+    let is_white = |byte: &u8| b" \t\n\x0b\x0c\r".contains(byte);
+    for word in text.split(is_white).filter(|word| !word.is_empty()) {
+        *counts.entry(word).or_default() += 1;
+    }
+    counts
+}
+
+#[track_caller]
+fn check_report(report: &Value, text: &[u8], prefix: &str) {
+    let counts = count(text);
+    let words: u64 = counts.values().sum();
+    let prefixed = counts
+        .iter()
+        .filter(|(word, _)| word.starts_with(prefix.as_bytes()));
+    let prefixed: u64 = prefixed.map(|(_, count)| count).sum();
+    let mut top: Vec<_> = counts.into_iter().collect();
+    top.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    top.truncate(20);
+    let top: Vec<_> = top
+        .into_iter()
+        .map(|(word, count)| json!([String::from_utf8_lossy(word), count]))
+        .collect();
+    assert_eq!(report["words"], words);
+    assert_eq!(report["prefixed_words"], prefixed);
+    assert_eq!(report["top"], json!(top));
+}
+
+/// Text with all that is awkward: no UTF-8, words of every length, all kinds of white space, zeros.
+fn awkward_text() -> Vec<u8> {
+    let mut random = 12345_u32;
+    let mut text = Vec::new();
+    for _ in 0..200_000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        text.push(match random >> 24 {
+            0..=9 => b"\t\x0b\x0c\r"[(random >> 16) as usize % 4],
+            10..=39 => b' ',
+            40..=49 => b'\n',
+            50..=59 => 0xE4,
+            60 => 0,
+            byte => b'a' + (byte % 3) as u8,
+        });
+    }
+    text
+}
+
+#[test]
+fn words_of_several_files_and_of_stdin_are_counted() {
+    let dir = tempdir().unwrap();
+    let text = awkward_text();
+    let (first, second) = text.split_at(70_000);
+    fs::write(dir.path().join("first"), first).unwrap();
+    fs::write(dir.path().join("empty"), "").unwrap();
+    let first_name = dir.path().join("first");
+    let empty_name = dir.path().join("empty");
+    let run = run_with_input(
+        &dir.path().join("data"),
+        &[
+            "quickstart",
+            "--json",
+            "--prefix",
+            "ab",
+            "--file",
+            first_name.to_str().unwrap(),
+            "--file",
+            empty_name.to_str().unwrap(),
+            "--file",
+            "-",
+        ],
+        second.to_vec(),
+    );
+    let report = run.assert_done().json();
+    // The files are not glued together.
+    let all = [first, b"\n", second].concat();
+    check_report(&report, &all, "ab");
+    let lines = |text: &[u8]| text.split_inclusive(|byte| *byte == b'\n').count();
+    let records = lines(first) + lines(second);
+    let line_ends = text.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(report["ingested_records"], records);
+    assert_eq!(report["durable_records"], records);
+    assert_eq!(report["ingested_bytes"], text.len() - line_ends);
+    assert!(report["seconds"].as_f64() > Some(0.0));
+    assert_eq!(report.as_object().unwrap().len(), 7);
+}
+
+#[test]
+fn a_second_run_finds_what_the_first_stored() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = ["quickstart", "--json", "--file", "-"];
+    run_with_input(&data, &args, b"an apple\n".to_vec()).assert_done();
+    let report = run_with_input(&data, &args, b"an egg".to_vec())
+        .assert_done()
+        .json();
+    check_report(&report, b"an apple an egg", "a");
+    assert_eq!(report["ingested_records"], 1);
+    assert_eq!(report["durable_records"], 2);
+    let lines = run(&data, &["consume", "lines"]).assert_done();
+    assert_eq!(lines.text(), "an apple\nan egg\n");
+}
+
+#[test]
+fn people_get_a_table() {
+    let dir = tempdir().unwrap();
+    let args = ["quickstart", "--file", "-"];
+    let run = run_with_input(&dir.path().join("data"), &args, b"b a b".to_vec()).assert_done();
+    let text = run.text();
+    assert!(
+        text.starts_with("word  count\nb         2\na         1\n3 words, 1 of"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_temporary_folder_is_named_and_removed() {
+    let dir = tempdir().unwrap();
+    let mut command = crate::support::program();
+    command
+        .args(["quickstart", "--file", "-"])
+        .env("TMPDIR", dir.path());
+    let run = finish(command.spawn().unwrap()).assert_done();
+    assert!(
+        run.stderr.contains(dir.path().to_str().unwrap()),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Real books, whose words were counted by another program.
+#[test]
+fn real_text_is_counted_as_others_count_it() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("MILLSTREAM_TEST_DATA").map_or(beside, PathBuf::from);
+    let Ok(answers) = fs::read(folder.join("answers/text.json")) else {
+        eprintln!(
+            "skipped: there are no answers in {}; set MILLSTREAM_TEST_DATA",
+            folder.display()
+        );
+        return;
+    };
+    let answers: Value = serde_json::from_slice(&answers).unwrap();
+    let mut checked = 0;
+    for (name, answer) in answers["files"].as_object().unwrap() {
+        let Ok(packed) = fs::read(folder.join(format!("{name}.zst"))) else {
+            eprintln!("skipped: {name}");
+            continue;
+        };
+        let mut text = Vec::new();
+        zstd::Decoder::new(&packed[..])
+            .unwrap()
+            .read_to_end(&mut text)
+            .unwrap();
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("text");
+        fs::write(&path, &text).unwrap();
+        let args = ["quickstart", "--json", "--file", path.to_str().unwrap()];
+        let report = run(&dir.path().join("data"), &args).assert_done().json();
+        check_report(&report, &text, "a");
+        assert_eq!(report["words"], answer["words"], "{name}");
+        if let Some(prefixed) = answer.get("words_starting_with_lowercase_a") {
+            assert_eq!(report["prefixed_words"], *prefixed, "{name}");
+        }
+        checked += 1;
+    }
+    assert!(checked > 0);
+}
+
+/// The sums over what the streams hold: events, views, clicks; and what the results add up to.
+fn recount(data: &Path) -> ([u64; 3], u64) {
+    let events = run(data, &["consume", "ads"]).assert_done().stdout;
+    let mut sums = [0; 3];
+    // A line end behind each event, which may have others within.
+    for event in events.chunks(137) {
+        assert_eq!(event[136], b'\n');
+        sums[0] += 1;
+        match event[12] {
+            0 => sums[1] += 1,
+            1 => sums[2] += 1,
+            _ => {}
+        }
+    }
+    let results = run(data, &["consume", "campaign_counts"])
+        .assert_done()
+        .text();
+    let counted = results.lines().map(|line| {
+        let result: Value = serde_json::from_str(line).unwrap();
+        result["views"].as_u64().unwrap() + result["clicks"].as_u64().unwrap()
+    });
+    (sums, counted.sum())
+}
+
+#[test]
+fn ads_are_counted_exactly_also_by_the_next_run() {
+    let dir = tempdir().unwrap();
+    let args = [
+        "quickstart",
+        "--json",
+        "--for",
+        "1s",
+        "--rate",
+        "20000",
+        "--http",
+        "127.0.0.1:0",
+    ];
+    let mut stored = 0;
+    for _ in 0..2 {
+        let report = run(dir.path(), &args).assert_done().json();
+        let ingested = report["ingested_records"].as_u64().unwrap();
+        assert!(ingested > 1000);
+        stored += ingested;
+        assert_eq!(report["ingested_bytes"], 136 * ingested);
+        let ([events, views, clicks], counted) = recount(dir.path());
+        assert_eq!(events, stored);
+        for (name, expected) in [
+            ("durable_records", events),
+            ("events", events),
+            ("views", views),
+            ("clicks", clicks),
+            ("counted", views + clicks),
+        ] {
+            assert_eq!(report[name], expected, "{name}");
+        }
+        assert_eq!(counted, views + clicks);
+        assert!(report["windows"].as_u64() >= Some(100));
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn ads_are_served_until_sigterm() {
+    let dir = tempdir().unwrap();
+    let mut child = spawn(
+        dir.path(),
+        &["quickstart", "--rate", "50000", "--http", "127.0.0.1:0"],
+    );
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let address = line
+        .trim()
+        .trim_start_matches("watch it at http://")
+        .trim_end_matches('/');
+    thread::sleep(Duration::from_millis(500));
+    let state = get(address, "/state/ads/campaign_counts/7");
+    assert!(state.contains("\"views\":"), "{state}");
+    assert!(get(address, "/api/v1/overview").contains("\"counted\":"));
+    let metrics = get(address, "/metrics");
+    assert!(
+        metrics.contains("\nmillstream_ingested_records_total "),
+        "{metrics}"
+    );
+
+    send_signal(&child, Signal::TERM);
+    child.stderr = Some(stderr.into_inner());
+    let text = finish(child).assert_done().text();
+    let number = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line[name.len()..].trim().replace(',', "").parse().unwrap()
+    };
+    let counted = number("views and clicks counted");
+    assert_eq!(counted, number("views  ") + number("clicks  "));
+    let ([_, views, clicks], _) = recount(dir.path());
+    assert_eq!(counted, views + clicks);
+}
+
+#[test]
+fn all_workers_and_full_speed_are_settings() {
+    let dir = tempdir().unwrap();
+    let args = [
+        "quickstart",
+        "--json",
+        "--for",
+        "500ms",
+        "--rate",
+        "max",
+        "--workers",
+        "3",
+        "--http",
+        "127.0.0.1:0",
+    ];
+    let report = run(dir.path(), &args).assert_done().json();
+    let sum = report["views"].as_u64().unwrap() + report["clicks"].as_u64().unwrap();
+    assert_eq!(report["counted"], sum);
+    assert_eq!(report["durable_records"], report["ingested_records"]);
+}

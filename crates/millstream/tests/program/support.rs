@@ -1,0 +1,135 @@
+//! Runs the program.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Nothing that a test does takes longer.
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+/// The program, without the settings of whoever runs the test, and with a small pool.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MILLSTREAM_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("MILLSTREAM_POOL", "64MiB")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What a finished run left.
+#[derive(Debug)]
+pub struct Run {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Run {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
+    /// Stdout, which must be one JSON document.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub fn assert_done(self) -> Run {
+        assert_eq!(self.status.code(), Some(0), "{}", self.stderr);
+        self
+    }
+
+    /// It has ended with this exit code and a message of one line that contains `parts`.
+    #[track_caller]
+    pub fn assert_fails(&self, code: i32, parts: &[&str]) {
+        let message = &self.stderr;
+        assert_eq!(self.status.code(), Some(code), "{message}");
+        assert!(!message.contains("panicked"), "{message}");
+        for part in parts {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    }
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            status: output.status,
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs the program to its end, with the data in `data`.
+pub fn run(data: &Path, args: &[&str]) -> Run {
+    run_with_input(data, args, Vec::new())
+}
+
+/// As [`run`], with something on stdin.
+pub fn run_with_input(data: &Path, args: &[&str], input: Vec<u8>) -> Run {
+    let mut child = spawn(data, args);
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that ends early does not read it all.
+    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+    let run = finish(child);
+    writer.join().unwrap();
+    run
+}
+
+/// Starts the program with pipes to it.
+pub fn spawn(data: &Path, args: &[&str]) -> Child {
+    program()
+        .args(args)
+        .arg("--data")
+        .arg(data)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the end.
+pub fn finish(mut child: Child) -> Run {
+    let mut pipes = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let stdout = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipes.0.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let stderr = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipes.1.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let started_at = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if started_at.elapsed() > TIME_MAX {
+            child.kill().unwrap();
+            panic!("the program has not ended after {TIME_MAX:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    Run::from(Output {
+        status,
+        stdout: stdout.join().unwrap().unwrap(),
+        stderr: stderr.join().unwrap().unwrap(),
+    })
+}
+
+pub fn send_signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
