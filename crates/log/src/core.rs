@@ -704,15 +704,22 @@ impl Core {
             pool: ByteSize(self.pool.size_bytes(Arena::Segments) as u64),
             waited_ms: started.elapsed().as_millis() as u64,
         };
-        self.starved.store(true, Ordering::Relaxed);
         if self.config.background == Background::Manual {
-            return if self.sync_step() | self.persist_step() {
+            let step = || self.sync_step() | self.persist_step();
+            let starved = || {
+                self.starved.store(true, Ordering::Relaxed);
+                step()
+            };
+            return if step() || starved() {
                 Ok(())
             } else {
                 Err(exhausted())
             };
         }
         let freed = self.pool.freed().listen();
+        if started.elapsed() > TICK {
+            self.starved.store(true, Ordering::Relaxed);
+        }
         self.kick();
         let left = self
             .config

@@ -29,6 +29,9 @@ pub const FORMAT: u32 = 1;
 /// A folder that file systems make at their root; nobody put it there.
 const LOST_AND_FOUND: &str = "lost+found";
 
+/// What a group's file name says: lane, group, first offset.
+pub type StoredName = (LaneId, GroupId, Offset);
+
 /// An open, locked data directory.
 pub struct DataDir {
     pub disk: Arc<dyn Disk>,
@@ -178,10 +181,12 @@ impl DataDir {
             .collect()
     }
 
-    /// The groups that have files in a stream's folder, in no particular order.
-    pub fn list_groups(&self, stream: StreamId) -> Result<Vec<(LaneId, GroupId, Offset)>> {
+    /// The groups that have files in a stream's folder, and those that have an index only; in no
+    /// particular order.
+    pub fn list_groups(&self, stream: StreamId) -> Result<(Vec<StoredName>, Vec<StoredName>)> {
         let path = self.stream_dir(stream);
         let mut groups = Vec::new();
+        let mut indexes = Vec::new();
         for name in list(&*self.disk, &path)? {
             let (stem, is_log) = match name.rsplit_once('.') {
                 Some((stem, "log")) => (stem, true),
@@ -195,9 +200,13 @@ impl DataDir {
             };
             if is_log {
                 groups.push((lane, group, offset));
+            } else {
+                indexes.push((lane, group, offset));
             }
         }
-        Ok(groups)
+        let known: HashSet<StoredName> = groups.iter().copied().collect();
+        indexes.retain(|index| !known.contains(index));
+        Ok((groups, indexes))
     }
 
     /// Removes a stream's folder and all in it.

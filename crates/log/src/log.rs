@@ -220,6 +220,14 @@ impl Log {
             .into_iter()
             .filter(|id| core.stream(*id).is_none())
             .collect();
+        if let Some(orphan) = orphans.first()
+            && catalog.lane().next_offset() == Offset(0)
+        {
+            // The catalog is older than any stream: without it nobody knows what these are.
+            let what = format!("the catalog is missing, though there is stream {orphan}");
+            let path = core.dir.stream_dir(CATALOG);
+            return Err(LogError::corrupted(path, Position(0), what));
+        }
         last_id = orphans.iter().map(|id| id.0).fold(last_id, u64::max);
         // Positions in streams that are deleted, or that begin anew with every start.
         let mut stale = Vec::new();
@@ -307,6 +315,7 @@ impl Log {
     /// When there is none.
     pub fn stream_by_id(&self, id: StreamId) -> Result<Stream> {
         let stream = self.inner.core.stream(id);
+        let stream = stream.filter(|stream| !stream.is_removed());
         let stream = stream.ok_or_else(|| LogError::UnknownStream {
             name: format!("with id {id}"),
         })?;
@@ -322,7 +331,7 @@ impl Log {
         let mut names: Vec<String> = streams
             .by_id
             .values()
-            .filter(|stream| stream.kind == StreamKind::Stream)
+            .filter(|stream| stream.kind == StreamKind::Stream && !stream.is_removed())
             .map(|stream| stream.shared.name.clone())
             .collect();
         names.sort_unstable();
@@ -752,11 +761,11 @@ impl Inner {
         let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
         // From here on the next start may find it deleted, so nothing more is acknowledged.
         stream.shared.removed.store(true, Ordering::Release);
-        {
-            let mut streams = self.core.streams.write();
-            streams.by_id.remove(&id);
-            streams.by_name.remove(&stream.shared.name);
-        }
+        self.core
+            .streams
+            .write()
+            .by_name
+            .remove(&stream.shared.name);
         self.applications
             .lock()
             .retain(|(stream, _), _| *stream != id);
@@ -777,6 +786,8 @@ impl Inner {
                 group.remove(&self.core.dir)?;
             }
         }
+        // Until here the journal may hold its data, which can only be persisted with it.
+        self.core.streams.write().by_id.remove(&id);
         self.core.dir.remove_stream_dir(id)?;
         self.catalog.compact(&self.core)
     }

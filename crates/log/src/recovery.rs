@@ -101,13 +101,23 @@ impl Recovered {
         let mut recovered = Recovered::default();
         for stream in dir.list_streams()? {
             let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
-            for (lane, group, offset) in dir.list_groups(stream)? {
+            let (groups, indexes) = dir.list_groups(stream)?;
+            for (lane, group, offset) in groups {
                 by_lane.entry(lane).or_default().push((group, offset));
             }
             for (lane, mut groups) in by_lane {
                 groups.sort_unstable();
                 let recovered_lane = RecoveredLane::read(dir, lane, &groups)?;
                 recovered.lanes.insert(lane, recovered_lane);
+            }
+            // A group's index is made after its file, and removed before it.
+            for (lane, group, offset) in indexes {
+                let begin = || RecoveredLane::begin(group, offset);
+                let recovered_lane = recovered.lanes.entry(lane).or_insert_with(begin);
+                let path = dir.group_path(lane, group, offset);
+                let what = "the file is missing, though its index is there";
+                let error = LogError::corrupted(path, Position(0), what);
+                recovered_lane.damage = Some(Damage::for_ever(error));
             }
         }
         let rewritten = |lane: &RecoveredLane| {

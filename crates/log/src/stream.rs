@@ -154,6 +154,11 @@ impl StreamState {
         }
     }
 
+    /// Whether it is deleted, though perhaps not for good yet.
+    pub fn is_removed(&self) -> bool {
+        self.shared.removed.load(Ordering::Acquire)
+    }
+
     pub fn shapes(&self) -> Vec<Shape> {
         self.layout.read().shapes.clone()
     }
