@@ -16,14 +16,14 @@ use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Clock, Position, SegmentIndex, StreamId, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::config::{Background, Durability, LogConfig};
+use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::LaneState;
 use crate::pool::{Arena, Pool};
-use crate::stream::StreamState;
+use crate::stream::{Limits, StreamState};
 use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
 
 /// The journal is emptied into group files when it is fuller than this.
@@ -41,6 +41,9 @@ const SINGLE_SYNCS_MAX: usize = 4;
 /// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
 pub const TICK: Duration = Duration::from_millis(200);
 
+/// Neighbouring chunks of a lane are joined up to this size.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
 /// Room that must be free before a disk no longer counts as full.
 const PROBE_BYTES: u64 = 1 << 20;
 
@@ -57,6 +60,8 @@ pub struct Core {
     /// Virtual logs that cannot go on before the disk or the journal has room.
     stalled: Mutex<Vec<Arc<VirtualLog>>>,
     disk_full: AtomicBool,
+    /// See [`Core::recently`].
+    recently_ms: AtomicU64,
     /// The journal of the last run, until the files hold for good what it holds.
     old_journal: Mutex<Option<OldJournal>>,
     persist: PersistSignal,
@@ -126,6 +131,7 @@ impl Core {
             residents: Mutex::default(),
             stalled: Mutex::default(),
             disk_full: AtomicBool::new(false),
+            recently_ms: AtomicU64::new(0),
             old_journal: Mutex::new(Some(old_journal)),
             persist: PersistSignal::default(),
             reclaiming: Mutex::default(),
@@ -139,13 +145,29 @@ impl Core {
         self.streams.read().by_id.get(&id).cloned()
     }
 
-    /// The largest chunk that a lane takes: it must fit a segment, and a block of the journal.
-    pub fn chunk_bytes_max(&self, lane: &LaneState) -> usize {
-        let segment = lane.stream.config.read().segment.as_usize();
-        segment
+    /// What bounds the chunks of a stream: they must fit a segment, and a block of the journal.
+    pub fn limits(&self, config: &StreamConfig) -> Limits {
+        let segment = config.segment.as_usize();
+        let chunk_bytes_max = segment
             .min(self.pool.block_bytes_max(Arena::Segments))
             .min(self.pool.block_bytes_max(Arena::Windows))
-            .min(self.journal.block_bytes_max())
+            .min(self.journal.block_bytes_max());
+        Limits {
+            chunk_bytes_max,
+            run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
+        }
+    }
+
+    /// The monotonic time at the last tick: exact enough to tell which lanes are idle, and free.
+    pub fn recently(&self) -> Duration {
+        Duration::from_millis(self.recently_ms.load(Ordering::Relaxed))
+    }
+
+    fn tick(&self) -> Duration {
+        let now = self.clock.monotonic();
+        self.recently_ms
+            .store(now.as_millis() as u64, Ordering::Relaxed);
+        now
     }
 
     fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
@@ -364,6 +386,7 @@ impl Core {
 
     /// One round of the persistence manager. `true` when it did something.
     pub fn persist_step(&self) -> bool {
+        self.tick();
         let mut worked = false;
         if self.is_disk_full() {
             self.probe_disk();
@@ -662,7 +685,7 @@ impl Core {
 
     /// Takes the buffers of lanes that had no appends for a while.
     pub fn release_idle(&self) {
-        let now = self.clock.monotonic();
+        let now = self.tick();
         let _one = self.reclaiming.lock();
         let heads: Vec<Resident> = self
             .residents
@@ -748,12 +771,7 @@ impl Core {
         Ok(removed)
     }
 
-    fn retain_lane(
-        &self,
-        lane: &LaneState,
-        config: &crate::config::StreamConfig,
-        now: Timestamp,
-    ) -> Result<u64> {
+    fn retain_lane(&self, lane: &LaneState, config: &StreamConfig, now: Timestamp) -> Result<u64> {
         let is_old = |newest: Timestamp| {
             config.retention_ms.is_some_and(|keep_ms| {
                 let keep_ms = i64::try_from(keep_ms).unwrap_or(i64::MAX);

@@ -30,6 +30,10 @@ pub struct StreamShared {
     pub id: StreamId,
     pub name: String,
     pub config: RwLock<StreamConfig>,
+    /// As in `config`, where it never changes: every append asks.
+    pub durability: Durability,
+    /// The largest chunk that the stream takes.
+    pub chunk_bytes_max: usize,
     /// Notified when the durable head of any lane moves.
     pub durable_moved: Event,
     pub removed: AtomicBool,
@@ -77,7 +81,7 @@ struct Head {
     producers: Producers,
     open: Option<OpenGroup>,
     segment_bytes: usize,
-    /// When the last append was, by the monotonic clock.
+    /// About when the last append was: see [`Core::recently`].
     appended_at: Duration,
 }
 
@@ -217,7 +221,7 @@ impl LaneState {
             open, producers, ..
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
-        let durability = self.stream.config.read().durability;
+        let durability = self.stream.durability;
         if durability != Durability::Memory && open.position.0 - open.marked_at.0 >= MARK_BYTES {
             open.mark(MarkKind::Within, base_offset, producers);
         }
@@ -240,7 +244,7 @@ impl LaneState {
             producers.appended(header, base_offset);
         }
         head.next_offset = next_offset;
-        head.appended_at = core.clock.monotonic();
+        head.appended_at = core.recently();
 
         // Step 5: hand it to the virtual log.
         let open = head.open.as_ref().expect("just written to");
@@ -402,10 +406,10 @@ impl LaneState {
 
     /// Whether the lane is never written to disk.
     pub fn is_scratch(&self) -> bool {
-        self.stream.config.read().durability == Durability::Memory
+        self.stream.durability == Durability::Memory
     }
 
-    /// When the last append was, by the monotonic clock.
+    /// About when the last append was: see [`Core::recently`].
     pub fn appended_at(&self) -> Duration {
         self.head.lock().appended_at
     }

@@ -50,9 +50,6 @@ const NAME_BYTES_MAX: usize = 249;
 /// than cores; more than a disk works on at once would not help either.
 const SYNCERS: usize = 4;
 
-/// Neighbouring chunks of a lane are joined up to this size.
-const RUN_BYTES_MAX: usize = 1 << 20;
-
 /// The log of one node.
 #[derive(Debug, Clone)]
 pub struct Log {
@@ -201,13 +198,14 @@ impl Log {
                 continue;
             }
             recovered.check_gaps(entry.id)?;
+            let limits = core.limits(&entry.config);
             let stream = StreamState::new(
                 entry.id,
                 name,
                 entry.kind,
                 entry.config,
                 &entry.shapes,
-                run_bytes_max(&core),
+                limits,
                 |lane| recovered.take(lane),
             );
             let mut streams = core.streams.write();
@@ -719,7 +717,7 @@ impl Inner {
             kind,
             config.clone(),
             &shapes,
-            run_bytes_max(&self.core),
+            self.core.limits(&config),
             |_| Default::default(),
         ));
         self.store_entry(&stream, &config, shapes)?;
@@ -842,7 +840,7 @@ impl Inner {
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
         for lane in lanes() {
-            if lane.stream.config.read().durability != Durability::Memory {
+            if !lane.is_scratch() {
                 lane.mark_end();
                 open.extend(lane.last_group());
             }
@@ -891,10 +889,6 @@ fn persist_loop(core: &Core) {
     }
 }
 
-fn run_bytes_max(core: &Core) -> usize {
-    RUN_BYTES_MAX.min(core.journal.block_bytes_max() / 2)
-}
-
 fn open_table(
     core: &Arc<Core>,
     id: StreamId,
@@ -906,13 +900,14 @@ fn open_table(
         streamlets: config.streamlets,
         lanes: config.lanes,
     };
+    let limits = core.limits(&config);
     let stream = Arc::new(StreamState::new(
         id,
         name,
         StreamKind::Internal,
         config,
         &[shape],
-        run_bytes_max(core),
+        limits,
         |lane| recovered.take(lane),
     ));
     let lane = stream
@@ -958,7 +953,7 @@ pub(crate) fn append_to_lane(
     if header.record_count == 0 {
         return Err(LogError::EmptyChunk);
     }
-    let bytes_max = core.chunk_bytes_max(lane);
+    let bytes_max = lane.stream.chunk_bytes_max;
     if chunk.len() > bytes_max {
         return Err(LogError::ChunkTooLarge {
             bytes: ByteSize(chunk.len() as u64),
@@ -1268,8 +1263,7 @@ impl Lane {
     /// # Errors
     /// See [`Lane::wait_durable`].
     pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
-        let durability = self.lane.stream.config.read().durability;
-        match durability {
+        match self.lane.stream.durability {
             Durability::Replicated => self.wait_durable(appended.next_offset),
             Durability::Async | Durability::Memory => Ok(()),
         }

@@ -27,6 +27,15 @@ pub struct Shape {
     pub lanes: u32,
 }
 
+/// What bounds the chunks of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The largest chunk.
+    pub chunk_bytes_max: usize,
+    /// Neighbouring chunks are joined up to this size on their way to the disk.
+    pub run_bytes_max: usize,
+}
+
 /// What a stream is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,16 +83,18 @@ impl StreamState {
         kind: StreamKind,
         config: StreamConfig,
         shapes: &[Shape],
-        run_bytes_max: usize,
+        limits: Limits,
         mut stored: impl FnMut(LaneId) -> StoredLane,
     ) -> StreamState {
         let virtual_logs = (0..config.virtual_logs)
-            .map(|_| Arc::new(VirtualLog::new(run_bytes_max)))
+            .map(|_| Arc::new(VirtualLog::new(limits.run_bytes_max)))
             .collect();
         let stream = StreamState {
             shared: Arc::new(StreamShared {
                 id,
                 name: name.to_owned(),
+                durability: config.durability,
+                chunk_bytes_max: limits.chunk_bytes_max,
                 config: RwLock::new(config),
                 durable_moved: Event::new(),
                 removed: AtomicBool::new(false),
