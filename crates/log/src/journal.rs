@@ -222,7 +222,9 @@ impl Journal {
         let count = ((self.files_max as f64 * share) as usize).max(1);
         let mut groups = Groups::new();
         let active = state.active.iter().map(|active| &active.groups);
-        let all = state.full.iter().map(|full| &full.groups).take(count);
+        // Files that no write-back makes obsolete must not stand before the others.
+        let full = state.full.iter().filter(|full| full.is_persistable());
+        let all = full.map(|full| &full.groups).take(count);
         let active = active.take(if share >= 1.0 { 1 } else { 0 });
         for (key, (group, end)) in all.chain(active).flatten() {
             let entry = groups
@@ -286,6 +288,15 @@ impl Journal {
     }
 }
 
+impl Full {
+    fn is_persistable(&self) -> bool {
+        !self
+            .groups
+            .values()
+            .any(|entry| is_live(entry) && entry.0.has_failed())
+    }
+}
+
 fn is_live((group, end): &(Arc<Group>, Position)) -> bool {
     !group.is_removed() && group.synced() < *end
 }
@@ -294,12 +305,7 @@ impl State {
     /// Full files that write-back can make obsolete. Those that hold data of a lane whose disk
     /// failed stay until the next start, and must not stop the others.
     fn persistable_files(&self) -> usize {
-        let persistable = |full: &&Full| {
-            !full
-                .groups
-                .values()
-                .any(|entry| is_live(entry) && entry.0.has_failed())
-        };
+        let persistable = |full: &&Full| full.is_persistable();
         self.full.iter().filter(persistable).count()
     }
 
