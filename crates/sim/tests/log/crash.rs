@@ -1,0 +1,254 @@
+//! A crash at every operation of a few fixed scenarios, and the images that it may leave.
+
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use millstream_log::{Durability, StreamConfig};
+use millstream_sim::SimDisk;
+
+use crate::world::{World, open};
+
+/// Images for each operation of a scenario.
+const IMAGES_PER_OPERATION: usize = 3;
+
+type Scenario = fn(&mut World);
+
+const SCENARIOS: [(&str, Scenario); 7] = [
+    ("journal commits", journal_commits),
+    ("direct commits over several groups", direct_commits),
+    ("a journal that is released and used again", journal_reuse),
+    ("retention", retention),
+    ("objects", objects),
+    ("an application", application),
+    ("streams that come, grow and go", streams),
+];
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_acknowledged() {
+    for (name, scenario) in SCENARIOS {
+        let operations = operations_of(scenario);
+        println!("{name}: {operations} operations");
+        for crash_at in 1..=operations {
+            let mut world = World::new(crash_at);
+            world.disk.crash_at(crash_at);
+            if world.open() {
+                scenario(&mut world);
+            }
+            match crash_at % 4 {
+                0 => world.kill(),
+                _ => world.crash(),
+            }
+            world.finish();
+        }
+    }
+}
+
+#[test]
+fn a_recovery_that_crashes_at_any_operation_can_be_done_again() {
+    for (name, scenario) in SCENARIOS {
+        for crash_at in [operations_of(scenario), operations_of(scenario) / 2] {
+            println!("{name}, crashed at {crash_at}");
+            for recovery_crash_at in 1.. {
+                let mut world = World::new(recovery_crash_at);
+                world.disk.crash_at(crash_at);
+                if world.open() {
+                    scenario(&mut world);
+                }
+                world.crash();
+                world.disk.crash_at(recovery_crash_at);
+                let is_over = world.open() && !world.disk.has_crashed();
+                world.crash();
+                world.finish();
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_image_of_a_crash_can_be_opened_and_converges() {
+    for (name, scenario) in SCENARIOS {
+        let mut world = World::new(1);
+        world.disk.start_recording();
+        assert!(world.open());
+        scenario(&mut world);
+        for image in world.disk.crash_images(IMAGES_PER_OPERATION, 7) {
+            let at = format!("{name} after operation {}", image.operations);
+            let stored = |disk: &SimDisk| {
+                let log = open(disk, &world.clock).unwrap_or_else(|error| panic!("{at}: {error}"));
+                let streams = log.stream_names().into_iter();
+                streams
+                    .map(|name| {
+                        let info = log.stream(&name).expect("listed").info();
+                        let lanes = info.lanes.into_iter();
+                        let ends: Vec<_> = lanes
+                            .map(|lane| {
+                                assert_eq!(lane.fault, None, "{at}");
+                                (lane.earliest, lane.durable)
+                            })
+                            .collect();
+                        (name, ends)
+                    })
+                    .collect::<Vec<_>>()
+            };
+            let first = stored(&image.disk);
+            let again = image.disk.crash(&mut world.rng);
+            assert_eq!(first, stored(&again), "{at}");
+        }
+    }
+}
+
+fn operations_of(scenario: Scenario) -> u64 {
+    let mut world = World::new(0);
+    assert!(world.open());
+    scenario(&mut world);
+    world.disk.operations()
+}
+
+fn config() -> StreamConfig {
+    StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(128 << 10),
+        ..StreamConfig::default()
+    }
+}
+
+/// Appends a chunk and waits for it; nothing where the stream was not created.
+fn append(world: &mut World, name: &str, streamlet: u32, bytes: usize, producer: Option<i64>) {
+    if !world.model.streams.contains_key(name) || world.disk.has_crashed() {
+        return;
+    }
+    let producer = producer.map(|id| {
+        let lanes = world.model.streams[name].lanes.values();
+        let last = lanes
+            .flat_map(|lane| lane.of_producer(id).next_back())
+            .next();
+        let next = last.map_or(0, |chunk| {
+            let (.., sequence) = chunk.producer.expect("of this one");
+            sequence + chunk.count as i32
+        });
+        (id, 0, next)
+    });
+    let chunk = world.make_chunk(1, bytes, producer);
+    if let Some((lane, appended)) = world.append(name, streamlet, chunk) {
+        world.acknowledge(name, &lane, &appended);
+    }
+}
+
+fn journal_commits(world: &mut World) {
+    world.create(
+        "a",
+        StreamConfig {
+            lanes: 2,
+            ..config()
+        },
+    );
+    for n in 0..6 {
+        append(world, "a", 0, 500, (n % 2 == 0).then_some(1));
+    }
+}
+
+fn direct_commits(world: &mut World) {
+    let durability = Durability::Async;
+    world.create(
+        "a",
+        StreamConfig {
+            durability,
+            ..config()
+        },
+    );
+    for _ in 0..3 {
+        append(world, "a", 0, 10, Some(1));
+        for _ in 0..3 {
+            append(world, "a", 0, 100_000, Some(2));
+        }
+        world.log().sync_step();
+        world.log().sync_step();
+    }
+    world.log().persist();
+}
+
+fn journal_reuse(world: &mut World) {
+    world.create(
+        "a",
+        StreamConfig {
+            lanes: 2,
+            ..config()
+        },
+    );
+    world.create("b", config());
+    for n in 0..12 {
+        append(world, "a", 0, 60_000, Some(n % 2));
+        append(world, "b", 0, 100, None);
+        if n % 5 == 4 {
+            world.log().persist();
+        }
+    }
+}
+
+fn retention(world: &mut World) {
+    let retention = Some(ByteSize(150_000));
+    world.create(
+        "a",
+        StreamConfig {
+            retention,
+            ..config()
+        },
+    );
+    for n in 0..6 {
+        append(world, "a", 0, 60_000, Some(1));
+        if n == 3 {
+            world.log().persist();
+        }
+    }
+    if world.model.streams.contains_key("a") && !world.disk.has_crashed() {
+        world.retain();
+        world.set_retention("a", Some(1_000), None);
+        world.clock.advance(Duration::from_secs(10));
+        world.retain();
+        append(world, "a", 0, 100, Some(1));
+    }
+}
+
+fn objects(world: &mut World) {
+    world.put_object("x", vec![1; 300_000]);
+    world.put_object("y", vec![2; 100]);
+    world.delete_object("x");
+    world.put_object("x", vec![3; 10]);
+}
+
+fn application(world: &mut World) {
+    world.create(
+        "a",
+        StreamConfig {
+            lanes: 2,
+            ..config()
+        },
+    );
+    for _ in 0..4 {
+        append(world, "a", 0, 60_000, None);
+        if world.model.streams.contains_key("a") && !world.disk.has_crashed() {
+            world.hand_out("a", 0, "one", 2);
+            world.consume("a", "one");
+        }
+    }
+}
+
+fn streams(world: &mut World) {
+    world.create("a", config());
+    append(world, "a", 0, 100, Some(1));
+    if world.model.streams.contains_key("a") && !world.disk.has_crashed() {
+        world.grow("a", 2, 2);
+    }
+    append(world, "a", 0, 100, Some(1));
+    world.log().persist();
+    if world.model.streams.contains_key("a") && !world.disk.has_crashed() {
+        world.delete("a");
+    }
+    if !world.disk.has_crashed() {
+        world.create("a", config());
+    }
+    append(world, "a", 0, 100, Some(1));
+}

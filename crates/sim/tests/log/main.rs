@@ -1,0 +1,7 @@
+//! The log on the simulated disk, beside a model that never crashes.
+
+mod corruption;
+mod crash;
+mod model;
+mod threads;
+mod world;

@@ -1,0 +1,243 @@
+//! Producers and consumers in threads, with the log's own threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_base::{
+    ByteSize, Cursor, GroupId, ProducerEpoch, ProducerId, Sequence, StreamletIndex, SystemClock,
+    Timestamp,
+};
+use millstream_log::{Background, Log, LogConfig, LogError, StreamConfig};
+use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
+use millstream_sim::SimDisk;
+use parking_lot::Mutex;
+
+use crate::world::config;
+
+const PRODUCERS: u64 = 4;
+const CONSUMERS: u64 = 4;
+const CHUNKS: u64 = 300;
+const STREAMLET: StreamletIndex = StreamletIndex(0);
+/// Nothing here takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A record as its consumer saw it: producer, number, and where it came from.
+type Seen = Mutex<Vec<(u64, u64, GroupId)>>;
+
+fn open(disk: &SimDisk) -> Result<Log, LogError> {
+    let config = LogConfig {
+        background: Background::Threads,
+        pool: ByteSize(4 << 20),
+        ..config()
+    };
+    Log::open_on(
+        config,
+        Arc::new(disk.clone()),
+        Arc::new(SystemClock::default()),
+    )
+}
+
+fn chunk(producer: u64, number: u64) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let mut value = format!("{producer} {number} ").into_bytes();
+    value.resize(20 + (number as usize * 37) % 5_000, b'.');
+    let pushed = builder.push(Timestamp(number as i64), None, Some(&value), &[]);
+    pushed.expect("far below the format's bound");
+    let producer = Producer {
+        id: ProducerId(producer as i64),
+        epoch: ProducerEpoch(0),
+        sequence: Sequence(number as i32),
+    };
+    builder
+        .finish(Some(producer))
+        .expect("it has a record")
+        .to_vec()
+}
+
+/// Sends what is left; stops at the first error. Returns how many are acknowledged.
+fn produce(log: &Log, producer: u64, from: u64) -> (u64, Option<LogError>) {
+    let stream = log.stream("a").expect("it was created");
+    for number in from..CHUNKS {
+        let sent = stream.append(STREAMLET, &chunk(producer, number));
+        let acknowledged = sent.and_then(|(lane, appended)| lane.acknowledge(&appended));
+        if let Err(error) = acknowledged {
+            return (number, Some(error));
+        }
+    }
+    (CHUNKS, None)
+}
+
+/// Reads and commits what it gets, until everybody together has seen `goal` records.
+fn consume(
+    log: &Log,
+    name: &str,
+    seen: &Seen,
+    count: &AtomicU64,
+    goal: u64,
+) -> Result<(), LogError> {
+    let application = log.application("a", "app")?;
+    let mut mine: BTreeMap<GroupId, Cursor> = BTreeMap::new();
+    let mut scratch = Scratch::default();
+    let started = Instant::now();
+    while count.load(Ordering::Relaxed) < goal {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{name} waits for {goal} records"
+        );
+        for cursor in application.next_groups(STREAMLET, name, 1)? {
+            mine.insert(cursor.group, cursor);
+        }
+        let mut idle = true;
+        for (group, cursor) in std::mem::take(&mut mine) {
+            let Some(read) = log.read(&cursor, 10_000)? else {
+                match application.commit(name, &cursor) {
+                    Err(LogError::NotHandedOut { .. }) => continue,
+                    committed => committed?,
+                }
+                mine.insert(group, cursor);
+                continue;
+            };
+            idle = false;
+            let mut records = Vec::new();
+            for chunk in read.chunks() {
+                for record in chunk.expect("checked").records(&mut scratch)? {
+                    let value = record?.value.expect("each has one");
+                    let text = std::str::from_utf8(value).expect("digits and dots");
+                    let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
+                    let producer = numbers.next().expect("the first");
+                    let number = numbers.next().expect("the second");
+                    records.push((producer, number, group));
+                }
+            }
+            application.commit(name, &read.next)?;
+            count.fetch_add(records.len() as u64, Ordering::Relaxed);
+            seen.lock().extend(records);
+            mine.insert(group, read.next);
+        }
+        if idle {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+/// Each record once; those of a producer in their order within each group and over the groups.
+fn check(seen: &[(u64, u64, GroupId)]) {
+    let mut by_producer: BTreeMap<u64, Vec<(GroupId, u64)>> = BTreeMap::new();
+    for (producer, number, group) in seen {
+        by_producer
+            .entry(*producer)
+            .or_default()
+            .push((*group, *number));
+    }
+    assert_eq!(by_producer.len() as u64, PRODUCERS);
+    for (producer, mut records) in by_producer {
+        // Stable: within a group they stay as they came.
+        records.sort_by_key(|(group, _)| *group);
+        let numbers: Vec<u64> = records.into_iter().map(|(_, number)| number).collect();
+        assert_eq!(
+            numbers,
+            (0..CHUNKS).collect::<Vec<_>>(),
+            "producer {producer}"
+        );
+    }
+}
+
+#[test]
+fn four_producers_and_four_consumers_lose_and_repeat_nothing() {
+    for round in 0..3 {
+        let disk = SimDisk::new(round);
+        let log = open(&disk).expect("an empty disk");
+        let config = StreamConfig {
+            lanes: 2,
+            group_segments: 1,
+            segment: ByteSize(64 << 10),
+            ..StreamConfig::default()
+        };
+        log.create_stream("a", config).expect("an empty log");
+        let (seen, count) = (Seen::default(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let log = log.clone();
+                scope.spawn(move || {
+                    let (sent, error) = produce(&log, producer, 0);
+                    assert_eq!(sent, CHUNKS, "{error:?}");
+                });
+            }
+            for consumer in 0..CONSUMERS {
+                let (log, seen, count) = (log.clone(), &seen, &count);
+                scope.spawn(move || {
+                    let name = format!("consumer-{consumer}");
+                    consume(&log, &name, seen, count, PRODUCERS * CHUNKS).expect("no faults");
+                });
+            }
+            while count.load(Ordering::Relaxed) < CHUNKS {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            log.grow_stream("a", 1, 4).expect("no faults");
+        });
+        check(&seen.lock());
+        log.close().expect("no faults");
+    }
+}
+
+#[test]
+fn after_a_failed_sync_and_a_restart_nothing_is_lost_or_repeated() {
+    for round in 0..6 {
+        let mut disk = SimDisk::new(round);
+        let log = open(&disk).expect("an empty disk");
+        let config = StreamConfig {
+            lanes: 2,
+            ..StreamConfig::default()
+        };
+        log.create_stream("a", config).expect("an empty log");
+        disk.fail_next_sync(move |path| {
+            let place = if round % 2 == 0 {
+                "journal"
+            } else {
+                "streams/16"
+            };
+            path.to_string_lossy().contains(place)
+        });
+        let (seen, count) = (Seen::default(), AtomicU64::new(0));
+        let acknowledged: Vec<AtomicU64> = (0..PRODUCERS).map(AtomicU64::new).collect();
+        std::thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let (log, acknowledged) = (log.clone(), &acknowledged);
+                scope.spawn(move || {
+                    let (sent, error) = produce(&log, producer, 0);
+                    let is_fault = |error: &LogError| matches!(error, LogError::LaneFault { .. });
+                    assert!(error.as_ref().is_none_or(is_fault), "{error:?}");
+                    acknowledged[producer as usize].store(sent, Ordering::Relaxed);
+                });
+            }
+        });
+        disk = match round % 3 {
+            0 => disk.kill(),
+            _ => disk.crash(&mut millstream_sim::Rng::with_seed(round)),
+        };
+        drop(log);
+
+        let log = open(&disk).expect("the fault is over");
+        std::thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                let (log, acknowledged) = (log.clone(), &acknowledged);
+                scope.spawn(move || {
+                    let from = acknowledged[producer as usize].load(Ordering::Relaxed);
+                    let (sent, error) = produce(&log, producer, from);
+                    assert_eq!(sent, CHUNKS, "{error:?}");
+                });
+            }
+            for consumer in 0..CONSUMERS {
+                let (log, seen, count) = (log.clone(), &seen, &count);
+                scope.spawn(move || {
+                    let name = format!("consumer-{consumer}");
+                    consume(&log, &name, seen, count, PRODUCERS * CHUNKS).expect("no faults");
+                });
+            }
+        });
+        check(&seen.lock());
+    }
+}
