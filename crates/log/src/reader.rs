@@ -131,9 +131,24 @@ fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Re
         // What comes from disk is checked before it is believed.
         let mut chunks = Chunks::new(&buffer[..count]);
         let mut end = 0;
+        // The checksum does not cover a chunk's offset, but they follow each other.
+        let mut next = (from == Position(0)).then_some(group.first_offset);
         loop {
             match chunks.next() {
-                Some(Ok(_)) => end = chunks.position(),
+                Some(Ok(chunk)) => {
+                    let offset = chunk.header().base_offset;
+                    let follows = next.is_none_or(|next| next == offset);
+                    let at = from.plus(chunks.position() as u64);
+                    next = Some(chunk.header().next_offset());
+                    let ends = group.end().filter(|end| end.position == at);
+                    if !follows || ends.is_some_and(|end| Some(end.offset) != next) {
+                        return Err(corrupted(
+                            end as u64,
+                            format!("offset {offset} does not come here"),
+                        ));
+                    }
+                    end = chunks.position();
+                }
                 // The window ends within this chunk.
                 Some(Err(millstream_record::ChunkError::Truncated { .. })) if end > 0 => break,
                 Some(Err(error)) => {
