@@ -322,7 +322,10 @@ impl State {
     fn open_next(&mut self, dir: &DataDir, file_bytes: u64) -> Result<()> {
         let sequence = self.next_sequence;
         let path = file_path(dir, sequence);
-        if let Some(spare) = self.spare.last() {
+        // One that was begun under this number before must not stay among the spare ones.
+        if let Some(n) = self.spare.iter().position(|spare| *spare == path) {
+            self.spare.swap_remove(n);
+        } else if let Some(spare) = self.spare.last() {
             dir.disk
                 .rename(spare, &path)
                 .map_err(|error| LogError::io("rename", spare, error))?;
