@@ -336,13 +336,14 @@ impl State {
             .open(&path, Access::Create)
             .map_err(|error| LogError::io("open", &path, error))?;
         // The header is durable before the first block is written, so that a damaged one is told
-        // from one that never was.
+        // from one that never was; and the name before the header, so that a torn header never
+        // stands before blocks of the name's number.
         let header = encode_file_header(sequence, self.previous_end);
         let begun = file
             .reserve(file_bytes)
+            .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()))
             .and_then(|()| file.write_at(&header, 0))
-            .and_then(|()| file.sync())
-            .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()));
+            .and_then(|()| file.sync());
         if let Err(error) = begun {
             // It holds no blocks of this number, so it can be begun again.
             self.spare.push(path.clone());
