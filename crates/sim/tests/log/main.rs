@@ -3,5 +3,6 @@
 mod corruption;
 mod crash;
 mod model;
+mod regressions;
 mod threads;
 mod world;

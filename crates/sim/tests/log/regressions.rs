@@ -1,0 +1,177 @@
+//! What was wrong once, each in a test of its own.
+
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use millstream_log::{Durability, StreamConfig};
+
+use crate::world::World;
+
+fn small_groups() -> StreamConfig {
+    StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(64 << 10),
+        ..StreamConfig::default()
+    }
+}
+
+fn append(world: &mut World, name: &str, bytes: usize, producer: Option<(i64, i16, i32)>) {
+    let chunk = world.make_chunk(1, bytes, producer);
+    let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+    world.acknowledge(name, &lane, &appended);
+}
+
+fn opened() -> World {
+    let mut world = World::new(0);
+    assert!(world.open());
+    world
+}
+
+#[test]
+fn producers_are_known_when_the_index_of_the_last_group_is_lost() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 60_000, Some((1, 0, 0)));
+    append(&mut world, "a", 60_000, Some((2, 0, 0)));
+    world.close();
+    let indexes = world.disk.files().into_iter().map(|(path, _)| path);
+    for path in indexes.filter(|path| path.extension().is_some_and(|kind| kind == "index")) {
+        world.disk.remove(path).expect("it exists");
+    }
+    assert!(world.open());
+    let again = world.model.streams["a"].lanes[&(0, 0)].chunks[0].clone();
+    let (_, appended) = world.append("a", 0, again).expect("no faults");
+    assert!(appended.duplicate);
+}
+
+#[test]
+fn a_group_is_done_only_when_its_end_is_durable() {
+    let mut world = opened();
+    let durability = Durability::Async;
+    world.create(
+        "a",
+        StreamConfig {
+            durability,
+            ..small_groups()
+        },
+    );
+    append(&mut world, "a", 60_000, None);
+    while world.log().step() {}
+    world.hand_out("a", 0, "one", 1);
+    world.consume("a", "one");
+    // Begins the next group, which closes this one, and is not durable.
+    append(&mut world, "a", 60_000, None);
+    world.consume("a", "one");
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn memory_streams_stay_in_memory_when_idle() {
+    let mut world = opened();
+    let durability = Durability::Memory;
+    world.create(
+        "a",
+        StreamConfig {
+            durability,
+            ..small_groups()
+        },
+    );
+    append(&mut world, "a", 100, None);
+    world.clock.advance(Duration::from_secs(60));
+    world.log().release_idle();
+    world.log().evict();
+    let id = world.model.streams["a"].id;
+    let folder = format!("/data/streams/{id}");
+    assert!(
+        !world
+            .disk
+            .files()
+            .iter()
+            .any(|(path, _)| path.starts_with(&folder))
+    );
+}
+
+#[test]
+fn retention_leaves_a_file_that_says_where_the_lane_goes_on() {
+    let mut world = opened();
+    let retention = Some(ByteSize(0));
+    world.create(
+        "a",
+        StreamConfig {
+            retention,
+            ..small_groups()
+        },
+    );
+    append(&mut world, "a", 60_000, None);
+    world.log().persist();
+    append(&mut world, "a", 100, None);
+    world.retain();
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn the_id_of_a_deleted_stream_with_positions_is_not_used_again() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.hand_out("a", 0, "one", 1);
+    world.consume("a", "one");
+    world.delete("a");
+    // The catalog's change is durable; that of the positions is not.
+    world.crash();
+    assert!(world.open());
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.hand_out("a", 0, "one", 1);
+    world.consume("a", "one");
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn a_journal_file_that_could_not_be_begun_is_not_given_out_twice() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 60_000, None);
+    world.faults.full = true;
+    let used: u64 = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used + 300_000);
+    for _ in 0..8 {
+        let chunk = world.make_chunk(1, 60_000, None);
+        if let Some((lane, appended)) = world.append("a", 0, chunk) {
+            world.acknowledge("a", &lane, &appended);
+        }
+    }
+    world.disk.set_capacity(u64::MAX);
+    while world.log().step() {}
+    for _ in 0..20 {
+        append(&mut world, "a", 60_000, None);
+        world.log().persist();
+    }
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn a_missing_catalog_is_told_and_no_stream_removed() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.close();
+    let before = world.disk.files();
+    for (path, _) in before
+        .iter()
+        .filter(|(path, _)| path.starts_with("/data/streams/0"))
+    {
+        world.disk.remove(path).expect("it exists");
+    }
+    let error = crate::world::open(&world.disk, &world.clock).expect_err("it is missing");
+    assert!(error.to_string().contains("/data/streams/0"), "{error}");
+    let left = world.disk.files();
+    assert!(
+        left.iter()
+            .any(|(path, _)| path.starts_with("/data/streams/16"))
+    );
+}
