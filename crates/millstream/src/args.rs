@@ -28,6 +28,22 @@ pub struct LowArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Generate events or read files, store them, compute on them and serve the results
+    ///
+    /// Without --file: an ads pipeline, until Ctrl-C. Events are generated into the stream `ads`;
+    /// views and clicks are counted by campaign in windows of 10 seconds into the stream
+    /// `campaign_counts`; the newest counts are served over HTTP.
+    ///
+    /// With --file: every line becomes a record of the stream `lines`, and the words of that stream
+    /// are counted. A word is what stands between white space.
+    ///
+    /// With --data, the next run goes on with what is stored: it counts all of that, and
+    /// `campaign_counts` is made anew.
+    ///
+    /// The fields of --json: ingested_records, and ingested_bytes of their values, are what this run
+    /// took in; durable_records is what the stream holds; seconds. With --file: words,
+    /// prefixed_words, and in top the 20 most frequent words with their counts. Without: events,
+    /// views and clicks that the flow has read, windows of all campaigns, and counted, which is the
+    /// sum over these windows.
     Quickstart(QuickstartArgs),
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]
@@ -41,10 +57,6 @@ pub enum Command {
     Object(ObjectCommand),
 }
 
-/// Without --file: an ads pipeline. Events are generated into the stream `ads`; views and clicks are
-/// counted by campaign in windows of 10 seconds into the stream `campaign_counts`, and served over
-/// HTTP, until Ctrl-C. With --file: every line becomes a record of the stream `lines`, and the words
-/// of that stream are counted.
 #[derive(Debug, Args)]
 pub struct QuickstartArgs {
     /// Count the words of this file, or of stdin for `-`; can be repeated

@@ -126,9 +126,7 @@ impl Progress {
     pub fn new(is_json: bool) -> Progress {
         if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) =
-                ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}")
-            {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
                 bar.set_style(style);
             }
             Progress::Line(bar)

@@ -29,7 +29,7 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_WRONG_USAGE: u8 = 2;
 
 /// What the names of the log's own threads start with.
-const LOG_THREADS: &str = "millstream-";
+const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
 fn main() -> ExitCode {
     let args = LowArgs::parse();
@@ -91,10 +91,8 @@ fn end_on_panic_in_storage() {
     std::panic::set_hook(Box::new(move |info| {
         print(info);
         let thread = std::thread::current();
-        if thread
-            .name()
-            .is_some_and(|name| name.starts_with(LOG_THREADS))
-        {
+        let name = thread.name().unwrap_or_default();
+        if LOG_THREADS.iter().any(|prefix| name.starts_with(prefix)) {
             std::process::abort();
         }
     }));

@@ -131,7 +131,11 @@ impl LineTarget for Lines<'_> {
     fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {
         if is_drained {
             for producer in &mut self.producers {
-                producer.send()?;
+                match self.acks {
+                    // Whoever waits for acknowledgements may send no more before they come.
+                    true => producer.flush()?,
+                    false => producer.send()?,
+                }
             }
         }
         self.acknowledge();

@@ -1,11 +1,10 @@
 //! Whatever is wrong, the message names it, and nothing panics.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::{TempDir, tempdir};
@@ -65,8 +64,12 @@ fn stored() -> (TempDir, PathBuf) {
 #[test]
 fn a_directory_that_another_process_uses_is_locked() {
     let (_dir, data) = stored();
-    let child = spawn(&data, &["produce", "s"]);
-    thread::sleep(Duration::from_millis(300));
+    let mut child = spawn(&data, &["produce", "s", "--acks"]);
+    child.stdin.as_mut().unwrap().write_all(b"line\n").unwrap();
+    // It has the directory when it acknowledges the line.
+    let mut ack = [0; 2];
+    child.stdout.as_mut().unwrap().read_exact(&mut ack).unwrap();
+    assert_eq!(&ack, b"1\n");
     run(&data, &["stream", "list"]).assert_fails(1, &[data.to_str().unwrap(), "in use"]);
     send_signal(&child, Signal::TERM);
     finish(child).assert_done();
@@ -261,7 +264,12 @@ fn a_reader_who_has_enough_is_no_error() {
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
     assert_eq!(
         (child.wait().unwrap().code(), stderr.as_str()),
         (Some(0), "")

@@ -1,5 +1,6 @@
 //! kill -9 of the program under load.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::ChildStdin;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::support::{finish, run, send_signal, spawn};
+use crate::support::{finish, run, send_signal, spawn, wait_until};
 
 const KILLS: u64 = 50;
 
@@ -128,7 +129,13 @@ fn sigterm_in_the_middle_of_a_file_keeps_what_was_read() {
     let mut child = spawn(dir.path(), &["quickstart", "--json", "--file", "-"]);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"an apple\nand a pe").unwrap();
-    thread::sleep(Duration::from_millis(300));
+    let lines = dir.path().join("streams/16");
+    wait_until("the line is stored", || {
+        let files = fs::read_dir(&lines).into_iter().flatten().flatten();
+        files
+            .filter(|file| file.path().extension() == Some("log".as_ref()))
+            .any(|file| file.metadata().is_ok_and(|file| file.len() > 0))
+    });
     send_signal(&child, Signal::TERM);
     let report = finish(child).assert_done().json();
     assert_eq!(report["durable_records"], 1);

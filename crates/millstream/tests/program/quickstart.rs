@@ -5,14 +5,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::support::{finish, run, run_with_input, send_signal, spawn};
+use crate::support::{finish, run, run_with_input, send_signal, spawn, wait_until};
 
 /// Counts words in the plainest way.
 fn count(text: &[u8]) -> HashMap<&[u8], u64> {
@@ -270,9 +268,9 @@ fn ads_are_served_until_sigterm() {
         .trim()
         .trim_start_matches("watch it at http://")
         .trim_end_matches('/');
-    thread::sleep(Duration::from_millis(500));
-    let state = get(address, "/state/ads/campaign_counts/7");
-    assert!(state.contains("\"views\":"), "{state}");
+    wait_until("campaign 7 has counts", || {
+        get(address, "/state/ads/campaign_counts/7").contains("\"views\":")
+    });
     assert!(get(address, "/api/v1/overview").contains("\"counted\":"));
     let metrics = get(address, "/metrics");
     assert!(

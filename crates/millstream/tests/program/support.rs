@@ -133,3 +133,13 @@ pub fn finish(mut child: Child) -> Run {
 pub fn send_signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started_at = Instant::now();
+    while !condition() {
+        assert!(started_at.elapsed() < TIME_MAX, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

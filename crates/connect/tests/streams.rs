@@ -1,0 +1,183 @@
+//! Streams as sources and sinks of flows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::{ProducerId, StreamletIndex, Timestamp};
+use millstream_connect::{
+    EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink, StreamSource,
+};
+use millstream_flow::sources::Generator;
+use millstream_flow::{Emit, Flow, Running};
+use millstream_log::{Log, LogConfig, Stream, StreamConfig};
+use tempfile::{TempDir, tempdir};
+
+fn open(streamlets: u32) -> (TempDir, Log, Stream) {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(
+        dir.path(),
+        millstream_base::ByteSize(16 << 20),
+    ))
+    .unwrap();
+    let config = StreamConfig {
+        streamlets,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    (dir, log, stream)
+}
+
+fn produce(stream: &Stream, streamlet: u32, numbers: std::ops::Range<u64>) {
+    let streamlet = StreamletIndex(streamlet);
+    let mut producer = StreamProducer::for_streamlet(stream, streamlet, ProducerId::NONE).unwrap();
+    for number in numbers {
+        let value = number.to_le_bytes();
+        producer
+            .push(Timestamp(0), None, Some(&value), &[])
+            .unwrap();
+    }
+    producer.flush().unwrap();
+}
+
+/// A flow that sums up the numbers in a stream.
+fn sum(sources: Vec<StreamSource>) -> (Running, Arc<AtomicU64>) {
+    let sum = Arc::new(AtomicU64::new(0));
+    let total = Arc::clone(&sum);
+    let mut flow = Flow::new("sum");
+    let state = flow.partial::<u64>("sum");
+    flow.sources("numbers", sources)
+        .flat_map(|chunks: &StoredChunks, emit: &mut Emit<u64>| {
+            chunks.for_each_record(|record| {
+                emit(&u64::from_le_bytes(
+                    record.value.unwrap_or_default().try_into()?,
+                ));
+                Ok(())
+            });
+        })
+        .fold_local(&state, move |_, number| {
+            total.fetch_add(*number, Ordering::Relaxed);
+        });
+    (flow.run().unwrap(), sum)
+}
+
+#[test]
+fn a_bounded_source_ends_at_what_was_durable() {
+    let (_dir, _log, stream) = open(3);
+    produce(&stream, 0, 0..100_000);
+    produce(&stream, 2, 0..10);
+    let source = StreamSource::bounded(&stream);
+    produce(&stream, 0, 0..1000);
+    produce(&stream, 1, 0..1000);
+    let (running, total) = sum(source.split(3));
+    running.join().unwrap();
+    assert_eq!(total.load(Ordering::Relaxed), 99_999 * 50_000 + 45);
+}
+
+#[test]
+fn an_empty_stream_ends_at_once_when_told_to() {
+    let (_dir, _log, stream) = open(1);
+    let (running, total) = sum(StreamSource::bounded(&stream).split(2));
+    running.join().unwrap();
+    assert_eq!(total.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_sleeping_source_is_woken_by_records_and_by_its_end() {
+    let (_dir, log, stream) = open(1);
+    let source = StreamSource::new(&stream);
+    let ending = source.ending();
+    let (running, total) = sum(source.split(2));
+    for round in 1..=20 {
+        thread::sleep(Duration::from_millis(5));
+        // A lane that comes later is read as well.
+        if round == 10 {
+            log.grow_stream("s", 2, 1).unwrap();
+        }
+        produce(&stream, round / 10 % 2, 1..2);
+        let started_at = Instant::now();
+        while total.load(Ordering::Relaxed) < u64::from(round) {
+            assert!(
+                started_at.elapsed() < Duration::from_secs(10),
+                "round {round}"
+            );
+            thread::yield_now();
+        }
+    }
+    thread::sleep(Duration::from_millis(20));
+    ending.end_at_durable_head();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_record_that_an_operator_cannot_use_ends_the_flow() {
+    let (_dir, _log, stream) = open(1);
+    produce(&stream, 0, 0..10);
+    let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
+    producer
+        .push(Timestamp(0), None, Some(b"short"), &[])
+        .unwrap();
+    producer.flush().unwrap();
+    let (running, _) = sum(StreamSource::bounded(&stream).split(2));
+    let message = running.join().unwrap_err().to_string();
+    assert!(message.contains("record 10 of lane 0"), "{message}");
+}
+
+#[test]
+fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
+    const ITEMS: u64 = 1_000_000;
+    let (dir, log, stream) = open(1);
+    let mut flow = Flow::new("numbers");
+    let encode = |number: &u64, record: &mut EncodedRecord| {
+        record.value.extend_from_slice(&number.to_le_bytes());
+        record.value.resize(100, 0);
+    };
+    let sink = StreamSink::new(&stream, ProducerId(7), encode).unwrap();
+    flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
+        .sink("stream", sink);
+    flow.run().unwrap().join().unwrap();
+    // The sink had to wait for the disk meanwhile.
+    assert!(ITEMS * 100 > IN_FLIGHT_BYTES_MAX as u64);
+    log.close().unwrap();
+    drop(stream);
+
+    let log = Log::open(LogConfig::new(dir.path())).unwrap();
+    let stream = log.stream("s").unwrap();
+    let mut flow = Flow::new("check");
+    let state = flow.partial::<u64>("next");
+    flow.source("numbers", StreamSource::bounded(&stream))
+        .fold_local(&state, |next, chunks: &StoredChunks| {
+            chunks.for_each_record(|record| {
+                assert_eq!(record.value.unwrap()[..8], next.to_le_bytes());
+                *next += 1;
+                Ok(())
+            });
+        });
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(state.merged(), ITEMS);
+}
+
+#[test]
+fn a_producer_that_begins_again_appends_only_what_is_missing() {
+    let (_dir, _log, stream) = open(1);
+    for (count, known) in [(5000_u64, 0), (3000, 3000), (5001, 5000), (20_000, 5001)] {
+        let mut producer = StreamProducer::new(&stream, ProducerId(3)).unwrap();
+        for number in 0..count {
+            let value = number.to_le_bytes();
+            producer
+                .push(Timestamp(0), None, Some(&value), &[])
+                .unwrap();
+        }
+        producer.flush().unwrap();
+        let totals = producer.totals();
+        assert_eq!(
+            (totals.known_records, totals.durable_records),
+            (known, count)
+        );
+        assert_eq!(totals.appended_records, count - known);
+    }
+    let (running, total) = sum(StreamSource::bounded(&stream).split(1));
+    running.join().unwrap();
+    assert_eq!(total.load(Ordering::Relaxed), 19_999 * 10_000);
+}
