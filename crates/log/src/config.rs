@@ -131,7 +131,7 @@ pub struct StreamConfig {
     pub virtual_logs: u32,
     /// When a producer is answered.
     pub durability: Durability,
-    /// Full segments after which a group is closed (P).
+    /// The size of a group, in segments of the largest size (P).
     pub group_segments: u32,
     /// The largest segment of a lane; lanes start with 64 KiB and double.
     pub segment: ByteSize,

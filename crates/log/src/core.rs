@@ -41,6 +41,9 @@ const SINGLE_SYNCS_MAX: usize = 4;
 /// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
 pub const TICK: Duration = Duration::from_millis(200);
 
+/// So many groups of a stream that is never written to disk fit the pool.
+const SCRATCH_GROUPS_MIN: u64 = 8;
+
 /// Neighbouring chunks of a lane are joined up to this size.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
@@ -145,15 +148,22 @@ impl Core {
         self.streams.read().by_id.get(&id).cloned()
     }
 
-    /// What bounds the chunks of a stream: they must fit a segment, and a block of the journal.
+    /// What bounds a stream: its chunks must fit a segment, and a block of the journal.
     pub fn limits(&self, config: &StreamConfig) -> Limits {
         let segment = config.segment.as_usize();
         let chunk_bytes_max = segment
             .min(self.pool.block_bytes_max(Arena::Segments))
             .min(self.pool.block_bytes_max(Arena::Windows))
             .min(self.journal.block_bytes_max());
+        let group_bytes = u64::from(config.group_segments) * config.segment.0;
+        let group_bytes_max = match config.durability {
+            // Its memory comes back group by group.
+            Durability::Memory => group_bytes.min(self.config.pool.0 / SCRATCH_GROUPS_MIN),
+            Durability::Replicated | Durability::Async => group_bytes,
+        };
         Limits {
             chunk_bytes_max,
+            group_bytes_max,
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
         }
     }

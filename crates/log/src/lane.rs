@@ -18,6 +18,7 @@ use crate::group::{Group, GroupEnd, LaneId};
 use crate::index::{MARK_BYTES, Mark, MarkKind};
 use crate::pool::{Arena, BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, Verdict};
+use crate::stream::Limits;
 use crate::virtual_log::VirtualLog;
 
 /// A new segment takes at most this part of what the pool has free, so that many lanes that become
@@ -32,8 +33,8 @@ pub struct StreamShared {
     pub config: RwLock<StreamConfig>,
     /// As in `config`, where it never changes: every append asks.
     pub durability: Durability,
-    /// The largest chunk that the stream takes.
-    pub chunk_bytes_max: usize,
+    /// What bounds its chunks and groups.
+    pub limits: Limits,
     /// Notified when the durable head of any lane moves.
     pub durable_moved: Event,
     pub removed: AtomicBool,
@@ -92,7 +93,8 @@ struct OpenGroup {
     /// The head segment, if there is one.
     writer: Option<BufferWriter>,
     position: Position,
-    full_segments: u32,
+    /// Where the group is full.
+    bytes_max: u64,
     max_timestamp: Timestamp,
     marked_at: Position,
     /// Producers that appended since the last mark.
@@ -146,7 +148,7 @@ impl LaneState {
                 group: Arc::clone(group),
                 writer: None,
                 position: group.durable(),
-                full_segments: group.segment_count(),
+                bytes_max: stream.limits.group_bytes_max,
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 marked_at: group.durable(),
                 changed: stored.unmarked,
@@ -310,12 +312,8 @@ impl LaneState {
             && open.writer.take().is_some()
         {
             open.group.close_segment(open.position);
-            open.full_segments += 1;
         }
-        if open
-            .as_ref()
-            .is_some_and(|open| open.full_segments >= config.group_segments)
-        {
+        if open.as_ref().is_some_and(|open| !open.takes(bytes)) {
             close_group(open, *next_offset);
         }
         let open = match open {
@@ -345,7 +343,7 @@ impl LaneState {
             group,
             writer: None,
             position: Position(0),
-            full_segments: 0,
+            bytes_max: self.stream.limits.group_bytes_max,
             max_timestamp: Timestamp(i64::MIN),
             marked_at: Position(0),
             changed: HashSet::new(),
@@ -570,14 +568,19 @@ impl LaneState {
 
 impl Head {
     fn has_room(&self, bytes: usize) -> bool {
-        self.open
-            .as_ref()
-            .and_then(|open| open.writer.as_ref())
-            .is_some_and(|writer| writer.room() >= bytes)
+        self.open.as_ref().is_some_and(|open| {
+            let writer = open.writer.as_ref();
+            writer.is_some_and(|writer| writer.room() >= bytes) && open.takes(bytes)
+        })
     }
 }
 
 impl OpenGroup {
+    /// Whether a chunk of so many bytes still belongs to this group.
+    fn takes(&self, bytes: usize) -> bool {
+        self.position == Position(0) || self.position.0 + bytes as u64 <= self.bytes_max
+    }
+
     /// Notes what holds at the end of the group: `producers` must not know what comes after.
     fn mark(&mut self, kind: MarkKind, offset: Offset, producers: &Producers) {
         let producers = if self.position == Position(0) {

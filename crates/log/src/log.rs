@@ -953,7 +953,7 @@ pub(crate) fn append_to_lane(
     if header.record_count == 0 {
         return Err(LogError::EmptyChunk);
     }
-    let bytes_max = lane.stream.chunk_bytes_max;
+    let bytes_max = lane.stream.limits.chunk_bytes_max;
     if chunk.len() > bytes_max {
         return Err(LogError::ChunkTooLarge {
             bytes: ByteSize(chunk.len() as u64),
@@ -1227,6 +1227,11 @@ impl Lane {
     /// then.
     pub fn append(&self, chunk: &[u8]) -> Result<Appended> {
         append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
+    }
+
+    /// The largest chunk that it takes.
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.lane.stream.limits.chunk_bytes_max
     }
 
     /// The offset behind the last durable record.

@@ -27,11 +27,13 @@ pub struct Shape {
     pub lanes: u32,
 }
 
-/// What bounds the chunks of a stream.
+/// What bounds the chunks and groups of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The largest chunk.
     pub chunk_bytes_max: usize,
+    /// A group is closed before it grows beyond this, except by its first chunk.
+    pub group_bytes_max: u64,
     /// Neighbouring chunks are joined up to this size on their way to the disk.
     pub run_bytes_max: usize,
 }
@@ -94,7 +96,7 @@ impl StreamState {
                 id,
                 name: name.to_owned(),
                 durability: config.durability,
-                chunk_bytes_max: limits.chunk_bytes_max,
+                limits,
                 config: RwLock::new(config),
                 durable_moved: Event::new(),
                 removed: AtomicBool::new(false),
