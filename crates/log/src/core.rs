@@ -367,6 +367,12 @@ impl Core {
     fn set_disk_full(&self, error: &LogError) {
         if !self.disk_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "disk is full: writes are refused until there is room");
+            // Whoever waits for something to become durable is told, wherever it stands.
+            let streams: Vec<Arc<StreamState>> =
+                self.streams.read().by_id.values().cloned().collect();
+            for lane in streams.iter().flat_map(|stream| stream.lanes()) {
+                lane.durable_moved.notify(usize::MAX);
+            }
         }
         self.kick();
     }

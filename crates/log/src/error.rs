@@ -39,14 +39,14 @@ pub enum LogError {
         known: u32,
     },
     /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}: {error}")]
     Io {
         /// What was tried.
         action: &'static str,
         /// On what.
         path: PathBuf,
         /// What the operating system said.
-        source: Arc<io::Error>,
+        error: Arc<io::Error>,
     },
     /// Stored bytes are not what was written.
     #[error(
@@ -215,15 +215,11 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(crate) fn io(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-        source: io::Error,
-    ) -> LogError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, error: io::Error) -> LogError {
         LogError::Io {
             action,
             path: path.into(),
-            source: Arc::new(source),
+            error: Arc::new(error),
         }
     }
 
@@ -242,8 +238,8 @@ impl LogError {
     /// Whether the disk said that it is full.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
-            LogError::Io { source, .. } => matches!(
-                source.kind(),
+            LogError::Io { error, .. } => matches!(
+                error.kind(),
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
             ),
             LogError::DiskFull { .. } => true,

@@ -241,3 +241,65 @@ fn after_a_failed_sync_and_a_restart_nothing_is_lost_or_repeated() {
         check(&seen.lock());
     }
 }
+
+/// Appends to a stream of its own until an error comes; answers the error.
+fn append_until_refused(log: &Log, name: &str) -> LogError {
+    let stream = log.stream(name).expect("it was created");
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let pushed = builder.push(Timestamp(0), None, Some(&[b'.'; 3_000]), &[]);
+    pushed.expect("far below the format's bound");
+    let chunk = builder.finish(None).expect("it has a record");
+    loop {
+        let sent = stream.append(STREAMLET, chunk);
+        if let Err(error) = sent.and_then(|(lane, appended)| lane.acknowledge(&appended)) {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_room() {
+    let disk = SimDisk::new(0);
+    let log = open(&disk).expect("no faults");
+    let names: Vec<String> = (0..PRODUCERS).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        log.create_stream(name, StreamConfig::default())
+            .expect("no faults");
+    }
+    // The journal's files fit; what is persisted from them does not.
+    for capacity in [2 << 20, 3 << 20] {
+        disk.set_capacity(capacity);
+        std::thread::scope(|scope| {
+            let log = &log;
+            let threads: Vec<_> = names
+                .iter()
+                .map(|name| scope.spawn(move || append_until_refused(log, name)))
+                .collect();
+            let started = Instant::now();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                assert!(started.elapsed() < PATIENCE, "somebody waits for ever");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            for thread in threads {
+                let error = thread.join().expect("no panic");
+                assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
+            }
+        });
+        let reader = log.stream("s0").expect("it is there");
+        let mut reader = reader.reader(millstream_log::From::Earliest);
+        assert!(reader.read(1).expect("reads go on").is_some());
+    }
+    disk.set_capacity(64 << 20);
+    let started = Instant::now();
+    loop {
+        let stream = log.stream("s0").expect("it is there");
+        let sent = stream.append(STREAMLET, &chunk(9, 0));
+        match sent.and_then(|(lane, appended)| lane.acknowledge(&appended)) {
+            Ok(()) => break,
+            Err(LogError::DiskFull { .. }) => assert!(started.elapsed() < PATIENCE),
+            Err(error) => panic!("{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    log.close().expect("there is room");
+}
