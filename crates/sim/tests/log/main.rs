@@ -4,5 +4,6 @@ mod corruption;
 mod crash;
 mod model;
 mod regressions;
+mod table;
 mod threads;
 mod world;
