@@ -207,21 +207,29 @@ impl RecoveredLane {
 
     /// Reads the groups that wait, up to the first one that is not whole.
     fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        // Those behind the closed groups, unless the last of them was not read.
+        let mut producers = Some(std::mem::take(&mut self.tail.producers));
         while let Some((id, first_offset)) = self.waiting.pop_front() {
             if let Some((_, next_offset)) = self.waiting.front()
                 && let Some(end) = indexed_end(dir, lane, id, first_offset)?
                 && end.offset == *next_offset
             {
                 self.closed.push(ClosedGroup::stored(id, first_offset, end));
+                producers = None;
                 continue;
             }
             let is_last = self.waiting.is_empty();
-            let (tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, &self.closed)?;
+            let known = || match producers.take() {
+                Some(producers) => Ok(producers),
+                None => producers_after(dir, lane, &self.closed),
+            };
+            let (tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
             self.tail = tail;
             self.damage = self.damage.take().or(damage);
             if !self.close_if_whole(dir, lane)? {
                 break;
             }
+            producers = Some(std::mem::take(&mut self.tail.producers));
         }
         Ok(())
     }
@@ -237,7 +245,8 @@ impl RecoveredLane {
         }
         self.tail.close();
         self.tail.flush(dir, lane)?;
-        let next = Tail::begin(self.tail.id, self.tail.offset, Producers::default());
+        let producers = std::mem::take(&mut self.tail.producers);
+        let next = Tail::begin(self.tail.id, self.tail.offset, producers);
         let whole = std::mem::replace(&mut self.tail, next);
         self.closed.push(whole.into_closed());
         Ok(true)
@@ -430,14 +439,15 @@ impl Tail {
         tail
     }
 
-    /// Reads a group that follows those in `before`. What is torn is cut from the last one.
+    /// Reads a group. What is torn is cut from the last one of a lane. Those that a lost index
+    /// leaves unknown, `producers` gives: the lane's before this group.
     fn read(
         dir: &DataDir,
         lane: LaneId,
         id: GroupId,
         first_offset: Offset,
         is_last: bool,
-        before: &[ClosedGroup],
+        mut producers: impl FnMut() -> Result<Producers>,
     ) -> Result<(Tail, Option<Damage>)> {
         let path = dir.group_path(lane, id, first_offset);
         let file = open(dir, &path, Access::Write)?;
@@ -454,7 +464,7 @@ impl Tail {
 
         // Step 1: what the marks say. Marks of a file that lost its end do not count.
         let mut tail = match index.marks.is_empty() {
-            true => begin(producers_after(dir, lane, before)?),
+            true => begin(producers()?),
             false => Tail {
                 index_len: index.len,
                 marks: Vec::new(),
@@ -488,7 +498,7 @@ impl Tail {
             });
             // The index says more than the file holds: if the journal heals that, the index is
             // written anew.
-            tail = begin(producers_after(dir, lane, before)?);
+            tail = begin(producers()?);
             tail.scan(&*file, &path, Position(len))?;
         }
 
@@ -735,27 +745,33 @@ fn read_index(dir: &DataDir, path: &Path) -> Result<Index> {
 /// The producers that a lane knows behind its closed groups. A group's index begins with all of
 /// them; this is for one whose index is lost.
 fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Result<Producers> {
-    let Some((last, before)) = closed.split_last() else {
-        return Ok(Producers::default());
-    };
-    let path = dir.group_path(lane, last.id, last.first_offset);
-    let index = read_index(dir, &path)?;
-    let mut producers = match index.marks.is_empty() {
-        true => producers_after(dir, lane, before)?,
-        false => Producers::default(),
-    };
+    let mut producers = Producers::default();
     let mut from = Position(0);
-    let marks = index.marks.into_iter();
-    for mark in marks.filter(|mark| mark.kind != MarkKind::GroupEnd) {
-        from = mark.position;
-        for (id, state) in mark.producers {
-            producers.restore(id, state);
+    let mut unread = closed;
+    for (at, group) in closed.iter().enumerate().rev() {
+        unread = &closed[at..];
+        let path = dir.group_path(lane, group.id, group.first_offset);
+        let index = read_index(dir, &path)?;
+        if index.marks.is_empty() {
+            continue;
         }
+        let marks = index.marks.into_iter();
+        for mark in marks.filter(|mark| mark.kind != MarkKind::GroupEnd) {
+            from = mark.position;
+            for (id, state) in mark.producers {
+                producers.restore(id, state);
+            }
+        }
+        break;
     }
-    let file = open(dir, &path, Access::Read)?;
-    scan(&*file, &path, from, last.end.position, |header, _| {
-        producers.appended(header, header.base_offset);
-        true
-    })?;
+    for group in unread {
+        let path = dir.group_path(lane, group.id, group.first_offset);
+        let file = open(dir, &path, Access::Read)?;
+        scan(&*file, &path, from, group.end.position, |header, _| {
+            producers.appended(header, header.base_offset);
+            true
+        })?;
+        from = Position(0);
+    }
     Ok(producers)
 }

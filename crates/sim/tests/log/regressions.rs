@@ -1,11 +1,12 @@
 //! What was wrong once, each in a test of its own.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_log::{Durability, StreamConfig};
 
-use crate::world::World;
+use crate::world::{World, lane_of};
 
 fn small_groups() -> StreamConfig {
     StreamConfig {
@@ -174,4 +175,49 @@ fn a_missing_catalog_is_told_and_no_stream_removed() {
         left.iter()
             .any(|(path, _)| path.starts_with("/data/streams/16"))
     );
+}
+
+/// Puts a group of one chunk behind those of a stream's only lane.
+fn put_group(world: &World, name: &str, group: u32, first_offset: u64, chunk: &[u8]) -> PathBuf {
+    let id = world.model.streams[name].id;
+    let path = PathBuf::from(format!(
+        "/data/streams/{id}/0-0-{group:010}-{first_offset:020}.log"
+    ));
+    let mut bytes = chunk.to_vec();
+    // A chunk begins with its base offset, which its checksum does not cover.
+    bytes[..8].copy_from_slice(&first_offset.to_be_bytes());
+    world.disk.write_file(&path, &bytes).expect("a folder");
+    path
+}
+
+#[test]
+fn many_groups_without_an_index_are_read_once_each() {
+    const GROUPS: u32 = 2_000;
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, Some((1, 0, 0)));
+    world.close();
+    let first = world.model.streams["a"].lanes[&(0, 0)].chunks[0].clone();
+    let chunk = world.make_chunk(1, 100, None).bytes;
+    for group in 1..GROUPS {
+        put_group(&world, "a", group, group.into(), &chunk);
+    }
+    let is_index = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "index");
+    let files = world.disk.files().into_iter().map(|(path, _)| path);
+    for path in files.filter(is_index) {
+        world.disk.remove(path).expect("it exists");
+    }
+    let (disk, clock) = (world.disk.clone(), world.clock.clone());
+    // What recurses through the groups does not fit here.
+    let start = std::thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn(move || crate::world::open(&disk, &clock))
+        .expect("a thread");
+    let log = start.join().expect("no panic").expect("it opens");
+    let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+    assert_eq!(lane.info().fault, None);
+    assert_eq!(lane.info().durable.0, u64::from(GROUPS));
+    world.log = Some(log);
+    let (_, appended) = world.append("a", 0, first).expect("no faults");
+    assert!(appended.duplicate);
 }
