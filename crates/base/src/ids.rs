@@ -22,7 +22,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A stream of one node; never reused.
+    /// A stream of one node; not used again while anything of it is stored.
     StreamId(u64)
 }
 number! {

@@ -84,7 +84,7 @@ impl LogConfig {
             let least = ByteSize(crate::journal::FILE_BYTES_MIN);
             return refuse("journal_file", format!("at least {least}"));
         }
-        if self.journal.0 < 2 * self.journal_file.0 {
+        if self.journal.0 < self.journal_file.0.saturating_mul(2) {
             return refuse("journal", "at least two journal files".to_owned());
         }
         Ok(())

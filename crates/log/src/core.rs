@@ -41,6 +41,9 @@ const SINGLE_SYNCS_MAX: usize = 4;
 /// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
 pub const TICK: Duration = Duration::from_millis(200);
 
+/// The part of the pool for which streams that are never written to disk give their open groups.
+const SCRATCH_FREE_MIN: usize = 16;
+
 /// So many groups of a stream that is never written to disk fit the pool.
 const SCRATCH_GROUPS_MIN: u64 = 8;
 
@@ -63,6 +66,8 @@ pub struct Core {
     /// Virtual logs that cannot go on before the disk or the journal has room.
     stalled: Mutex<Vec<Arc<VirtualLog>>>,
     disk_full: AtomicBool,
+    /// When it was looked for room on a full disk.
+    probed_at: Mutex<Duration>,
     /// See [`Core::recently`].
     recently_ms: AtomicU64,
     /// The journal of the last run, until the files hold for good what it holds.
@@ -134,6 +139,7 @@ impl Core {
             residents: Mutex::default(),
             stalled: Mutex::default(),
             disk_full: AtomicBool::new(false),
+            probed_at: Mutex::default(),
             recently_ms: AtomicU64::new(0),
             old_journal: Mutex::new(Some(old_journal)),
             persist: PersistSignal::default(),
@@ -402,9 +408,16 @@ impl Core {
 
     /// One round of the persistence manager. `true` when it did something.
     pub fn persist_step(&self) -> bool {
-        self.tick();
+        let now = self.tick();
         let mut worked = false;
         if self.is_disk_full() {
+            if self.config.background == Background::Threads {
+                let mut probed_at = self.probed_at.lock();
+                if now.saturating_sub(*probed_at) < TICK {
+                    return false;
+                }
+                *probed_at = now;
+            }
             self.probe_disk();
             if self.is_disk_full() {
                 return false;
@@ -471,8 +484,15 @@ impl Core {
     /// left as they are: their lanes refuse writes.
     pub fn persist(&self, groups: Vec<Arc<Group>>) {
         // Step 1: the lanes' earlier groups go first.
-        let mut all: Vec<Arc<Group>> = Vec::with_capacity(groups.len());
+        let mut last_of_lane: HashMap<LaneId, Arc<Group>> = HashMap::new();
         for group in groups {
+            let last = last_of_lane.entry(group.lane).or_insert(group.clone());
+            if last.id < group.id {
+                *last = group;
+            }
+        }
+        let mut all: Vec<Arc<Group>> = Vec::with_capacity(last_of_lane.len());
+        for group in last_of_lane.into_values() {
             if let Some(lane) = self.lane(group.lane).filter(|lane| !lane.is_scratch()) {
                 all.extend(lane.unsettled_before(group.id));
                 all.push(group);
@@ -504,7 +524,9 @@ impl Core {
                 Ok(to) if to > group.synced() => written.push((group, to)),
                 Ok(_) => {
                     // Nothing to write; its end may still be missing in the index.
-                    let _ = group.sync(&self.dir, KeepOpen::No);
+                    if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
+                        self.fail(&group, &error);
+                    }
                 }
                 Err(error) if error.is_disk_full() => {
                     self.set_disk_full(&error);
@@ -605,6 +627,11 @@ impl Core {
             self.persist_closed(&residents, goal);
             self.evict(&mut residents, goal, false);
         }
+        let least = self.pool.size_bytes(Arena::Segments) / SCRATCH_FREE_MIN;
+        if self.free_bytes() < goal.min(least) {
+            self.close_scratch(&residents);
+            self.evict(&mut residents, goal.min(least), false);
+        }
 
         let mut current = self.residents.lock();
         residents.append(&mut current);
@@ -695,6 +722,16 @@ impl Core {
             }
             if lane.close_head_segment() {
                 missing = missing.saturating_sub(crate::pool::BLOCK_BYTES_MIN as u64);
+            }
+        }
+    }
+
+    /// Closes the open groups of streams that are never written to disk: their memory comes back
+    /// group by group, and their lanes alone may fill the pool.
+    fn close_scratch(&self, residents: &VecDeque<Resident>) {
+        for resident in residents {
+            if let Some(lane) = self.lane(resident.lane).filter(|lane| lane.is_scratch()) {
+                lane.close_scratch_group();
             }
         }
     }
@@ -864,8 +901,15 @@ impl Core {
         if group.has_file() {
             return Ok(());
         }
-        group.write_back(&self.dir, Position(0), KeepOpen::Yes)?;
-        group.sync(&self.dir, KeepOpen::No)
+        let founded = group
+            .write_back(&self.dir, Position(0), KeepOpen::Yes)
+            .and_then(|_| group.sync(&self.dir, KeepOpen::No));
+        if let Err(error) = &founded
+            && !error.is_disk_full()
+        {
+            self.fail(group, error);
+        }
+        founded
     }
 
     // ---- The persistence manager's thread ------------------------------------------------------

@@ -27,7 +27,7 @@ const MARKER_TEXT: &str = "millstream data, format ";
 pub const FORMAT: u32 = 1;
 
 /// A folder that file systems make at their root; nobody put it there.
-const LOST_AND_FOUND: &str = "lost+found";
+pub const LOST_AND_FOUND: &str = "lost+found";
 
 /// What a group's file name says: lane, group, first offset.
 pub type StoredName = (LaneId, GroupId, Offset);
@@ -233,7 +233,11 @@ impl DataDir {
 fn found(disk: &dyn Disk, root: &Path, marker: &Path) -> Result<()> {
     // The folders above may be new too. One that cannot be read was not made here.
     let above = root.ancestors().skip(1);
-    for folder in above.filter(|folder| !folder.as_os_str().is_empty()) {
+    for folder in above {
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
         match disk.sync_dir(folder) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
             result => result.map_err(|error| LogError::io("sync folder", folder, error))?,

@@ -3,8 +3,9 @@
 //! Life of a segment: *head* (appends go to it) → *closed* → *persisted* (its bytes are in the
 //! group's file and synced) → *evicted* (its buffer went back to the pool; reads go to the file).
 //!
-//! Positions of a group, in the order that always holds (asserted where they move):
-//! `synced ≤ written ≤ durable ≤ head`. What lies between `synced` and `durable` is in the journal.
+//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ head`, and none goes back. What
+//! lies between `synced` and `durable` is in the journal; what lies between `durable` and `synced`
+//! is about to become durable.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -64,6 +65,8 @@ pub struct Group {
     synced: AtomicU64,
     /// Set when retention or deletion takes the group away; under the lock of `file`.
     removed: AtomicBool,
+    /// Set with `failed` of `file`, for those who must not wait for its lock.
+    failed: AtomicBool,
     /// In the order of their positions. The lane adds them, eviction takes their buffers.
     segments: RwLock<Vec<Segment>>,
     /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
@@ -158,6 +161,7 @@ impl Group {
             durable: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             removed: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             segments: RwLock::new(Vec::new()),
             marks: Mutex::new(VecDeque::new()),
             file: Mutex::new(GroupFile {
@@ -207,7 +211,10 @@ impl Group {
 
     /// Moves the durable head; only the syncer of the group's virtual log calls it.
     pub fn set_durable(&self, position: Position) {
-        debug_assert!(self.durable() <= position);
+        assert!(
+            self.durable() <= position,
+            "the durable head never goes back"
+        );
         self.durable.store(position.0, Ordering::Release);
     }
 
@@ -433,6 +440,7 @@ impl Group {
             let fault = LogError::LaneFault {
                 what: error.to_string(),
             };
+            self.failed.store(true, Ordering::Relaxed);
             file.failed = Some(fault.clone());
             return Err(fault);
         }
@@ -465,6 +473,7 @@ impl Group {
 
     /// Marks the file as unusable: a sync of the whole data directory failed.
     pub fn fail(&self, fault: &LogError) {
+        self.failed.store(true, Ordering::Relaxed);
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
     }
 
@@ -480,7 +489,7 @@ impl Group {
 
     /// Whether the file must not be written any more.
     pub fn has_failed(&self) -> bool {
-        self.file.lock().failed.is_some()
+        self.failed.load(Ordering::Relaxed)
     }
 
     fn note_synced(&self, dir: &DataDir, file: &mut GroupFile, to: Position, keep_open: KeepOpen) {

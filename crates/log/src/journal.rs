@@ -16,12 +16,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use millstream_base::disk::Access;
 use millstream_base::{
-    DiskFile, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, crc32c,
+    DiskFile, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp, crc32c,
 };
 use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
-use crate::files::DataDir;
+use crate::files::{DataDir, LOST_AND_FOUND};
 use crate::group::{Group, LaneId};
 use crate::pool::Slice;
 
@@ -426,6 +426,9 @@ impl OldJournal {
             .map_err(|error| LogError::io("list", &folder, error))?
         {
             let path = folder.join(&entry.name);
+            if entry.name == LOST_AND_FOUND {
+                continue;
+            }
             if entry.name == PROBE {
                 dir.disk
                     .remove_file(&path)
@@ -449,9 +452,12 @@ impl OldJournal {
         self.files.is_empty()
     }
 
-    /// The number that comes after all of them.
-    pub fn next_sequence(&self) -> u64 {
-        self.files.last().map_or(1, |(sequence, _)| sequence + 1)
+    /// A number for the next file. One is left out: what the next file says of where the file before
+    /// it ends is not about the last of these. And it is at least the time in milliseconds, so
+    /// that blocks of an older journal, stored as data, are never taken for this one's.
+    pub fn next_sequence(&self, now: Timestamp) -> u64 {
+        let last = self.files.last().map_or(0, |(sequence, _)| *sequence);
+        (last + 2).max(u64::try_from(now.0).unwrap_or(0))
     }
 
     /// Gives every durable run to `each`, in the order of their writing.

@@ -25,6 +25,9 @@ use crate::virtual_log::VirtualLog;
 /// busy together share it.
 const SEGMENT_SHARE: usize = 16;
 
+/// Where a reader stands in a lane that has no groups yet: ids start from 1.
+const BEFORE_ALL: GroupId = GroupId(0);
+
 /// What a stream's lanes share.
 #[derive(Debug)]
 pub struct StreamShared {
@@ -198,6 +201,10 @@ impl LaneState {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone());
         }
+        // Under the lane's lock, so that a log that is closed waits for what came before.
+        if core.closed.load(Ordering::Relaxed) {
+            return Err(LogError::Closed);
+        }
 
         // Step 1: is it new?
         if let Verdict::Duplicate(base_offset) = head.producers.check(header)? {
@@ -365,6 +372,20 @@ impl LaneState {
         true
     }
 
+    /// Closes the open group of a lane that is never written to disk, so that its memory can be
+    /// taken.
+    pub fn close_scratch_group(&self) {
+        debug_assert!(self.is_scratch());
+        let mut head = self.head.lock();
+        let next_offset = head.next_offset;
+        if let Some(open) = &mut head.open
+            && open.writer.take().is_some()
+        {
+            open.group.close_segment(open.position);
+        }
+        close_group(&mut head.open, next_offset);
+    }
+
     /// Closes the open group, so that retention or compaction can take it, and begins the next one
     /// at the same offset. `None` when the open group is empty or holds what is not durable yet.
     pub fn roll(&self) -> Option<Arc<Group>> {
@@ -443,7 +464,10 @@ impl LaneState {
     /// Moves the durable offset and wakes who waits for it; the group's durable head was moved
     /// before.
     pub fn set_durable_offset(&self, offset: Offset) {
-        debug_assert!(self.durable_offset() <= offset);
+        assert!(
+            self.durable_offset() <= offset,
+            "the durable head never goes back"
+        );
         self.durable_offset.store(offset.0, Ordering::Release);
         self.durable_moved.notify(usize::MAX);
         self.stream.durable_moved.notify(usize::MAX);
@@ -523,7 +547,14 @@ impl LaneState {
             .map_or_else(|| self.next_offset(), |group| group.first_offset)
     }
 
-    /// Where reading starts; a lane without groups starts with the group that comes next.
+    /// Where a reader of this lane starts, also one that is there before the first group: the id that
+    /// comes next may go to another lane of the streamlet.
+    pub fn first_cursor(&self) -> Cursor {
+        let group = self.first_group().map_or(BEFORE_ALL, |group| group.id);
+        self.cursor(group, Position(0))
+    }
+
+    /// Where reading starts; for a lane without groups with the group that comes next.
     pub fn earliest_cursor(&self) -> Cursor {
         let group = self.first_group().map_or_else(
             || GroupId(self.streamlet.next_group.load(Ordering::Relaxed)),

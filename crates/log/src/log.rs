@@ -46,6 +46,9 @@ const FIRST_STREAM: u64 = 16;
 /// Names are part of keys, paths and protocols.
 const NAME_BYTES_MAX: usize = 249;
 
+/// So many steps of persistence are done before anything else gets its turn.
+const PERSIST_STEPS_MAX: usize = 64;
+
 /// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
 /// than cores; more than a disk works on at once would not help either.
 const SYNCERS: usize = 4;
@@ -173,7 +176,7 @@ impl Log {
         let old_journal = OldJournal::find(&dir)?;
         let mut recovered = Recovered::read(&dir, &old_journal)?;
         let journal = Journal::new(
-            old_journal.next_sequence(),
+            old_journal.next_sequence(clock.now()),
             config.journal.0,
             config.journal_file.0,
         );
@@ -750,7 +753,15 @@ impl Inner {
     fn put_catalog<T: Serialize>(&self, key: &str, value: Option<&T>) -> Result<()> {
         let offset = self.catalog.put(&self.core, key, value)?;
         wait_durable(&self.core, self.catalog.lane(), offset)?;
-        self.catalog.compact(&self.core)
+        self.compact_catalog();
+        Ok(())
+    }
+
+    /// The change that made it due is durable, whatever becomes of this.
+    fn compact_catalog(&self) {
+        if let Err(error) = self.catalog.compact(&self.core) {
+            tracing::warn!(%error, "catalog not written anew; the next change tries again");
+        }
     }
 
     fn delete(&self, stream: &StreamState) -> Result<()> {
@@ -768,6 +779,8 @@ impl Inner {
             .lock()
             .retain(|(stream, _), _| *stream != id);
         for lane in stream.lanes() {
+            // An append that had not seen it is over when its lane's lock is free.
+            lane.next_offset();
             lane.durable_moved.notify(usize::MAX);
         }
         stream.shared.durable_moved.notify(usize::MAX);
@@ -782,12 +795,14 @@ impl Inner {
         for lane in stream.lanes() {
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;
+                lane.remove_first(group.id);
             }
         }
         // Until here the journal may hold its data, which can only be persisted with it.
         self.core.streams.write().by_id.remove(&id);
         self.core.dir.remove_stream_dir(id)?;
-        self.catalog.compact(&self.core)
+        self.compact_catalog();
+        Ok(())
     }
 
     fn start_threads(&self) -> Result<()> {
@@ -800,6 +815,7 @@ impl Inner {
         for n in 0..SYNCERS {
             let core = Arc::clone(&self.core);
             let work = move || {
+                let _abort = AbortOnPanic;
                 while let Some(work) = core.queue.take() {
                     core.commit(work);
                 }
@@ -867,14 +883,30 @@ impl Drop for Inner {
     }
 }
 
+/// Ends the process when a thread of the log panics: a broken invariant of storage must not go on.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 fn persist_loop(core: &Core) {
+    let _abort = AbortOnPanic;
     if let Err(error) = core.finish_recovery() {
         tracing::error!(%error, "what the last run left in the journal stays there until the next start");
     }
     let mut idle_checked = core.clock.monotonic();
     let mut retained = idle_checked;
     while core.wait_for_kick() {
-        while core.persist_step() {}
+        for _ in 0..PERSIST_STEPS_MAX {
+            if !core.persist_step() {
+                break;
+            }
+        }
         let now = core.clock.monotonic();
         if now.saturating_sub(idle_checked) >= core.config.idle_after / 4 {
             idle_checked = now;
@@ -962,9 +994,6 @@ pub(crate) fn append_to_lane(
     }
     let mut started = None;
     loop {
-        if core.closed.load(Ordering::Relaxed) {
-            return Err(LogError::Closed);
-        }
         match lane.append(core, header, chunk)? {
             AppendStep::Done(appended) => return Ok(appended),
             AppendStep::NeedsBuffer => {
@@ -1227,6 +1256,11 @@ impl Lane {
     /// then.
     pub fn append(&self, chunk: &[u8]) -> Result<Appended> {
         append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
+    }
+
+    /// The offset that the next record gets, durable or not.
+    pub fn next_offset(&self) -> Offset {
+        self.lane.next_offset()
     }
 
     /// The largest chunk that it takes.

@@ -179,7 +179,10 @@ impl ObjectReader {
             .transpose()?
             .and_then(|record| record.value)
             .ok_or_else(missing)?;
-        let first = header.base_offset.0 * OBJECT_RECORD_BYTES as u64;
+        let first = header
+            .base_offset
+            .0
+            .saturating_mul(OBJECT_RECORD_BYTES as u64);
         let value = usize::try_from(self.at.saturating_sub(first))
             .ok()
             .and_then(|skip| value.get(skip..))

@@ -55,16 +55,38 @@ pub fn read_group(
             return Ok(None);
         }
         if let Some(slice) = group.slice_in_memory(from, durable) {
+            let whole = ChunkHeader::parse(&slice)
+                .is_ok_and(|header| header.total_bytes as usize <= slice.len());
+            if !whole {
+                return Err(no_chunk(group, from));
+            }
             return Ok(Some(cut_at_chunk(slice, bytes_max)));
         }
         if group.is_removed() {
             return Ok(None);
         }
         if from < group.synced() {
-            return read_file(core, group, from, bytes_max).map(Some);
+            return match read_file(core, group, from, bytes_max) {
+                // Its file went while it was opened.
+                Err(_) if group.is_removed() => Ok(None),
+                read => read.map(Some),
+            };
         }
         // The head moved on, or eviction was faster: look again.
         std::hint::spin_loop();
+    }
+}
+
+fn no_chunk(group: &Group, position: Position) -> LogError {
+    LogError::BadCursor {
+        cursor: Cursor {
+            stream: group.lane.stream,
+            streamlet: group.lane.streamlet,
+            group: group.id,
+            segment: group.segment_at(position),
+            position,
+        },
+        why: "no chunk starts there".to_owned(),
     }
 }
 
@@ -89,7 +111,7 @@ fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Re
     let path = group.path(&core.dir);
     let read_error = |error| LogError::io("read", &path, error);
     let corrupted = |at: u64, what: String| LogError::corrupted(&path, Position(from.0 + at), what);
-    let left = group.synced().0 - from.0;
+    let left = group.synced().min(group.durable()).0 - from.0;
     let file = core
         .dir
         .disk
@@ -216,6 +238,11 @@ impl LaneReader {
     /// When retention has removed what comes next, or the disk does not give back what was stored.
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         loop {
+            if self.lane.stream.removed.load(Ordering::Acquire) {
+                return Err(LogError::UnknownStream {
+                    name: self.lane.stream.name.clone(),
+                });
+            }
             let Some(group) = self.lane.group(self.group) else {
                 let Some(first) = self.lane.first_group() else {
                     return Ok(None);
@@ -257,8 +284,7 @@ impl LaneReader {
     }
 
     fn publish(&self) {
-        // Position first: eviction that sees the new group with the old position waits needlessly,
-        // never the other way round.
+        // Only for eviction's choice: a torn pair costs a read from disk, nothing else.
         self.mark.position.store(self.position.0, Ordering::Relaxed);
         self.mark.group.store(self.group.0, Ordering::Relaxed);
     }
@@ -301,9 +327,9 @@ impl StreamReader {
     fn add_lanes(&mut self) {
         for lane in self.stream.lanes().into_iter().skip(self.lanes.len()) {
             let cursor = match self.from {
-                From::Earliest => lane.earliest_cursor(),
+                From::Earliest => lane.first_cursor(),
                 From::Latest => lane.last_group().map_or_else(
-                    || lane.earliest_cursor(),
+                    || lane.first_cursor(),
                     |group| lane.cursor(group.id, group.durable()),
                 ),
             };

@@ -441,3 +441,48 @@ fn groups_and_segments_are_discovered_and_read_by_cursor() {
     let log = Log::open(config(dir.path())).unwrap();
     assert_eq!(read_all(&log), (bytes, segments));
 }
+
+#[test]
+fn many_lanes_that_are_never_written_do_not_fill_the_pool_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let scratch = StreamConfig {
+        durability: Durability::Memory,
+        lanes: 128,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("scratch", scratch).unwrap();
+    // Twice as many heads as the pool of 4 MiB has blocks.
+    for n in 0..1000 {
+        let lane = stream.partition(n % 128).unwrap();
+        lane.append(&chunk(&["a"], None)).unwrap();
+    }
+    append(
+        &log.create_stream("kept", StreamConfig::default()).unwrap(),
+        &chunk(&["b"], None),
+    );
+}
+
+#[test]
+fn a_reader_of_a_deleted_stream_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    append(&stream, &chunk(&["a"], None));
+    let mut reader = stream.reader(From::Earliest);
+    log.delete_stream("s").unwrap();
+    let error = reader.read(1000).unwrap_err();
+    assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
+}
+
+#[test]
+fn a_cursor_within_a_chunk_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let (lane, _) = append(&stream, &chunk(&["a", "b", "c"], None));
+    let mut cursor = lane.earliest();
+    cursor.position.0 += 10;
+    let error = log.read(&cursor, 1000).unwrap_err();
+    assert!(matches!(error, LogError::BadCursor { .. }), "{error}");
+}
