@@ -1,17 +1,20 @@
 //! Producers and consumers in threads, with the log's own threads.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use millstream_base::disk::{Access, DirEntry};
 use millstream_base::{
-    ByteSize, Cursor, GroupId, ProducerEpoch, ProducerId, Sequence, StreamletIndex, SystemClock,
-    Timestamp,
+    ByteSize, Cursor, Disk, DiskFile, GroupId, Offset, ProducerEpoch, ProducerId, Sequence,
+    StreamletIndex, SystemClock, Timestamp,
 };
 use millstream_log::{Background, Log, LogConfig, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
-use millstream_sim::SimDisk;
+use millstream_sim::{Rng, SimDisk};
 use parking_lot::Mutex;
 
 use crate::world::config;
@@ -302,4 +305,92 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
         std::thread::sleep(Duration::from_millis(5));
     }
     log.close().expect("there is room");
+}
+
+/// A disk whose second sync of a folder with all in it takes until the gate is opened.
+struct SlowDisk {
+    disk: SimDisk,
+    syncs: AtomicU64,
+    gate: Mutex<()>,
+}
+
+impl Disk for SlowDisk {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open(path, access)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.disk.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+
+    fn sync_tree(&self, path: &Path) -> io::Result<()> {
+        if self.syncs.fetch_add(1, Ordering::Relaxed) > 0 {
+            drop(self.gate.lock());
+        }
+        self.disk.sync_tree(path)
+    }
+}
+
+#[test]
+fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
+    let threads = || LogConfig {
+        background: Background::Threads,
+        pool: ByteSize(4 << 20),
+        ..config()
+    };
+    let send = |log: &Log, number: u64| {
+        let stream = log.stream("a").expect("it was created");
+        let sent = stream.append(STREAMLET, &chunk(0, number));
+        let (lane, appended) = sent.expect("no faults");
+        lane.acknowledge(&appended).expect("no faults");
+    };
+    let disk = SimDisk::new(0);
+    let log = open(&disk).expect("no faults");
+    log.create_stream("a", StreamConfig::default())
+        .expect("no faults");
+    send(&log, 0);
+    let killed = disk.kill();
+    drop(log);
+
+    // What is replayed from the journal is not synced yet when the next records come.
+    let slow = Arc::new(SlowDisk {
+        disk: killed.clone(),
+        syncs: AtomicU64::new(0),
+        gate: Mutex::new(()),
+    });
+    let closed = slow.gate.lock();
+    let clock = Arc::new(SystemClock::default());
+    let log =
+        Log::open_on(threads(), Arc::clone(&slow) as Arc<dyn Disk>, clock).expect("no faults");
+    send(&log, 1);
+    let mut rng = Rng::with_seed(0);
+    let images: Vec<SimDisk> = (0..20).map(|_| killed.crash(&mut rng)).collect();
+    drop(closed);
+    drop(log);
+
+    for image in images {
+        let log = open(&image).expect("no faults");
+        let stream = log.stream("a").expect("it was created");
+        assert_eq!(stream.info().lanes[0].durable, Offset(2));
+    }
 }
