@@ -255,6 +255,8 @@ impl RecoveredLane {
     /// Goes on behind a gap that nothing has filled: the lane can be read but not written.
     fn skip_missing(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
         while let Some((_, next_offset)) = self.waiting.front() {
+            // What the journal gave it is in no file yet.
+            self.tail.flush(dir, lane)?;
             let tail = &self.tail;
             let damage = self.damage.get_or_insert_with(|| {
                 let what = format!(

@@ -200,7 +200,7 @@ fn many_groups_without_an_index_are_read_once_each() {
     let first = world.model.streams["a"].lanes[&(0, 0)].chunks[0].clone();
     let chunk = world.make_chunk(1, 100, None).bytes;
     for group in 1..GROUPS {
-        put_group(&world, "a", group, group.into(), &chunk);
+        put_group(&world, "a", group + 1, group.into(), &chunk);
     }
     let is_index = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "index");
     let files = world.disk.files().into_iter().map(|(path, _)| path);
@@ -220,4 +220,22 @@ fn many_groups_without_an_index_are_read_once_each() {
     world.log = Some(log);
     let (_, appended) = world.append("a", 0, first).expect("no faults");
     assert!(appended.duplicate);
+}
+
+#[test]
+fn what_the_journal_gave_a_group_before_a_gap_stays() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.log().persist();
+    append(&mut world, "a", 100, None);
+    world.kill();
+    let chunk = world.make_chunk(1, 100, None).bytes;
+    let behind = put_group(&world, "a", 5, 50, &chunk);
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+    assert!(lane.info().fault.is_some());
+    let first = behind.with_file_name("0-0-0000000001-00000000000000000000.log");
+    let stored = world.disk.read_file(first).expect("it exists");
+    assert_eq!(stored.len(), 2 * chunk.len());
 }
