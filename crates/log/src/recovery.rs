@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use millstream_base::disk::Access;
-use millstream_base::{DiskFile, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
+use millstream_base::{
+    DiskFile, GroupId, LaneIndex, Offset, Position, ProducerId, StreamId, StreamletIndex, Timestamp,
+};
 use millstream_record::{ChunkHeader, Chunks};
 
 use crate::error::{LogError, Result};
@@ -144,13 +146,25 @@ impl Recovered {
     /// An error if the journal holds chunks of the stream that cannot be appended: removing it
     /// would lose them.
     pub fn check_gaps(&self, stream: StreamId) -> Result<()> {
-        let damages = self.lanes.iter().filter(|(lane, _)| lane.stream == stream);
-        for damage in damages.filter_map(|(_, lane)| lane.damage.as_ref()) {
+        let lanes = self.of_stream(stream);
+        for damage in lanes.filter_map(|lane| lane.damage.as_ref()) {
             if damage.has_gap {
                 return Err(damage.error.clone());
             }
         }
         Ok(())
+    }
+
+    fn of_stream(&self, stream: StreamId) -> impl Iterator<Item = &RecoveredLane> {
+        let first = LaneId {
+            stream,
+            streamlet: StreamletIndex(0),
+            lane: LaneIndex(0),
+        };
+        let lanes = self.lanes.range(first..);
+        lanes
+            .take_while(move |(lane, _)| lane.stream == stream)
+            .map(|(_, lane)| lane)
     }
 
     /// Takes out what was found of a lane.
