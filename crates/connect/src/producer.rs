@@ -85,8 +85,9 @@ impl StreamProducer {
     /// Adds a record. A full chunk is sent; that waits while too much is on its way to the disk.
     ///
     /// # Errors
-    /// When the chunk is refused ([`LogError::ChunkTooLarge`] is about this very record), or does
-    /// not become durable.
+    /// When the chunk is refused ([`LogError::ChunkTooLarge`] is about this very record), or earlier
+    /// ones do not become durable. The record is not taken then; the earlier ones that could not be
+    /// sent are kept, and sent by the next call.
     #[inline]
     pub fn push(
         &mut self,
@@ -95,11 +96,10 @@ impl StreamProducer {
         value: Option<&[u8]>,
         headers: &[Header<'_>],
     ) -> Result<(), LogError> {
-        self.add(timestamp, key, value, headers)?;
         if self.in_flight_bytes > IN_FLIGHT_BYTES_MAX {
             self.wait_for_room()?;
         }
-        Ok(())
+        self.add(timestamp, key, value, headers)
     }
 
     /// Sends the records that were added, if any, without waiting until they are durable.
@@ -151,7 +151,11 @@ impl StreamProducer {
         }
         self.builder.push(timestamp, key, value, headers)?;
         if self.builder.len() >= CHUNK_BYTES {
-            self.append()?;
+            // The record is taken when its chunk is kept: the next call says what hinders it.
+            return match self.append() {
+                Err(_) if !self.builder.is_empty() => Ok(()),
+                result => result,
+            };
         }
         Ok(())
     }
@@ -182,8 +186,8 @@ impl StreamProducer {
         self.in_flight_bytes
     }
 
-    /// Appends the chunk that is being built, and begins the next. The records of a chunk that is
-    /// refused are dropped.
+    /// Appends the chunk that is being built, and begins the next. A chunk that no lane takes is
+    /// dropped; what fails otherwise may succeed when it is tried again.
     pub(crate) fn append(&mut self) -> Result<(), LogError> {
         if self.builder.is_empty() {
             return Ok(());
@@ -194,7 +198,12 @@ impl StreamProducer {
             self.producer,
             &mut self.sequence,
         );
-        self.builder.clear();
+        if matches!(
+            result,
+            Ok(_) | Err(LogError::Chunk(_) | LogError::ChunkTooLarge { .. })
+        ) {
+            self.builder.clear();
+        }
         let sent = result?;
         self.totals.known_records += sent.known;
         self.totals.appended_records += sent.records - sent.known;

@@ -5,22 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{ProducerId, StreamletIndex, Timestamp};
+use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp};
 use millstream_connect::{
     EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink, StreamSource,
 };
 use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, Running};
-use millstream_log::{Log, LogConfig, Stream, StreamConfig};
+use millstream_log::{Durability, From, Log, LogConfig, LogError, Stream, StreamConfig};
 use tempfile::{TempDir, tempdir};
 
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
     let dir = tempdir().unwrap();
-    let log = Log::open(LogConfig::with_pool(
-        dir.path(),
-        millstream_base::ByteSize(16 << 20),
-    ))
-    .unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
     let config = StreamConfig {
         streamlets,
         ..StreamConfig::default()
@@ -180,4 +176,72 @@ fn a_producer_that_begins_again_appends_only_what_is_missing() {
     let (running, total) = sum(StreamSource::bounded(&stream).split(1));
     running.join().unwrap();
     assert_eq!(total.load(Ordering::Relaxed), 19_999 * 10_000);
+}
+
+#[test]
+fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig {
+        append_wait_max: Duration::from_millis(10),
+        ..LogConfig::with_pool(dir.path(), ByteSize(1 << 20))
+    })
+    .unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let in_memory = StreamConfig {
+        durability: Durability::Memory,
+        ..StreamConfig::default()
+    };
+    let filler = log.create_stream("filler", in_memory).unwrap();
+    let mut fill = StreamProducer::new(&filler, ProducerId::NONE).unwrap();
+    let mut producer = StreamProducer::new(&stream, ProducerId(5)).unwrap();
+    let push = |producer: &mut StreamProducer| {
+        producer.push(Timestamp(0), None, Some(&[7; 1000]), &[])?;
+        producer.send()
+    };
+    // Whoever reads the other stream keeps all buffers.
+    let mut reader = filler.reader(From::Earliest);
+    let mut held = Vec::new();
+    let mut taken = 0;
+    let error = loop {
+        assert!(taken < 1000, "there is no end of buffers");
+        while push(&mut fill).is_ok() {
+            held.push(reader.read(1).unwrap());
+        }
+        taken += 1;
+        if let Err(error) = push(&mut producer) {
+            break error;
+        }
+    };
+    assert!(matches!(error, LogError::PoolExhausted { .. }), "{error}");
+    drop(held);
+    log.delete_stream("filler").unwrap();
+    let started_at = Instant::now();
+    while let Err(error) = producer.flush() {
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{error}");
+    }
+    let totals = producer.totals();
+    assert_eq!(
+        (totals.appended_records, totals.durable_records),
+        (taken, taken)
+    );
+    assert_eq!(producer.lane().durable_offset(), Offset(taken));
+}
+
+#[test]
+fn a_record_that_is_too_large_is_dropped_alone() {
+    let (_dir, _log, stream) = open(1);
+    let mut producer = StreamProducer::new(&stream, ProducerId(5)).unwrap();
+    let large = vec![0; stream.partition(0).unwrap().chunk_bytes_max() + 1];
+    for value in [&[0; 8][..], &large, &[1; 8]] {
+        let result = producer.push(Timestamp(0), None, Some(value), &[]);
+        match value.len() {
+            8 => result.unwrap(),
+            _ => assert!(
+                matches!(result, Err(LogError::ChunkTooLarge { .. })),
+                "{result:?}"
+            ),
+        }
+    }
+    producer.flush().unwrap();
+    assert_eq!(producer.totals().durable_records, 2);
 }
