@@ -165,7 +165,8 @@ impl Application {
             progress.done.insert(*group);
         }
         if !over.is_empty() {
-            progress.forget_removed(groups.first().map(|group| group.id));
+            let stored = self.groups_after_those_being_made(cursor.streamlet)?;
+            progress.join(stored.iter().map(|group| group.id));
         }
         let key = format!(
             "{}/{}/{}",
@@ -185,6 +186,15 @@ impl Application {
         for hand_out in self.streamlets.lock().values_mut() {
             hand_out.given.retain(|_, holder| holder != consumer);
         }
+    }
+
+    /// As [`Application::groups`], with all whose ids were given before: a lane makes a group under
+    /// its lock, and another lane may be done with a higher id meanwhile.
+    fn groups_after_those_being_made(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
+        for lane in self.stream.streamlet(streamlet).unwrap_or_default() {
+            lane.next_offset();
+        }
+        self.groups(streamlet)
     }
 
     /// The groups of all lanes of a streamlet, by id.
@@ -215,16 +225,44 @@ impl Progress {
         group < self.done_below || self.done.contains(&group)
     }
 
-    /// Joins what is done at the low end. Groups below the first one that is stored will not come
-    /// back.
-    fn forget_removed(&mut self, first_stored: Option<GroupId>) {
-        if let Some(first) = first_stored {
-            self.done_below = self.done_below.max(first);
-        }
-        while self.done.remove(&self.done_below) {
-            self.done_below.0 += 1;
+    /// Joins what is done at the low end, up to the first stored group that is not done. `stored`
+    /// are the groups of all lanes in the order of their ids. An id that is not among them is of a
+    /// group that was removed, or that was lost in a crash before it held anything durable: neither
+    /// comes back.
+    fn join(&mut self, stored: impl Iterator<Item = GroupId>) {
+        for group in stored {
+            if !self.is_done(group) {
+                self.done_below = group;
+                break;
+            }
         }
         self.done = self.done.split_off(&self.done_below);
         self.begun = self.begun.split_off(&self.done_below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_joined_over_ids_of_groups_that_never_were() {
+        let mut progress = Progress::default();
+        // Of groups 1 to 100, the crash took every third before it was durable.
+        let stored = || (1..=100).filter(|id| id % 3 != 0).map(GroupId);
+        for group in stored().take(60) {
+            progress.done.insert(group);
+            progress.join(stored());
+            assert!(progress.done.is_empty(), "{progress:?}");
+            assert!(progress.is_done(group));
+        }
+        let next = stored().nth(60).expect("there are more");
+        assert!(!progress.is_done(next));
+
+        // What is done out of turn waits for the group before.
+        let after = stored().nth(61).expect("there are more");
+        progress.done.insert(after);
+        progress.join(stored());
+        assert_eq!((progress.done_below, progress.done.len()), (next, 1));
     }
 }
