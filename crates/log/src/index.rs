@@ -34,6 +34,10 @@ const MARK_FIXED_BYTES: usize = 1 + 8 + 8 + 8 + 4;
 /// A mark with this many producers is as large as it gets.
 const MARK_BYTES_MAX: usize = 4 << 20;
 
+/// A longer file is not read: a group's index takes about a thousandth of the group, and some
+/// 100 bytes for each producer and mark; the largest group has 512 GiB.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
+
 /// The last mark of a closed group has no producers, so that it is found from the file's end.
 const END_BYTES: usize = PREFIX_BYTES + MARK_FIXED_BYTES;
 
@@ -196,14 +200,18 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads an index as far as it is whole; a missing one is empty.
+    /// Reads an index as far as it is whole; one that is missing or too long is empty.
     pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Index> {
         let file = match disk.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Index::default()),
             Err(error) => return Err(error),
         };
-        let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+        let len = file.len()?;
+        if len > INDEX_BYTES_MAX {
+            return Ok(Index::default());
+        }
+        let mut bytes = vec![0; len as usize];
         let count = file.read_full_at(&mut bytes, 0)?;
         bytes.truncate(count);
         Ok(Index::decode(&bytes))
@@ -302,6 +310,17 @@ mod tests {
              fbffffffffffffff\
              00000000"
         );
+    }
+
+    #[test]
+    fn an_index_of_an_absurd_length_counts_as_missing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.index");
+        std::fs::write(&path, encoded(&[mark(MarkKind::SegmentStart, 0, 0)])).expect("a file");
+        let file = std::fs::File::options().write(true).open(&path);
+        file.and_then(|file| file.set_len(1 << 42)).expect("sparse");
+        let index = Index::read(&millstream_base::SystemDisk, &path).expect("it is there");
+        assert!(index.marks.is_empty());
     }
 
     #[test]

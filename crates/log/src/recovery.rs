@@ -29,7 +29,7 @@ use crate::journal::{OldJournal, RecoveredRun};
 use crate::lane::StoredLane;
 use crate::producers::Producers;
 
-/// Replayed bytes that wait for their files, over all lanes.
+/// Bytes that wait to be written to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
 
 /// How much of a file is read at once when it is checked.
@@ -101,6 +101,7 @@ impl Recovered {
     /// Steps 1 and 2. Answers what is there; the journal stays until the caller removes it.
     pub fn read(dir: &DataDir, journal: &OldJournal) -> Result<Recovered> {
         let mut recovered = Recovered::default();
+        let mut is_rewritten = false;
         for stream in dir.list_streams()? {
             let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
             let (groups, indexes) = dir.list_groups(stream)?;
@@ -110,7 +111,12 @@ impl Recovered {
             for (lane, mut groups) in by_lane {
                 groups.sort_unstable();
                 let recovered_lane = RecoveredLane::read(dir, lane, &groups)?;
+                recovered.buffered_bytes += recovered_lane.tail.buffer.len();
+                is_rewritten |= recovered_lane.is_rewritten();
                 recovered.lanes.insert(lane, recovered_lane);
+                if recovered.buffered_bytes > BUFFERED_BYTES_MAX {
+                    recovered.flush(dir)?;
+                }
             }
             // A group's index is made after its file, and removed before it.
             for (lane, group, offset) in indexes {
@@ -122,10 +128,7 @@ impl Recovered {
                 recovered_lane.damage = Some(Damage::for_ever(error));
             }
         }
-        let rewritten = |lane: &RecoveredLane| {
-            !lane.tail.buffer.is_empty() || lane.closed.iter().any(|group| !group.marks.is_empty())
-        };
-        if !journal.is_empty() || recovered.lanes.values().any(rewritten) {
+        if !journal.is_empty() || is_rewritten {
             recovered.flush(dir)?;
             dir.sync_streams()?;
         }
@@ -217,6 +220,11 @@ impl RecoveredLane {
         };
         recovered.read_files(dir, lane)?;
         Ok(recovered)
+    }
+
+    /// Whether parts of its files were written again, or are about to be.
+    fn is_rewritten(&self) -> bool {
+        !self.tail.buffer.is_empty() || self.closed.iter().any(|group| !group.marks.is_empty())
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.
@@ -551,9 +559,13 @@ impl Tail {
         scan(file, path, self.position, to, |header, chunk| {
             let fits = header.base_offset == self.offset;
             if fits {
+                // Before the chunk is added: a buffer with something in it tells of a rewrite.
+                if self.buffer.len() >= SCAN_BYTES {
+                    self.write(file, path)?;
+                }
                 self.append(header, chunk);
             }
-            fits
+            Ok(fits)
         })
     }
 
@@ -633,11 +645,16 @@ impl Tail {
         dir.create_stream_dir(lane.stream)?;
         let path = dir.group_path(lane, self.id, self.first_offset);
         let file = open(dir, &path, Access::Create)?;
+        self.write(&*file, &path)?;
+        self.exists = true;
+        Ok(())
+    }
+
+    fn write(&mut self, file: &dyn DiskFile, path: &Path) -> Result<()> {
         let start = self.position.0 - self.buffer.len() as u64;
         file.write_at(&self.buffer, start)
-            .map_err(|error| LogError::io("write", &path, error))?;
+            .map_err(|error| LogError::io("write", path, error))?;
         self.buffer = Vec::new();
-        self.exists = true;
         Ok(())
     }
 
@@ -687,7 +704,7 @@ fn scan(
     path: &PathBuf,
     from: Position,
     to: Position,
-    mut each: impl FnMut(&ChunkHeader, &[u8]) -> bool,
+    mut each: impl FnMut(&ChunkHeader, &[u8]) -> Result<bool>,
 ) -> Result<Option<String>> {
     let mut window = Vec::new();
     let mut at = from;
@@ -705,7 +722,7 @@ fn scan(
         while let Some(chunk) = chunks.next() {
             match chunk {
                 Ok(chunk) => {
-                    if !each(chunk.header(), chunk.bytes()) {
+                    if !each(chunk.header(), chunk.bytes())? {
                         let found = chunk.header().base_offset;
                         return Ok(Some(format!("offset {found} does not come here")));
                     }
@@ -785,7 +802,7 @@ fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Resul
         let file = open(dir, &path, Access::Read)?;
         scan(&*file, &path, from, group.end.position, |header, _| {
             producers.appended(header, header.base_offset);
-            true
+            Ok(true)
         })?;
         from = Position(0);
     }

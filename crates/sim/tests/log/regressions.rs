@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_log::{Durability, StreamConfig};
+use millstream_sim::OperationKind;
 
 use crate::world::{World, lane_of};
 
@@ -238,4 +239,41 @@ fn what_the_journal_gave_a_group_before_a_gap_stays() {
     let first = behind.with_file_name("0-0-0000000001-00000000000000000000.log");
     let stored = world.disk.read_file(first).expect("it exists");
     assert_eq!(stored.len(), 2 * chunk.len());
+}
+
+#[test]
+fn a_group_without_marks_is_written_again_piece_by_piece() {
+    const CHUNKS: u64 = 50;
+    let mut world = opened();
+    world.create("a", StreamConfig::default());
+    append(&mut world, "a", 60_000, None);
+    world.close();
+    let chunk = world.model.streams["a"].lanes[&(0, 0)].chunks[0]
+        .bytes
+        .clone();
+    let path = put_group(&world, "a", 1, 0, &chunk);
+    let mut bytes = Vec::new();
+    for offset in 0..CHUNKS {
+        bytes.extend_from_slice(&offset.to_be_bytes());
+        bytes.extend_from_slice(&chunk[8..]);
+    }
+    world.disk.write_file(&path, &bytes).expect("a folder");
+    world
+        .disk
+        .remove(path.with_extension("index"))
+        .expect("it exists");
+    world.disk.start_trace();
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    let mut written = 0;
+    for operation in world.disk.trace() {
+        if let OperationKind::Write { offset, len } = operation.kind
+            && operation.path == path
+        {
+            assert!(offset == written && len < 2 << 20, "{operation}");
+            written += len;
+        }
+    }
+    assert_eq!(written, bytes.len() as u64);
+    let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+    assert_eq!(lane.info().durable.0, CHUNKS);
 }
