@@ -267,8 +267,8 @@ fn append(
                 let rest = rest_of(chunk, known, numbered(expected))?;
                 (lane.append(&rest)?.next_offset, known)
             } else {
-                // An earlier run's, so it was durable when the log was opened.
-                (lane.durable_offset(), records)
+                // Of a producer that is gone: it is somewhere before, and perhaps not durable yet.
+                (lane.next_offset(), records)
             }
         }
         Err(error) => return Err(error),

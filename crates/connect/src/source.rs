@@ -253,6 +253,22 @@ impl Source for StreamSource {
     }
 }
 
+/// Whether there may be something between two places of a lane.
+fn is_before(place: &Cursor, other: &Cursor) -> bool {
+    (place.group, place.position) < (other.group, other.position)
+}
+
+/// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
+fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
+    if !is_before(&chunks.cursor, end) {
+        return None;
+    }
+    let left = usize::try_from(end.position.0 - chunks.cursor.position.0).ok()?;
+    chunks.bytes = chunks.bytes.slice(0..left);
+    chunks.next = *end;
+    Some(chunks)
+}
+
 enum Read {
     Chunks(ReadChunks),
     /// Other instances hold all memory for catch-up reads, and are about to give it back.
@@ -266,34 +282,36 @@ impl Shared {
     fn read(&self) -> Result<Read, LogError> {
         let mut state = self.state.lock();
         let State { lanes, turn, ends } = &mut *state;
-        while lanes.len() < self.stream.lane_count() as usize {
-            let lane = self.stream.partition(lanes.len() as u32)?;
-            lanes.push(lane.reader(lane.earliest()));
+        if lanes.len() < self.stream.lane_count() as usize {
+            let cursors = self.stream.reader(From::Earliest).cursors();
+            for cursor in cursors.into_iter().skip(lanes.len()) {
+                let lane = self.stream.partition(lanes.len() as u32)?;
+                lanes.push(lane.reader(cursor));
+            }
         }
         let mut is_at_end = ends.is_some();
         for _ in 0..lanes.len() {
             *turn = (*turn + 1) % lanes.len();
             let lane = &mut lanes[*turn];
-            let mut bytes_max = SLICE_BYTES;
+            let mut end = None;
             if let Some(ends) = ends {
                 // A lane that was added since then has nothing from before.
-                let Some(end) = ends.get(*turn) else {
+                let Some(at) = ends.get(*turn).filter(|at| is_before(&lane.cursor(), at)) else {
                     continue;
                 };
-                let cursor = lane.cursor();
-                if (cursor.group, cursor.position) >= (end.group, end.position) {
-                    continue;
-                }
-                if cursor.group == end.group {
-                    // An end lies between two chunks.
-                    let left = usize::try_from(end.position.0 - cursor.position.0);
-                    bytes_max = bytes_max.min(left.unwrap_or(usize::MAX));
-                }
-                is_at_end = false;
+                end = Some(at);
             }
-            match lane.read(bytes_max) {
-                Ok(Some(chunks)) => return Ok(Read::Chunks(chunks)),
-                Ok(None) => {}
+            match lane.read(SLICE_BYTES) {
+                Ok(Some(chunks)) => match end {
+                    Some(end) if is_before(end, &chunks.next) => {
+                        if let Some(chunks) = cut(chunks, end) {
+                            return Ok(Read::Chunks(chunks));
+                        }
+                    }
+                    _ => return Ok(Read::Chunks(chunks)),
+                },
+                // It may have gone on to the end, though.
+                Ok(None) => is_at_end &= end.is_some_and(|end| !is_before(&lane.cursor(), end)),
                 Err(LogError::ReadBudget) => return Ok(Read::Busy),
                 Err(error) => return Err(error),
             }

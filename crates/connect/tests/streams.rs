@@ -11,7 +11,9 @@ use millstream_connect::{
 };
 use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, Running};
-use millstream_log::{Durability, From, Log, LogConfig, LogError, Stream, StreamConfig};
+use millstream_log::{
+    Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
+};
 use tempfile::{TempDir, tempdir};
 
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
@@ -244,4 +246,80 @@ fn a_record_that_is_too_large_is_dropped_alone() {
     }
     producer.flush().unwrap();
     assert_eq!(producer.totals().durable_records, 2);
+}
+
+#[test]
+fn what_a_dropped_producer_sent_is_durable_when_another_that_sends_it_has_flushed() {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig {
+        background: Background::Manual,
+        ..LogConfig::with_pool(dir.path(), ByteSize(4 << 20))
+    })
+    .unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    for records in [10, 5] {
+        let mut producer = StreamProducer::new(&stream, ProducerId(3)).unwrap();
+        for _ in 0..records {
+            producer
+                .push(Timestamp(0), None, Some(b"value"), &[])
+                .unwrap();
+        }
+        producer.send().unwrap();
+        if records == 5 {
+            assert_eq!(producer.totals().durable_records, 0);
+            producer.flush().unwrap();
+            assert_eq!(producer.totals().durable_records, 5);
+            assert!(producer.lane().durable_offset() >= Offset(5));
+        }
+    }
+}
+
+#[test]
+fn a_source_that_began_before_anything_ends_where_a_lane_has_nothing() {
+    let (_dir, _log, stream) = open(2);
+    let source = StreamSource::new(&stream);
+    let ending = source.ending();
+    let (running, total) = sum(source.split(2));
+    thread::sleep(Duration::from_millis(5));
+    produce(&stream, 1, 1..2);
+    ending.end_at_durable_head();
+    // It comes too late to be seen, and must not be waited for.
+    thread::sleep(Duration::from_millis(50));
+    produce(&stream, 0, 0..1);
+    join_in_time(running);
+    assert_eq!(total.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_source_ends_at_its_end_also_in_a_group_that_it_had_not_begun() {
+    let (_dir, log, _) = open(1);
+    let config = StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(64 << 10),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("groups", config).unwrap();
+    for _ in 0..6 {
+        produce(&stream, 0, 0..1000);
+    }
+    assert_eq!(stream.info().lanes[0].groups, 2);
+    let source = StreamSource::bounded(&stream);
+    produce(&stream, 0, 0..10);
+    assert_eq!(stream.info().lanes[0].groups, 2);
+    let (running, total) = sum(source.split(2));
+    join_in_time(running);
+    assert_eq!(total.load(Ordering::Relaxed), 6 * 999 * 500);
+}
+
+fn join_in_time(running: Running) {
+    let joined = thread::spawn(move || running.join());
+    let started_at = Instant::now();
+    while !joined.is_finished() {
+        assert!(
+            started_at.elapsed() < Duration::from_secs(10),
+            "the flow does not end"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    joined.join().unwrap().unwrap();
 }
