@@ -186,6 +186,7 @@ impl Log {
         // deletion or of an object that was not finished.
         recovered.check_gaps(CATALOG)?;
         recovered.check_gaps(POSITIONS)?;
+        let was_cut = recovered.was_cut(CATALOG);
         let catalog = open_table(&core, CATALOG, "__catalog", &mut recovered)?;
         let positions = open_table(&core, POSITIONS, "__positions", &mut recovered)?;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
@@ -242,6 +243,13 @@ impl Log {
         }
         core.streams.write().next_id = last_id + 1;
         for id in orphans {
+            if was_cut {
+                // It may have told of this one.
+                tracing::warn!(path = %core.dir.stream_dir(id).display(),
+                    "the catalog's end was torn and does not name this stream; its folder is left \
+                     as it is until the next start: look whether it is missed");
+                continue;
+            }
             core.dir.remove_stream_dir(id)?;
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;

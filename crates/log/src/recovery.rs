@@ -91,6 +91,8 @@ struct Tail {
     marks: Vec<Mark>,
     /// Bytes that end at `position` and are to be written.
     buffer: Vec<u8>,
+    /// The length of the file that something was cut from.
+    cut_from: Position,
     /// Whether there is a file …
     exists: bool,
     /// … and its name survives a crash.
@@ -168,6 +170,13 @@ impl Recovered {
         lanes
             .take_while(move |(lane, _)| lane.stream == stream)
             .map(|(_, lane)| lane)
+    }
+
+    /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
+    /// did not bring back.
+    pub fn was_cut(&self, stream: StreamId) -> bool {
+        self.of_stream(stream)
+            .any(|lane| lane.tail.position < lane.tail.cut_from)
     }
 
     /// Takes out what was found of a lane.
@@ -456,6 +465,7 @@ impl Tail {
             index_len: 0,
             marks: Vec::new(),
             buffer: Vec::new(),
+            cut_from: Position(0),
             exists: false,
             named: false,
         };
@@ -532,6 +542,7 @@ impl Tail {
                 "cut what was being written when the last run ended");
             file.set_len(tail.position.0)
                 .map_err(|error| LogError::io("cut", &path, error))?;
+            tail.cut_from = Position(len);
         }
         if let Some(mark) = end
             && damage.is_none()

@@ -277,3 +277,32 @@ fn a_group_without_marks_is_written_again_piece_by_piece() {
     let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
     assert_eq!(lane.info().durable.0, CHUNKS);
 }
+
+#[test]
+fn a_torn_catalog_removes_no_stream() {
+    let mut world = opened();
+    world.create("first", small_groups());
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.log().persist();
+    world.kill();
+    // The second start finds no journal that would heal the catalog.
+    assert!(world.open());
+    world.kill();
+    let files = world.disk.files().into_iter();
+    let (catalog, len) = files
+        .filter(|(path, _)| path.starts_with("/data/streams/0"))
+        .rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "log"))
+        .expect("a group of the catalog");
+    world
+        .disk
+        .flip_bit(catalog, len * 8 - 1)
+        .expect("it exists");
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    assert!(log.stream("a").is_err());
+    let left = world.disk.files();
+    assert!(
+        left.iter()
+            .any(|(path, _)| path.starts_with("/data/streams/17"))
+    );
+}
