@@ -16,8 +16,12 @@ use crate::error::{LogError, Result};
 /// How many chunks of a producer are remembered: what Kafka allows to be in flight.
 pub const CHUNKS_REMEMBERED: usize = 5;
 
-/// The most producers that a lane remembers; beyond it the one idle for longest is forgotten.
+/// The most producers that a lane remembers; beyond it those idle for longest are forgotten. All of
+/// them fit into one mark of the index.
 const PRODUCERS_MAX: usize = 10_000;
+
+/// How many are forgotten at once: looking for them takes a look at all.
+const FORGOTTEN_AT_ONCE: usize = PRODUCERS_MAX / 10;
 
 /// One remembered chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +103,7 @@ impl Producers {
         if header.producer_id == ProducerId::NONE {
             return;
         }
-        if self.states.len() >= PRODUCERS_MAX && !self.states.contains_key(&header.producer_id) {
-            self.forget_idlest();
-        }
+        self.make_room_for(header.producer_id);
         let state = self
             .states
             .entry(header.producer_id)
@@ -125,6 +127,7 @@ impl Producers {
 
     /// Takes over a stored state.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
+        self.make_room_for(id);
         self.states.insert(id, state);
     }
 
@@ -136,18 +139,68 @@ impl Producers {
         self.states.iter().map(|(id, state)| (*id, state))
     }
 
-    fn forget_idlest(&mut self) {
-        let idlest = self
-            .states
-            .iter()
-            .min_by_key(|(_, state)| state.chunks.back().map(|past| past.base_offset))
-            .map(|(id, _)| *id);
-        if let Some(id) = idlest {
-            self.states.remove(&id);
+    fn make_room_for(&mut self, id: ProducerId) {
+        if self.states.len() < PRODUCERS_MAX || self.states.contains_key(&id) {
+            return;
+        }
+        let states = self.states.iter();
+        let mut producers: Vec<(Option<Offset>, ProducerId)> = states
+            .map(|(id, state)| (state.chunks.back().map(|past| past.base_offset), *id))
+            .collect();
+        let (idlest, ..) = producers.select_nth_unstable(FORGOTTEN_AT_ONCE);
+        for (_, id) in idlest {
+            self.states.remove(id);
         }
     }
 }
 
 fn last_sequence(header: &ChunkHeader) -> Sequence {
     header.base_sequence.plus(header.last_offset_delta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restored(count: usize) -> Producers {
+        let mut producers = Producers::default();
+        for n in 0..count {
+            let chunk = PastChunk {
+                first: Sequence(0),
+                last: Sequence(0),
+                base_offset: Offset(n as u64),
+            };
+            let state = ProducerState {
+                epoch: ProducerEpoch(0),
+                chunks: VecDeque::from([chunk]),
+            };
+            producers.restore(ProducerId(n as i64), state);
+        }
+        producers
+    }
+
+    #[test]
+    fn a_lane_with_more_producers_than_it_remembers_restores_those_that_appended_last() {
+        let count = 5 * PRODUCERS_MAX;
+        let producers = restored(count);
+        assert!(producers.iter().count() <= PRODUCERS_MAX);
+        let sure = PRODUCERS_MAX - FORGOTTEN_AT_ONCE;
+        for n in count - sure..count {
+            assert!(producers.get(ProducerId(n as i64)).is_some(), "{n}");
+        }
+    }
+
+    #[test]
+    fn the_idlest_producers_are_looked_for_once_in_many_new_ones() {
+        let mut producers = restored(PRODUCERS_MAX);
+        assert_eq!(producers.iter().count(), PRODUCERS_MAX);
+        producers.make_room_for(ProducerId(7));
+        assert_eq!(producers.iter().count(), PRODUCERS_MAX);
+        producers.make_room_for(ProducerId(-1));
+        let left = PRODUCERS_MAX - FORGOTTEN_AT_ONCE;
+        assert_eq!(producers.iter().count(), left);
+        let first = FORGOTTEN_AT_ONCE as i64;
+        assert!(producers.get(ProducerId(first - 1)).is_none());
+        assert!(producers.get(ProducerId(first)).is_some());
+    }
 }

@@ -15,7 +15,7 @@ use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
 use crate::virtual_log::VirtualLog;
 
 /// When so many producers were seen, those that their lanes have forgotten are forgotten here too.
-const PRODUCERS_MAX: usize = 100_000;
+const PRODUCERS_SWEPT: usize = 100_000;
 
 /// How many streamlets and lanes a stream has had from some moment on. Streams only grow; the
 /// series of shapes gives each lane its number.
@@ -58,9 +58,16 @@ pub struct StreamState {
     layout: RwLock<Layout>,
     /// Where producers with duplicate detection append: they stay on their lane when the stream
     /// grows, since the lane knows their sequence.
-    producer_lanes: Mutex<HashMap<(StreamletIndex, ProducerId), LaneIndex>>,
+    producer_lanes: Mutex<ProducerLanes>,
     /// The lane for the next chunk without a producer.
     next_lane: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct ProducerLanes {
+    lanes: HashMap<(StreamletIndex, ProducerId), LaneIndex>,
+    /// How many there may be before the next sweep.
+    swept_at: usize,
 }
 
 #[derive(Debug, Default)]
@@ -159,7 +166,9 @@ impl StreamState {
                 ));
                 let mut producer_lanes = self.producer_lanes.lock();
                 for producer in lane.producer_ids() {
-                    producer_lanes.insert((id.streamlet, producer), id.lane);
+                    producer_lanes
+                        .lanes
+                        .insert((id.streamlet, producer), id.lane);
                 }
                 streamlet.lanes.push(Arc::clone(&lane));
                 lanes.push(lane);
@@ -212,27 +221,87 @@ impl StreamState {
         } else {
             let modulo = (producer.0.unsigned_abs() % lanes.len() as u64) as u32;
             let mut producer_lanes = self.producer_lanes.lock();
-            if producer_lanes.len() >= PRODUCERS_MAX {
-                forget_producers(&mut producer_lanes, &layout.streamlets);
-            }
-            let lane = producer_lanes.entry((streamlet, producer));
-            lane.or_insert(LaneIndex(modulo)).0 as usize
+            let known = || known_producers(&layout.streamlets);
+            let lane = producer_lanes.lane_of((streamlet, producer), LaneIndex(modulo), known);
+            lane.0 as usize
         };
         lanes.get(index).cloned()
     }
 }
 
-fn forget_producers(
-    producer_lanes: &mut HashMap<(StreamletIndex, ProducerId), LaneIndex>,
-    streamlets: &[Streamlet],
-) {
-    let known: HashSet<(StreamletIndex, ProducerId)> = streamlets
+impl Default for ProducerLanes {
+    fn default() -> Self {
+        ProducerLanes {
+            lanes: HashMap::new(),
+            swept_at: PRODUCERS_SWEPT,
+        }
+    }
+}
+
+impl ProducerLanes {
+    /// The lane that the producer has used before, or from now on `new`. `known` gives the producers
+    /// that the lanes remember; what it costs is spread over at least as many new producers.
+    fn lane_of(
+        &mut self,
+        producer: (StreamletIndex, ProducerId),
+        new: LaneIndex,
+        known: impl FnOnce() -> HashSet<(StreamletIndex, ProducerId)>,
+    ) -> LaneIndex {
+        if let Some(lane) = self.lanes.get(&producer) {
+            return *lane;
+        }
+        if self.lanes.len() >= self.swept_at {
+            let known = known();
+            self.lanes.retain(|producer, _| known.contains(producer));
+            self.swept_at = PRODUCERS_SWEPT.max(2 * self.lanes.len());
+        }
+        self.lanes.insert(producer, new);
+        new
+    }
+}
+
+fn known_producers(streamlets: &[Streamlet]) -> HashSet<(StreamletIndex, ProducerId)> {
+    streamlets
         .iter()
         .flat_map(|streamlet| &streamlet.lanes)
         .flat_map(|lane| {
             let producers = lane.producer_ids().into_iter();
             producers.map(|producer| (lane.id.streamlet, producer))
         })
-        .collect();
-    producer_lanes.retain(|producer, _| known.contains(producer));
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_known_producers_are_not_looked_through_for_each_chunk() {
+        let mut producers = ProducerLanes::default();
+        let id = |n: usize| (StreamletIndex(0), ProducerId(n as i64));
+        let mut sweeps = 0;
+        for n in 0..3 * PRODUCERS_SWEPT {
+            for _ in 0..2 {
+                // The lanes remember all of them.
+                let known = || {
+                    sweeps += 1;
+                    (0..n).map(id).collect()
+                };
+                producers.lane_of(id(n), LaneIndex(1), known);
+            }
+        }
+        assert_eq!(sweeps, 2);
+        assert_eq!(producers.lanes.len(), 3 * PRODUCERS_SWEPT);
+
+        // A producer stays on its lane.
+        let lane = producers.lane_of(id(7), LaneIndex(2), HashSet::new);
+        assert_eq!(lane, LaneIndex(1));
+
+        // The lanes have forgotten all but one.
+        for n in 3 * PRODUCERS_SWEPT..=4 * PRODUCERS_SWEPT {
+            producers.lane_of(id(n), LaneIndex(1), || HashSet::from_iter([id(7)]));
+        }
+        assert_eq!(producers.lanes.len(), 2);
+        assert_eq!(producers.swept_at, PRODUCERS_SWEPT);
+    }
 }
