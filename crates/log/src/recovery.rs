@@ -50,6 +50,8 @@ struct RecoveredLane {
     /// Groups behind the tail that have files. They were written after the tail, and nothing of
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
     waiting: VecDeque<(GroupId, Offset)>,
+    /// An index was there whose group, before the first, was not.
+    lacks_groups: bool,
     /// What is wrong with it, unless the journal heals it.
     damage: Option<Damage>,
 }
@@ -120,8 +122,21 @@ impl Recovered {
                     recovered.flush(dir)?;
                 }
             }
-            // A group's index is made after its file, and removed before it.
+            // A group's index is made after its file, and removed before it; but of what retention
+            // removed, a crash may bring back either.
             for (lane, group, offset) in indexes {
+                if let Some(found) = recovered.lanes.get_mut(&lane)
+                    && found.is_before_files(group)
+                {
+                    found.lacks_groups = true;
+                    let path = dir.group_path(lane, group, offset).with_extension("index");
+                    tracing::warn!(path = %path.display(),
+                        "removed this index, taking its group for one that retention removed");
+                    dir.disk
+                        .remove_file(&path)
+                        .map_err(|error| LogError::io("remove", &path, error))?;
+                    continue;
+                }
                 let begin = || RecoveredLane::begin(group, offset);
                 let recovered_lane = recovered.lanes.entry(lane).or_insert_with(begin);
                 let path = dir.group_path(lane, group, offset);
@@ -172,11 +187,12 @@ impl Recovered {
             .map(|(_, lane)| lane)
     }
 
-    /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
-    /// did not bring back.
+    /// Whether the stream may have lost what no error tells: bytes that looked like a write that was
+    /// cut off, and that the journal did not bring back, or groups that retention seems to have
+    /// removed.
     pub fn was_cut(&self, stream: StreamId) -> bool {
         self.of_stream(stream)
-            .any(|lane| lane.tail.position < lane.tail.cut_from)
+            .any(|lane| lane.lacks_groups || lane.tail.position < lane.tail.cut_from)
     }
 
     /// Takes out what was found of a lane.
@@ -217,6 +233,7 @@ impl RecoveredLane {
             closed: Vec::new(),
             tail: Tail::begin(group, first_offset, Producers::default()),
             waiting: VecDeque::new(),
+            lacks_groups: false,
             damage: None,
         }
     }
@@ -234,6 +251,14 @@ impl RecoveredLane {
     /// Whether parts of its files were written again, or are about to be.
     fn is_rewritten(&self) -> bool {
         !self.tail.buffer.is_empty() || self.closed.iter().any(|group| !group.marks.is_empty())
+    }
+
+    /// Whether a group is older than all that have files.
+    fn is_before_files(&self, group: GroupId) -> bool {
+        match self.closed.first() {
+            Some(first) => group < first.id,
+            None => self.tail.exists && group < self.tail.id,
+        }
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.

@@ -306,3 +306,22 @@ fn a_torn_catalog_removes_no_stream() {
             .any(|(path, _)| path.starts_with("/data/streams/17"))
     );
 }
+
+#[test]
+fn an_index_that_outlives_its_removed_group_is_removed() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 60_000, None);
+    append(&mut world, "a", 60_000, None);
+    world.close();
+    let id = world.model.streams["a"].id;
+    let first = PathBuf::from(format!(
+        "/data/streams/{id}/0-0-0000000001-00000000000000000000.log"
+    ));
+    world.disk.remove(&first).expect("it exists");
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+    assert_eq!(lane.info().fault, None);
+    assert_eq!(lane.info().earliest.0, 1);
+    assert!(world.disk.read_file(first.with_extension("index")).is_err());
+}
