@@ -197,9 +197,9 @@ mod tests {
         producers.make_room_for(ProducerId(7));
         assert_eq!(producers.iter().count(), PRODUCERS_MAX);
         producers.make_room_for(ProducerId(-1));
-        let left = PRODUCERS_MAX - FORGOTTEN_AT_ONCE;
+        let left = PRODUCERS_MAX / 10 * 9;
         assert_eq!(producers.iter().count(), left);
-        let first = FORGOTTEN_AT_ONCE as i64;
+        let first = PRODUCERS_MAX as i64 / 10;
         assert!(producers.get(ProducerId(first - 1)).is_none());
         assert!(producers.get(ProducerId(first)).is_some());
     }
