@@ -119,8 +119,9 @@ pub struct StreamSource {
     shared: Arc<Shared>,
     /// Set by the operators that this instance gives its items to.
     fault: Arc<OnceLock<SourceError>>,
-    /// Two, since there may be more to read or nothing more to come. Listening ends when one hears.
-    listeners: Option<[EventListener; 2]>,
+    /// Three, since there may be more to read, or memory to read it into, or nothing more to come.
+    /// Listening ends when one hears.
+    listeners: Option<[EventListener; 3]>,
 }
 
 struct Shared {
@@ -224,19 +225,24 @@ impl Source for StreamSource {
                     });
                     return Ok(SourceStatus::Ready);
                 }
-                Read::Busy => return Ok(SourceStatus::Ready),
                 Read::End => {
                     self.shared.check_lanes()?;
                     return Ok(SourceStatus::End);
                 }
-                Read::Nothing => {}
+                Read::Busy | Read::Nothing => {}
             }
             // No event is missed: what comes after the listening began wakes, and what came before
             // is seen by the next look.
             match &mut self.listeners {
                 None => {
-                    self.listeners =
-                        Some([self.shared.stream.listen(), self.shared.end_known.listen()]);
+                    let Shared {
+                        stream, end_known, ..
+                    } = &*self.shared;
+                    self.listeners = Some([
+                        stream.listen(),
+                        stream.listen_for_memory(),
+                        end_known.listen(),
+                    ]);
                 }
                 Some(listeners) => {
                     let mut context = Context::from_waker(waker);
@@ -271,7 +277,7 @@ fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
 
 enum Read {
     Chunks(ReadChunks),
-    /// Other instances hold all memory for catch-up reads, and are about to give it back.
+    /// Other readers hold all memory for catch-up reads.
     Busy,
     Nothing,
     End,

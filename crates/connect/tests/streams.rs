@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use millstream_connect::{
     EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink, StreamSource,
 };
 use millstream_flow::sources::Generator;
-use millstream_flow::{Emit, Flow, Running};
+use millstream_flow::{Emit, Flow, Output, Running, Source, SourceStatus};
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
@@ -322,4 +323,42 @@ fn join_in_time(running: Running) {
         thread::sleep(Duration::from_millis(1));
     }
     joined.join().unwrap().unwrap();
+}
+
+#[derive(Default)]
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(1 << 20))).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    for _ in 0..20 {
+        produce(&stream, 0, 0..15_000);
+    }
+    let mut held = Vec::new();
+    let error = loop {
+        match stream.reader(From::Earliest).read(1 << 20) {
+            Ok(chunks) => held.push(chunks),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::ReadBudget), "{error}");
+
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut source = StreamSource::bounded(&stream);
+    let mut out = Output::default();
+    let status = source.poll(&mut out, 1, &waker).unwrap();
+    assert_eq!(status, SourceStatus::Idle);
+    held.clear();
+    assert!(wakes.0.load(Ordering::Relaxed) > 0);
+    let status = source.poll(&mut out, 1, &waker).unwrap();
+    assert_eq!((status, out.items().len()), (SourceStatus::Ready, 1));
 }

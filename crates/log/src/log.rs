@@ -1151,6 +1151,12 @@ impl Stream {
         self.stream.shared.durable_moved.listen()
     }
 
+    /// As [`Stream::listen`], for memory that came free: what a reader waits for that met
+    /// [`LogError::ReadBudget`].
+    pub fn listen_for_memory(&self) -> event_listener::EventListener {
+        self.core.pool.freed().listen()
+    }
+
     /// The first and the last group of a streamlet (getAvailableGroups of kera, table 6.2).
     ///
     /// # Errors

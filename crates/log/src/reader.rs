@@ -132,7 +132,11 @@ fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Re
     }
     let window_max = core.pool.block_bytes_max(Arena::Windows);
     if first_bytes > window_max {
-        return Err(LogError::ReadBudget);
+        let needed = millstream_base::ByteSize(2 * first_bytes as u64);
+        return Err(LogError::BadSetting {
+            setting: "catch_up",
+            why: format!("a chunk that is stored needs {needed} to be read"),
+        });
     }
     let len = bytes_max
         .min(WINDOW_BYTES)
