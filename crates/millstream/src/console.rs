@@ -1,8 +1,10 @@
 //! What people and scripts see: tables and JSON on stdout, progress on stderr.
 
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -15,6 +17,15 @@ const PLAIN_LINE_EVERY: Duration = Duration::from_secs(5);
 /// Buffered stdout, for many small writes.
 pub fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
+}
+
+/// Prints a line on stdout. Where that fails, what was asked for is done all the same, and the error
+/// says that only telling it failed.
+pub fn print_line(line: fmt::Arguments<'_>) -> anyhow::Result<()> {
+    let mut out = stdout();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .context("done, but cannot write to stdout")
 }
 
 /// Prints one JSON document.

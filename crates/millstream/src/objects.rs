@@ -10,7 +10,7 @@ use millstream_log::{Log, ObjectInfo};
 use serde_json::json;
 
 use crate::args::{ByteRange, ObjectCommand};
-use crate::console::{Align, Table, print_json};
+use crate::console::{Align, Table, print_json, print_line};
 use crate::node;
 use crate::settings::Settings;
 
@@ -80,7 +80,11 @@ fn get(
 fn report(info: &ObjectInfo, what: &str, is_json: bool) -> anyhow::Result<()> {
     match is_json {
         true => print_json(info)?,
-        false => println!("{what} object {}, {}", info.name, ByteSize(info.bytes)),
+        false => print_line(format_args!(
+            "{what} object {}, {}",
+            info.name,
+            ByteSize(info.bytes)
+        ))?,
     }
     Ok(())
 }

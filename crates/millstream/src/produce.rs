@@ -9,7 +9,7 @@ use millstream_log::{LogError, Stream};
 use serde_json::json;
 
 use crate::args::ProduceArgs;
-use crate::console::{grouped, print_json, stdout};
+use crate::console::{grouped, print_json, print_line, stdout};
 use crate::lines::{LineInput, LineTarget};
 use crate::node;
 use crate::settings::Settings;
@@ -40,13 +40,16 @@ pub fn run(
             "durable_records": totals.durable_records,
         }))?;
     } else if !args.acks {
-        println!(
+        print_line(format_args!(
             "{} records appended to {}",
             grouped(totals.appended_records),
             args.stream
-        );
+        ))?;
         if totals.known_records > 0 {
-            println!("{} were there already", grouped(totals.known_records));
+            print_line(format_args!(
+                "{} were there already",
+                grouped(totals.known_records)
+            ))?;
         }
     }
     drop(lines);

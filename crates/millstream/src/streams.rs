@@ -6,7 +6,7 @@ use millstream_log::{Log, StreamConfig, StreamInfo};
 use serde_json::json;
 
 use crate::args::{Limit, StreamCommand};
-use crate::console::{Align, Table, grouped, print_json};
+use crate::console::{Align, Table, grouped, print_json, print_line};
 use crate::node;
 use crate::settings::Settings;
 
@@ -95,7 +95,7 @@ fn changed<T>(new: Option<T>, old: T) -> T {
 fn report(info: &StreamInfo, what: &str, is_json: bool) -> anyhow::Result<()> {
     match is_json {
         true => print_json(info)?,
-        false => println!("{what} stream {}", info.name),
+        false => print_line(format_args!("{what} stream {}", info.name))?,
     }
     Ok(())
 }
@@ -142,23 +142,23 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
     }
     let none = || "none".to_owned();
     let retain_for = |ms| format_duration(std::time::Duration::from_millis(ms)).to_string();
-    println!("stream        {}", info.name);
-    println!("id            {}", info.id);
-    println!("streamlets    {}", info.config.streamlets);
-    println!("lanes         {}", info.config.lanes);
-    println!("virtual logs  {}", info.config.virtual_logs);
-    println!("durability    {}", durability(info));
-    println!(
+    print_line(format_args!("stream        {}", info.name))?;
+    print_line(format_args!("id            {}", info.id))?;
+    print_line(format_args!("streamlets    {}", info.config.streamlets))?;
+    print_line(format_args!("lanes         {}", info.config.lanes))?;
+    print_line(format_args!("virtual logs  {}", info.config.virtual_logs))?;
+    print_line(format_args!("durability    {}", durability(info)))?;
+    print_line(format_args!(
         "retain for    {}",
         info.config.retention_ms.map_or_else(none, retain_for)
-    );
-    println!(
+    ))?;
+    print_line(format_args!(
         "retain bytes  {}",
         info.config
             .retention
             .map_or_else(none, |size| size.to_string())
-    );
-    println!();
+    ))?;
+    print_line(format_args!(""))?;
     let mut table = Table::new(&[
         ("partition", Align::Right),
         ("streamlet", Align::Right),

@@ -16,7 +16,7 @@ use serde::Serialize;
 use self::table::WordCounts;
 use super::Run;
 use super::live::Live;
-use crate::console::{Align, Table, grouped, print_json};
+use crate::console::{Align, Table, grouped, print_json, print_line};
 use crate::lines::{LineInput, LineTarget};
 use crate::stop::Stop;
 
@@ -179,14 +179,14 @@ impl Report {
             table.row([word.clone(), grouped(*count)]);
         }
         table.print()?;
-        println!(
+        print_line(format_args!(
             "{} words, {} of them start with {prefix:?}, in {} lines; {} lines taken in and counted in {:.2} s",
             grouped(self.words),
             grouped(self.prefixed_words),
             grouped(self.durable_records),
             grouped(self.ingested_records),
-            self.seconds,
-        );
+            self.seconds
+        ))?;
         Ok(())
     }
 }
