@@ -5,6 +5,7 @@ use std::hint::black_box;
 use anyhow::Result;
 use millstream_base::{ByteSize, crc32c};
 use millstream_log::{Durability, Lane, Log, LogConfig, StreamConfig};
+use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::Chunks;
@@ -86,28 +87,50 @@ impl Ours {
 
 /// The same by hand: a region of memory that chunks are copied into, round and round.
 struct ByHand {
-    region: Vec<u8>,
+    region: Mutex<Region>,
+}
+
+struct Region {
+    bytes: Vec<u8>,
     at: usize,
 }
 
 impl ByHand {
     fn new(region_bytes: usize) -> ByHand {
         ByHand {
-            // Written once, so that every page is there.
-            region: vec![1; region_bytes],
-            at: 0,
+            region: Mutex::new(Region {
+                // Written once, so that every page is there.
+                bytes: vec![1; region_bytes],
+                at: 0,
+            }),
         }
     }
 
     fn append(&mut self, chunks: &Chunks, count: usize) {
+        let region = self.region.get_mut();
         for chunk in chunks.cycle().take(count) {
             black_box(crc32c(black_box(chunk)));
-            if self.at + chunk.len() > self.region.len() {
-                self.at = 0;
-            }
-            self.region[self.at..][..chunk.len()].copy_from_slice(chunk);
-            self.at += chunk.len();
+            region.copy(chunk);
         }
+    }
+
+    /// Each copy under a lock that nobody else wants. To let go of it the processor waits until the
+    /// copy has left its store buffer; without a lock that goes on under the next chunk's checksum.
+    fn append_locked(&self, chunks: &Chunks, count: usize) {
+        for chunk in chunks.cycle().take(count) {
+            black_box(crc32c(black_box(chunk)));
+            self.region.lock().copy(chunk);
+        }
+    }
+}
+
+impl Region {
+    fn copy(&mut self, chunk: &[u8]) {
+        if self.at + chunk.len() > self.bytes.len() {
+            self.at = 0;
+        }
+        self.bytes[self.at..][..chunk.len()].copy_from_slice(chunk);
+        self.at += chunk.len();
     }
 }
 
@@ -152,7 +175,8 @@ pub fn memory(bench: &Bench) -> Result<Vec<Case>> {
 ///
 /// In processor time, since a few hundred nanoseconds of a chunk are looked for. Chunks of different
 /// sizes also differ by what their segments cost; so that this can be told from a walk over the
-/// records, each size is held against a chunk of as many bytes with one record, too.
+/// records, each size is held against a chunk of as many bytes with one record, too; and so that it
+/// can be told from what any lock costs, against copying by hand under a lock.
 pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
     let _one_core = OneCore::take()?;
     let mut cases = Vec::new();
@@ -167,23 +191,25 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
         let count = chunks.count_of(bench.size(8 << 20, 2 << 20));
         let ns_each = |took: Took| took.cpu_seconds * 1e9 / count as f64;
         let rounds = bench.rounds(|| {
-            let mut turns: [Vec<f64>; 4] = Default::default();
+            let mut turns: [Vec<f64>; 5] = Default::default();
             for turn in 0..bench.size(64, 2) {
                 // Each comes first as often as last: who works first warms the caches.
-                for n in 0..4 {
-                    let contender = if turn % 2 == 0 { n } else { 3 - n };
-                    let chunks = [&chunks, &one_record][contender / 2];
-                    let took = match contender % 2 {
-                        0 => time(|| ours.append(chunks, count))?,
-                        _ => time(|| {
-                            by_hand.append(chunks, count);
-                            Ok(())
-                        })?,
-                    };
+                for n in 0..5 {
+                    let contender = if turn % 2 == 0 { n } else { 4 - n };
+                    let took = time(|| {
+                        match contender {
+                            0 => ours.append(&chunks, count)?,
+                            1 => by_hand.append(&chunks, count),
+                            2 => ours.append(&one_record, count)?,
+                            3 => by_hand.append(&one_record, count),
+                            _ => by_hand.append_locked(&chunks, count),
+                        }
+                        Ok(())
+                    })?;
                     turns[contender].push(ns_each(took));
                 }
             }
-            let [many, by_hand, one, one_by_hand] = turns;
+            let [many, by_hand, one, one_by_hand, by_hand_locked] = turns;
             let beyond = |ours: &[f64], by_hand: &[f64]| {
                 let pairs = ours.iter().zip(by_hand);
                 median(
@@ -197,10 +223,11 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
                 median(&by_hand),
                 beyond(&many, &by_hand),
                 beyond(&one, &one_by_hand),
+                beyond(&by_hand_locked, &by_hand),
             ])
         })?;
-        let [many, limit, beyond_ns, one_beyond_ns] =
-            [0, 1, 2, 3].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<f64>>());
+        let [many, limit, beyond_ns, one_beyond_ns, lock_ns] =
+            [0, 1, 2, 3, 4].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<f64>>());
         let (beyond_ns, one_beyond_ns) = (median(&beyond_ns), median(&one_beyond_ns));
         let told_apart_ns = median(&limit) * TOLD_APART;
         beyond_all_ns.push(beyond_ns);
@@ -211,7 +238,8 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
                 .by_hand(limit)
                 .detail("chunk_bytes", chunks.chunk_bytes() as f64)
                 .detail("beyond_by_hand_ns", beyond_ns)
-                .detail("with_one_record_beyond_by_hand_ns", one_beyond_ns),
+                .detail("with_one_record_beyond_by_hand_ns", one_beyond_ns)
+                .detail("by_hand_under_a_lock_beyond_by_hand_ns", median(&lock_ns)),
         );
     }
     let highest = |values: &[f64]| values.iter().copied().fold(f64::MIN, f64::max);
