@@ -177,7 +177,8 @@ impl Application {
         hand_out.given.retain(|group, _| !over.contains(group));
         drop(streamlets);
         wait_durable(&self.core, self.positions.lane(), offset)?;
-        self.positions.compact(&self.core)
+        self.positions.compact(&self.core);
+        Ok(())
     }
 
     /// Takes back all groups of a consumer that is gone; others get them from their committed

@@ -44,7 +44,8 @@ pub struct LaneId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupEnd {
     pub position: Position,
-    /// The offset that the lane's next group starts with.
+    /// The offset behind the last record: the lane's next group starts with it, unless something is
+    /// missing between them.
     pub offset: Offset,
     /// The largest timestamp in the group.
     pub max_timestamp: Timestamp,

@@ -6,7 +6,8 @@
 //! has is several times cheaper to sync than growing a new one.
 //!
 //! A block is written after the one before it is synced. So a block that is not whole is the torn
-//! end of the journal if nothing valid follows it, and lost data if something does.
+//! end of the journal if nothing valid follows it, and lost data if something does. What is valid
+//! no producer can make up and send in a chunk: each block carries a secret of the run.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -36,7 +37,7 @@ const FILE_MAGIC: [u8; 8] = *b"MSJRNAL1";
 const FILE_HEADER_BYTES: u64 = 4096;
 
 const BLOCK_MAGIC: [u8; 4] = *b"MSBK";
-const BLOCK_HEADER_BYTES: usize = 32;
+const BLOCK_HEADER_BYTES: usize = 40;
 const RUN_BYTES: usize = 48;
 /// More runs than this go into the next block: a bound for recovery's directory.
 const RUNS_MAX: usize = 65_536;
@@ -67,6 +68,8 @@ pub enum WriteOutcome {
 pub struct Journal {
     file_bytes: u64,
     files_max: usize,
+    /// In the header of each file and block of this run.
+    secret: u64,
     state: Mutex<State>,
 }
 
@@ -111,10 +114,12 @@ pub struct JournalUse {
 
 impl Journal {
     /// A journal without files; those of a former life must have been replayed and removed.
-    pub fn new(next_sequence: u64, journal_bytes: u64, file_bytes: u64) -> Journal {
+    /// `secret` is random.
+    pub fn new(next_sequence: u64, secret: u64, journal_bytes: u64, file_bytes: u64) -> Journal {
         Journal {
             file_bytes,
             files_max: ((journal_bytes / file_bytes) as usize).max(2),
+            secret,
             state: Mutex::new(State {
                 active: None,
                 full: VecDeque::new(),
@@ -170,10 +175,15 @@ impl Journal {
             if state.persistable_files() >= self.files_max {
                 return Ok(WriteOutcome::NoFile);
             }
-            state.open_next(dir, self.file_bytes)?;
+            state.open_next(dir, self.file_bytes, self.secret)?;
         }
         let active = state.active.as_mut().expect("opened above");
-        let head = encode_head(active.sequence, active.next_block, runs, block_bytes);
+        let place = BlockPlace {
+            file: active.sequence,
+            secret: self.secret,
+            number: active.next_block,
+        };
+        let head = encode_head(&place, runs, block_bytes);
         let mut parts = Vec::with_capacity(runs.len() + 1);
         parts.push(IoSlice::new(&head));
         parts.extend(runs.iter().map(|run| IoSlice::new(&run.slice)));
@@ -319,7 +329,7 @@ impl State {
         }
     }
 
-    fn open_next(&mut self, dir: &DataDir, file_bytes: u64) -> Result<()> {
+    fn open_next(&mut self, dir: &DataDir, file_bytes: u64, secret: u64) -> Result<()> {
         let sequence = self.next_sequence;
         let path = file_path(dir, sequence);
         // One that was begun under this number before must not stay among the spare ones.
@@ -338,7 +348,7 @@ impl State {
         // The header is durable before the first block is written, so that a damaged one is told
         // from one that never was; and the name before the header, so that a torn header never
         // stands before blocks of the name's number.
-        let header = encode_file_header(sequence, self.previous_end);
+        let header = encode_file_header(sequence, self.previous_end, secret);
         let begun = file
             .reserve(file_bytes)
             .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()))
@@ -366,23 +376,35 @@ fn file_path(dir: &DataDir, sequence: u64) -> PathBuf {
     dir.journal_dir().join(format!("{sequence:016}.journal"))
 }
 
-fn encode_file_header(sequence: u64, previous_end: u64) -> Vec<u8> {
+fn encode_file_header(sequence: u64, previous_end: u64, secret: u64) -> Vec<u8> {
     let mut header = FILE_MAGIC.to_vec();
     header.extend_from_slice(&sequence.to_le_bytes());
     header.extend_from_slice(&previous_end.to_le_bytes());
+    header.extend_from_slice(&secret.to_le_bytes());
     let crc = crc32c(&header);
     header.extend_from_slice(&crc.to_le_bytes());
     header
 }
 
+/// What a block says of where it is.
+struct BlockPlace {
+    /// The sequence of its file.
+    file: u64,
+    /// That of the file's header.
+    secret: u64,
+    /// Counts the file's blocks from 0.
+    number: u64,
+}
+
 /// The block's header and directory. The checksum in the header covers the rest of both; each run's
 /// bytes have one of their own.
-fn encode_head(file_sequence: u64, block: u64, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
+fn encode_head(place: &BlockPlace, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(BLOCK_HEADER_BYTES + RUN_BYTES * runs.len());
     head.extend_from_slice(&BLOCK_MAGIC);
     head.extend_from_slice(&[0; 4]);
-    head.extend_from_slice(&file_sequence.to_le_bytes());
-    head.extend_from_slice(&block.to_le_bytes());
+    head.extend_from_slice(&place.file.to_le_bytes());
+    head.extend_from_slice(&place.secret.to_le_bytes());
+    head.extend_from_slice(&place.number.to_le_bytes());
     head.extend_from_slice(&(block_bytes as u32).to_le_bytes());
     head.extend_from_slice(&(runs.len() as u32).to_le_bytes());
     for run in runs {
@@ -480,7 +502,8 @@ impl OldJournal {
             let end = readers
                 .get(n + 1)
                 .filter(|next| next.sequence == readers[n].sequence + 1)
-                .and_then(|next| next.previous_end);
+                .and_then(|next| next.header)
+                .map(|header| header.previous_end);
             readers[n].replay(end, &mut each)?;
         }
         Ok(())
@@ -502,11 +525,25 @@ struct FileReader<'a> {
     path: &'a Path,
     file: Box<dyn DiskFile>,
     len: u64,
-    /// Where the file before ends, if this one's header is valid.
-    previous_end: Option<u64>,
+    /// What the header says, if it is valid and of this file.
+    header: Option<FileHeader>,
     /// The header is that of another number: the file was about to be used again, or had been, and
     /// holds nothing under the number that its name says.
     is_reused: bool,
+}
+
+#[derive(Clone, Copy)]
+struct FileHeader {
+    /// Where the file before ends.
+    previous_end: u64,
+    secret: u64,
+}
+
+/// Header and directory of a block.
+struct BlockHead {
+    place: BlockPlace,
+    directory: Vec<u8>,
+    block_bytes: u64,
 }
 
 /// One block, checked.
@@ -519,18 +556,23 @@ impl<'a> FileReader<'a> {
     fn open(sequence: u64, path: &'a Path, file: Box<dyn DiskFile>) -> Result<Self> {
         let error = |error| LogError::io("read", path, error);
         let len = file.len().map_err(error)?;
-        let mut header = [0; 28];
+        let mut header = [0; 36];
         let count = file.read_full_at(&mut header, 0).map_err(error)?;
-        let written_for = u64::from_le_bytes(header[8..16].try_into().expect("8 bytes"));
-        let previous_end = u64::from_le_bytes(header[16..24].try_into().expect("8 bytes"));
-        let valid =
-            count == header.len() && header[..] == encode_file_header(written_for, previous_end);
+        let written_for = u64_at(&header, 8);
+        let previous_end = u64_at(&header, 16);
+        let secret = u64_at(&header, 24);
+        let encoded = encode_file_header(written_for, previous_end, secret);
+        let valid = count == header.len() && header[..] == encoded;
+        let header = FileHeader {
+            previous_end,
+            secret,
+        };
         Ok(FileReader {
             sequence,
             path,
             file,
             len,
-            previous_end: (valid && written_for == sequence).then_some(previous_end),
+            header: (valid && written_for == sequence).then_some(header),
             is_reused: valid && written_for != sequence,
         })
     }
@@ -541,20 +583,20 @@ impl<'a> FileReader<'a> {
         end: Option<u64>,
         each: &mut impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut at = FILE_HEADER_BYTES;
-        let mut next_block = 0;
         if self.is_reused {
             return Ok(());
         }
-        if self.previous_end.is_none() {
-            return self.check_nothing_follows(0, 0, "file header");
-        }
+        let Some(FileHeader { secret, .. }) = self.header else {
+            return self.check_no_block_follows_torn_header();
+        };
+        let mut at = FILE_HEADER_BYTES;
+        let mut next_block = 0;
         while end.is_none_or(|end| at < end) {
-            let Some((block, bytes)) = self.block(at, next_block)? else {
+            let Some((block, bytes)) = self.block(at, secret, next_block)? else {
                 if end.is_some() {
                     return Err(self.corrupted(at, "block"));
                 }
-                return self.check_nothing_follows(at, next_block, "block");
+                return self.check_nothing_follows(at, secret, next_block);
             };
             let mut data = &block.data[..];
             for (run, len) in block.runs {
@@ -569,43 +611,46 @@ impl<'a> FileReader<'a> {
     }
 
     /// The block at `at`, if it is whole and in its turn.
-    fn block(&self, at: u64, number: u64) -> Result<Option<(Block, u64)>> {
-        let Some((head, run_count, block_bytes)) = self.block_head(at)? else {
+    fn block(&self, at: u64, secret: u64, number: u64) -> Result<Option<(Block, u64)>> {
+        let head = self.block_head(at)?.filter(|head| {
+            let place = &head.place;
+            place.secret == secret && place.number == number
+        });
+        let Some(BlockHead {
+            directory,
+            block_bytes,
+            ..
+        }) = head
+        else {
             return Ok(None);
         };
-        if u64::from_le_bytes(head[16..24].try_into().expect("8 bytes")) != number {
-            return Ok(None);
-        }
-        let mut data = vec![0; block_bytes as usize - head.len()];
+        let head_bytes = (BLOCK_HEADER_BYTES + directory.len()) as u64;
+        let mut data = vec![0; (block_bytes - head_bytes) as usize];
         let count = self
             .file
-            .read_full_at(&mut data, at + head.len() as u64)
+            .read_full_at(&mut data, at + head_bytes)
             .map_err(|error| LogError::io("read", self.path, error))?;
         if count < data.len() {
             return Ok(None);
         }
-        let mut runs = Vec::with_capacity(run_count);
+        let mut runs = Vec::with_capacity(directory.len() / RUN_BYTES);
         let mut rest = &data[..];
-        for entry in head[BLOCK_HEADER_BYTES..].chunks_exact(RUN_BYTES) {
-            let u64_at =
-                |n: usize| u64::from_le_bytes(entry[n..n + 8].try_into().expect("8 bytes"));
-            let u32_at =
-                |n: usize| u32::from_le_bytes(entry[n..n + 4].try_into().expect("4 bytes"));
+        for entry in directory.chunks_exact(RUN_BYTES) {
             let run = RecoveredRun {
                 lane: LaneId {
-                    stream: StreamId(u64_at(0)),
-                    streamlet: StreamletIndex(u32_at(32)),
-                    lane: LaneIndex(u32_at(36)),
+                    stream: StreamId(u64_at(entry, 0)),
+                    streamlet: StreamletIndex(u32_at(entry, 32)),
+                    lane: LaneIndex(u32_at(entry, 36)),
                 },
-                group: GroupId(u64_at(8)),
-                position: Position(u64_at(16)),
-                group_first_offset: Offset(u64_at(24)),
+                group: GroupId(u64_at(entry, 8)),
+                position: Position(u64_at(entry, 16)),
+                group_first_offset: Offset(u64_at(entry, 24)),
             };
-            let len = u32_at(40) as usize;
+            let len = u32_at(entry, 40) as usize;
             let Some((run_data, others)) = rest.split_at_checked(len) else {
                 return Ok(None);
             };
-            if crc32c(run_data) != u32_at(44) {
+            if crc32c(run_data) != u32_at(entry, 44) {
                 return Ok(None);
             }
             rest = others;
@@ -617,37 +662,52 @@ impl<'a> FileReader<'a> {
         Ok(Some((Block { runs, data }, block_bytes)))
     }
 
-    /// Header and directory at `at`, number of runs and size of the block, if the checksum holds.
-    fn block_head(&self, at: u64) -> Result<Option<(Vec<u8>, usize, u64)>> {
+    /// Header and directory at `at`, if the checksum holds and they are of this file.
+    fn block_head(&self, at: u64) -> Result<Option<BlockHead>> {
         let error = |error| LogError::io("read", self.path, error);
         let mut head = vec![0; BLOCK_HEADER_BYTES];
         let count = self.file.read_full_at(&mut head, at).map_err(error)?;
         if count < head.len() || head[..4] != BLOCK_MAGIC {
             return Ok(None);
         }
-        let block_bytes = u64::from(u32::from_le_bytes(
-            head[24..28].try_into().expect("4 bytes"),
-        ));
-        let run_count = u32::from_le_bytes(head[28..32].try_into().expect("4 bytes")) as usize;
+        let place = BlockPlace {
+            file: u64_at(&head, 8),
+            secret: u64_at(&head, 16),
+            number: u64_at(&head, 24),
+        };
+        let block_bytes = u64::from(u32_at(&head, 32));
+        let run_count = u32_at(&head, 36) as usize;
         let head_bytes = BLOCK_HEADER_BYTES + run_count.min(RUNS_MAX + 1) * RUN_BYTES;
         if run_count > RUNS_MAX
             || (head_bytes as u64) > block_bytes
             || at + block_bytes > self.len
-            || head[8..16] != self.sequence.to_le_bytes()
+            || place.file != self.sequence
         {
             return Ok(None);
         }
         head.resize(head_bytes, 0);
         let count = self.file.read_full_at(&mut head, at).map_err(error)?;
-        let crc = u32::from_le_bytes(head[4..8].try_into().expect("4 bytes"));
-        if count < head.len() || crc32c(&head[8..]) != crc {
+        if count < head.len() || crc32c(&head[8..]) != u32_at(&head, 4) {
             return Ok(None);
         }
-        Ok(Some((head, run_count, block_bytes)))
+        Ok(Some(BlockHead {
+            place,
+            directory: head.split_off(BLOCK_HEADER_BYTES),
+            block_bytes,
+        }))
+    }
+
+    /// The header is synced before the first block is written. Without it the secret is not known,
+    /// so only the place is believed where no chunk can lie.
+    fn check_no_block_follows_torn_header(&self) -> Result<()> {
+        match self.block_head(FILE_HEADER_BYTES)? {
+            Some(head) if head.place.number == 0 => Err(self.corrupted(0, "file header")),
+            _ => Ok(()),
+        }
     }
 
     /// Nothing valid may follow the place where the journal seems to end.
-    fn check_nothing_follows(&self, at: u64, next_block: u64, what: &str) -> Result<()> {
+    fn check_nothing_follows(&self, at: u64, secret: u64, next_block: u64) -> Result<()> {
         const WINDOW_BYTES: usize = 1 << 20;
         let mut window = vec![0; WINDOW_BYTES];
         let mut start = at + 1;
@@ -661,11 +721,11 @@ impl<'a> FileReader<'a> {
                 .enumerate()
                 .filter(|(_, bytes)| *bytes == BLOCK_MAGIC);
             for (n, _) in magics {
-                if let Some((head, ..)) = self.block_head(start + n as u64)? {
-                    let number = u64::from_le_bytes(head[16..24].try_into().expect("8 bytes"));
-                    if number >= next_block {
-                        return Err(self.corrupted(at, what));
-                    }
+                if let Some(BlockHead { place, .. }) = self.block_head(start + n as u64)?
+                    && place.secret == secret
+                    && place.number >= next_block
+                {
+                    return Err(self.corrupted(at, "block"));
                 }
             }
             if count < window.len() {
@@ -684,4 +744,12 @@ impl<'a> FileReader<'a> {
             format!("this {what} of the journal is damaged, and valid ones follow it"),
         )
     }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }

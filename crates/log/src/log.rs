@@ -10,8 +10,8 @@ use std::time::Instant;
 use event_listener::Listener as _;
 use hashbrown::{HashMap, HashSet};
 use millstream_base::{
-    ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, SegmentIndex,
-    StreamId, StreamletIndex, SystemClock, SystemDisk, Timestamp,
+    ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, Random,
+    SegmentIndex, StreamId, StreamletIndex, SystemClock, SystemDisk, SystemRandom, Timestamp,
 };
 use millstream_record::{ChunkHeader, check};
 use parking_lot::Mutex;
@@ -149,8 +149,8 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// Opens the log in `config.dir` with the operating system's disk and clock; founds it when the
-    /// folder is empty or missing.
+    /// Opens the log in `config.dir` with the operating system's disk, clock and randomness; founds
+    /// it when the folder is empty or missing.
     ///
     /// # Errors
     /// When the folder is locked, read-only, foreign, of a newer format or corrupted.
@@ -159,14 +159,20 @@ impl Log {
             config,
             Arc::new(SystemDisk),
             Arc::new(SystemClock::default()),
+            &SystemRandom,
         )
     }
 
-    /// Opens the log on a disk and a clock of the caller's.
+    /// Opens the log on a disk, a clock and a randomness of the caller's.
     ///
     /// # Errors
     /// See [`Log::open`].
-    pub fn open_on(config: LogConfig, disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Result<Log> {
+    pub fn open_on(
+        config: LogConfig,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        random: &dyn Random,
+    ) -> Result<Log> {
         config.check()?;
         let dir = DataDir::open(disk, &config.dir)?;
         let pool = Pool::new(config.pool.as_usize(), config.catch_up.as_usize())
@@ -175,8 +181,13 @@ impl Log {
         // What the last run left.
         let old_journal = OldJournal::find(&dir)?;
         let mut recovered = Recovered::read(&dir, &old_journal)?;
+        let mut secret = [0; 8];
+        random
+            .fill(&mut secret)
+            .map_err(|error| LogError::io("read", "the random source", error))?;
         let journal = Journal::new(
             old_journal.next_sequence(clock.now()),
+            u64::from_le_bytes(secret),
             config.journal.0,
             config.journal_file.0,
         );
@@ -761,15 +772,8 @@ impl Inner {
     fn put_catalog<T: Serialize>(&self, key: &str, value: Option<&T>) -> Result<()> {
         let offset = self.catalog.put(&self.core, key, value)?;
         wait_durable(&self.core, self.catalog.lane(), offset)?;
-        self.compact_catalog();
+        self.catalog.compact(&self.core);
         Ok(())
-    }
-
-    /// The change that made it due is durable, whatever becomes of this.
-    fn compact_catalog(&self) {
-        if let Err(error) = self.catalog.compact(&self.core) {
-            tracing::warn!(%error, "catalog not written anew; the next change tries again");
-        }
     }
 
     fn delete(&self, stream: &StreamState) -> Result<()> {
@@ -809,7 +813,7 @@ impl Inner {
         // Until here the journal may hold its data, which can only be persisted with it.
         self.core.streams.write().by_id.remove(&id);
         self.core.dir.remove_stream_dir(id)?;
-        self.compact_catalog();
+        self.catalog.compact(&self.core);
         Ok(())
     }
 

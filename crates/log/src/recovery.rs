@@ -325,7 +325,8 @@ impl RecoveredLane {
             damage.healed_at = Position(u64::MAX);
             let end = GroupEnd {
                 position: tail.position,
-                offset: *next_offset,
+                // Not that of the next file: readers compare it with the last chunk's.
+                offset: tail.offset,
                 max_timestamp: tail.max_timestamp,
             };
             self.closed

@@ -156,7 +156,16 @@ impl Table {
 
     /// Writes the table anew where most of its stream is outdated. All of the old groups stay until
     /// all of the new one is durable.
-    pub fn compact(&self, core: &Core) -> Result<()> {
+    ///
+    /// The change that made it due is durable, whatever becomes of this.
+    pub fn compact(&self, core: &Core) {
+        if let Err(error) = self.write_anew(core) {
+            tracing::warn!(table = %self.lane.stream.name, %error,
+                "table not written anew; the next change tries again");
+        }
+    }
+
+    fn write_anew(&self, core: &Core) -> Result<()> {
         if !self.is_bloated() {
             return Ok(());
         }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, StreamletIndex, Timestamp, crc32c};
 use millstream_log::{Durability, StreamConfig};
+use millstream_record::{ChunkBuilder, Compression};
 use millstream_sim::OperationKind;
 
 use crate::world::{World, lane_of};
@@ -324,4 +325,93 @@ fn an_index_that_outlives_its_removed_group_is_removed() {
     assert_eq!(lane.info().fault, None);
     assert_eq!(lane.info().earliest.0, 1);
     assert!(world.disk.read_file(first.with_extension("index")).is_err());
+}
+
+#[test]
+fn chunks_right_before_a_gap_are_read() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    append(&mut world, "a", 100, None);
+    world.close();
+    let chunk = world.make_chunk(1, 100, None).bytes;
+    put_group(&world, "a", 5, 50, &chunk);
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+    assert!(lane.info().fault.is_some());
+    let mut reader = lane.reader(lane.earliest());
+    let mut offsets = Vec::new();
+    while let Some(read) = reader.read(1 << 20).expect("every chunk is whole") {
+        let chunks = read.chunks().map(|chunk| chunk.expect("it is whole"));
+        offsets.extend(chunks.map(|chunk| chunk.header().base_offset.0));
+    }
+    assert_eq!(offsets, [0, 1, 50]);
+}
+
+#[test]
+fn a_block_of_the_journal_that_a_producer_made_up_is_not_believed() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    let find_journal = |world: &World| {
+        let mut paths = world.disk.files().into_iter().map(|(path, _)| path);
+        let is_journal = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "journal");
+        paths
+            .find(is_journal)
+            .expect("the catalog's change is in it")
+    };
+    let path = find_journal(&world);
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let sequence: u64 = name.and_then(|name| name.parse().ok()).expect("a number");
+    // All that its checks ask for but the secret, as a record's value.
+    let mut block = b"MSBK\0\0\0\0".to_vec();
+    for number in [sequence, 0, 1_000] {
+        block.extend_from_slice(&number.to_le_bytes());
+    }
+    block.extend_from_slice(&40_u32.to_le_bytes());
+    block.extend_from_slice(&0_u32.to_le_bytes());
+    let crc = crc32c(&block[8..]);
+    block[4..8].copy_from_slice(&crc.to_le_bytes());
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let pushed = builder.push(Timestamp(0), None, Some(&block), &[]);
+    pushed.expect("far below the format's bound");
+    let chunk = builder.finish(None).expect("it has a record");
+    let stream = world.log().stream("a").expect("it was created");
+    let (lane, appended) = stream.append(StreamletIndex(0), chunk).expect("no faults");
+    lane.acknowledge(&appended).expect("no faults");
+
+    // The block that holds the chunk is torn.
+    world.kill();
+    let journal = world.disk.read_file(&path).expect("it exists");
+    let find = |bytes: &[u8], from: &[u8]| from.windows(bytes.len()).rposition(|at| at == bytes);
+    let made_up = find(&block, &journal).expect("it is stored as it is");
+    let torn = find(b"MSBK", &journal[..made_up]).expect("it lies in a block");
+    let flipped = world.disk.flip_bit(&path, torn as u64 * 8);
+    flipped.expect("it exists");
+    assert!(world.open());
+}
+
+#[test]
+fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    let application = world.log().application("a", &"x".repeat(200));
+    let application = application.expect("the stream exists");
+    let cursors = application.next_groups(StreamletIndex(0), "one", 1);
+    let cursor = cursors.expect("the streamlet exists")[0];
+    application.commit("one", &cursor).expect("no faults");
+    world.log().persist();
+    // The folder changes when the table is written anew, and not before.
+    let is_table = |path: &std::path::Path| path.ends_with("streams/1");
+    world.disk.fail_next_sync(is_table);
+    let positions = world.log().stream("__positions").expect("always there");
+    let mut commits = 0;
+    while positions.info().lanes[0].fault.is_none() {
+        application.commit("one", &cursor).expect("it is durable");
+        commits += 1;
+        assert!(commits < 100_000, "it is never written anew");
+    }
+    world.faults.failing = true;
+    world.kill();
+    assert!(world.open());
 }

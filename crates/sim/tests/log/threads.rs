@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use millstream_base::disk::{Access, DirEntry};
 use millstream_base::{
     ByteSize, Cursor, Disk, DiskFile, GroupId, Offset, ProducerEpoch, ProducerId, Sequence,
-    StreamletIndex, SystemClock, Timestamp,
+    StreamletIndex, SystemClock, SystemRandom, Timestamp,
 };
 use millstream_log::{Background, Log, LogConfig, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
@@ -39,6 +39,7 @@ fn open(disk: &SimDisk) -> Result<Log, LogError> {
         config,
         Arc::new(disk.clone()),
         Arc::new(SystemClock::default()),
+        &SystemRandom,
     )
 }
 
@@ -380,8 +381,8 @@ fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
     });
     let closed = slow.gate.lock();
     let clock = Arc::new(SystemClock::default());
-    let log =
-        Log::open_on(threads(), Arc::clone(&slow) as Arc<dyn Disk>, clock).expect("no faults");
+    let on = Arc::clone(&slow) as Arc<dyn Disk>;
+    let log = Log::open_on(threads(), on, clock, &SystemRandom).expect("no faults");
     send(&log, 1);
     let mut rng = Rng::with_seed(0);
     let images: Vec<SimDisk> = (0..20).map(|_| killed.crash(&mut rng)).collect();

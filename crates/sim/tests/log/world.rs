@@ -15,7 +15,7 @@ use millstream_log::{
     Appended, Background, Durability, Lane, Log, LogConfig, LogError, Stream, StreamConfig,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer};
-use millstream_sim::{Rng, SimClock, SimDisk};
+use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
 
 pub const DIR: &str = "/data";
 
@@ -30,7 +30,12 @@ pub fn config() -> LogConfig {
 }
 
 pub fn open(disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
-    Log::open_on(config(), Arc::new(disk.clone()), Arc::new(clock.clone()))
+    Log::open_on(
+        config(),
+        Arc::new(disk.clone()),
+        Arc::new(clock.clone()),
+        &SimRandom::new(disk.operations()),
+    )
 }
 
 /// Runs cases with seeds from 0 on several threads, or the one that `MILLSTREAM_SEED` names.
