@@ -69,13 +69,15 @@ struct Entry {
 async fn entries(
     content: Shared,
     path: Result<Path<(String, String)>, PathRejection>,
+    uri: Uri,
     query: Result<Query<EntriesQuery>, QueryRejection>,
 ) -> Answer<Vec<Entry>> {
     let Path((flow, element)) = path?;
-    let limit = query?.limit.unwrap_or(ENTRIES_DEFAULT);
-    if !(1..=ENTRIES_MAX).contains(&limit) {
-        return Err(RequestError::Limit(limit));
-    }
+    let limit = query
+        .ok()
+        .map(|Query(query)| query.limit.unwrap_or(ENTRIES_DEFAULT))
+        .filter(|limit| (1..=ENTRIES_MAX).contains(limit))
+        .ok_or_else(|| RequestError::Query(uri.query().unwrap_or_default().to_owned()))?;
     read(content, move |content| {
         let state = state(content, flow, element)?.reader;
         let mut keys = state.keys(limit);
