@@ -1,16 +1,18 @@
 //! The command line as it was typed.
 
-use std::num::NonZeroU64;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::str::FromStr;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use humantime::Duration;
-use millstream_base::{ByteSize, Offset};
+use clap::{
+    ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
+use millstream_base::ByteSize;
 use millstream_log::Durability;
 
 use crate::settings::Settings;
+use crate::values::{
+    ByteRange, Limit, Place, Rate, lanes, limit, new_name, number, size, time, virtual_logs,
+};
 
 /// Keeps streams of records, computes on them where they lie, and serves the results.
 #[derive(Debug, Parser)]
@@ -23,6 +25,24 @@ pub struct LowArgs {
     pub json: bool,
     #[command(flatten)]
     pub settings: Settings,
+}
+
+impl LowArgs {
+    /// Parses what was typed, or says what is wrong with it and ends the program.
+    pub fn from_command_line() -> LowArgs {
+        let matches = negative_numbers_are_values(LowArgs::command()).get_matches();
+        LowArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// No flag is a number: `-1` is a value that is out of range, and is refused as such.
+fn negative_numbers_are_values(command: Clap) -> Clap {
+    command
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+        .mut_subcommands(negative_numbers_are_values)
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,7 +86,7 @@ pub struct QuickstartArgs {
     #[arg(long, value_name = "TEXT", default_value = "a", requires = "file")]
     pub prefix: String,
     /// End after this time, for instance 20s
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub duration: Option<Duration>,
     /// Events a second, or `max` for as many as the machine can store
     #[arg(
@@ -78,39 +98,21 @@ pub struct QuickstartArgs {
     pub rate: Rate,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub enum Rate {
-    PerSecond(NonZeroU64),
-    Max,
-}
-
-impl FromStr for Rate {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "max" => Ok(Rate::Max),
-            _ => text
-                .parse()
-                .map(Rate::PerSecond)
-                .map_err(|_| "a number from 1, or max"),
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum StreamCommand {
     /// Create a stream
     Create {
+        /// The stream's name: letters, digits and . _ - / :
+        #[arg(value_parser = new_name)]
         name: String,
         /// Logical partitions
-        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = lanes)]
         streamlets: u32,
         /// Lanes of each streamlet, where producers append in parallel
-        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = lanes)]
         lanes: u32,
         /// Virtual logs that the lanes share
-        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = virtual_logs)]
         virtual_logs: u32,
         /// When producers are answered: replicated, async or memory
         #[arg(long, value_name = "WHEN", default_value = "replicated")]
@@ -121,50 +123,45 @@ pub enum StreamCommand {
     /// List all streams
     List,
     /// Show a stream's settings and lanes
-    Describe { name: String },
+    Describe {
+        /// The stream's name
+        name: String,
+    },
     /// Give a stream more streamlets or lanes, or another retention
+    #[command(group = ArgGroup::new("change").required(true).multiple(true)
+        .args(["streamlets", "lanes", "retain_for", "retain_bytes"]))]
     Alter {
+        /// The stream's name
         name: String,
         /// Logical partitions, never fewer than before
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = lanes)]
         streamlets: Option<u32>,
         /// Lanes of each streamlet, never fewer than before
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = lanes)]
         lanes: Option<u32>,
         #[command(flatten)]
         retention: RetentionArgs,
     },
     /// Delete a stream with all that it holds
-    Delete { name: String },
+    Delete {
+        /// The stream's name
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
 pub struct RetentionArgs {
     /// Remove groups whose newest record is older, for instance 7days, or `none`
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = limit(time))]
     pub retain_for: Option<Limit<Duration>>,
     /// Remove the oldest groups of a lane beyond this size, for instance 10GiB, or `none`
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = limit(size))]
     pub retain_bytes: Option<Limit<ByteSize>>,
-}
-
-/// A bound that can be lifted.
-#[derive(Debug, Clone, Copy)]
-pub struct Limit<T>(pub Option<T>);
-
-impl<T: FromStr> FromStr for Limit<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        match text {
-            "none" => Ok(Limit(None)),
-            _ => text.parse().map(|value| Limit(Some(value))),
-        }
-    }
 }
 
 #[derive(Debug, Args)]
 pub struct ProduceArgs {
+    /// The stream's name
     pub stream: String,
     /// Read this file instead of stdin
     #[arg(
@@ -179,7 +176,7 @@ pub struct ProduceArgs {
     pub key_separator: Option<String>,
     /// Number the lines as this producer: run again with the same input after a crash, the lines
     /// that are stored already are not stored twice
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "ID", value_parser = number(0_i64, None))]
     pub producer: Option<i64>,
     /// Print how many lines are durable so far, a number a line, as it grows
     #[arg(long, conflicts_with = "json")]
@@ -188,16 +185,17 @@ pub struct ProduceArgs {
 
 #[derive(Debug, Args)]
 pub struct ConsumeArgs {
+    /// The stream's name
     pub stream: String,
     /// Where to start: earliest, latest, or an offset (of one partition)
     #[arg(long, value_name = "PLACE", default_value = "earliest")]
     pub from: Place,
     /// Only this partition
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0_u32, None))]
     pub partition: Option<u32>,
     /// Stop after so many records
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
-    pub limit: u64,
+    #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
+    pub limit: Option<u64>,
     /// Wait for more records at the end, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
@@ -206,33 +204,12 @@ pub struct ConsumeArgs {
     pub format: RecordFormat,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    Earliest,
-    Latest,
-    At(Offset),
-}
-
-impl FromStr for Place {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "earliest" => Ok(Place::Earliest),
-            "latest" => Ok(Place::Latest),
-            _ => text
-                .parse()
-                .map(|offset| Place::At(Offset(offset)))
-                .map_err(|_| "earliest, latest or an offset"),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecordFormat {
     /// The value and a line end
     Value,
-    /// A JSON object a line, with partition, offset, timestamp, key, value and headers
+    /// A JSON object a line, with partition, offset, timestamp, key, value and headers; bytes that
+    /// are no UTF-8 stand in key_base64 and value_base64 instead
     Json,
 }
 
@@ -240,13 +217,19 @@ pub enum RecordFormat {
 pub enum ObjectCommand {
     /// Store a file, or stdin, as an object
     Put {
+        /// The object's name: letters, digits and . _ - / :
+        #[arg(value_parser = new_name)]
         name: String,
         /// The content; stdin without it
         #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
         file: PathBuf,
     },
     /// Write an object to stdout or to a file
+    ///
+    /// With --json, stdout gets one document: what `put` tells of the object, and, unless they go to
+    /// a file, in content_base64 the bytes.
     Get {
+        /// The object's name
         name: String,
         /// Only these bytes, counted from 0, both ends included: 0-99, or 100- for the rest
         #[arg(long, value_name = "FIRST-LAST")]
@@ -257,31 +240,32 @@ pub enum ObjectCommand {
     },
     /// List the objects whose names start with a prefix
     List {
+        /// What the names start with; all objects without it
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
     },
     /// Delete an object
-    Delete { name: String },
+    Delete {
+        /// The object's name
+        name: String,
+    },
 }
 
-/// Bytes of an object.
-#[derive(Debug, Clone)]
-pub struct ByteRange(pub RangeInclusive<u64>);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl FromStr for ByteRange {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "two numbers like 0-99, or 100-";
-        let (first, last) = text.split_once('-').ok_or(EXPECTED)?;
-        let first = first.parse().map_err(|_| EXPECTED)?;
-        let last = match last {
-            "" => u64::MAX,
-            _ => last.parse().map_err(|_| EXPECTED)?,
-        };
-        match first <= last {
-            true => Ok(ByteRange(first..=last)),
-            false => Err(EXPECTED),
+    #[track_caller]
+    fn check_help(command: &Clap) {
+        for arg in command.get_arguments() {
+            assert!(arg.get_help().is_some(), "{command} {arg}");
         }
+        command.get_subcommands().for_each(check_help);
+    }
+
+    #[test]
+    fn every_argument_has_a_help_text() {
+        check_help(&LowArgs::command());
+        LowArgs::command().debug_assert();
     }
 }

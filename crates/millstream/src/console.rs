@@ -19,21 +19,53 @@ pub fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
-/// Prints a line on stdout. Where that fails, what was asked for is done all the same, and the error
-/// says that only telling it failed.
-pub fn print_line(line: fmt::Arguments<'_>) -> anyhow::Result<()> {
+/// What an error of writing to stdout says.
+pub const CANNOT_WRITE: &str = "cannot write to stdout";
+
+/// Prints what `write` writes.
+pub fn print(
+    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let mut out = stdout();
-    writeln!(out, "{line}")
+    write(&mut out)
         .and_then(|()| out.flush())
-        .context("done, but cannot write to stdout")
+        .context(CANNOT_WRITE)
 }
 
 /// Prints one JSON document.
-pub fn print_json(document: &impl Serialize) -> io::Result<()> {
-    let mut out = stdout();
-    serde_json::to_writer(&mut out, document)?;
-    out.write_all(b"\n")?;
-    out.flush()
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    print(|out| {
+        serde_json::to_writer(&mut *out, document)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Says what was done: with a JSON document, or with lines for people. Where neither can be printed,
+/// it is done all the same, and the error says so.
+pub fn report(
+    is_json: bool,
+    document: &impl Serialize,
+    lines: fmt::Arguments<'_>,
+) -> anyhow::Result<()> {
+    match is_json {
+        true => print_json(document),
+        false => print(|out| writeln!(out, "{lines}")),
+    }
+    .context("done, but it cannot be told")
+}
+
+/// Prints a line on stderr. That nobody can see it, since the terminal is closed, is no reason to
+/// fail.
+pub fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Whether the reader of stdout has gone.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// A longer cell of a table is cut off.
@@ -66,13 +98,11 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    pub fn print(&self) -> io::Result<()> {
-        let mut out = stdout();
-        self.write(&mut out)?;
-        out.flush()
+    pub fn print(&self) -> anyhow::Result<()> {
+        print(|out| self.write(out))
     }
 
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let headings: Vec<String> = self
             .columns
             .iter()
@@ -121,6 +151,12 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
+/// So many of something: `1 line`, `2 lines`.
+pub fn count_of(number: u64, noun: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", grouped(number))
+}
+
 /// One line on stderr that tells how it goes.
 #[derive(Debug)]
 pub enum Progress {
@@ -159,7 +195,7 @@ impl Progress {
             }
             Progress::Plain { last } if last.elapsed() >= PLAIN_LINE_EVERY => {
                 *last = Instant::now();
-                eprintln!("{message}");
+                tell(format_args!("{message}"));
             }
             Progress::Plain { .. } | Progress::Silent => {}
         }
@@ -169,7 +205,7 @@ impl Progress {
     pub fn note(&self, message: &str) {
         match self {
             Progress::Line(bar) => bar.println(message),
-            Progress::Plain { .. } => eprintln!("{message}"),
+            Progress::Plain { .. } => tell(format_args!("{message}")),
             Progress::Silent => {}
         }
     }

@@ -5,17 +5,20 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use event_listener::Listener as _;
 use millstream_base::Offset;
 use millstream_log::{Lane, LaneReader, ReadChunks, Stream};
 use millstream_record::{Record, Scratch};
 use serde_json::{Value, json};
 
-use crate::args::{ConsumeArgs, Place, RecordFormat};
-use crate::console::stdout;
+use crate::args::{ConsumeArgs, RecordFormat};
+use crate::console::{CANNOT_WRITE, stdout};
 use crate::node;
 use crate::settings::Settings;
 use crate::stop::Stop;
+use crate::values::Place;
 
 const READ_BYTES: usize = 1 << 20;
 
@@ -37,11 +40,11 @@ pub fn run(
             true => Format::Document,
             false => Format::Lines(args.format),
         },
-        left: args.limit,
+        left: args.limit.unwrap_or(u64::MAX),
         printed: 0,
         scratch: Scratch::default(),
     };
-    printer.begin()?;
+    printer.begin().context(CANNOT_WRITE)?;
     while !stop.is_set() && printer.left > 0 {
         let moved = stream.listen();
         let mut has_read = false;
@@ -57,11 +60,11 @@ pub fn run(
             if !args.follow {
                 break;
             }
-            printer.out.flush()?;
+            printer.out.flush().context(CANNOT_WRITE)?;
             moved.wait_timeout(FOLLOW_PAUSE);
         }
     }
-    printer.end()?;
+    printer.end().context(CANNOT_WRITE)?;
     drop(lanes);
     // What could be read was printed, but there was more once.
     if printer.left > 0
@@ -170,7 +173,8 @@ impl<W: Write> Printer<W> {
                     partition,
                     &record,
                     self.printed == 0,
-                )?;
+                )
+                .context(CANNOT_WRITE)?;
                 self.printed += 1;
             }
         }
@@ -203,18 +207,30 @@ fn print(
     }
 }
 
-/// What is no UTF-8 is shown with replacement characters.
 fn as_json(partition: u32, record: &Record<'_>) -> Value {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = record
-        .headers()
-        .map(|header| json!([text(header.name), header.value.map(text)]));
-    json!({
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": record.key.map(text),
-        "value": record.value.map(text),
-        "headers": headers.collect::<Vec<_>>(),
-    })
+    let headers = record.headers().map(|header| {
+        let fields = [text("name", Some(header.name)), text("value", header.value)];
+        Value::Object(fields.into_iter().collect())
+    });
+    let fields = [
+        ("partition".to_owned(), json!(partition)),
+        ("offset".to_owned(), json!(record.offset)),
+        ("timestamp".to_owned(), json!(record.timestamp)),
+        text("key", record.key),
+        text("value", record.value),
+        ("headers".to_owned(), headers.collect()),
+    ];
+    Value::Object(fields.into_iter().collect())
+}
+
+/// The field `name`; for bytes that are no UTF-8 it is `<name>_base64`.
+fn text(name: &str, bytes: Option<&[u8]>) -> (String, Value) {
+    match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
+        None => (name.to_owned(), Value::Null),
+        Some(Ok(text)) => (name.to_owned(), text.into()),
+        Some(Err(bytes)) => (
+            format!("{name}_base64"),
+            BASE64_STANDARD.encode(bytes).into(),
+        ),
+    }
 }

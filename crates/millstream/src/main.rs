@@ -3,7 +3,9 @@
 mod args;
 mod console;
 mod consume;
+mod input;
 mod lines;
+mod nearest;
 mod node;
 mod objects;
 mod produce;
@@ -11,13 +13,15 @@ mod quickstart;
 mod settings;
 mod stop;
 mod streams;
+mod values;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use millstream_log::LogError;
 
 use crate::args::{Command, LowArgs};
+use crate::console::{is_broken_pipe, tell};
 use crate::settings::SettingsError;
 use crate::stop::Stop;
 
@@ -32,8 +36,10 @@ const EXIT_WRONG_USAGE: u8 = 2;
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
 fn main() -> ExitCode {
-    let args = LowArgs::parse();
+    let args = LowArgs::from_command_line();
     tracing_subscriber::fmt()
+        // It would panic where stderr cannot be written to.
+        .log_internal_errors(false)
         .with_max_level(tracing::Level::WARN)
         .with_target(false)
         .without_time()
@@ -45,8 +51,8 @@ fn main() -> ExitCode {
         // Whoever read has had enough, as `head` does.
         Err(error) if is_broken_pipe(&error) => EXIT_DONE.into(),
         Err(error) => {
-            eprintln!("error: {error:#}");
-            match error.is::<SettingsError>() {
+            tell(format_args!("error: {error:#}"));
+            match is_wrong_usage(&error) {
                 true => EXIT_WRONG_USAGE.into(),
                 false => EXIT_FAILED.into(),
             }
@@ -57,14 +63,25 @@ fn main() -> ExitCode {
 fn run(args: LowArgs) -> anyhow::Result<()> {
     let settings = args.settings.resolve(variables())?;
     raise_open_files();
-    let stop = Stop::on_signals()?;
+    // Where nothing looks at it, a signal ends the program as ever.
+    let stop = Stop::on_signals;
     match args.command {
-        Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop),
+        Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop()?),
         Command::Stream(command) => streams::run(command, &settings, args.json),
-        Command::Produce(command) => produce::run(command, &settings, args.json, &stop),
-        Command::Consume(command) => consume::run(command, &settings, args.json, &stop),
+        Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
+        Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
         Command::Object(command) => objects::run(command, &settings, args.json),
     }
+}
+
+/// Whether a value is refused that was given on the command line, in the environment or in the
+/// settings' file. The log knows bounds that hold between several of them.
+fn is_wrong_usage(error: &anyhow::Error) -> bool {
+    error.is::<SettingsError>()
+        || matches!(
+            error.downcast_ref(),
+            Some(LogError::BadSetting { .. } | LogError::BadName { .. })
+        )
 }
 
 /// The environment, as far as it is text; no setting is anything else.
@@ -96,11 +113,4 @@ fn end_on_panic_in_storage() {
             std::process::abort();
         }
     }));
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

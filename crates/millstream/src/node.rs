@@ -1,13 +1,27 @@
 //! The node whose data directory a command works on.
 
+use std::path::Path;
+
 use anyhow::bail;
 use millstream_log::{Log, LogError, Stream};
 
+use crate::nearest::nearest;
 use crate::settings::Settings;
 
 /// Opens the log; for commands that write, also where there is none yet.
 pub fn open(settings: &Settings) -> anyhow::Result<Log> {
-    Ok(Log::open(settings.log_config(&settings.data_or_default()))?)
+    open_in(settings, &settings.data_or_default())
+}
+
+/// Opens the log in a data directory, which is made where there is none yet.
+pub fn open_in(settings: &Settings, data: &Path) -> anyhow::Result<Log> {
+    if data.exists() && !data.is_dir() {
+        bail!(
+            "{} is no folder; name a data directory with --data",
+            data.display()
+        );
+    }
+    Ok(Log::open(settings.log_config(data))?)
 }
 
 /// Opens the log, for commands that make sense only where there is one.
@@ -22,20 +36,17 @@ pub fn open_existing(settings: &Settings) -> anyhow::Result<Log> {
     open(settings)
 }
 
-/// The stream of this name; an error names a similar one.
+/// The stream of this name; an error says what there is instead.
 pub fn stream(log: &Log, name: &str) -> anyhow::Result<Stream> {
     match log.stream(name) {
         Err(error @ LogError::UnknownStream { .. }) => {
             let names = log.stream_names();
-            let similarity = |known: &&String| strsim::jaro_winkler(known, name);
-            match names
-                .iter()
-                .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
-            {
-                Some(nearest) => bail!("{error}; the nearest that exists is {nearest}"),
-                None => {
-                    bail!("{error}; there are none, `millstream stream create {name}` makes it")
-                }
+            if names.is_empty() {
+                bail!("{error}; there are none, `millstream stream create {name}` makes it");
+            }
+            match nearest(name, names.iter().map(String::as_str)) {
+                Some(nearest) => bail!("{error}; did you mean {nearest}?"),
+                None => bail!("{error}; `millstream stream list` shows those that exist"),
             }
         }
         result => Ok(result?),

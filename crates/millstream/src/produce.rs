@@ -9,8 +9,9 @@ use millstream_log::{LogError, Stream};
 use serde_json::json;
 
 use crate::args::ProduceArgs;
-use crate::console::{grouped, print_json, print_line, stdout};
-use crate::lines::{LineInput, LineTarget};
+use crate::console::{count_of, grouped, is_broken_pipe, print, report};
+use crate::input::Input;
+use crate::lines::{LineTarget, read_lines};
 use crate::node;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -21,36 +22,35 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let input = LineInput::open(&args.file)?;
+    let input = Input::open(&args.file, stop)?;
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
     let mut lines = Lines::new(&stream, &args, &**log.clock())?;
-    let result = input.read(stream.config().segment, stop, &mut lines);
+    let result = read_lines(input, stream.config().segment, &mut lines);
     // What was read before an error is kept.
     for producer in &mut lines.producers {
         producer.flush()?;
     }
-    lines.acknowledge();
-    result?;
+    let acknowledged = lines.acknowledge();
+    result.and(acknowledged)?;
     let totals = lines.totals();
-    if is_json {
-        print_json(&json!({
+    if !args.acks {
+        let document = json!({
             "appended_records": totals.appended_records,
             "known_records": totals.known_records,
             "durable_records": totals.durable_records,
-        }))?;
-    } else if !args.acks {
-        print_line(format_args!(
-            "{} records appended to {}",
-            grouped(totals.appended_records),
-            args.stream
-        ))?;
-        if totals.known_records > 0 {
-            print_line(format_args!(
-                "{} were there already",
-                grouped(totals.known_records)
-            ))?;
-        }
+        });
+        let known = match totals.known_records {
+            0 => String::new(),
+            1 => "\n1 was there already".to_owned(),
+            known => format!("\n{} were there already", grouped(known)),
+        };
+        let appended = count_of(totals.appended_records, "record");
+        report(
+            is_json,
+            &document,
+            format_args!("{appended} appended to {}{known}", args.stream),
+        )?;
     }
     drop(lines);
     Ok(log.close()?)
@@ -100,13 +100,19 @@ impl<'a> Lines<'a> {
     }
 
     /// Prints how many lines are durable, if that has grown.
-    fn acknowledge(&mut self) {
+    fn acknowledge(&mut self) -> anyhow::Result<()> {
         let durable = self.totals().durable_records;
-        if self.acks && durable > self.acknowledged {
-            self.acknowledged = durable;
-            let mut out = stdout();
+        if !self.acks || durable <= self.acknowledged {
+            return Ok(());
+        }
+        self.acknowledged = durable;
+        match print(|out| writeln!(out, "{durable}")) {
             // A reader who has gone wants no more; the lines are stored all the same.
-            let _ = writeln!(out, "{durable}").and_then(|()| out.flush());
+            Err(error) if is_broken_pipe(&error) => {
+                self.acks = false;
+                Ok(())
+            }
+            result => result,
         }
     }
 }
@@ -131,7 +137,7 @@ impl LineTarget for Lines<'_> {
         self.producers[streamlet].push(self.time, key, Some(value), &[])
     }
 
-    fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {
+    fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()> {
         if is_drained {
             for producer in &mut self.producers {
                 match self.acks {
@@ -141,8 +147,7 @@ impl LineTarget for Lines<'_> {
                 }
             }
         }
-        self.acknowledge();
         self.time = self.clock.now();
-        Ok(())
+        self.acknowledge()
     }
 }

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use self::live::Live;
 use crate::args::QuickstartArgs;
 use crate::console::{Progress, TICK};
+use crate::node;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
@@ -28,14 +29,16 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let mut progress = Progress::new(is_json);
     let data = Data::choose(settings, &progress)?;
-    let log = Log::open(settings.log_config(&data.path))?;
+    let log = node::open_in(settings, &data.path)?;
     let mut flow_settings = FlowSettings::default();
     flow_settings.workers = settings.workers.unwrap_or(flow_settings.workers);
     let mut run = Run {
         log: &log,
         settings,
         flow_settings,
-        ends_at: args.duration.map(|time| Instant::now() + *time),
+        ends_at: args
+            .duration
+            .and_then(|time| Instant::now().checked_add(time)),
         is_json,
         stop,
         progress: &mut progress,

@@ -1,14 +1,15 @@
 //! Settings: from a file, `MILLSTREAM_…` in the environment, and flags, in rising precedence.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::time::Duration;
 
-use humantime::Duration;
 use millstream_base::ByteSize;
 use millstream_log::LogConfig;
+
+use crate::nearest::nearest;
+use crate::values;
 
 /// Where data lies unless it is said otherwise.
 const DATA_DEFAULT: &str = "millstream-data";
@@ -31,22 +32,22 @@ pub struct Settings {
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Where to listen for HTTP [default: 127.0.0.1:8080 for the ads of quickstart]
-    #[arg(long, global = true, value_name = "ADDRESS")]
+    #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub http: Option<SocketAddr>,
-    /// Worker threads of flows [default: one for each core]
-    #[arg(long, global = true, value_name = "N")]
+    /// Worker threads of flows, 1 to 1024 [default: one for each core]
+    #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
     /// Memory for segments [default: a quarter of the machine's, at most 4 GiB]
-    #[arg(long, global = true, value_name = "SIZE")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = values::pool)]
     pub pool: Option<ByteSize>,
     /// How much the journal may hold that is not in group files yet [default: 512 MiB]
-    #[arg(long, global = true, value_name = "SIZE")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal: Option<ByteSize>,
     /// Capacity of one file of the journal [default: 64 MiB]
-    #[arg(long, global = true, value_name = "SIZE")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal_file: Option<ByteSize>,
     /// A lane without appends for so long gives its buffer back [default: 10s]
-    #[arg(long, global = true, value_name = "TIME")]
+    #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
     /// A TOML file with settings
     #[arg(long, global = true, value_name = "PATH")]
@@ -77,11 +78,11 @@ pub enum SettingsError {
         path: PathBuf,
         error: Box<toml::de::Error>,
     },
-    #[error("unknown setting {name} in {place}; did you mean {nearest}?")]
+    #[error("unknown setting {name} in {place}; {hint}")]
     Unknown {
         name: String,
         place: String,
-        nearest: String,
+        hint: String,
     },
     #[error("setting {name} in {place} is {text:?}: {reason}")]
     Value {
@@ -111,8 +112,9 @@ impl Settings {
             }
             let known = name.to_ascii_lowercase();
             if !NAMES.contains(&known.as_str()) {
+                let full = |name: &str| format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase());
                 return Err(SettingsError::Unknown {
-                    nearest: format!("{VARIABLE_PREFIX}{}", nearest(&known).to_ascii_uppercase()),
+                    hint: hint(&known, full),
                     name: variable,
                     place: ENVIRONMENT.to_owned(),
                 });
@@ -133,7 +135,7 @@ impl Settings {
         };
         config.journal = self.journal.unwrap_or(config.journal);
         config.journal_file = self.journal_file.unwrap_or(config.journal_file);
-        config.idle_after = self.idle_after.map_or(config.idle_after, Into::into);
+        config.idle_after = self.idle_after.unwrap_or(config.idle_after);
         config
     }
 
@@ -155,7 +157,7 @@ impl Settings {
         for (name, value) in table {
             if !NAMES.contains(&name.as_str()) {
                 return Err(SettingsError::Unknown {
-                    nearest: nearest(&name).to_owned(),
+                    hint: hint(&name, str::to_owned),
                     name,
                     place,
                 });
@@ -171,13 +173,13 @@ impl Settings {
     /// Checks the value of a known setting, and takes it unless there is one already.
     fn fill(&mut self, name: &str, text: &str, place: &str) -> Result<(), SettingsError> {
         let result = match name {
-            "data" => fill(&mut self.data, text),
-            "http" => fill(&mut self.http, text),
-            "workers" => fill(&mut self.workers, text),
-            "pool" => fill(&mut self.pool, text),
-            "journal" => fill(&mut self.journal, text),
-            "journal_file" => fill(&mut self.journal_file, text),
-            "idle_after" => fill(&mut self.idle_after, text),
+            "data" => fill(&mut self.data, text, values::path),
+            "http" => fill(&mut self.http, text, values::address),
+            "workers" => fill(&mut self.workers, text, values::workers),
+            "pool" => fill(&mut self.pool, text, values::pool),
+            "journal" => fill(&mut self.journal, text, values::size),
+            "journal_file" => fill(&mut self.journal_file, text, values::size),
+            "idle_after" => fill(&mut self.idle_after, text, values::time),
             _ => unreachable!("callers look {name} up in NAMES"),
         };
         result.map_err(|reason| SettingsError::Value {
@@ -189,18 +191,23 @@ impl Settings {
     }
 }
 
-fn fill<T: FromStr<Err: Display>>(slot: &mut Option<T>, text: &str) -> Result<(), String> {
-    let value = text.parse().map_err(|error: T::Err| error.to_string())?;
-    slot.get_or_insert(value);
-    Ok(())
+/// What may have been meant by an unknown name; `full` makes a name as it is written.
+fn hint(name: &str, full: impl Fn(&str) -> String) -> String {
+    match nearest(name, NAMES) {
+        Some(nearest) => format!("did you mean {}?", full(nearest)),
+        None => format!("there are {}", NAMES.map(full).join(", ")),
+    }
 }
 
-fn nearest(name: &str) -> &'static str {
-    let similarity = |known: &&str| strsim::jaro_winkler(known, name);
-    NAMES
-        .into_iter()
-        .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
-        .unwrap_or("data")
+/// Takes a valid value unless there is one already.
+fn fill<T>(
+    slot: &mut Option<T>,
+    text: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    let value = read(text)?;
+    slot.get_or_insert(value);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -286,6 +293,7 @@ mod tests {
             &[],
             &["pool", "millstream.toml", "\"big\""],
         );
+        check_error("colour = 1", &[], &["colour", "there are data, http, "]);
         check_error("pool = ", &[], &["millstream.toml", "TOML"]);
         check_error(
             "",
@@ -295,7 +303,9 @@ mod tests {
         check_error(
             "",
             &[("MILLSTREAM_WORKERS", "0")],
-            &["workers", "environment"],
+            &["workers", "environment", "from 1 to 1024"],
         );
+        check_error("workers = 100000", &[], &["workers", "from 1 to 1024"]);
+        check_error("", &[("MILLSTREAM_DATA", "")], &["data", "empty"]);
     }
 }

@@ -1,5 +1,6 @@
-//! Ending in good order: on SIGINT, SIGTERM, or because something says so.
+//! Ending in good order: on SIGINT, SIGTERM, SIGHUP, or because something says so.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What the shell expects of a program that Ctrl-C has ended.
 const EXIT_CODE_INTERRUPTED: i32 = 130;
@@ -22,24 +23,33 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Set by the first SIGINT or SIGTERM; the second ends the process at once.
+    /// Set by the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM ends the process at
+    /// once. SIGHUP may come twice for one terminal that closes, and never where it was ignored
+    /// when the program was started, as `nohup` does.
     pub fn on_signals() -> io::Result<Stop> {
-        let is_set = Arc::new(AtomicBool::new(false));
-        let wake = UnixStream::pair()?;
+        let stop = Stop {
+            is_set: Arc::default(),
+            wake: Arc::new(UnixStream::pair()?),
+        };
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag not set yet.
+            // Registered first: the first signal finds the flag not set yet.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 EXIT_CODE_INTERRUPTED,
-                Arc::clone(&is_set),
+                Arc::clone(&stop.is_set),
             )?;
-            signal_hook::flag::register(signal, Arc::clone(&is_set))?;
-            signal_hook::low_level::pipe::register(signal, wake.1.try_clone()?)?;
+            stop.set_on(signal)?;
         }
-        Ok(Stop {
-            is_set,
-            wake: Arc::new(wake),
-        })
+        if !is_ignored(SIGHUP) {
+            stop.set_on(SIGHUP)?;
+        }
+        Ok(stop)
+    }
+
+    fn set_on(&self, signal: i32) -> io::Result<()> {
+        signal_hook::flag::register(signal, Arc::clone(&self.is_set))?;
+        signal_hook::low_level::pipe::register(signal, self.wake.1.try_clone()?)?;
+        Ok(())
     }
 
     pub fn is_set(&self) -> bool {
@@ -74,6 +84,17 @@ impl Stop {
         }
         Ok(!self.is_set())
     }
+}
+
+/// Whether the process ignores a signal. Linux tells it in a file; where that cannot be read, the
+/// signal stays as it is.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask & 1 << (signal - 1) != 0)
 }
 
 /// Returns early when a signal comes, which callers see by the flag.

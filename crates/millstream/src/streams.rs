@@ -1,16 +1,28 @@
 //! `millstream stream …`
 
+use std::io::Write;
+use std::time::Duration;
+
 use humantime::format_duration;
 use millstream_base::ByteSize;
 use millstream_log::{Log, StreamConfig, StreamInfo};
 use serde_json::json;
 
-use crate::args::{Limit, StreamCommand};
-use crate::console::{Align, Table, grouped, print_json, print_line};
+use crate::args::{RetentionArgs, StreamCommand};
+use crate::console::{Align, Table, grouped, print, print_json, report};
 use crate::node;
 use crate::settings::Settings;
+use crate::values::Limit;
 
 pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    let log = match command {
+        StreamCommand::Create { .. } => node::open(settings)?,
+        _ => node::open_existing(settings)?,
+    };
+    let done = |info: &StreamInfo, what| {
+        let name = &info.name;
+        report(is_json, info, format_args!("{what} stream {name}"))
+    };
     match command {
         StreamCommand::Create {
             name,
@@ -20,84 +32,53 @@ pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow
             durability,
             retention,
         } => {
-            let log = node::open(settings)?;
             let config = StreamConfig {
                 streamlets,
                 lanes,
                 virtual_logs,
                 durability,
-                retention_ms: retention.retain_for.and_then(|time| millis(time.0)),
-                retention: retention.retain_bytes.and_then(|size| size.0),
+                retention_ms: retention.retain_for.and_then(millis),
+                retention: retention.retain_bytes.and_then(|Limit(size)| size),
                 ..StreamConfig::default()
             };
-            let stream = log.create_stream(&name, config)?;
-            report(&stream.info(), "created", is_json)?;
-            Ok(log.close()?)
+            done(&log.create_stream(&name, config)?.info(), "created")?;
         }
-        StreamCommand::List => {
-            let log = node::open_existing(settings)?;
-            list(&log, is_json)?;
-            Ok(log.close()?)
-        }
-        StreamCommand::Describe { name } => {
-            let log = node::open_existing(settings)?;
-            describe(&node::stream(&log, &name)?.info(), is_json)?;
-            Ok(log.close()?)
-        }
+        StreamCommand::List => list(&log, is_json)?,
+        StreamCommand::Describe { name } => describe(&node::stream(&log, &name)?.info(), is_json)?,
         StreamCommand::Alter {
             name,
             streamlets,
             lanes,
             retention,
         } => {
-            let log = node::open_existing(settings)?;
             let stream = node::stream(&log, &name)?;
             let config = stream.config();
             if streamlets.is_some() || lanes.is_some() {
                 let streamlets = streamlets.unwrap_or(config.streamlets);
                 log.grow_stream(&name, streamlets, lanes.unwrap_or(config.lanes))?;
             }
-            if retention.retain_for.is_some() || retention.retain_bytes.is_some() {
-                log.set_retention(
-                    &name,
-                    changed(
-                        retention.retain_for.map(|Limit(time)| millis(time)),
-                        config.retention_ms,
-                    ),
-                    changed(
-                        retention.retain_bytes.map(|Limit(size)| size),
-                        config.retention,
-                    ),
-                )?;
+            let RetentionArgs {
+                retain_for,
+                retain_bytes,
+            } = retention;
+            if retain_for.is_some() || retain_bytes.is_some() {
+                let ms = retain_for.map_or(config.retention_ms, millis);
+                let bytes = retain_bytes.map_or(config.retention, |Limit(size)| size);
+                log.set_retention(&name, ms, bytes)?;
             }
-            report(&stream.info(), "altered", is_json)?;
-            Ok(log.close()?)
+            done(&stream.info(), "altered")?;
         }
         StreamCommand::Delete { name } => {
-            let log = node::open_existing(settings)?;
             let info = node::stream(&log, &name)?.info();
             log.delete_stream(&name)?;
-            report(&info, "deleted", is_json)?;
-            Ok(log.close()?)
+            done(&info, "deleted")?;
         }
     }
+    Ok(log.close()?)
 }
 
-fn millis(time: Option<humantime::Duration>) -> Option<u64> {
-    let millis = time?.as_millis();
-    Some(u64::try_from(millis).unwrap_or(u64::MAX))
-}
-
-fn changed<T>(new: Option<T>, old: T) -> T {
-    new.unwrap_or(old)
-}
-
-fn report(info: &StreamInfo, what: &str, is_json: bool) -> anyhow::Result<()> {
-    match is_json {
-        true => print_json(info)?,
-        false => print_line(format_args!("{what} stream {}", info.name))?,
-    }
-    Ok(())
+fn millis(Limit(time): Limit<Duration>) -> Option<u64> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn list(log: &Log, is_json: bool) -> anyhow::Result<()> {
@@ -106,7 +87,7 @@ fn list(log: &Log, is_json: bool) -> anyhow::Result<()> {
         infos.push(log.stream(&name)?.info());
     }
     if is_json {
-        return Ok(print_json(&json!({ "streams": infos }))?);
+        return print_json(&json!({ "streams": infos }));
     }
     let mut table = Table::new(&[
         ("stream", Align::Left),
@@ -129,7 +110,7 @@ fn list(log: &Log, is_json: bool) -> anyhow::Result<()> {
             durability(info),
         ]);
     }
-    Ok(table.print()?)
+    table.print()
 }
 
 fn durability(info: &StreamInfo) -> String {
@@ -138,27 +119,18 @@ fn durability(info: &StreamInfo) -> String {
 
 fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
     if is_json {
-        return Ok(print_json(info)?);
+        return print_json(info);
     }
     let none = || "none".to_owned();
-    let retain_for = |ms| format_duration(std::time::Duration::from_millis(ms)).to_string();
-    print_line(format_args!("stream        {}", info.name))?;
-    print_line(format_args!("id            {}", info.id))?;
-    print_line(format_args!("streamlets    {}", info.config.streamlets))?;
-    print_line(format_args!("lanes         {}", info.config.lanes))?;
-    print_line(format_args!("virtual logs  {}", info.config.virtual_logs))?;
-    print_line(format_args!("durability    {}", durability(info)))?;
-    print_line(format_args!(
-        "retain for    {}",
-        info.config.retention_ms.map_or_else(none, retain_for)
-    ))?;
-    print_line(format_args!(
-        "retain bytes  {}",
-        info.config
-            .retention
-            .map_or_else(none, |size| size.to_string())
-    ))?;
-    print_line(format_args!(""))?;
+    let StreamConfig {
+        retention_ms,
+        retention,
+        ..
+    } = info.config;
+    let retain_for = retention_ms.map_or_else(none, |ms| {
+        format_duration(Duration::from_millis(ms)).to_string()
+    });
+    let retain_bytes = retention.map_or_else(none, |size| size.to_string());
     let mut table = Table::new(&[
         ("partition", Align::Right),
         ("streamlet", Align::Right),
@@ -181,5 +153,15 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
             lane.fault.clone().unwrap_or_default(),
         ]);
     }
-    Ok(table.print()?)
+    print(|out| {
+        writeln!(out, "stream        {}", info.name)?;
+        writeln!(out, "id            {}", info.id)?;
+        writeln!(out, "streamlets    {}", info.config.streamlets)?;
+        writeln!(out, "lanes         {}", info.config.lanes)?;
+        writeln!(out, "virtual logs  {}", info.config.virtual_logs)?;
+        writeln!(out, "durability    {}", durability(info))?;
+        writeln!(out, "retain for    {retain_for}")?;
+        writeln!(out, "retain bytes  {retain_bytes}\n")?;
+        table.write(out)
+    })
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use millstream_ads::{AdsFlow, AdsTotals, EVENT_BYTES, Generator};
@@ -17,10 +17,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Run;
-use super::live::Live;
-use crate::args::Rate;
+use super::live::{Ingested, Live};
 use crate::console::{Align, Table, grouped, print_json};
 use crate::stop::Stop;
+use crate::values::Rate;
 
 const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
@@ -33,19 +33,16 @@ const PACE: Duration = Duration::from_millis(5);
 /// At full speed so many events are made between two looks at whether it is time to stop.
 const BURST_EVENTS: u64 = 1_000;
 
-/// What `--json` prints. `ingested_…` are of this run; all else is of everything stored.
+/// What `--json` prints. The totals are of everything stored.
 #[derive(Serialize)]
 struct Report {
-    ingested_records: u64,
-    ingested_bytes: u64,
-    durable_records: u64,
-    seconds: f64,
+    #[serde(flatten)]
+    ingested: Ingested,
     #[serde(flatten)]
     totals: AdsTotals,
 }
 
 pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
-    let started_at = Instant::now();
     let ads = Arc::new(AdsFlow::start(run.log, run.flow_settings.clone())?);
     let reading = Arc::clone(&ads);
     let live = Arc::new(Live::new(ads.events(), move || reading.read_events()));
@@ -61,17 +58,13 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     let totals = totals?;
     generated?;
     let report = Report {
-        ingested_records: live.ingested_records(),
-        ingested_bytes: live.ingested_bytes(),
-        durable_records: live.durable_records(),
-        seconds: started_at.elapsed().as_secs_f64(),
+        ingested: live.summary(),
         totals,
     };
     match run.is_json {
-        true => print_json(&report)?,
-        false => report.print()?,
+        true => print_json(&report),
+        false => report.print(),
     }
-    Ok(())
 }
 
 /// Makes events and appends them until it is time to stop; returns when they are durable.
@@ -265,8 +258,8 @@ impl Report {
             counted,
         } = self.totals;
         for (name, number) in [
-            ("events generated", self.ingested_records),
-            ("events stored", self.durable_records),
+            ("events generated", self.ingested.ingested_records),
+            ("events stored", self.ingested.durable_records),
             ("events read by the flow", events),
             ("views", views),
             ("clicks", clicks),
@@ -275,7 +268,10 @@ impl Report {
         ] {
             table.row([name.to_owned(), grouped(number)]);
         }
-        table.row(["seconds".to_owned(), format!("{:.2}", self.seconds)]);
-        Ok(table.print()?)
+        table.row([
+            "seconds".to_owned(),
+            format!("{:.2}", self.ingested.seconds),
+        ]);
+        table.print()
     }
 }

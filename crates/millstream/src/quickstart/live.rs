@@ -6,11 +6,23 @@ use std::time::{Duration, Instant};
 use millstream_base::ByteSize;
 use millstream_log::Stream;
 use parking_lot::Mutex;
+use serde::Serialize;
 
-use crate::console::grouped;
+use crate::console::{count_of, grouped};
 
 /// Rates are those of about so long.
 const RATE_TIME: Duration = Duration::from_secs(1);
+
+/// What `--json` prints of every run: what it took in, and what is stored.
+#[derive(Serialize)]
+pub struct Ingested {
+    pub ingested_records: u64,
+    /// Of the records' values.
+    pub ingested_bytes: u64,
+    /// Those of earlier runs included.
+    pub durable_records: u64,
+    pub seconds: f64,
+}
 
 /// A run as it goes.
 pub struct Live {
@@ -18,9 +30,9 @@ pub struct Live {
     /// What is ingested into.
     stream: Stream,
     /// Added to by the thread that ingests, once per block.
-    pub ingested_records: AtomicU64,
+    ingested_records: AtomicU64,
     /// Bytes of the values of these records.
-    pub ingested_bytes: AtomicU64,
+    ingested_bytes: AtomicU64,
     /// Records that the flow has read.
     read_records: Box<dyn Fn() -> u64 + Send + Sync>,
     rate: Mutex<Rate>,
@@ -76,6 +88,16 @@ impl Live {
             .sum()
     }
 
+    /// What has happened so far.
+    pub fn summary(&self) -> Ingested {
+        Ingested {
+            ingested_records: self.ingested_records(),
+            ingested_bytes: self.ingested_bytes(),
+            durable_records: self.durable_records(),
+            seconds: self.started_at.elapsed().as_secs_f64(),
+        }
+    }
+
     /// How many durable records the flow has not read.
     pub fn lag_records(&self) -> u64 {
         let read = (self.read_records)();
@@ -101,8 +123,8 @@ impl Live {
             };
         }
         format!(
-            "{} records, {} records/s, {}/s, lag {}",
-            grouped(records),
+            "{}, {} records/s, {}/s, lag {}",
+            count_of(records, "record"),
             grouped(rate.records_per_second as u64),
             ByteSize(rate.bytes_per_second as u64),
             grouped(self.lag_records()),

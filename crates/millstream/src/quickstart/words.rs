@@ -2,10 +2,10 @@
 
 mod table;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use self::table::WordCounts;
 use super::Run;
-use super::live::Live;
-use crate::console::{Align, Table, grouped, print_json, print_line};
-use crate::lines::{LineInput, LineTarget};
-use crate::stop::Stop;
+use super::live::{Ingested, Live};
+use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::input::Input;
+use crate::lines::{LineTarget, read_lines};
 
 /// The stream of lines.
 const STREAM: &str = "lines";
@@ -26,21 +26,22 @@ const STREAM: &str = "lines";
 /// How many of the most frequent words are shown.
 const TOP: usize = 20;
 
-/// What `--json` prints. `ingested_…` are of this run; all else is of everything stored.
+/// What `--json` prints. The words are those of everything stored.
 #[derive(Serialize)]
 struct Report {
-    ingested_records: u64,
-    /// Of the lines without their line ends.
-    ingested_bytes: u64,
-    durable_records: u64,
-    seconds: f64,
+    #[serde(flatten)]
+    ingested: Ingested,
     words: u64,
     prefixed_words: u64,
     top: Vec<(String, u64)>,
 }
 
 pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result<()> {
-    let inputs = LineInput::open_all(files)?;
+    // All of them, before anything is read of the first.
+    let inputs: Vec<Input> = files
+        .iter()
+        .map(|path| Input::open(path, run.stop))
+        .collect::<Result<_, _>>()?;
     let stream = match run.log.stream(STREAM) {
         Err(LogError::UnknownStream { .. }) => {
             run.log.create_stream(STREAM, StreamConfig::default())?
@@ -48,7 +49,6 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         stream => stream?,
     };
 
-    let started_at = Instant::now();
     let read_records = Arc::new(AtomicU64::new(0));
     let reading = Arc::clone(&read_records);
     let live = Live::new(&stream, move || reading.load(Ordering::Relaxed));
@@ -63,11 +63,10 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         });
     let running = flow.run()?;
 
-    let stop = run.stop;
     let clock = Arc::clone(run.log.clock());
     let has_failed = || running.is_finished();
     let (ingested, counted) = run.watch(&live, has_failed, || {
-        let ingested = ingest(inputs, &stream, &*clock, &live, stop);
+        let ingested = ingest(inputs, &stream, &*clock, &live);
         // What was stored before an error is counted as well.
         ending.end_at_durable_head();
         (ingested, running.join())
@@ -81,10 +80,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         .filter(|(word, _)| word.starts_with(prefix.as_bytes()));
     let top = counts.top(TOP).into_iter();
     let report = Report {
-        ingested_records: live.ingested_records(),
-        ingested_bytes: live.ingested_bytes(),
-        durable_records: live.durable_records(),
-        seconds: started_at.elapsed().as_secs_f64(),
+        ingested: live.summary(),
         words: counts.iter().map(|(_, count)| count).sum(),
         prefixed_words: prefixed.map(|(_, count)| count).sum(),
         top: top
@@ -92,19 +88,17 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
             .collect(),
     };
     match run.is_json {
-        true => print_json(&report)?,
-        false => report.print(prefix)?,
+        true => print_json(&report),
+        false => report.print(prefix),
     }
-    Ok(())
 }
 
 /// Appends the lines of all inputs; returns when they are durable.
 fn ingest(
-    inputs: Vec<LineInput>,
+    inputs: Vec<Input>,
     stream: &Stream,
     clock: &dyn Clock,
     live: &Live,
-    stop: &Stop,
 ) -> anyhow::Result<()> {
     let mut lines = Lines {
         producer: StreamProducer::new(stream, ProducerId::NONE)?,
@@ -117,7 +111,7 @@ fn ingest(
     let bytes_max = stream.config().segment;
     let result = inputs
         .into_iter()
-        .try_for_each(|input| input.read(bytes_max, stop, &mut lines));
+        .try_for_each(|input| read_lines(input, bytes_max, &mut lines));
     lines.producer.flush()?;
     lines.count();
     result
@@ -151,7 +145,7 @@ impl LineTarget for Lines<'_> {
         Ok(())
     }
 
-    fn end_block(&mut self, is_drained: bool) -> Result<(), LogError> {
+    fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()> {
         if is_drained {
             self.producer.send()?;
         }
@@ -178,15 +172,26 @@ impl Report {
         for (word, count) in &self.top {
             table.row([word.clone(), grouped(*count)]);
         }
-        table.print()?;
-        print_line(format_args!(
-            "{} words, {} of them start with {prefix:?}, in {} lines; {} lines taken in and counted in {:.2} s",
-            grouped(self.words),
-            grouped(self.prefixed_words),
-            grouped(self.durable_records),
-            grouped(self.ingested_records),
-            self.seconds
-        ))?;
-        Ok(())
+        let Ingested {
+            ingested_records,
+            durable_records,
+            seconds,
+            ..
+        } = self.ingested;
+        let start = match self.prefixed_words {
+            1 => "starts",
+            _ => "start",
+        };
+        print(|out| {
+            table.write(out)?;
+            writeln!(
+                out,
+                "{}, {} of them {start} with {prefix:?}, in {}; {} taken in and counted in {seconds:.2} s",
+                count_of(self.words, "word"),
+                grouped(self.prefixed_words),
+                count_of(durable_records, "line"),
+                count_of(ingested_records, "line"),
+            )
+        })
     }
 }

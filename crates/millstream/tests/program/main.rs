@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod crash;
+mod output;
 mod quickstart;
+mod signals;
 mod support;
 mod verbs;

@@ -128,6 +128,19 @@ fn people_get_a_table() {
 }
 
 #[test]
+fn one_is_no_plural() {
+    let dir = tempdir().unwrap();
+    let args = ["quickstart", "--file", "-"];
+    let text = run_with_input(&dir.path().join("data"), &args, b"a".to_vec()).text();
+    let expected = "1 word, 1 of them starts with \"a\", in 1 line; 1 line taken in";
+    assert!(text.contains(expected), "{text}");
+    let data = dir.path().join("more");
+    run(&data, &["stream", "create", "s"]).assert_done();
+    let produced = run_with_input(&data, &["produce", "s"], b"a".to_vec());
+    assert_eq!(produced.text(), "1 record appended to s\n");
+}
+
+#[test]
 fn a_temporary_folder_is_named_and_removed() {
     let dir = tempdir().unwrap();
     let mut command = crate::support::program();

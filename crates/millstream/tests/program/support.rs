@@ -13,7 +13,22 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// The program, without the settings of whoever runs the test, and with a small pool.
 pub fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    prepared(Command::new(env!("CARGO_BIN_EXE_millstream")))
+}
+
+/// As [`program`], with SIGHUP ignored or not when it starts, whatever it is here.
+pub fn program_with_hangup(is_ignored: bool) -> Command {
+    let mut command = Command::new("env");
+    command
+        .arg(match is_ignored {
+            true => "--ignore-signal=HUP",
+            false => "--default-signal=HUP",
+        })
+        .arg(env!("CARGO_BIN_EXE_millstream"));
+    prepared(command)
+}
+
+fn prepared(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("MILLSTREAM_") {
             command.env_remove(name);

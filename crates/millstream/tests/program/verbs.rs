@@ -134,6 +134,21 @@ fn what_is_produced_is_consumed() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_told_from_text() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    run(data, &["stream", "create", "s"]).assert_done();
+    let args = ["produce", "s", "--key-separator", "="];
+    run_with_input(data, &args, b"k\xff=v\nk=v\xff".to_vec()).assert_done();
+    let document = run(data, &["consume", "s", "--json"]).assert_done().json();
+    let [first, second] = [0, 1].map(|index| document["records"][index].clone());
+    assert_eq!(first["key_base64"], "a/8=");
+    assert_eq!((first.get("key"), &first["value"]), (None, &json!("v")));
+    assert_eq!(second["value_base64"], "dv8=");
+    assert_eq!((&second["key"], second.get("value")), (&json!("k"), None));
+}
+
+#[test]
 fn streamlets_share_the_records_and_keep_keys_together() {
     let dir = tempdir().unwrap();
     let data = dir.path();
@@ -224,6 +239,19 @@ fn objects_are_put_got_listed_and_deleted() {
     )
     .assert_done();
     assert!(fs::read(&copy).unwrap() == content);
+
+    let get = ["object", "get", "c", "--json"];
+    let document = run(&data, &get).assert_done().json();
+    assert_eq!(document["content_base64"], "c21hbGw=");
+    let part = run(&data, &[&get[..], &["--range", "1-2"]].concat());
+    assert_eq!(part.assert_done().json()["content_base64"], "bWE=");
+    let to_file = [&get[..], &["-o", copy.to_str().unwrap()]].concat();
+    let written = run(&data, &to_file).assert_done().json();
+    assert_eq!(
+        (&written["name"], &written["bytes"]),
+        (&json!("c"), &json!(5))
+    );
+    assert_eq!(written.get("content_base64"), None);
 
     let list = run(&data, &["object", "list", "a/", "--json"])
         .assert_done()

@@ -1,0 +1,35 @@
+//! What somebody may have meant.
+
+/// The known name that is the nearest to `name`, if it is near enough to have been meant: a third of
+/// the letters may be wrong, or one of two.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let length = name.chars().count();
+    let wrong_max = (length / 3).max(1);
+    known
+        .into_iter()
+        .map(|known| (strsim::osa_distance(known, name), known))
+        .filter(|(wrong, _)| *wrong <= wrong_max && *wrong < length)
+        .min_by_key(|(wrong, _)| *wrong)
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_near_is_suggested() {
+        let known = ["journal", "journal_file", "pool", "s"];
+        for (name, expected) in [
+            ("jurnal", Some("journal")),
+            ("journal_flie", Some("journal_file")),
+            ("pol", Some("pool")),
+            ("lopo", None),
+            ("zzzzz", None),
+            ("a", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, known), expected, "{name}");
+        }
+    }
+}

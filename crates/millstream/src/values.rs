@@ -1,0 +1,233 @@
+//! Values of flags and settings: how each is written, and what it may be.
+//!
+//! The command line, the environment and the settings' file are read by the same functions.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use humantime::DurationError;
+use millstream_base::{ByteSize, Offset};
+use millstream_log::LANES_MAX;
+
+/// A worker is a thread with a stack; more of them than cores gain nothing.
+const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+/// The log's own bounds: what breaks them is refused before anything is opened.
+const VIRTUAL_LOGS_MAX: u32 = 1024;
+const NAME_CHARS_MAX: usize = 249;
+
+/// Reads numbers from `least` on, up to `most` where there is a bound.
+pub fn number<T>(least: T, most: Option<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let is_in_range =
+            |number: &T| *number >= least && most.as_ref().is_none_or(|most| number <= most);
+        let number = text.parse().ok().filter(is_in_range);
+        number.ok_or_else(|| match &most {
+            Some(most) => format!("must be a number from {least} to {most}"),
+            None => format!("must be a number from {least}"),
+        })
+    }
+}
+
+pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    number(NonZeroUsize::MIN, Some(WORKERS_MAX))(text)
+}
+
+/// How many streamlets or lanes there are to be.
+pub fn lanes(text: &str) -> Result<u32, String> {
+    number(1, Some(LANES_MAX as u32))(text)
+}
+
+pub fn virtual_logs(text: &str) -> Result<u32, String> {
+    number(1, Some(VIRTUAL_LOGS_MAX))(text)
+}
+
+pub fn size(text: &str) -> Result<ByteSize, String> {
+    text.parse()
+        .map_err(|_| "must be a size, for instance 64KiB, 256MiB or 4GiB".to_owned())
+}
+
+/// The size of the pool, which is memory.
+pub fn pool(text: &str) -> Result<ByteSize, String> {
+    let size = size(text)?;
+    let memory = rustix::system::sysinfo();
+    let memory = ByteSize(memory.totalram.saturating_mul(memory.mem_unit.into()));
+    match size <= memory {
+        true => Ok(size),
+        false => Err(format!(
+            "must fit into this machine's memory, which is {memory}"
+        )),
+    }
+}
+
+pub fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| match error {
+        DurationError::NumberOverflow => "must be a time that can be counted in seconds".to_owned(),
+        _ => "must be a time with its unit, for instance 20s, 5min or 1h 30min".to_owned(),
+    })
+}
+
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "must be an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".to_owned()
+    })
+}
+
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("must not be empty".to_owned()),
+        _ => Ok(text.into()),
+    }
+}
+
+/// The name of a stream or an object that is to be made.
+pub fn new_name(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
+    if text.is_empty() || text.len() > NAME_CHARS_MAX {
+        Err(format!("must have 1 to {NAME_CHARS_MAX} characters"))
+    } else if !text.chars().all(allowed) {
+        Err("may have only letters of ASCII, digits and . _ - / :".to_owned())
+    } else if text == "." || text == ".." {
+        Err("must not be . or .., which mean folders".to_owned())
+    } else if text.starts_with("__") {
+        Err("must not start with __, as the log's own names do".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+/// A bound that can be lifted.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit<T>(pub Option<T>);
+
+/// Reads bounds as `read` does, and `none`.
+pub fn limit<T>(
+    read: fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Limit<T>, String> + Clone {
+    move |text| match text {
+        "none" => Ok(Limit(None)),
+        _ => read(text)
+            .map(|value| Limit(Some(value)))
+            .map_err(|error| format!("{error}, or none")),
+    }
+}
+
+/// How many events are generated.
+#[derive(Debug, Clone, Copy)]
+pub enum Rate {
+    PerSecond(NonZeroU64),
+    Max,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Rate::Max),
+            _ => number(NonZeroU64::MIN, None)(text)
+                .map(Rate::PerSecond)
+                .map_err(|error| format!("{error}, or max")),
+        }
+    }
+}
+
+/// Where a consumer starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Earliest,
+    Latest,
+    At(Offset),
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "earliest" => Ok(Place::Earliest),
+            "latest" => Ok(Place::Latest),
+            _ => text
+                .parse()
+                .map(|offset| Place::At(Offset(offset)))
+                .map_err(|_| "must be earliest, latest or an offset"),
+        }
+    }
+}
+
+/// Bytes of an object.
+#[derive(Debug, Clone)]
+pub struct ByteRange(pub RangeInclusive<u64>);
+
+impl FromStr for ByteRange {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "must be two numbers like 0-99, or 100-";
+        let (first, last) = text.split_once('-').ok_or(EXPECTED)?;
+        let first = first.parse().map_err(|_| EXPECTED)?;
+        let last = match last {
+            "" => u64::MAX,
+            _ => last.parse().map_err(|_| EXPECTED)?,
+        };
+        match first <= last {
+            true => Ok(ByteRange(first..=last)),
+            false => Err(EXPECTED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_log::{Log, LogConfig, StreamConfig};
+
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_refused_as_the_log_refuses_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(1 << 20))).unwrap();
+        let longest = "x".repeat(NAME_CHARS_MAX);
+        let too_long = "x".repeat(NAME_CHARS_MAX + 1);
+        for name in [
+            "",
+            ".",
+            "..",
+            "...",
+            "__x",
+            "_x",
+            "a b",
+            "ä",
+            "a/b",
+            "/",
+            "A.b_c-d:9",
+            &longest,
+            &too_long,
+        ] {
+            let created = log.create_stream(name, StreamConfig::default());
+            assert_eq!(new_name(name).is_ok(), created.is_ok(), "{name:?}");
+        }
+        for (name, count) in [("most", VIRTUAL_LOGS_MAX), ("more", VIRTUAL_LOGS_MAX + 1)] {
+            let config = StreamConfig {
+                virtual_logs: count,
+                ..StreamConfig::default()
+            };
+            let created = log.create_stream(name, config);
+            assert_eq!(virtual_logs(&count.to_string()).is_ok(), created.is_ok());
+        }
+    }
+
+    #[test]
+    fn the_pool_is_no_larger_than_memory() {
+        assert_eq!(pool("64MiB"), Ok(ByteSize(64 << 20)));
+        assert!(pool("999TiB").unwrap_err().contains("memory, which is"));
+    }
+}

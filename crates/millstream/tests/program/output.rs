@@ -1,0 +1,97 @@
+//! A stdout that takes nothing is an error that names it; a reader of it who has enough is none, nor
+//! is a stderr that nobody sees.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use tempfile::tempdir;
+
+use crate::support::{Run, program, run, run_with_input};
+
+/// Runs the program with a stdout that is always full.
+fn run_on_full_stdout(data: &Path, args: &[&str], input: &[u8]) -> Run {
+    let mut command = program();
+    command
+        .args(args)
+        .arg("--data")
+        .arg(data)
+        .stdin(Stdio::piped())
+        .stdout(File::create("/dev/full").unwrap());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Run::from(output)
+}
+
+#[test]
+fn a_full_stdout_is_an_error_that_names_it() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    run(data, &["stream", "create", "s"]).assert_done();
+    run_with_input(data, &["produce", "s"], b"line\n".to_vec()).assert_done();
+    run_with_input(data, &["object", "put", "o"], b"content".to_vec()).assert_done();
+    for args in [
+        &["consume", "s"][..],
+        &["consume", "s", "--json"],
+        &["stream", "list"],
+        &["stream", "list", "--json"],
+        &["stream", "describe", "s"],
+        &["object", "get", "o"],
+        &["object", "get", "o", "--json"],
+        &["object", "list"],
+        &["quickstart", "--file", "/dev/null"],
+        &["quickstart", "--file", "/dev/null", "--json"],
+    ] {
+        run_on_full_stdout(data, args, b"").assert_fails(1, &["error: cannot write to stdout"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_done_all_the_same() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    run_on_full_stdout(data, &["stream", "create", "s"], b"").assert_fails(1, &["done", "stdout"]);
+    for flag in ["--json", "--acks"] {
+        run_on_full_stdout(data, &["produce", "s", flag], b"line\n").assert_fails(1, &["stdout"]);
+    }
+    let stored = run(data, &["consume", "s"]).assert_done().text();
+    assert_eq!(stored, "line\nline\n");
+}
+
+#[test]
+fn a_full_stderr_is_no_error() {
+    let dir = tempdir().unwrap();
+    let mut command = program();
+    command
+        .args(["quickstart", "--file", "/dev/null"])
+        .env("TMPDIR", dir.path())
+        .stderr(File::create("/dev/full").unwrap());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    let text = Run::from(output).assert_done().text();
+    assert!(text.contains("0 words"), "{text}");
+}
+
+#[test]
+fn a_reader_who_has_enough_is_no_error() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    run(data, &["stream", "create", "s"]).assert_done();
+    let lines: String = (0..20_000).map(|number| format!("{number}\n")).collect();
+    let input = dir.path().with_extension("txt");
+    std::fs::write(&input, &lines).unwrap();
+    for verb in [
+        &["produce", "s", "--acks", "--file", input.to_str().unwrap()][..],
+        &["consume", "s"],
+    ] {
+        let mut command = program();
+        let command = command.args(verb).arg("--data").arg(data);
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(Run::from(output).assert_done().stderr, "");
+    }
+    std::fs::remove_file(input).unwrap();
+    assert!(run(data, &["consume", "s"]).assert_done().text() == lines);
+}

@@ -1,0 +1,110 @@
+//! Signals end the program in good order, whatever it waits for.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::process::Signal;
+use tempfile::tempdir;
+
+use crate::support::{finish, program_with_hangup, run, send_signal, spawn, wait_until};
+
+fn fifo(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    path
+}
+
+/// Becomes the writer of a FIFO when somebody reads it.
+fn open_writer(fifo: &Path) -> File {
+    let mut writer = None;
+    wait_until("the FIFO has a reader", || {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32);
+        writer = options.open(fifo).ok();
+        writer.is_some()
+    });
+    writer.unwrap()
+}
+
+/// Starts to count words, with a temporary folder for the data in `folder`, and waits for that.
+fn spawn_words(mut command: Command, folder: &Path, file: &Path) -> Child {
+    command.args(["quickstart", "--file"]).arg(file);
+    let mut child = command.env("TMPDIR", folder).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(folder.to_str().unwrap()), "{line}");
+    child.stderr = Some(stderr.into_inner());
+    child
+}
+
+#[test]
+fn a_fifo_without_a_writer_does_not_keep_signals_from_ending_it() {
+    // SIGHUP is what a closed terminal sends.
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let dir = tempdir().unwrap();
+        let temporary = tempdir().unwrap();
+        let fifo = fifo(dir.path(), "fifo");
+        let child = spawn_words(program_with_hangup(false), temporary.path(), &fifo);
+        send_signal(&child, signal);
+        let run = finish(child).assert_done();
+        assert!(run.text().contains("0 words"), "{}", run.text());
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_putting_of_an_object_that_is_not_stored_then() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let fifo = fifo(dir.path(), "fifo");
+    let child = spawn(&data, &["object", "put", "o", fifo.to_str().unwrap()]);
+    let mut writer = open_writer(&fifo);
+    writer.write_all(b"half").unwrap();
+    send_signal(&child, Signal::TERM);
+    finish(child).assert_fails(1, &["signal"]);
+    run(&data, &["object", "get", "o"]).assert_fails(1, &["unknown object o"]);
+}
+
+#[test]
+fn nothing_is_lost_of_fifos_whose_writers_come_and_go() {
+    let dir = tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| fifo(dir.path(), name));
+    let data = dir.path().join("data");
+    let mut args = vec!["quickstart", "--json"];
+    for fifo in [&first, &second] {
+        args.extend(["--file", fifo.to_str().unwrap()]);
+    }
+    let child = spawn(&data, &args);
+    // Gone before the program comes to read it.
+    open_writer(&second).write_all(b"z z\n").unwrap();
+    let mut writer = open_writer(&first);
+    for part in ["a b", "\nc", "d"] {
+        writer.write_all(part.as_bytes()).unwrap();
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(writer);
+    finish(child).assert_done();
+    let lines = run(&data, &["consume", "lines"]).assert_done().text();
+    assert_eq!(lines, "a b\ncd\nz z\n");
+}
+
+#[test]
+fn a_closed_terminal_leaves_alone_what_nohup_started() {
+    let dir = tempdir().unwrap();
+    let temporary = tempdir().unwrap();
+    let fifo = fifo(dir.path(), "fifo");
+    let child = spawn_words(program_with_hangup(true), temporary.path(), &fifo);
+    send_signal(&child, Signal::HUP);
+    open_writer(&fifo).write_all(b"still here\n").unwrap();
+    let text = finish(child).assert_done().text();
+    assert!(text.contains("2 words"), "{text}");
+}
