@@ -1,10 +1,10 @@
 //! Stateless operators in a row, fused at compile time: each hands its results straight to the
 //! next, by reference, so that an item may be a slice of a larger one (a word of a block of text).
 
-use std::cell::RefCell;
+use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::mem;
-use std::sync::Arc;
+
+use crate::attempt::{Attempt, Label};
 
 /// A series of fused operators.
 pub trait Chain<In: ?Sized>: Send + Sync + 'static {
@@ -12,7 +12,7 @@ pub trait Chain<In: ?Sized>: Send + Sync + 'static {
     type Out: ?Sized;
 
     /// Hands every result of `item` to `out`.
-    fn process(&self, item: &In, out: &mut impl FnMut(&Self::Out));
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&Self::Out));
 }
 
 /// No operator at all.
@@ -22,7 +22,7 @@ impl<T: ?Sized> Chain<T> for Same {
     type Out = T;
 
     #[inline]
-    fn process(&self, item: &T, out: &mut impl FnMut(&T)) {
+    fn process<A: Attempt>(&self, _: &A, item: &T, out: &mut impl FnMut(&T)) {
         out(item);
     }
 }
@@ -36,15 +36,18 @@ pub struct Map<C, F, U> {
 
 impl<In: ?Sized, C: Chain<In>, F, U> Chain<In> for Map<C, F, U>
 where
+    C::Out: Debug,
     F: Fn(&C::Out) -> U + Send + Sync + 'static,
     U: 'static,
 {
     type Out = U;
 
     #[inline]
-    fn process(&self, item: &In, out: &mut impl FnMut(&U)) {
-        self.before.process(item, &mut |item: &C::Out| {
-            out(&self.label.run(|| (self.function)(item)));
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&U)) {
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            if let Some(result) = attempt.call(&self.label, item, || (self.function)(item)) {
+                out(&result);
+            }
         });
     }
 }
@@ -57,14 +60,15 @@ pub struct Filter<C, F> {
 
 impl<In: ?Sized, C: Chain<In>, F> Chain<In> for Filter<C, F>
 where
+    C::Out: Debug,
     F: Fn(&C::Out) -> bool + Send + Sync + 'static,
 {
     type Out = C::Out;
 
     #[inline]
-    fn process(&self, item: &In, out: &mut impl FnMut(&C::Out)) {
-        self.before.process(item, &mut |item: &C::Out| {
-            if self.label.run(|| (self.function)(item)) {
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&C::Out)) {
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            if let Some(true) = attempt.call(&self.label, item, || (self.function)(item)) {
                 out(item);
             }
         });
@@ -83,50 +87,16 @@ pub struct FlatMap<C, F, U: ?Sized> {
 
 impl<In: ?Sized, C: Chain<In>, F, U> Chain<In> for FlatMap<C, F, U>
 where
+    C::Out: Debug,
     F: Fn(&C::Out, &mut Emit<'_, U>) + Send + Sync + 'static,
     U: ?Sized + 'static,
 {
     type Out = U;
 
     #[inline]
-    fn process(&self, item: &In, out: &mut impl FnMut(&U)) {
-        self.before.process(item, &mut |item: &C::Out| {
-            self.label.run(|| (self.function)(item, &mut *out));
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&U)) {
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            attempt.call(&self.label, item, || (self.function)(item, &mut *out));
         });
-    }
-}
-
-/// The name of an operator, to say whose code panicked.
-#[derive(Clone)]
-pub struct Label(pub(crate) Arc<str>);
-
-thread_local! {
-    /// The innermost operator whose code panicked on this thread.
-    static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-}
-
-impl Label {
-    /// Runs code of the user. Costs nothing unless that panics: then the label is remembered
-    /// while the stack unwinds.
-    #[inline(always)]
-    pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
-        struct Unwinding<'a>(&'a Arc<str>);
-        impl Drop for Unwinding<'_> {
-            #[cold]
-            fn drop(&mut self) {
-                PANICKED.with_borrow_mut(|first| {
-                    first.get_or_insert_with(|| Arc::clone(self.0));
-                });
-            }
-        }
-        let unwinding = Unwinding(&self.0);
-        let result = code();
-        mem::forget(unwinding);
-        result
-    }
-
-    /// Whose code panicked last on this thread; asked once per panic.
-    pub(crate) fn take_panicked() -> Option<Arc<str>> {
-        PANICKED.take()
     }
 }

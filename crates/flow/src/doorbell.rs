@@ -12,6 +12,9 @@ use parking_lot::{Condvar, Mutex};
 ///
 /// No ring is missed: a worker notes [`rings`](Doorbell::rings) *before* it looks for work, and
 /// [`wait`](Doorbell::wait) returns at once when that has changed.
+///
+/// It is rung from outside of the flow: by sources, sinks, and timers. What a worker does itself
+/// rings nothing: it looks at all stages again before it sleeps.
 pub struct Doorbell {
     clock: Arc<dyn Clock>,
     rings: AtomicU64,
@@ -22,6 +25,17 @@ pub struct Doorbell {
     /// The earliest time at which the bell rings by itself.
     alarm: Mutex<Option<Duration>>,
     rung: Condvar,
+}
+
+/// A worker that has slept for so long is one too many.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Why a worker does not sleep any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    Rung,
+    /// Nobody needed it for a long time.
+    Forgotten,
 }
 
 impl Doorbell {
@@ -40,6 +54,11 @@ impl Doorbell {
         self.rings.load(Ordering::SeqCst)
     }
 
+    /// Whether workers sleep.
+    pub fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0
+    }
+
     /// Wakes all workers: the flow's course has changed, not just its load.
     pub fn ring_all(&self) {
         self.rings.fetch_add(1, Ordering::SeqCst);
@@ -50,26 +69,39 @@ impl Doorbell {
     /// Sees to it that a worker is awake at `time` of the clock.
     pub fn ring_at(&self, time: Duration) {
         let mut alarm = self.alarm.lock();
-        *alarm = Some(alarm.map_or(time, |earlier| earlier.min(time)));
+        if alarm.is_none_or(|earlier| time < earlier) {
+            *alarm = Some(time);
+            // Those who sleep do so until a later time.
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                self.rung.notify_one();
+            }
+        }
     }
 
     /// Sleeps until the bell has been rung more than `rings` times, or the alarm goes off.
-    pub fn wait(&self, rings: u64) {
+    pub fn wait(&self, rings: u64) -> Woken {
         let mut alarm = self.alarm.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let began_at = self.clock.monotonic();
+        let mut woken = Woken::Rung;
         while self.rings.load(Ordering::SeqCst) == rings {
-            let Some(time) = *alarm else {
-                self.rung.wait(&mut alarm);
-                continue;
-            };
             let now = self.clock.monotonic();
-            if now >= time {
+            let end = began_at + SLEEP_MAX;
+            if alarm.is_some_and(|time| now >= time) {
                 *alarm = None;
+                // An alarm is a ring, too: what slept till then is looked at again.
+                self.rings.fetch_add(1, Ordering::SeqCst);
                 break;
             }
-            self.rung.wait_for(&mut alarm, time - now);
+            if now >= end {
+                woken = Woken::Forgotten;
+                break;
+            }
+            let until = alarm.map_or(end, |time| time.min(end));
+            self.rung.wait_for(&mut alarm, until - now);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        woken
     }
 }
 
@@ -78,8 +110,7 @@ impl Wake for Doorbell {
         self.wake_by_ref();
     }
 
-    /// Wakes one sleeping worker: every cause of a ring needs one, and what that one does rings
-    /// for more.
+    /// Wakes one sleeping worker, which calls for more where there is more to do.
     fn wake_by_ref(self: &Arc<Self>) {
         self.rings.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {

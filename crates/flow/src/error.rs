@@ -25,6 +25,20 @@ pub enum FlowError {
         /// The stage whose chain has no end.
         operator: String,
     },
+    /// A channel that is not written, or not read by one stage.
+    #[error(
+        "flow \"{flow}\": channel \"{channel}\" has {writers} stages that write to it and {readers} that read it; it needs at least one that writes and exactly one that reads"
+    )]
+    Channel {
+        /// The flow.
+        flow: String,
+        /// The channel.
+        channel: String,
+        /// How many stages write to it.
+        writers: usize,
+        /// How many read it.
+        readers: usize,
+    },
     /// Two stages, or two state elements, of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {
@@ -63,8 +77,10 @@ pub enum FlowError {
     },
 }
 
-/// What a source or sink reported, with its name.
-pub struct Failure {
-    pub operator: Arc<str>,
-    pub error: BoxError,
+/// Why an activation ends the flow.
+pub enum Failure {
+    /// What a source or sink reported, with its name.
+    Error { operator: Arc<str>, error: BoxError },
+    /// Code of the user panicked twice on an item, and nobody keeps dead letters.
+    Panicked { operator: Arc<str>, message: String },
 }

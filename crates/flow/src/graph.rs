@@ -1,51 +1,90 @@
 //! Building a flow: the typed API.
 
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::task::Waker;
 use std::thread;
+use std::time::Duration;
 
 use hashbrown::{DefaultHashBuilder, HashSet};
 use millstream_base::{Clock, SystemClock, Timestamp};
-use millstream_ring::Ring;
+use millstream_ring::{Ring, RingConfig};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::chain::{Chain, Emit, Filter, FlatMap, Label, Map, Same};
+use crate::attempt::Label;
+use crate::chain::{Chain, Emit, Filter, FlatMap, Map, Same};
+use crate::channel::{AnyRing, Channel, ChannelState};
+use crate::dead_letter::DeadLetters;
 use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::input::{Input, RingInput, SourceInput};
-use crate::pool::Running;
+use crate::metrics::Counters;
+use crate::running::Running;
+use crate::scheduler::{Priority, Scheduler};
 use crate::sink::Sink;
 use crate::source::{Output, Source};
-use crate::stage::{FusedStage, Stage};
+use crate::stage::{FusedStage, Instance, Stage};
 use crate::state::{Partial, PartialState, StateReader};
-use crate::terminal::{Outbox, Terminal, ToPartitions, ToRing, ToSink, ToState};
+use crate::terminal::{Outbox, Terminal, ToPartitions, ToRing, ToSink, ToSplit, ToState};
 use crate::window::{Key, ToWindows, TumblingWindows, WindowResult, Windowed};
 
 /// What a flow takes from its surroundings. The defaults are right for most.
 #[derive(Clone)]
 pub struct FlowSettings {
-    /// Worker threads; as many as there are cores by default.
+    /// Worker threads at most; as many as there are cores by default. There are fewer while they are
+    /// enough for the load.
     pub workers: NonZeroUsize,
-    /// Room of the rings between stages, in items; 1024 by default.
-    pub ring_items: NonZeroUsize,
+    /// Whether the order of items counts; it does by default.
+    pub order: Order,
+    /// Who is activated next; [`Priority`] by default.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
+    pub interval: Duration,
+    /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
+    /// larger one is used, and shrink when they are idle.
+    pub ring_items_max: NonZeroUsize,
+    /// Takes items that make code of the user panic twice. Without it they fail the flow.
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
 
+/// Whether a flow keeps the order of its items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// What one source gives arrives everywhere in the order in which it was given, even where
+    /// several workers process it at once.
+    #[default]
+    Kept,
+    /// Items may overtake each other, so that no worker's results wait for another's.
+    Free,
+}
+
 impl Default for FlowSettings {
     fn default() -> Self {
-        const RING_ITEMS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+        const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
         FlowSettings {
             workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            ring_items: RING_ITEMS,
+            order: Order::default(),
+            scheduler: Arc::new(Priority::default()),
+            interval: Duration::from_millis(500),
+            ring_items_max: RING_ITEMS_MAX,
+            dead_letters: None,
             clock: Arc::new(SystemClock::default()),
         }
     }
 }
+
+/// Room of a ring at first.
+const RING_ITEMS_MIN: usize = 64;
+
+/// Memory of a ring at most, so that what is handed on is still in the cache when it is read;
+/// whatever that is in items, there is room for `RING_ITEMS_MIN`.
+const RING_BYTES_MAX: usize = 1 << 20;
 
 /// A dataflow graph that is being built; [`run`](Flow::run) starts it.
 pub struct Flow {
@@ -54,6 +93,7 @@ pub struct Flow {
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) stages: Vec<Arc<dyn Stage>>,
+    pub(crate) channels: Vec<Arc<ChannelState>>,
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
     /// Stages that were begun and have no end yet.
     open: Vec<String>,
@@ -73,6 +113,7 @@ impl Flow {
             settings,
             stopping: Arc::default(),
             stages: Vec::new(),
+            channels: Vec::new(),
             states: Vec::new(),
             open: Vec::new(),
         }
@@ -101,11 +142,66 @@ impl Flow {
                 doorbell: Arc::clone(&self.doorbell),
                 waker: self.waker(),
                 stopping: Arc::clone(&self.stopping),
+                clock: Arc::clone(&self.settings.clock),
                 output: Output::default(),
+                stamp: 0,
+                unsampled: 0,
+                usual: 0,
                 ended: false,
             })
             .collect();
-        Operators::begin(self, name, inputs)
+        Operators::begin(self, name, None, inputs)
+    }
+
+    /// A channel that stages can write to and one stage reads: for graphs that are merged, split, or
+    /// led back.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let mut flow = Flow::new("merge");
+    /// let sum = flow.partial::<u64>("sum");
+    /// let [even, odd, both] = ["even", "odd", "both"].map(|name| flow.channel::<u64>(name));
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .split(&[even.clone(), odd.clone()], |number| (number % 2) as usize);
+    /// flow.stage("halve", &even).map(|number| number / 2).to(&both);
+    /// flow.stage("keep", &odd).to(&both);
+    /// flow.stage("add", &both).fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), (0 + 1 + 2 + 3 + 4) + (1 + 3 + 5 + 7 + 9));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    ///
+    /// What is written and read has one type:
+    ///
+    /// ```compile_fail
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let mut flow = Flow::new("merge");
+    /// let numbers = flow.channel::<u64>("numbers");
+    /// flow.source("one", Generator::new(|number| number)).to(&numbers);
+    /// flow.source("other", Generator::new(|number| number.to_string())).to(&numbers);
+    /// ```
+    pub fn channel<T: Send + 'static>(&mut self, name: &str) -> Channel<T> {
+        let (mut rings, state) = self.rings(name, 1);
+        Channel {
+            ring: rings.remove(0),
+            state,
+        }
+    }
+
+    /// Begins a stage that reads a channel.
+    pub fn stage<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        channel: &Channel<T>,
+    ) -> Operators<'_, RingInput<T>, Same> {
+        let readers = self.settings.workers.get();
+        let inputs = (0..readers).map(|_| RingInput::new(&channel.ring, &channel.state));
+        let state = Some(Arc::clone(&channel.state));
+        Operators::begin(self, name, state, inputs.collect())
     }
 
     /// A state element of which each worker changes a part of its own, readable under `name`.
@@ -149,7 +245,29 @@ impl Flow {
                 name,
             });
         }
+        self.check_channels()?;
         Running::start(self)
+    }
+
+    fn check_channels(&self) -> Result<(), FlowError> {
+        for channel in &self.channels {
+            let reads = |stage: &&Arc<dyn Stage>| {
+                stage
+                    .input()
+                    .is_some_and(|input| Arc::ptr_eq(input, channel))
+            };
+            let readers = self.stages.iter().filter(reads).count();
+            let writers = channel.writers();
+            if writers == 0 || readers != 1 {
+                return Err(FlowError::Channel {
+                    flow: self.name.clone(),
+                    channel: channel.name.clone(),
+                    writers,
+                    readers,
+                });
+            }
+        }
+        Ok(())
     }
 
     fn duplicate_name(&self) -> Option<String> {
@@ -170,8 +288,33 @@ impl Flow {
         Waker::from(Arc::clone(&self.doorbell))
     }
 
-    fn ring<T>(&self) -> Arc<Ring<T>> {
-        Arc::new(Ring::new(self.settings.ring_items.get(), self.waker()))
+    /// So many rings of one channel.
+    fn rings<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        count: usize,
+    ) -> (Vec<Arc<Ring<T>>>, Arc<ChannelState>) {
+        let items_min = NonZeroUsize::new(RING_ITEMS_MIN).expect("not zero");
+        let of_memory = NonZeroUsize::new(RING_BYTES_MAX / size_of::<T>().max(1));
+        let capacity_max = of_memory
+            .unwrap_or(items_min)
+            .max(items_min)
+            .min(self.settings.ring_items_max);
+        let config = RingConfig {
+            capacity_min: items_min.min(capacity_max),
+            capacity_max,
+            lanes: match self.settings.order {
+                Order::Kept => NonZeroUsize::MIN,
+                Order::Free => self.settings.workers,
+            },
+        };
+        let rings: Vec<_> = (0..count).map(|_| Ring::new(config)).collect();
+        let erased = rings
+            .iter()
+            .map(|ring| -> Arc<dyn AnyRing> { Arc::new(Arc::clone(ring)) });
+        let state = ChannelState::new(name, erased.collect());
+        self.channels.push(Arc::clone(&state));
+        (rings, state)
     }
 }
 
@@ -185,6 +328,8 @@ impl Flow {
 pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
     flow: &'f mut Flow,
     stage: String,
+    /// The channel that the inputs are rings of; none for a source.
+    channel: Option<Arc<ChannelState>>,
     inputs: Vec<I>,
     chain: C,
     /// How many operators the stage has.
@@ -195,11 +340,17 @@ impl<'f, I: Input> Operators<'f, I, Same>
 where
     I::Item: 'static,
 {
-    fn begin(flow: &'f mut Flow, stage: &str, inputs: Vec<I>) -> Self {
+    fn begin(
+        flow: &'f mut Flow,
+        stage: &str,
+        channel: Option<Arc<ChannelState>>,
+        inputs: Vec<I>,
+    ) -> Self {
         flow.open.push(stage.to_owned());
         Operators {
             flow,
             stage: stage.to_owned(),
+            channel,
             inputs,
             chain: Same,
             operators: 0,
@@ -211,6 +362,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Turns each item into another.
     pub fn map<U, F>(self, function: F) -> Operators<'f, I, Map<C, F, U>>
     where
+        C::Out: Debug,
         F: Fn(&C::Out) -> U + Send + Sync + 'static,
         U: 'static,
     {
@@ -225,6 +377,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Lets pass the items for which `function` holds.
     pub fn filter<F>(self, function: F) -> Operators<'f, I, Filter<C, F>>
     where
+        C::Out: Debug,
         F: Fn(&C::Out) -> bool + Send + Sync + 'static,
     {
         self.add("filter", |before, label| Filter {
@@ -237,6 +390,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Turns each item into any number of others, which may be parts of it: `U` may be `[u8]`.
     pub fn flat_map<U, F>(self, function: F) -> Operators<'f, I, FlatMap<C, F, U>>
     where
+        C::Out: Debug,
         F: Fn(&C::Out, &mut Emit<'_, U>) + Send + Sync + 'static,
         U: ?Sized + 'static,
     {
@@ -253,14 +407,42 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     where
         C::Out: Clone + Send + Sized + 'static,
     {
-        let ring = self.flow.ring();
-        let rings: Arc<[_]> = Arc::new([Arc::clone(&ring)]);
-        let flow = self.end(|| ToRing(Outbox::new(Arc::clone(&rings))));
-        let readers = flow.settings.workers.get();
-        let inputs = (0..readers).map(|_| RingInput {
-            ring: Arc::clone(&ring),
+        let channel = self.flow.channel(name);
+        self.end_in(&channel).stage(name, &channel)
+    }
+
+    /// Ends the stage in a channel.
+    pub fn to(self, channel: &Channel<C::Out>)
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        self.end_in(channel);
+    }
+
+    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let channels = [channel.clone()];
+        self.end(&channels.each_ref().map(|channel| &channel.state), || {
+            ToRing(Outbox::of_channels(&channels))
+        })
+    }
+
+    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
+    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("split");
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        self.end(&states, || ToSplit {
+            outbox: Outbox::of_channels(channels),
+            route: Arc::clone(&route),
+            label: label.clone(),
         });
-        Operators::begin(flow, name, inputs.collect())
     }
 
     /// Routes the items by their key, so that all items of a key meet in one place.
@@ -278,12 +460,13 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Ends the graph in a partial state: `step` takes each item into a part of it.
     pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
     where
+        C::Out: Debug,
         S: PartialState,
         F: Fn(&mut S, &C::Out) + Send + Sync + 'static,
     {
         let step = Arc::new(step);
         let label = self.label("fold_local");
-        self.end(|| ToState {
+        self.end(&[], || ToState {
             part: state.add_part(),
             step: Arc::clone(&step),
             label: label.clone(),
@@ -291,7 +474,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Ends the graph in a sink.
-    pub fn sink<K>(self, name: &str, sink: K)
+    pub fn sink<K>(mut self, name: &str, sink: K)
     where
         C::Out: Clone + Send + Sized + 'static,
         K: Sink<C::Out>,
@@ -299,12 +482,15 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let sink = Arc::new(Mutex::new(sink));
         let label = Label(name.into());
         let waker = self.flow.waker();
-        self.end(|| ToSink {
+        if self.keeps_order() {
+            // One worker at a time brings the items, in their order.
+            self.inputs.truncate(1);
+        }
+        self.end(&[], || ToSink {
             sink: Arc::clone(&sink),
             waker: waker.clone(),
             label: label.clone(),
             waiting: Vec::new(),
-            count: 0,
             unflushed: false,
         });
     }
@@ -319,6 +505,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         Operators {
             flow: self.flow,
             stage: self.stage,
+            channel: self.channel,
             inputs: self.inputs,
             chain: fuse(self.chain, label),
             operators: self.operators,
@@ -331,17 +518,39 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Adds the stage to the flow, with a terminal for each of its instances.
-    fn end<T: Terminal<C::Out>>(self, mut terminal: impl FnMut() -> T) -> &'f mut Flow {
+    fn end<T: Terminal<C::Out>>(
+        self,
+        outputs: &[&Arc<ChannelState>],
+        mut terminal: impl FnMut() -> T,
+    ) -> &'f mut Flow {
+        let keeps_order = self.keeps_order();
         let flow = self.flow;
         flow.open.pop();
-        let instances = self.inputs.into_iter();
-        flow.stages.push(Arc::new(FusedStage::new(
-            self.stage,
-            self.chain,
-            instances.map(|input| (input, terminal())),
-            Arc::clone(&flow.stopping),
-        )));
+        outputs.iter().for_each(|channel| channel.add_writer());
+        let inputs = self.inputs.into_iter();
+        let instances: Vec<_> = inputs
+            .map(|input| Mutex::new(Instance::new(input, terminal())))
+            .collect();
+        flow.stages.push(Arc::new(FusedStage {
+            name: self.stage,
+            chain: self.chain,
+            live: AtomicUsize::new(instances.len()),
+            order: (keeps_order && instances.len() > 1).then(Mutex::default),
+            instances,
+            turn: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(0),
+            input: self.channel,
+            outputs: outputs.iter().map(|channel| Arc::clone(channel)).collect(),
+            stopping: Arc::clone(&flow.stopping),
+            counters: Counters::default(),
+        }));
         flow
+    }
+
+    /// Whether the instances share a ring whose order counts.
+    fn keeps_order(&self) -> bool {
+        I::IS_SHARED && self.flow.settings.order == Order::Kept
     }
 }
 
@@ -356,7 +565,7 @@ impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
 where
     I: Input,
     C: Chain<I::Item, Out = T>,
-    T: Clone + Send + 'static,
+    T: Clone + Debug + Send + 'static,
     K: Key,
     F: Fn(&T) -> K + Send + Sync + 'static,
 {
@@ -377,19 +586,20 @@ where
         let partitioned = self.partition(name);
         let label = partitioned.label("fold_in_windows");
         let (time, step) = (Arc::new(time), Arc::new(step));
-        let results = partitioned.flow.ring();
-        let rings: Arc<[_]> = Arc::new([Arc::clone(&results)]);
-        let flow = partitioned.end(|| ToWindows {
+        let results_name = format!("{name}/results");
+        let results = partitioned.flow.channel(&results_name);
+        let channels = [results.clone()];
+        let flow = partitioned.end(&[&results.state], || ToWindows {
             windows: state.windows,
             partition: state.add_partition(),
             time: Arc::clone(&time),
             step: Arc::clone(&step),
             label: label.clone(),
-            outbox: Outbox::new(Arc::clone(&rings)),
+            outbox: Outbox::of_channels(&channels),
+            stamp: 0,
             item: PhantomData,
         });
-        let reader = RingInput { ring: results };
-        Operators::begin(flow, &format!("{name}/results"), vec![reader])
+        flow.stage(&results_name, &results)
     }
 
     /// Counts the items of each key in windows; like
@@ -410,20 +620,18 @@ where
     fn partition(self, name: &str) -> Operators<'f, RingInput<(K, T)>, Same> {
         let operators = self.operators;
         let partitions = operators.flow.settings.workers.get();
-        let rings: Vec<_> = (0..partitions).map(|_| operators.flow.ring()).collect();
-        let rings: Arc<[_]> = rings.into();
+        let (rings, channel) = operators.flow.rings(name, partitions);
         let label = operators.label("key_by");
         let key = Arc::new(self.key);
         let hasher = DefaultHashBuilder::default();
-        let flow = operators.end(|| ToPartitions {
-            outbox: Outbox::new(Arc::clone(&rings)),
+        let flow = operators.end(&[&channel], || ToPartitions {
+            outbox: Outbox::of_rings(&rings, &channel),
             key: Arc::clone(&key),
             label: label.clone(),
             hasher: hasher.clone(),
         });
-        let inputs = rings.iter().map(|ring| RingInput {
-            ring: Arc::clone(ring),
-        });
-        Operators::begin(flow, name, inputs.collect())
+        let inputs = rings.iter().map(|ring| RingInput::new(ring, &channel));
+        let inputs = inputs.collect();
+        Operators::begin(flow, name, Some(channel), inputs)
     }
 }

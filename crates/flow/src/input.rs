@@ -1,34 +1,55 @@
-//! What a stage reads: a source, or the ring that an earlier stage writes.
+//! What a stage reads: a source, or the ring that earlier stages write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use millstream_ring::Ring;
+use millstream_base::Clock;
+use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
 
-use crate::chain::Label;
+use crate::attempt::Label;
+use crate::channel::ChannelState;
 use crate::doorbell::Doorbell;
 use crate::error::Failure;
 use crate::source::{Output, Source, SourceStatus};
 
 /// What became of an attempt to read.
-pub enum Read {
-    /// So many items were given to `work`.
-    Items(usize),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Took {
+    /// There are items in hand.
+    Items,
     Idle,
     End,
 }
 
+/// Holds on to a batch of items from `take` until `done`, whoever works on it: a worker that dies
+/// leaves the rest of its batch to the next one.
 pub trait Input: Send + 'static {
-    type Item;
+    type Item: Send + 'static;
 
-    /// Gives `work` up to `budget` items, in one or two parts, and holds on to them until it
-    /// returns.
-    fn read(
-        &mut self,
-        budget: usize,
-        work: impl FnOnce([&[Self::Item]; 2]) -> Result<(), Failure>,
-    ) -> Result<Read, Failure>;
+    /// Whether the instances of a stage share one ring, and have to keep the order of its items.
+    const IS_SHARED: bool;
+
+    /// How many items `take` may give at once, as far as that is known.
+    fn readable(&self) -> usize;
+
+    /// Whether a ring in which nothing is readable is at its end.
+    fn is_finished(&self) -> bool;
+
+    /// Takes a batch of up to `budget` items in hand, which must be empty.
+    fn take(&mut self, budget: usize) -> Result<Took, Failure>;
+
+    /// The items in hand.
+    fn parts(&self) -> [&[Self::Item]; 2];
+
+    /// When the newest item in hand that is known of entered the flow, in ns of the flow's clock.
+    fn stamp(&mut self) -> u64;
+
+    /// Calls `visit` with the stamps of a hundredth of the items in hand.
+    fn sample(&mut self, visit: impl FnMut(u64));
+
+    /// Drops the items in hand.
+    fn done(&mut self);
 }
 
 pub struct SourceInput<S: Source> {
@@ -38,7 +59,14 @@ pub struct SourceInput<S: Source> {
     pub waker: Waker,
     /// Set by [`Running::stop`](crate::Running::stop): no more is asked of the source.
     pub stopping: Arc<AtomicBool>,
+    pub clock: Arc<dyn Clock>,
     pub output: Output<S::Item>,
+    /// When `output` was filled.
+    pub stamp: u64,
+    /// Items since the last that was sampled.
+    pub unsampled: u64,
+    /// How many items a poll gave lately.
+    pub usual: usize,
     /// The source said so together with its last items.
     pub ended: bool,
 }
@@ -46,18 +74,25 @@ pub struct SourceInput<S: Source> {
 impl<S: Source> Input for SourceInput<S> {
     type Item = S::Item;
 
-    fn read(
-        &mut self,
-        budget: usize,
-        work: impl FnOnce([&[S::Item]; 2]) -> Result<(), Failure>,
-    ) -> Result<Read, Failure> {
+    const IS_SHARED: bool = false;
+
+    /// More than usual, to find out whether it could give more.
+    fn readable(&self) -> usize {
+        2 * self.usual.max(1)
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    fn take(&mut self, budget: usize) -> Result<Took, Failure> {
         if self.ended || self.stopping.load(Ordering::Relaxed) {
-            return Ok(Read::End);
+            return Ok(Took::End);
         }
         let status = self
             .label
             .run(|| self.source.poll(&mut self.output, budget, &self.waker))
-            .map_err(|error| Failure {
+            .map_err(|error| Failure::Error {
                 operator: Arc::clone(&self.label.0),
                 error,
             })?;
@@ -65,42 +100,101 @@ impl<S: Source> Input for SourceInput<S> {
         if let SourceStatus::IdleUntil(time) = status {
             self.doorbell.ring_at(time);
         }
-        let count = self.output.items.len();
-        if count > 0 {
-            work([&self.output.items, &[]])?;
-            self.output.items.clear();
+        if !self.output.items.is_empty() {
+            self.usual = (self.usual + self.output.items.len()).div_ceil(2);
+            self.stamp = self.clock.monotonic().as_nanos() as u64;
+            return Ok(Took::Items);
         }
         Ok(match status {
-            SourceStatus::Ready => Read::Items(count),
-            _ if count > 0 => Read::Items(count),
-            SourceStatus::Idle | SourceStatus::IdleUntil(_) => Read::Idle,
-            SourceStatus::End => Read::End,
+            // It has made progress of its own.
+            SourceStatus::Ready => Took::Items,
+            SourceStatus::Idle | SourceStatus::IdleUntil(_) => Took::Idle,
+            SourceStatus::End => Took::End,
         })
+    }
+
+    fn parts(&self) -> [&[S::Item]; 2] {
+        [&self.output.items, &[]]
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.stamp
+    }
+
+    fn sample(&mut self, mut visit: impl FnMut(u64)) {
+        self.unsampled += self.output.items.len() as u64;
+        for _ in 0..self.unsampled / SAMPLE_EVERY {
+            visit(self.stamp);
+        }
+        self.unsampled %= SAMPLE_EVERY;
+    }
+
+    fn done(&mut self) {
+        self.output.items.clear();
     }
 }
 
 pub struct RingInput<T> {
     pub ring: Arc<Ring<T>>,
+    pub channel: Arc<ChannelState>,
+    pub slice: Option<ReadSlice<T>>,
+    /// Of the last item that was sampled.
+    pub stamp: u64,
+}
+
+impl<T> RingInput<T> {
+    pub fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>) -> Self {
+        RingInput {
+            ring: Arc::clone(ring),
+            channel: Arc::clone(channel),
+            slice: None,
+            stamp: 0,
+        }
+    }
 }
 
 impl<T: Send + 'static> Input for RingInput<T> {
     type Item = T;
 
-    fn read(
-        &mut self,
-        budget: usize,
-        work: impl FnOnce([&[T]; 2]) -> Result<(), Failure>,
-    ) -> Result<Read, Failure> {
-        let Some(slice) = self.ring.try_read(budget) else {
-            return Ok(match self.ring.is_finished() {
-                true => Read::End,
-                false => Read::Idle,
-            });
-        };
-        let parts = slice.parts();
-        let count = parts[0].len() + parts[1].len();
-        work(parts)?;
-        slice.done();
-        Ok(Read::Items(count))
+    const IS_SHARED: bool = true;
+
+    fn readable(&self) -> usize {
+        self.ring.readable()
+    }
+
+    /// Items that another worker has in hand may come back.
+    fn is_finished(&self) -> bool {
+        self.channel.is_closed() && self.ring.is_empty()
+    }
+
+    fn take(&mut self, budget: usize) -> Result<Took, Failure> {
+        self.slice = self.ring.try_read(budget);
+        Ok(match &self.slice {
+            Some(_) => Took::Items,
+            None => Took::Idle,
+        })
+    }
+
+    fn parts(&self) -> [&[T]; 2] {
+        self.slice.as_ref().map_or([&[], &[]], ReadSlice::parts)
+    }
+
+    fn stamp(&mut self) -> u64 {
+        if let Some(stamp) = self.slice.as_ref().and_then(|slice| slice.stamps().last()) {
+            self.stamp = stamp;
+        }
+        self.stamp
+    }
+
+    fn sample(&mut self, visit: impl FnMut(u64)) {
+        if let Some(slice) = &self.slice {
+            slice.stamps().for_each(visit);
+        }
+    }
+
+    fn done(&mut self) {
+        if let Some(slice) = self.slice.take() {
+            slice.done();
+        }
     }
 }

@@ -48,9 +48,9 @@
 //! #     fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> { Ok(true) }
 //! # }
 //!
-//! #[derive(Clone, Copy, PartialEq)]
+//! #[derive(Debug, Clone, Copy, PartialEq)]
 //! enum Kind { View, Click, Purchase }
-//! #[derive(Clone)]
+//! #[derive(Debug, Clone)]
 //! struct Event { kind: Kind, ad: u32, time: Timestamp }
 //! #[derive(Clone, Default, serde::Serialize)]
 //! struct AdCounts { views: u64, clicks: u64 }
@@ -82,13 +82,18 @@
 //! # Ok::<(), millstream_flow::FlowError>(())
 //! ```
 
+mod attempt;
 mod chain;
+mod channel;
+mod cycles;
+mod dead_letter;
 mod doorbell;
 mod error;
 mod graph;
 mod input;
 mod metrics;
-mod pool;
+mod running;
+mod scheduler;
 mod sink;
 mod source;
 pub mod sources;
@@ -96,12 +101,16 @@ mod stage;
 mod state;
 mod terminal;
 mod window;
+mod workers;
 
 pub use chain::Emit;
+pub use channel::Channel;
+pub use dead_letter::{DeadLetter, DeadLetters};
 pub use error::{BoxError, FlowError};
-pub use graph::{Flow, FlowSettings, Keyed, Operators};
-pub use metrics::StageMetrics;
-pub use pool::{Running, Summary};
+pub use graph::{Flow, FlowSettings, Keyed, Operators, Order};
+pub use metrics::{Latency, StageMetrics};
+pub use running::{Running, Summary};
+pub use scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
 pub use sink::Sink;
 pub use source::{Output, Source, SourceStatus};
 pub use state::{Counts, Partial, PartialState, StateReader};

@@ -1,23 +1,53 @@
-//! What each stage has done so far.
+//! What each stage has done so far, and what it is doing now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::stage::Activation;
 
-/// Written by the workers once per activation, read by anyone at any time.
-#[derive(Default)]
+/// How long an activation should take: long against what activating costs, short against what
+/// anybody waits for.
+pub const SLICE_NS: u64 = 200_000;
+
+/// Items of an activation before it is known how long one takes.
+const BUDGET_FIRST: usize = 64;
+
+/// Items of an activation at most, however short they take.
+const BUDGET_MAX: usize = 1 << 16;
+
+/// Weight of the newest slice in what is averaged over slices.
+const NEWEST: f64 = 0.2;
+
+/// Written by the workers once per activation, read by anyone at any time. The averages are not
+/// exact when two workers write them at once; nothing but speed depends on them.
 pub struct Counters {
     items_in: AtomicU64,
     items_out: AtomicU64,
     activations: AtomicU64,
     blocked: AtomicU64,
     idle: AtomicU64,
+    busy_ns: AtomicU64,
+    dead_letters: AtomicU64,
+    /// Results per item, over the last slices.
+    selectivity: AtomicF64,
+    /// Nanoseconds per item, over the last slices; 0 before the first.
+    item_ns: AtomicF64,
+    /// Items per second, over the last interval. Written by whoever adjusts the flow.
+    pub throughput: AtomicF64,
+    /// Written and read by the scheduler.
+    pub target: AtomicF64,
+    pub priority: AtomicF64,
+    /// From an item's entry into the flow to here, in nanoseconds, of one item in a hundred. Only
+    /// kept by stages at the end of a flow.
+    latency: Mutex<Histogram<u64>>,
 }
 
-/// The counts of one stage since the flow began.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The latest figures of one stage, and its counts since the flow began.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageMetrics {
     /// The stage.
     pub stage: String,
@@ -31,15 +61,96 @@ pub struct StageMetrics {
     pub blocked: u64,
     /// Activations that found nothing to read.
     pub idle: u64,
+    /// Time that workers spent in it.
+    pub busy_seconds: f64,
+    /// Items, or parts of items, that became dead letters.
+    pub dead_letters: u64,
+    /// Items that wait to be read now; for a source what it gave lately at a time.
+    pub readable: usize,
+    /// Free room now in the rings that the stage writes to; absent at the end of a flow.
+    pub room: Option<usize>,
+    /// Items for which the rings that it reads have memory now; absent for a source.
+    pub capacity: Option<usize>,
+    /// Items read per second, over the last interval of the scheduler.
+    pub throughput: f64,
+    /// Results per item, averaged over the last slices.
+    pub selectivity: f64,
+    /// Nanoseconds per item, averaged over the last slices; 0 before the first.
+    pub item_ns: f64,
+    /// How many results the scheduler would like to see from it.
+    pub target: f64,
+    /// How urgent the scheduler found it when it last looked.
+    pub priority: f64,
+}
+
+/// How long items were on their way through a flow, from the source to the end; one item in a
+/// hundred is looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Latency {
+    /// Items that were looked at.
+    pub samples: u64,
+    /// Half of them took no longer, in microseconds.
+    pub p50_us: f64,
+    /// 90 % of them took no longer.
+    pub p90_us: f64,
+    /// 99 %.
+    pub p99_us: f64,
+    /// 99.9 %.
+    pub p999_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+    /// The histogram: each entry is an upper bound in microseconds, and how many samples lie
+    /// between the bound before and this one.
+    pub histogram: Vec<(f64, u64)>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            items_in: AtomicU64::default(),
+            items_out: AtomicU64::default(),
+            activations: AtomicU64::default(),
+            blocked: AtomicU64::default(),
+            idle: AtomicU64::default(),
+            busy_ns: AtomicU64::default(),
+            dead_letters: AtomicU64::default(),
+            selectivity: AtomicF64::new(1.0),
+            item_ns: AtomicF64::new(0.0),
+            throughput: AtomicF64::new(0.0),
+            target: AtomicF64::new(1.0),
+            priority: AtomicF64::new(0.0),
+            latency: Mutex::new(new_histogram()),
+        }
+    }
 }
 
 impl Counters {
-    pub fn add_in(&self, count: usize) {
-        self.items_in.fetch_add(count as u64, Ordering::Relaxed);
+    /// A slice of `items_in` items gave `items_out` results and took `ns`.
+    pub fn add_slice(&self, items_in: usize, items_out: usize, ns: u64) {
+        self.items_in.fetch_add(items_in as u64, Ordering::Relaxed);
+        self.items_out
+            .fetch_add(items_out as u64, Ordering::Relaxed);
+        self.busy_ns.fetch_add(ns, Ordering::Relaxed);
+        if items_in > 0 {
+            let average = |value: &AtomicF64, newest: f64| {
+                value.set(value.get() + NEWEST * (newest - value.get()));
+            };
+            average(&self.selectivity, items_out as f64 / items_in as f64);
+            let newest_ns = ns as f64 / items_in as f64;
+            match self.item_ns.get() {
+                0.0 => self.item_ns.set(newest_ns),
+                _ => average(&self.item_ns, newest_ns),
+            }
+        }
     }
 
+    /// Results that did not come with a slice.
     pub fn add_out(&self, count: usize) {
         self.items_out.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub fn add_dead_letters(&self, count: usize) {
+        self.dead_letters.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     pub fn add_activation(&self, activation: Activation) {
@@ -51,14 +162,98 @@ impl Counters {
         };
     }
 
+    pub fn selectivity(&self) -> f64 {
+        self.selectivity.get()
+    }
+
+    /// Nanoseconds per item; 0 before that is known.
+    pub fn item_ns(&self) -> f64 {
+        self.item_ns.get()
+    }
+
+    pub fn items_in(&self) -> u64 {
+        self.items_in.load(Ordering::Relaxed)
+    }
+
+    /// How many items an activation should process to take about a slice's time.
+    pub fn budget(&self) -> usize {
+        match self.item_ns.get() {
+            0.0 => BUDGET_FIRST,
+            item_ns => ((SLICE_NS as f64 / item_ns) as usize).clamp(1, BUDGET_MAX),
+        }
+    }
+
+    /// Locked once per slice, and by readers.
+    pub fn latency(&self) -> &Mutex<Histogram<u64>> {
+        &self.latency
+    }
+
+    /// What is counted; the caller adds what it sees of the rings.
     pub fn read(&self, stage: &str) -> StageMetrics {
         StageMetrics {
             stage: stage.to_owned(),
-            items_in: self.items_in.load(Ordering::Relaxed),
+            items_in: self.items_in(),
             items_out: self.items_out.load(Ordering::Relaxed),
             activations: self.activations.load(Ordering::Relaxed),
             blocked: self.blocked.load(Ordering::Relaxed),
             idle: self.idle.load(Ordering::Relaxed),
+            busy_seconds: self.busy_ns.load(Ordering::Relaxed) as f64 / 1e9,
+            dead_letters: self.dead_letters.load(Ordering::Relaxed),
+            readable: 0,
+            room: None,
+            capacity: None,
+            throughput: self.throughput.get(),
+            selectivity: self.selectivity.get(),
+            item_ns: self.item_ns.get(),
+            target: self.target.get(),
+            priority: self.priority.get(),
         }
+    }
+}
+
+/// Two significant digits up to an hour.
+pub fn new_histogram() -> Histogram<u64> {
+    const NS_MAX: u64 = Duration::from_secs(3600).as_nanos() as u64;
+    Histogram::new_with_bounds(1, NS_MAX, 2).expect("the bounds are in order")
+}
+
+impl Latency {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let quantile = |quantile| us(histogram.value_at_quantile(quantile));
+        Latency {
+            samples: histogram.len(),
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: us(histogram.max()),
+            histogram: histogram
+                .iter_recorded()
+                .map(|step| {
+                    (
+                        us(step.value_iterated_to()),
+                        step.count_since_last_iteration(),
+                    )
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A number that one writes and others read, as its bits.
+pub struct AtomicF64(AtomicU64);
+
+impl AtomicF64 {
+    pub fn new(value: f64) -> Self {
+        AtomicF64(AtomicU64::new(value.to_bits()))
+    }
+
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 }

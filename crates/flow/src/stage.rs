@@ -1,20 +1,26 @@
 //! The unit that workers activate: an input, a chain of fused operators, and where its results go.
 
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use millstream_base::Clock;
 use parking_lot::Mutex;
 
+use crate::attempt::{Again, First, Label};
 use crate::chain::Chain;
+use crate::channel::ChannelState;
+use crate::dead_letter::DeadLetters;
 use crate::error::Failure;
-use crate::input::{Input, Read};
+use crate::input::{Input, Took};
 use crate::metrics::Counters;
 use crate::terminal::{InputEnd, Slice, Terminal};
 
 /// What an activation achieved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// It processed so many items.
+    /// It processed so many items, or came to its end.
     Done(usize),
     /// There is no room downstream.
     Blocked,
@@ -24,11 +30,66 @@ pub enum Activation {
     Ended,
 }
 
+/// What a worker brings along to an activation.
+pub struct Context<'a> {
+    pub clock: &'a dyn Clock,
+    /// Items to process, instead of as many as take a slice's time.
+    pub items: Option<usize>,
+    /// How often the doorbell had been rung before the worker looked for work.
+    pub rings: u64,
+    /// Workers that are to die; see [`Running::kill_workers`](crate::Running::kill_workers).
+    pub condemned: &'a AtomicUsize,
+    pub dead_letters: Option<&'a dyn DeadLetters>,
+}
+
+/// How many items a worker finishes before it looks whether it is to die.
+const MORTAL_ITEMS: usize = 64;
+
+/// What a worker dies of.
+pub struct Killed;
+
+impl Context<'_> {
+    fn die_if_condemned(&self) {
+        if self.condemned.load(Ordering::Relaxed) > 0 {
+            self.die();
+        }
+    }
+
+    #[cold]
+    fn die(&self) {
+        let take_one = |count: usize| count.checked_sub(1);
+        let condemned = self.condemned;
+        if condemned
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one)
+            .is_ok()
+        {
+            panic::resume_unwind(Box::new(Killed));
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.monotonic().as_nanos() as u64
+    }
+}
+
 pub trait Stage: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Processes up to about `budget` items. Never waits. Several workers may do so at once.
-    fn activate(&self, budget: usize) -> Result<Activation, Failure>;
+    /// Processes some items. Never waits. Several workers may do so at once. Unwinds only when the
+    /// worker is killed, or when a source or a sink panics.
+    fn activate(&self, context: &Context<'_>) -> Result<Activation, Failure>;
+
+    /// How many items wait for it, as far as is known.
+    fn readable(&self, rings: u64) -> usize;
+
+    /// Whether another worker could come to help.
+    fn has_free_instance(&self) -> bool;
+
+    fn has_ended(&self) -> bool;
+
+    fn input(&self) -> Option<&Arc<ChannelState>>;
+
+    fn outputs(&self) -> &[Arc<ChannelState>];
 
     fn counters(&self) -> &Counters;
 }
@@ -36,50 +97,63 @@ pub trait Stage: Send + Sync {
 /// A stage has several instances, so that several workers can be in it at once; each instance has
 /// one worker at a time.
 pub struct FusedStage<I, C, T> {
-    name: String,
-    chain: C,
-    instances: Vec<Mutex<Instance<I, T>>>,
+    pub name: String,
+    pub chain: C,
+    pub instances: Vec<Mutex<Instance<I, T>>>,
     /// Where the next activation begins to look for an instance that is free.
-    turn: AtomicUsize,
+    pub turn: AtomicUsize,
+    /// Instances that workers are in.
+    pub busy: AtomicUsize,
     /// Instances that have not ended. Each is counted down once, by the worker that ends it.
-    live: AtomicUsize,
-    stopping: Arc<AtomicBool>,
-    counters: Counters,
+    pub live: AtomicUsize,
+    /// Held while a slice is read and room for its results reserved, so that results come in the
+    /// order of the items. Only where the instances share a ring whose order counts.
+    pub order: Option<Mutex<()>>,
+    /// 1 + how often the doorbell had been rung when the source was last found idle.
+    pub idle_since: AtomicU64,
+    pub input: Option<Arc<ChannelState>>,
+    pub outputs: Vec<Arc<ChannelState>>,
+    pub stopping: Arc<AtomicBool>,
+    pub counters: Counters,
 }
 
-struct Instance<I, T> {
+/// What an instance has in hand stays in it when its worker dies; the next one goes on with it.
+pub struct Instance<I, T> {
     input: I,
     terminal: T,
+    /// There are items in hand.
+    is_working: bool,
+    progress: Progress,
     ended: bool,
 }
 
-impl<I, C, T> FusedStage<I, C, T> {
-    pub fn new(
-        name: String,
-        chain: C,
-        instances: impl IntoIterator<Item = (I, T)>,
-        stopping: Arc<AtomicBool>,
-    ) -> Self {
-        let instances: Vec<_> = instances
-            .into_iter()
-            .map(|(input, terminal)| {
-                Mutex::new(Instance {
-                    input,
-                    terminal,
-                    ended: false,
-                })
-            })
-            .collect();
-        FusedStage {
-            name,
-            chain,
-            live: AtomicUsize::new(instances.len()),
-            instances,
-            turn: AtomicUsize::new(0),
-            stopping,
-            counters: Counters::default(),
+/// How far the items in hand are processed.
+#[derive(Default, Clone, Copy)]
+struct Progress {
+    /// Items that are finished.
+    items: usize,
+    /// Results that were passed on of the item behind them.
+    results: usize,
+}
+
+impl<I, T> Instance<I, T> {
+    pub fn new(input: I, terminal: T) -> Self {
+        Instance {
+            input,
+            terminal,
+            is_working: false,
+            progress: Progress::default(),
+            ended: false,
         }
     }
+}
+
+/// What became of an attempt to get items in hand.
+enum Claim {
+    Work,
+    Blocked,
+    Idle,
+    End,
 }
 
 impl<I, C, T> FusedStage<I, C, T>
@@ -90,52 +164,208 @@ where
 {
     fn activate_instance(
         &self,
+        context: &Context<'_>,
         instance: &mut Instance<I, T>,
-        budget: usize,
     ) -> Result<Activation, Failure> {
         if instance.ended {
             return Ok(Activation::Ended);
         }
-        if !instance.terminal.drain()? {
-            return Ok(Activation::Blocked);
+        let started_ns = context.now_ns();
+        if !instance.is_working {
+            match self.claim(context, instance)? {
+                Claim::Work => {
+                    instance.is_working = true;
+                    instance.progress = Progress::default();
+                }
+                Claim::Blocked => return Ok(Activation::Blocked),
+                Claim::Idle => {
+                    instance.terminal.pause()?;
+                    return Ok(Activation::Idle);
+                }
+                Claim::End => return self.end(instance),
+            }
         }
+        self.work(context, instance)?;
+
         let Instance {
             input, terminal, ..
         } = instance;
-        let read = input.read(budget, |parts| {
-            let mut slice = terminal.begin();
-            for item in parts.into_iter().flatten() {
-                self.chain.process(item, &mut |result| slice.take(result));
-            }
-            slice.commit()
-        })?;
-        self.counters.add_out(terminal.take_count());
-        match read {
-            Read::Items(count) => {
-                self.counters.add_in(count);
-                Ok(Activation::Done(count))
-            }
-            Read::Idle => {
-                terminal.pause()?;
-                Ok(Activation::Idle)
-            }
-            Read::End => {
-                let end = match self.stopping.load(Ordering::Relaxed) {
-                    true => InputEnd::Stopped,
-                    false => InputEnd::Complete,
-                };
-                let is_finished = terminal.finish(end)?;
-                self.counters.add_out(terminal.take_count());
-                if !is_finished {
-                    return Ok(Activation::Blocked);
-                }
-                instance.ended = true;
-                if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    instance.terminal.close();
-                }
-                Ok(Activation::Ended)
+        let items = instance.progress.items;
+        let results = terminal.commit(input.stamp())?;
+        instance.is_working = false;
+        let now_ns = context.now_ns();
+        if self.outputs.is_empty() {
+            let mut latency = self.counters.latency().lock();
+            input.sample(|stamp| latency.saturating_record(now_ns.saturating_sub(stamp)));
+        }
+        input.done();
+        self.counters.add_slice(items, results, now_ns - started_ns);
+        if let Some(channel) = &self.input {
+            channel.set_reader_ns(self.counters.item_ns() as u64);
+        }
+        Ok(Activation::Done(items))
+    }
+
+    /// Gets items in hand, and room for their results.
+    fn claim(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Claim, Failure> {
+        let Instance {
+            input, terminal, ..
+        } = instance;
+        let _order = self.order.as_ref().map(Mutex::lock);
+        let budget = context.items.unwrap_or_else(|| self.counters.budget());
+        let readable = input.readable();
+        if readable == 0 {
+            return Ok(match input.is_finished() {
+                true => Claim::End,
+                false => Claim::Idle,
+            });
+        }
+        let items = budget.min(readable);
+        let selectivity = self.counters.selectivity();
+        let expected = (items as f64 * selectivity).ceil() as usize + 1;
+        let Some(room) = terminal.reserve(expected)? else {
+            return Ok(Claim::Blocked);
+        };
+        let items = match room < expected {
+            true => ((room as f64 / selectivity) as usize).clamp(1, items),
+            false => items,
+        };
+        let took = input.take(items)?;
+        if took != Took::Items {
+            terminal.cancel();
+        }
+        Ok(match took {
+            Took::Items => Claim::Work,
+            Took::Idle => Claim::Idle,
+            Took::End => Claim::End,
+        })
+    }
+
+    /// Processes the items in hand.
+    fn work(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Result<(), Failure> {
+        loop {
+            let first = AssertUnwindSafe(|| self.first_attempt(context, instance));
+            match panic::catch_unwind(first) {
+                Ok(()) => return Ok(()),
+                Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
+                Err(panic) => self.second_attempt(context, instance, panic)?,
             }
         }
+    }
+
+    /// Goes on with the items in hand; unwinds where code of the user panics.
+    fn first_attempt(&self, context: &Context<'_>, instance: &mut Instance<I, T>) {
+        let Instance {
+            input,
+            terminal,
+            progress,
+            ..
+        } = instance;
+        let mut slice = terminal.begin();
+        let mut before = progress.items;
+        for part in input.parts() {
+            let done = before.min(part.len());
+            before -= done;
+            for items in part[done..].chunks(MORTAL_ITEMS) {
+                context.die_if_condemned();
+                for item in items {
+                    self.chain.process(&First, item, &mut |result| {
+                        slice.take(&First, result);
+                        progress.results += 1;
+                    });
+                    progress.items += 1;
+                    progress.results = 0;
+                }
+            }
+        }
+    }
+
+    /// Processes the item again that code of the user panicked on.
+    #[cold]
+    fn second_attempt(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+        panic: Box<dyn Any + Send>,
+    ) -> Result<(), Failure> {
+        let Instance {
+            input,
+            terminal,
+            progress,
+            ..
+        } = instance;
+        let [first, second] = input.parts();
+        let mut items = first.iter().chain(second).skip(progress.items);
+        let Some(item) = items.next() else {
+            panic::resume_unwind(panic);
+        };
+        Label::take_panicked();
+        let again = Again::default();
+        let mut passed_on = progress.results;
+        let mut slice = terminal.begin();
+        self.chain.process(&again, item, &mut |result| {
+            if passed_on > 0 {
+                passed_on -= 1;
+            } else {
+                slice.take(&again, result);
+            }
+        });
+        drop(slice);
+        progress.items += 1;
+        progress.results = 0;
+        let letters = again.letters.into_inner();
+        self.counters.add_dead_letters(letters.len());
+        for letter in letters {
+            let Some(dead_letters) = context.dead_letters else {
+                return Err(Failure::Panicked {
+                    operator: letter.operator,
+                    message: letter.error,
+                });
+            };
+            dead_letters.put(&letter).map_err(|error| Failure::Error {
+                operator: "dead letters".into(),
+                error,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {
+        let end = match self.stopping.load(Ordering::Relaxed) {
+            true => InputEnd::Stopped,
+            false => InputEnd::Complete,
+        };
+        let Some(results) = instance.terminal.finish(end)? else {
+            return Ok(Activation::Blocked);
+        };
+        self.counters.add_out(results);
+        instance.ended = true;
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            for channel in &self.outputs {
+                channel.end_writer();
+            }
+        }
+        Ok(Activation::Done(0))
+    }
+}
+
+/// Counts the workers in a stage.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl<'a> Busy<'a> {
+    fn enter(busy: &'a AtomicUsize) -> Self {
+        busy.fetch_add(1, Ordering::Relaxed);
+        Busy(busy)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -149,19 +379,21 @@ where
         &self.name
     }
 
-    fn activate(&self, budget: usize) -> Result<Activation, Failure> {
-        if self.live.load(Ordering::Acquire) == 0 {
+    fn activate(&self, context: &Context<'_>) -> Result<Activation, Failure> {
+        if self.has_ended() {
             return Ok(Activation::Ended);
         }
+        let _busy = Busy::enter(&self.busy);
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut is_blocked = false;
+        let (mut is_blocked, mut is_contended) = (false, false);
         for index in 0..self.instances.len() {
             // An instance that another worker is in is left to that worker.
             let index = first.wrapping_add(index) % self.instances.len();
             let Some(mut instance) = self.instances[index].try_lock() else {
+                is_contended = true;
                 continue;
             };
-            match self.activate_instance(&mut instance, budget)? {
+            match self.activate_instance(context, &mut instance)? {
                 Activation::Done(count) => {
                     self.counters.add_activation(Activation::Done(count));
                     return Ok(Activation::Done(count));
@@ -172,13 +404,41 @@ where
         }
         let activation = if is_blocked {
             Activation::Blocked
-        } else if self.live.load(Ordering::Acquire) == 0 {
+        } else if self.has_ended() {
             Activation::Ended
         } else {
+            if !is_contended {
+                self.idle_since.store(context.rings + 1, Ordering::Relaxed);
+            }
             Activation::Idle
         };
         self.counters.add_activation(activation);
         Ok(activation)
+    }
+
+    fn readable(&self, rings: u64) -> usize {
+        match &self.input {
+            Some(channel) => channel.readable(),
+            None if self.has_ended() => 0,
+            None if self.idle_since.load(Ordering::Relaxed) == rings + 1 => 0,
+            None => self.counters.budget(),
+        }
+    }
+
+    fn has_free_instance(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) < self.live.load(Ordering::Relaxed)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0
+    }
+
+    fn input(&self) -> Option<&Arc<ChannelState>> {
+        self.input.as_ref()
+    }
+
+    fn outputs(&self) -> &[Arc<ChannelState>] {
+        &self.outputs
     }
 
     fn counters(&self) -> &Counters {

@@ -1,14 +1,16 @@
 //! Where a stage's results go: rings of later stages, state, sinks.
 
+use std::fmt::Debug;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::Waker;
 
 use hashbrown::DefaultHashBuilder;
-use millstream_ring::Ring;
+use millstream_ring::{Ring, WriteSlice};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::chain::Label;
+use crate::attempt::{Attempt, Label};
+use crate::channel::{Channel, ChannelState};
 use crate::error::{BoxError, Failure};
 use crate::sink::Sink;
 
@@ -21,96 +23,124 @@ pub enum InputEnd {
     Stopped,
 }
 
+/// Takes the results of one slice of input at a time: `reserve`, then `begin` (again after a panic,
+/// or by another worker), then `commit`.
 pub trait Terminal<T: ?Sized>: Send + 'static {
     type Slice<'a>: Slice<T>
     where
         Self: 'a;
 
-    /// Passes on what former slices left behind; `false` when that has to wait for room. Until
-    /// then no slice may begin.
-    fn drain(&mut self) -> Result<bool, Failure>;
+    /// Makes room for about `results` results, and passes on what former slices left behind. `None`
+    /// when that has to wait; otherwise for how many results there is room. More will find a place,
+    /// too: `results` is only what is expected.
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure>;
 
-    /// Begins to take in the results of one slice.
+    /// Gives back the room.
+    fn cancel(&mut self);
+
+    /// Goes on taking in the results of the slice.
     fn begin(&mut self) -> Self::Slice<'_>;
+
+    /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered
+    /// the flow.
+    fn commit(&mut self, stamp: u64) -> Result<usize, Failure>;
 
     /// There is nothing to read just now.
     fn pause(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// There will never be anything to read again; `false` when something is still on its way.
-    fn finish(&mut self, end: InputEnd) -> Result<bool, Failure>;
-
-    /// How many results there were since this was last asked.
-    fn take_count(&mut self) -> usize {
-        0
-    }
-
-    /// Tells the next stages that nothing more comes; called once per stage, not per instance.
-    fn close(&self) {}
+    /// There will never be anything to read again; `None` when something is still on its way, or
+    /// else how many results that gave.
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure>;
 }
 
 /// The results of one slice of input.
 pub trait Slice<T: ?Sized> {
-    fn take(&mut self, item: &T);
-
-    /// Passes the results on as far as there is room.
-    fn commit(self) -> Result<(), Failure>;
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
 }
 
-/// One ring per instance of the next stage (or one for all of them), and what does not fit.
+/// A share of a ring that is smaller than this part of it is not worth an activation.
+const SHARE_MIN: usize = 4;
+
+/// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
-    rings: Arc<[Arc<Ring<T>>]>,
-    /// Per ring. Bounded by what one slice of input expands to: a stage reads nothing before it
-    /// has got rid of these.
-    waiting: Vec<Vec<T>>,
-    /// Results since `take_count`.
-    count: usize,
+    rings: Vec<Arc<Ring<T>>>,
+    channels: Vec<Arc<ChannelState>>,
+    /// Of each ring, while a slice of input is worked on.
+    open: Vec<WriteSlice<T>>,
 }
 
 impl<T> Outbox<T> {
-    pub fn new(rings: Arc<[Arc<Ring<T>>]>) -> Self {
+    /// Into the only ring of each of some channels.
+    pub fn of_channels(channels: &[Channel<T>]) -> Self {
         Outbox {
-            waiting: rings.iter().map(|_| Vec::new()).collect(),
-            rings,
-            count: 0,
+            rings: channels
+                .iter()
+                .map(|channel| Arc::clone(&channel.ring))
+                .collect(),
+            channels: channels
+                .iter()
+                .map(|channel| Arc::clone(&channel.state))
+                .collect(),
+            open: Vec::new(),
         }
     }
 
-    pub fn put(&mut self, ring: usize, item: T) {
-        self.waiting[ring].push(item);
-        self.count += 1;
+    /// Into all rings of one channel.
+    pub fn of_rings(rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+        Outbox {
+            rings: rings.to_vec(),
+            channels: vec![Arc::clone(channel)],
+            open: Vec::new(),
+        }
     }
 
-    /// Moves what fits into the rings; `true` when that was everything.
-    pub fn send(&mut self) -> bool {
-        let mut sent_all = true;
-        for (ring, waiting) in self.rings.iter().zip(&mut self.waiting) {
-            if waiting.is_empty() {
-                continue;
+    /// Reserves room in every ring; `None` when one of them has none to speak of. Returns for how
+    /// many items there is room if they spread evenly.
+    pub fn reserve(&mut self, results: usize) -> Option<usize> {
+        let count = self.rings.len();
+        let share = results.div_ceil(count).max(1);
+        let mut room_min = share;
+        for (index, ring) in self.rings.iter().enumerate() {
+            let channel = &self.channels[index.min(self.channels.len() - 1)];
+            let slice = ring.try_write(share);
+            let room = slice.as_ref().map_or(0, WriteSlice::room);
+            let capacity = ring.capacity();
+            if room < share && channel.may_grow(capacity) {
+                ring.grow();
             }
-            if let Some(mut slice) = ring.try_write(waiting.len()) {
-                let room = slice.room();
-                for item in waiting.drain(..room) {
-                    let Ok(()) = slice.push(item) else {
-                        unreachable!("a slice has the room that it says");
-                    };
+            match slice {
+                Some(slice) if room >= share.min(capacity.div_ceil(SHARE_MIN)) => {
+                    self.open.push(slice);
+                    room_min = room_min.min(room);
                 }
-                slice.commit();
+                _ => {
+                    self.open.clear();
+                    return None;
+                }
             }
-            sent_all &= waiting.is_empty();
         }
-        sent_all
+        Some(room_min * count)
     }
 
-    pub fn take_count(&mut self) -> usize {
-        std::mem::take(&mut self.count)
+    pub fn cancel(&mut self) {
+        self.open.clear();
     }
 
-    pub fn close(&self) {
-        for ring in self.rings.iter() {
-            ring.close();
+    #[inline]
+    pub fn put(&mut self, ring: usize, item: T) {
+        self.open[ring].push(item);
+    }
+
+    pub fn commit(&mut self, stamp: u64) -> usize {
+        let mut count = 0;
+        for mut slice in self.open.drain(..) {
+            count += slice.len();
+            slice.set_stamp(stamp);
+            slice.commit();
         }
+        count
     }
 }
 
@@ -118,38 +148,90 @@ impl<T> Outbox<T> {
 pub struct ToRing<T>(pub Outbox<T>);
 
 impl<T: Clone + Send + 'static> Terminal<T> for ToRing<T> {
+    type Slice<'a> = &'a mut WriteSlice<T>;
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.0.reserve(results))
+    }
+
+    fn cancel(&mut self) {
+        self.0.cancel();
+    }
+
+    fn begin(&mut self) -> &mut WriteSlice<T> {
+        &mut self.0.open[0]
+    }
+
+    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
+        Ok(self.0.commit(stamp))
+    }
+
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(Some(0))
+    }
+}
+
+impl<T: Clone> Slice<T> for &mut WriteSlice<T> {
+    #[inline]
+    fn take<A: Attempt>(&mut self, _: &A, item: &T) {
+        self.push(item.clone());
+    }
+}
+
+/// Into one of several rings.
+pub struct ToSplit<T, F> {
+    pub outbox: Outbox<T>,
+    pub route: Arc<F>,
+    pub label: Label,
+}
+
+impl<T, F> Terminal<T> for ToSplit<T, F>
+where
+    T: Clone + Debug + Send + 'static,
+    F: Fn(&T) -> usize + Send + Sync + 'static,
+{
     type Slice<'a> = &'a mut Self;
 
-    fn drain(&mut self) -> Result<bool, Failure> {
-        Ok(self.0.send())
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.outbox.reserve(results))
+    }
+
+    fn cancel(&mut self) {
+        self.outbox.cancel();
     }
 
     fn begin(&mut self) -> &mut Self {
         self
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<bool, Failure> {
-        Ok(self.0.send())
+    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
+        Ok(self.outbox.commit(stamp))
     }
 
-    fn take_count(&mut self) -> usize {
-        self.0.take_count()
-    }
-
-    fn close(&self) {
-        self.0.close();
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(Some(0))
     }
 }
 
-impl<T: Clone> Slice<T> for &mut ToRing<T> {
+impl<T, F> Slice<T> for &mut ToSplit<T, F>
+where
+    T: Clone + Debug,
+    F: Fn(&T) -> usize,
+{
     #[inline]
-    fn take(&mut self, item: &T) {
-        self.0.put(0, item.clone());
-    }
-
-    fn commit(self) -> Result<(), Failure> {
-        self.0.send();
-        Ok(())
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        let outputs = self.outbox.rings.len();
+        let route = || {
+            let output = (self.route)(item);
+            assert!(
+                output < outputs,
+                "there are {outputs} outputs, numbered from 0; the item is sent to number {output}"
+            );
+            output
+        };
+        if let Some(output) = attempt.call(&self.label, item, route) {
+            self.outbox.put(output, item.clone());
+        }
     }
 }
 
@@ -165,49 +247,45 @@ pub struct ToPartitions<K, T, F> {
 impl<K, T, F> Terminal<T> for ToPartitions<K, T, F>
 where
     K: Hash + Send + 'static,
-    T: Clone + Send + 'static,
+    T: Clone + Debug + Send + 'static,
     F: Fn(&T) -> K + Send + Sync + 'static,
 {
     type Slice<'a> = &'a mut Self;
 
-    fn drain(&mut self) -> Result<bool, Failure> {
-        Ok(self.outbox.send())
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.outbox.reserve(results))
+    }
+
+    fn cancel(&mut self) {
+        self.outbox.cancel();
     }
 
     fn begin(&mut self) -> &mut Self {
         self
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<bool, Failure> {
-        Ok(self.outbox.send())
+    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
+        Ok(self.outbox.commit(stamp))
     }
 
-    fn take_count(&mut self) -> usize {
-        self.outbox.take_count()
-    }
-
-    fn close(&self) {
-        self.outbox.close();
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(Some(0))
     }
 }
 
 impl<K, T, F> Slice<T> for &mut ToPartitions<K, T, F>
 where
     K: Hash,
-    T: Clone,
+    T: Clone + Debug,
     F: Fn(&T) -> K,
 {
     #[inline]
-    fn take(&mut self, item: &T) {
-        let key = self.label.run(|| (self.key)(item));
-        let partitions = self.outbox.rings.len() as u64;
-        let partition = (self.hasher.hash_one(&key) % partitions) as usize;
-        self.outbox.put(partition, (key, item.clone()));
-    }
-
-    fn commit(self) -> Result<(), Failure> {
-        self.outbox.send();
-        Ok(())
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        if let Some(key) = attempt.call(&self.label, item, || (self.key)(item)) {
+            let partitions = self.outbox.rings.len() as u64;
+            let partition = (self.hasher.hash_one(&key) % partitions) as usize;
+            self.outbox.put(partition, (key, item.clone()));
+        }
     }
 }
 
@@ -218,16 +296,19 @@ pub struct ToState<S, F> {
     pub label: Label,
 }
 
-impl<T: ?Sized, S, F> Terminal<T> for ToState<S, F>
+impl<T, S, F> Terminal<T> for ToState<S, F>
 where
+    T: Debug + ?Sized,
     S: Send + 'static,
     F: Fn(&mut S, &T) + Send + Sync + 'static,
 {
     type Slice<'a> = StateSlice<'a, S, F>;
 
-    fn drain(&mut self) -> Result<bool, Failure> {
-        Ok(true)
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(Some(results))
     }
+
+    fn cancel(&mut self) {}
 
     fn begin(&mut self) -> StateSlice<'_, S, F> {
         StateSlice {
@@ -237,8 +318,12 @@ where
         }
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<bool, Failure> {
-        Ok(true)
+    fn commit(&mut self, _: u64) -> Result<usize, Failure> {
+        Ok(0)
+    }
+
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(Some(0))
     }
 }
 
@@ -249,14 +334,10 @@ pub struct StateSlice<'a, S, F> {
     label: &'a Label,
 }
 
-impl<T: ?Sized, S, F: Fn(&mut S, &T)> Slice<T> for StateSlice<'_, S, F> {
+impl<T: Debug + ?Sized, S, F: Fn(&mut S, &T)> Slice<T> for StateSlice<'_, S, F> {
     #[inline]
-    fn take(&mut self, item: &T) {
-        self.label.run(|| (self.step)(&mut self.part, item));
-    }
-
-    fn commit(self) -> Result<(), Failure> {
-        Ok(())
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        attempt.call(self.label, item, || (self.step)(&mut self.part, item));
     }
 }
 
@@ -265,14 +346,15 @@ pub struct ToSink<T, K> {
     pub sink: Arc<Mutex<K>>,
     pub waker: Waker,
     pub label: Label,
+    /// Bounded by what one slice of input expands to: nothing is read before the sink has taken
+    /// these.
     pub waiting: Vec<T>,
-    /// Items that the sink took since `take_count`.
-    pub count: usize,
     /// Whether the sink got something since it was last flushed.
     pub unflushed: bool,
 }
 
 impl<T, K: Sink<T>> ToSink<T, K> {
+    /// Whether the sink has taken everything.
     fn send(&mut self) -> Result<bool, Failure> {
         while !self.waiting.is_empty() {
             let mut sink = self.sink.lock();
@@ -285,7 +367,6 @@ impl<T, K: Sink<T>> ToSink<T, K> {
                 return Ok(false);
             }
             self.unflushed = true;
-            self.count += taken;
             self.waiting.drain(..taken);
         }
         Ok(true)
@@ -305,7 +386,7 @@ impl<T, K: Sink<T>> ToSink<T, K> {
     }
 
     fn failure(&self, error: BoxError) -> Failure {
-        Failure {
+        Failure::Error {
             operator: Arc::clone(&self.label.0),
             error,
         }
@@ -313,14 +394,22 @@ impl<T, K: Sink<T>> ToSink<T, K> {
 }
 
 impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
-    type Slice<'a> = &'a mut Self;
+    type Slice<'a> = &'a mut Vec<T>;
 
-    fn drain(&mut self) -> Result<bool, Failure> {
-        self.send()
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.send()?.then_some(results))
     }
 
-    fn begin(&mut self) -> &mut Self {
-        self
+    fn cancel(&mut self) {}
+
+    fn begin(&mut self) -> &mut Vec<T> {
+        &mut self.waiting
+    }
+
+    fn commit(&mut self, _: u64) -> Result<usize, Failure> {
+        let count = self.waiting.len();
+        self.send()?;
+        Ok(count)
     }
 
     fn pause(&mut self) -> Result<(), Failure> {
@@ -328,23 +417,14 @@ impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
         Ok(())
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<bool, Failure> {
-        Ok(self.send()? && self.flush()?)
-    }
-
-    fn take_count(&mut self) -> usize {
-        std::mem::take(&mut self.count)
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok((self.send()? && self.flush()?).then_some(0))
     }
 }
 
-impl<T: Clone + Send + 'static, K: Sink<T>> Slice<T> for &mut ToSink<T, K> {
+impl<T: Clone> Slice<T> for &mut Vec<T> {
     #[inline]
-    fn take(&mut self, item: &T) {
-        self.waiting.push(item.clone());
-    }
-
-    fn commit(self) -> Result<(), Failure> {
-        self.send()?;
-        Ok(())
+    fn take<A: Attempt>(&mut self, _: &A, item: &T) {
+        self.push(item.clone());
     }
 }

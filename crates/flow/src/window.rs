@@ -1,7 +1,7 @@
 //! Tumbling windows in event time.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::chain::Label;
+use crate::attempt::{Attempt, Label};
 use crate::error::Failure;
 use crate::state::StateReader;
 use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
@@ -267,6 +267,8 @@ pub struct ToWindows<K, A, T, E, F> {
     pub step: Arc<F>,
     pub label: Label,
     pub outbox: Outbox<WindowResult<K, A>>,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
     pub item: PhantomData<fn(&T)>,
 }
 
@@ -274,14 +276,18 @@ impl<K, A, T, E, F> Terminal<(K, T)> for ToWindows<K, A, T, E, F>
 where
     K: Key,
     A: Default + Clone + Send + 'static,
-    T: 'static,
+    T: Debug + 'static,
     E: Fn(&T) -> Timestamp + Send + Sync + 'static,
     F: Fn(&mut A, &T) + Send + Sync + 'static,
 {
     type Slice<'a> = WindowSlice<'a, K, A, E, F>;
 
-    fn drain(&mut self) -> Result<bool, Failure> {
-        Ok(self.outbox.send())
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.outbox.reserve(results))
+    }
+
+    fn cancel(&mut self) {
+        self.outbox.cancel();
     }
 
     fn begin(&mut self) -> WindowSlice<'_, K, A, E, F> {
@@ -291,25 +297,30 @@ where
             time: &*self.time,
             step: &*self.step,
             label: &self.label,
-            outbox: &mut self.outbox,
         }
+    }
+
+    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
+        let mut partition = self.partition.lock();
+        let watermark = partition.time_max.saturating_sub(self.windows.lateness_ms);
+        partition.close(self.windows, watermark, &mut self.outbox);
+        drop(partition);
+        self.stamp = stamp;
+        Ok(self.outbox.commit(stamp))
     }
 
     /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.
-    fn finish(&mut self, end: InputEnd) -> Result<bool, Failure> {
-        if end == InputEnd::Complete {
-            let mut partition = self.partition.lock();
-            partition.close(self.windows, i64::MAX, &mut self.outbox);
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        if end == InputEnd::Stopped {
+            return Ok(Some(0));
         }
-        Ok(self.outbox.send())
-    }
-
-    fn take_count(&mut self) -> usize {
-        self.outbox.take_count()
-    }
-
-    fn close(&self) {
-        self.outbox.close();
+        if self.outbox.reserve(1).is_none() {
+            return Ok(None);
+        }
+        let mut partition = self.partition.lock();
+        partition.close(self.windows, i64::MAX, &mut self.outbox);
+        drop(partition);
+        Ok(Some(self.outbox.commit(self.stamp)))
     }
 }
 
@@ -320,32 +331,22 @@ pub struct WindowSlice<'a, K, A, E, F> {
     time: &'a E,
     step: &'a F,
     label: &'a Label,
-    outbox: &'a mut Outbox<WindowResult<K, A>>,
 }
 
 impl<K, A, T, E, F> Slice<(K, T)> for WindowSlice<'_, K, A, E, F>
 where
     K: Key,
     A: Default + Clone,
+    T: Debug,
     E: Fn(&T) -> Timestamp,
     F: Fn(&mut A, &T),
 {
     #[inline]
-    fn take(&mut self, (key, item): &(K, T)) {
-        self.label.run(|| {
+    fn take<Try: Attempt>(&mut self, attempt: &Try, (key, item): &(K, T)) {
+        attempt.call(self.label, item, || {
             let time = (self.time)(item);
             let step = |value: &mut A| (self.step)(value, item);
             self.partition.add(self.windows, key, time, step);
         });
-    }
-
-    fn commit(mut self) -> Result<(), Failure> {
-        let watermark = self
-            .partition
-            .time_max
-            .saturating_sub(self.windows.lateness_ms);
-        self.partition.close(self.windows, watermark, self.outbox);
-        self.outbox.send();
-        Ok(())
     }
 }

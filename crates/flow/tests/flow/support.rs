@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use millstream_flow::{BoxError, FlowSettings, Output, Sink, Source, SourceStatus};
 
-pub fn settings(workers: usize, ring_items: usize) -> FlowSettings {
+pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
     FlowSettings {
         workers: NonZeroUsize::new(workers).unwrap(),
-        ring_items: NonZeroUsize::new(ring_items).unwrap(),
+        ring_items_max: NonZeroUsize::new(ring_items_max).unwrap(),
         ..FlowSettings::default()
     }
 }

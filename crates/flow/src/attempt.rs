@@ -1,0 +1,143 @@
+//! How code of the user is called, and what becomes of its panics.
+//!
+//! A panic costs nothing until it happens: an item is processed once as it is, with nothing around
+//! the calls but a note of whose code runs ([`First`]). When that panics, the item is processed
+//! again, each call by itself ([`Again`]): whatever panics a second time becomes a dead letter, and
+//! all else of the item goes its way. Results that the first attempt had already passed on are not
+//! passed on twice.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt::{self, Debug, Write};
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use crate::dead_letter::DeadLetter;
+
+/// Of an item or a panic's message in a dead letter.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+pub trait Attempt {
+    /// Calls `code` of the operator `label` on `item`; `None` when `item` has become a dead letter.
+    fn call<T: Debug + ?Sized, R>(
+        &self,
+        label: &Label,
+        item: &T,
+        code: impl FnOnce() -> R,
+    ) -> Option<R>;
+}
+
+pub struct First;
+
+impl Attempt for First {
+    #[inline(always)]
+    fn call<T: Debug + ?Sized, R>(
+        &self,
+        label: &Label,
+        _: &T,
+        code: impl FnOnce() -> R,
+    ) -> Option<R> {
+        Some(label.run(code))
+    }
+}
+
+#[derive(Default)]
+pub struct Again {
+    pub letters: RefCell<Vec<DeadLetter>>,
+}
+
+impl Attempt for Again {
+    fn call<T: Debug + ?Sized, R>(
+        &self,
+        label: &Label,
+        item: &T,
+        code: impl FnOnce() -> R,
+    ) -> Option<R> {
+        // What user code left half done is the user's: the item is not touched again.
+        match panic::catch_unwind(AssertUnwindSafe(code)) {
+            Ok(result) => Some(result),
+            Err(panic) => {
+                self.letters.borrow_mut().push(DeadLetter {
+                    operator: Arc::clone(&label.0),
+                    item: text_of(item),
+                    error: panic_message(&*panic),
+                });
+                None
+            }
+        }
+    }
+}
+
+/// The name of an operator, to say whose code panicked.
+#[derive(Clone)]
+pub struct Label(pub(crate) Arc<str>);
+
+thread_local! {
+    /// The innermost operator whose code panicked on this thread.
+    static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+impl Label {
+    /// Runs code of the user. Costs nothing unless that panics: then the label is remembered
+    /// while the stack unwinds.
+    #[inline(always)]
+    pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
+        struct Unwinding<'a>(&'a Arc<str>);
+        impl Drop for Unwinding<'_> {
+            #[cold]
+            fn drop(&mut self) {
+                PANICKED.with_borrow_mut(|first| {
+                    first.get_or_insert_with(|| Arc::clone(self.0));
+                });
+            }
+        }
+        let unwinding = Unwinding(&self.0);
+        let result = code();
+        mem::forget(unwinding);
+        result
+    }
+
+    /// Whose code panicked last on this thread; asked once per panic.
+    pub(crate) fn take_panicked() -> Option<Arc<str>> {
+        PANICKED.take()
+    }
+}
+
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = if let Some(message) = panic.downcast_ref::<&str>() {
+        message
+    } else if let Some(message) = panic.downcast_ref::<String>() {
+        message
+    } else {
+        "(no message)"
+    };
+    let mut text = BoundedText::default();
+    // It says that it is full by an error; then the beginning has to do.
+    let _ = text.write_str(message);
+    text.0
+}
+
+fn text_of<T: Debug + ?Sized>(item: &T) -> String {
+    panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut text = BoundedText::default();
+        let _ = write!(text, "{item:?}");
+        text.0
+    }))
+    .unwrap_or_else(|_| "(an item that cannot be printed)".to_owned())
+}
+
+#[derive(Default)]
+struct BoundedText(String);
+
+impl Write for BoundedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(TEXT_BYTES_MAX - self.0.len());
+        self.0.push_str(&text[..end]);
+        if end < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What joins stages: rings, and who still writes to them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use millstream_ring::{Positions, Ring};
+
+use crate::metrics::SLICE_NS;
+
+/// A queue of items between stages. Any number of stages write to it
+/// ([`to`](crate::Operators::to), [`split`](crate::Operators::split)), and one reads it
+/// ([`Flow::stage`](crate::Flow::stage)): so flows are merged and split, and led back in cycles.
+pub struct Channel<T> {
+    pub(crate) ring: Arc<Ring<T>>,
+    pub(crate) state: Arc<ChannelState>,
+}
+
+impl<T> Clone for Channel<T> {
+    fn clone(&self) -> Self {
+        Channel {
+            ring: Arc::clone(&self.ring),
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+/// The rings of a channel, whatever their items are. There are several if each instance of the
+/// reading stage has its own.
+pub struct ChannelState {
+    pub name: String,
+    pub rings: Vec<Arc<dyn AnyRing>>,
+    /// Stages that write to it and have not ended. Counted up while the graph is built.
+    writers: AtomicUsize,
+    /// Set when all writers have ended, or when a cycle has come to rest.
+    closed: AtomicBool,
+    /// What the reading stage takes for an item. Written by that stage's workers, read by the
+    /// writers to see how much work a full ring is; 0 before it is known.
+    reader_ns: AtomicU64,
+    /// Whether it is part of a cycle, where a full ring must grow: its reader may be what fills it.
+    pub is_cyclic: AtomicBool,
+}
+
+/// A full ring should keep its reader busy for so long; longer only adds latency and memory.
+const FULL_RING_NS: u64 = 4 * SLICE_NS;
+
+/// Before it is known how long the reader takes.
+const UNKNOWN_ITEM_NS: u64 = 1_000;
+
+impl ChannelState {
+    pub fn new(name: &str, rings: Vec<Arc<dyn AnyRing>>) -> Arc<Self> {
+        Arc::new(ChannelState {
+            name: name.to_owned(),
+            rings,
+            writers: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            reader_ns: AtomicU64::new(0),
+            is_cyclic: AtomicBool::new(false),
+        })
+    }
+
+    pub fn add_writer(&self) {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn writers(&self) -> usize {
+        self.writers.load(Ordering::Acquire)
+    }
+
+    /// A writing stage has ended: Release, so that who finds the channel closed finds all that was
+    /// written.
+    pub fn end_writer(&self) {
+        if self.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.close();
+        }
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub fn set_reader_ns(&self, ns: u64) {
+        self.reader_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// Whether a larger ring would still be worked off in good time.
+    pub fn may_grow(&self, capacity: usize) -> bool {
+        let ns = match self.reader_ns.load(Ordering::Relaxed) {
+            0 => UNKNOWN_ITEM_NS,
+            ns => ns,
+        };
+        (capacity as u64).saturating_mul(ns) < FULL_RING_NS
+    }
+
+    pub fn readable(&self) -> usize {
+        self.rings.iter().map(|ring| ring.readable()).sum()
+    }
+
+    /// Room of the fullest ring, as if all were like that.
+    pub fn room(&self) -> usize {
+        let rooms = self.rings.iter().map(|ring| ring.room());
+        rooms.min().unwrap_or(0) * self.rings.len()
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.rings.iter().map(|ring| ring.capacity()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rings.iter().all(|ring| ring.is_empty())
+    }
+}
+
+/// A ring, whatever its items are.
+pub trait AnyRing: Send + Sync {
+    fn readable(&self) -> usize;
+    fn room(&self) -> usize;
+    fn capacity(&self) -> usize;
+    fn is_empty(&self) -> bool;
+    fn positions(&self) -> Positions;
+    fn shrink(&self) -> bool;
+    fn grow_past_max(&self);
+}
+
+impl<T: Send> AnyRing for Arc<Ring<T>> {
+    fn readable(&self) -> usize {
+        Ring::readable(self)
+    }
+
+    fn room(&self) -> usize {
+        Ring::room(self)
+    }
+
+    fn capacity(&self) -> usize {
+        Ring::capacity(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        Ring::is_empty(self)
+    }
+
+    fn positions(&self) -> Positions {
+        Ring::positions(self)
+    }
+
+    fn shrink(&self) -> bool {
+        Ring::shrink(self)
+    }
+
+    fn grow_past_max(&self) {
+        Ring::grow_past_max(self);
+    }
+}
+
+impl<T> Debug for Channel<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel")
+            .field("name", &self.state.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Cycles of a graph, and how they come to their end.
+//!
+//! Elsewhere a channel is closed when the stages that write to it have ended. In a cycle each stage
+//! waits for the other that way. A cycle is at its end when nothing more comes in from outside and
+//! all its rings are empty, with no slice of any in somebody's hands: whatever its stages have to
+//! do is in a ring or in a slice.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::channel::ChannelState;
+use crate::stage::Stage;
+
+/// Stages that lead back to each other.
+pub struct Cycle {
+    /// What they write and read.
+    channels: Vec<CycleChannel>,
+}
+
+struct CycleChannel {
+    state: Arc<ChannelState>,
+    /// How many of its writers are part of the cycle.
+    writers_inside: usize,
+}
+
+/// The cycles of a graph; notes in their channels that they are part of one.
+pub fn find(stages: &[Arc<dyn Stage>]) -> Vec<Cycle> {
+    let reaches: Vec<Vec<bool>> = (0..stages.len())
+        .map(|from| reachable(stages, from))
+        .collect();
+    let mut cycles = Vec::new();
+    for (first, reached) in reaches.iter().enumerate() {
+        let inside = |stage: usize| reached[stage] && reaches[stage][first];
+        // Each cycle is found from its first stage.
+        if !inside(first) || (0..first).any(inside) {
+            continue;
+        }
+        let members: Vec<&Arc<dyn Stage>> = (first..stages.len())
+            .filter(|stage| inside(*stage))
+            .map(|stage| &stages[stage])
+            .collect();
+        let inputs = members.iter().filter_map(|stage| stage.input());
+        let channels = inputs.map(|state| {
+            state.is_cyclic.store(true, Ordering::Relaxed);
+            let writes = |stage: &&&Arc<dyn Stage>| {
+                stage
+                    .outputs()
+                    .iter()
+                    .any(|output| Arc::ptr_eq(output, state))
+            };
+            CycleChannel {
+                state: Arc::clone(state),
+                writers_inside: members.iter().filter(writes).count(),
+            }
+        });
+        cycles.push(Cycle {
+            channels: channels.collect(),
+        });
+    }
+    cycles
+}
+
+/// Which stages can be reached from `from` over at least one channel.
+fn reachable(stages: &[Arc<dyn Stage>], from: usize) -> Vec<bool> {
+    let mut reached = vec![false; stages.len()];
+    let mut to_visit = vec![from];
+    while let Some(stage) = to_visit.pop() {
+        for (next, reader) in stages.iter().enumerate() {
+            let Some(input) = reader.input() else {
+                continue;
+            };
+            let leads_there = stages[stage]
+                .outputs()
+                .iter()
+                .any(|output| Arc::ptr_eq(output, input));
+            if leads_there && !reached[next] {
+                reached[next] = true;
+                to_visit.push(next);
+            }
+        }
+    }
+    reached
+}
+
+impl Cycle {
+    /// Closes the cycle if it is at its end; returns whether it did.
+    ///
+    /// Looks twice: if every ring was empty both times and no position has moved between, then there
+    /// was a moment at which all were empty, since positions never return to where they were.
+    pub fn close_if_at_rest(&self) -> bool {
+        let channels = &self.channels;
+        if channels.iter().all(|channel| channel.state.is_closed()) {
+            return false;
+        }
+        let nothing_comes_in = channels
+            .iter()
+            .all(|channel| channel.state.writers() <= channel.writers_inside);
+        let positions = || {
+            let rings = channels.iter().flat_map(|channel| &channel.state.rings);
+            rings.map(|ring| ring.positions()).collect::<Vec<_>>()
+        };
+        let are_empty = || channels.iter().all(|channel| channel.state.is_empty());
+        if !nothing_comes_in {
+            return false;
+        }
+        let before = positions();
+        let is_at_rest = are_empty() && are_empty() && positions() == before;
+        if is_at_rest {
+            channels.iter().for_each(|channel| channel.state.close());
+        }
+        is_at_rest
+    }
+
+    /// Makes room in rings that are full: their readers may be waiting for room in them. Returns
+    /// whether any was.
+    pub fn grow_full_rings(&self) -> bool {
+        let rings = self
+            .channels
+            .iter()
+            .flat_map(|channel| &channel.state.rings);
+        let full: Vec<_> = rings
+            .filter(|ring| ring.room() < ring.capacity().div_ceil(4))
+            .collect();
+        full.iter().for_each(|ring| ring.grow_past_max());
+        !full.is_empty()
+    }
+}

@@ -1,0 +1,128 @@
+//! A flow at work, as its owner sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::FlowError;
+use crate::graph::Flow;
+use crate::metrics::{Latency, StageMetrics, new_histogram};
+use crate::scheduler::room;
+use crate::state::StateReader;
+use crate::workers::Workers;
+
+/// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
+/// it stands.
+pub struct Running {
+    workers: Arc<Workers>,
+    states: Vec<(String, Arc<dyn StateReader>)>,
+}
+
+/// What a flow did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The flow.
+    pub flow: String,
+    /// Whether it was stopped before its input ended.
+    pub is_stopped: bool,
+    /// From the start to the end of the last worker.
+    pub duration: Duration,
+    /// Workers that died and were replaced.
+    pub workers_replaced: u64,
+    /// Its stages, in the order of the graph.
+    pub stages: Vec<StageMetrics>,
+}
+
+impl Running {
+    pub(crate) fn start(mut flow: Flow) -> Result<Running, FlowError> {
+        let states = std::mem::take(&mut flow.states);
+        let workers = Workers::start(flow)?;
+        Ok(Running { workers, states })
+    }
+
+    /// The name of the flow.
+    pub fn name(&self) -> &str {
+        &self.workers.name
+    }
+
+    /// Reads no more from the sources. What they have given is worked off; windows stay open.
+    pub fn stop(&self) {
+        self.workers.stopping.store(true, Ordering::Relaxed);
+        self.workers.doorbell.ring_all();
+    }
+
+    /// Whether all workers have left: the input has ended, or the flow was stopped or has failed.
+    pub fn is_finished(&self) -> bool {
+        self.workers.is_finished()
+    }
+
+    /// Waits for the end of the flow.
+    ///
+    /// # Errors
+    /// Why the flow failed.
+    pub fn join(&self) -> Result<Summary, FlowError> {
+        let duration = self.workers.join()?;
+        Ok(Summary {
+            flow: self.name().to_owned(),
+            is_stopped: self.workers.stopping.load(Ordering::Relaxed),
+            duration,
+            workers_replaced: self.workers.replaced(),
+            stages: self.metrics(),
+        })
+    }
+
+    /// What each stage has done so far and does now, in the order of the graph.
+    pub fn metrics(&self) -> Vec<StageMetrics> {
+        let rings = self.workers.doorbell.rings();
+        let stages = self.workers.stages.iter();
+        stages
+            .map(|stage| StageMetrics {
+                readable: stage.readable(rings),
+                room: room(&**stage),
+                capacity: stage.input().map(|input| input.capacity()),
+                ..stage.counters().read(stage.name())
+            })
+            .collect()
+    }
+
+    /// How long items took from the source to the end, of those that have arrived so far.
+    pub fn latency(&self) -> Latency {
+        let mut sum = new_histogram();
+        for stage in &self.workers.stages {
+            // The bounds are the same.
+            let _ = sum.add(&*stage.counters().latency().lock());
+        }
+        Latency::of(&sum)
+    }
+
+    /// Workers that exist now, asleep or not.
+    pub fn workers(&self) -> usize {
+        self.workers.count()
+    }
+
+    /// Makes so many workers die in the middle of their work, to show what then happens: others take
+    /// their place, and go on with what they had in hand.
+    pub fn kill_workers(&self, count: usize) {
+        self.workers.condemn(count);
+    }
+
+    /// The state element of this name.
+    pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
+        let mut states = self.states.iter();
+        let (_, state) = states.find(|(state, _)| state == name)?;
+        Some(Arc::clone(state))
+    }
+
+    /// The names of all state elements.
+    pub fn state_names(&self) -> impl Iterator<Item = &str> {
+        self.states.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.workers.abandon();
+    }
+}

@@ -1,0 +1,401 @@
+//! The workers of a running flow: as many threads as its load needs.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Wake;
+use std::thread;
+use std::time::Duration;
+
+use millstream_base::Clock;
+use parking_lot::{Condvar, Mutex};
+
+use crate::attempt::{Label, panic_message};
+use crate::cycles::{self, Cycle};
+use crate::dead_letter::DeadLetters;
+use crate::doorbell::{Doorbell, Woken};
+use crate::error::{Failure, FlowError};
+use crate::graph::Flow;
+use crate::metrics::SLICE_NS;
+use crate::scheduler::{Pick, Scheduler, Stages};
+use crate::stage::{Activation, Context, Killed, Stage};
+
+/// Work for others that makes a worker call for help: enough to be worth waking a thread for.
+const HELP_NS: f64 = SLICE_NS as f64 / 2.0;
+
+/// What is assumed of a stage that has not worked yet.
+const UNKNOWN_ITEM_NS: f64 = 1_000.0;
+
+pub struct Workers {
+    pub name: String,
+    pub clock: Arc<dyn Clock>,
+    pub doorbell: Arc<Doorbell>,
+    pub stages: Vec<Arc<dyn Stage>>,
+    /// Sources are not read any more; what they gave is still worked off.
+    pub stopping: Arc<AtomicBool>,
+    cycles: Vec<Cycle>,
+    scheduler: Arc<dyn Scheduler>,
+    dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// Workers leave at the next chance.
+    leaving: AtomicBool,
+    /// The first one is what counts.
+    error: Mutex<Option<FlowError>>,
+    started_at: Duration,
+    /// When the last worker left.
+    ended_at: Mutex<Option<Duration>>,
+    ended: Condvar,
+    /// Workers that have not left, and at most how many there may be.
+    count: AtomicUsize,
+    count_max: usize,
+    /// Workers that are to die, and how many have.
+    condemned: AtomicUsize,
+    replaced: AtomicU64,
+    interval: Duration,
+    /// Time of the next adjustment, in nanoseconds of the clock.
+    adjust_at_ns: AtomicU64,
+    /// Nothing has happened since the last adjustment, and there is nothing left to adjust.
+    settled: AtomicBool,
+    adjusted: Mutex<Adjusted>,
+}
+
+/// How a worker's life ends, if nothing goes wrong.
+enum Leaving {
+    /// The flow has ended, or is to end.
+    Ended,
+    /// There is too little to do; it is not counted any more.
+    Retired,
+}
+
+/// What was seen at the last adjustment.
+struct Adjusted {
+    at: Duration,
+    /// By stage.
+    items_in: Vec<u64>,
+}
+
+impl Workers {
+    /// Starts the first worker, which calls for more when there is more to do.
+    pub fn start(flow: Flow) -> Result<Arc<Workers>, FlowError> {
+        let settings = flow.settings;
+        let now = settings.clock.monotonic();
+        let workers = Arc::new(Workers {
+            name: flow.name,
+            cycles: cycles::find(&flow.stages),
+            adjusted: Mutex::new(Adjusted {
+                at: now,
+                items_in: vec![0; flow.stages.len()],
+            }),
+            adjust_at_ns: AtomicU64::new((now + settings.interval).as_nanos() as u64),
+            interval: settings.interval,
+            started_at: now,
+            clock: settings.clock,
+            doorbell: flow.doorbell,
+            stages: flow.stages,
+            stopping: flow.stopping,
+            scheduler: settings.scheduler,
+            dead_letters: settings.dead_letters,
+            leaving: AtomicBool::new(false),
+            error: Mutex::new(None),
+            ended_at: Mutex::new(None),
+            ended: Condvar::new(),
+            count: AtomicUsize::new(1),
+            count_max: settings.workers.get(),
+            condemned: AtomicUsize::new(0),
+            replaced: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
+        });
+        workers.spawn().map_err(|error| FlowError::Worker {
+            flow: workers.name.clone(),
+            error: Arc::new(error),
+        })?;
+        Ok(workers)
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.ended_at.lock().is_some()
+    }
+
+    /// Waits for the last worker; returns how long the flow ran.
+    pub fn join(&self) -> Result<Duration, FlowError> {
+        let mut ended_at = self.ended_at.lock();
+        let at = loop {
+            match *ended_at {
+                Some(at) => break at,
+                None => self.ended.wait(&mut ended_at),
+            }
+        };
+        match &*self.error.lock() {
+            Some(error) => Err(error.clone()),
+            None => Ok(at.saturating_sub(self.started_at)),
+        }
+    }
+
+    /// Ends the flow where it stands.
+    pub fn abandon(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.doorbell.ring_all();
+        let _ = self.join();
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub fn condemn(&self, count: usize) {
+        self.condemned
+            .store(count.min(self.count()), Ordering::Relaxed);
+    }
+
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Starts a worker that is counted already.
+    fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+        let workers = Arc::clone(self);
+        thread::Builder::new()
+            .name(self.name.clone())
+            .spawn(move || workers.live())?;
+        Ok(())
+    }
+
+    /// The life of a worker's thread.
+    fn live(self: Arc<Self>) {
+        match panic::catch_unwind(AssertUnwindSafe(|| self.work())) {
+            Ok(Leaving::Retired) => return,
+            Ok(Leaving::Ended) => {}
+            Err(panic) if panic.is::<Killed>() => {
+                self.replaced.fetch_add(1, Ordering::Relaxed);
+                // The place of the dead is taken at once, and what they left in a stage is found
+                // there by whoever comes next.
+                match self.spawn() {
+                    Ok(()) => return,
+                    Err(error) => self.fail(FlowError::Worker {
+                        flow: self.name.clone(),
+                        error: Arc::new(error),
+                    }),
+                }
+            }
+            Err(panic) => self.fail(self.panicked("the scheduler", &*panic)),
+        }
+        self.leave();
+    }
+
+    fn leave(&self) {
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *self.ended_at.lock() = Some(self.clock.monotonic());
+            self.ended.notify_all();
+        }
+    }
+
+    /// Does what the scheduler picks until the flow has ended.
+    fn work(self: &Arc<Self>) -> Leaving {
+        let mut tried = vec![false; self.stages.len()];
+        let mut turn = 0;
+        // Noted before the stages are looked at: what rings from then on ends the sleep at once.
+        let mut rings = self.doorbell.rings();
+        let mut is_blocked = false;
+        while !self.leaving.load(Ordering::Relaxed) {
+            let stages = Stages {
+                stages: &self.stages,
+                tried: &tried,
+                rings,
+                turn,
+            };
+            let picked = self.scheduler.pick(&stages).or_else(|| {
+                // What nobody finds worth it has its turn before the worker sleeps.
+                let stage = tried.iter().position(|tried| !tried)?;
+                Some(Pick { stage, items: None })
+            });
+            let has_progressed = match picked {
+                Some(pick) => {
+                    turn = turn.wrapping_add(1);
+                    match self.activate(pick, rings) {
+                        Ok(Activation::Done(_)) => true,
+                        Ok(Activation::Blocked) => {
+                            is_blocked = true;
+                            tried[pick.stage] = true;
+                            false
+                        }
+                        Ok(Activation::Idle | Activation::Ended) => {
+                            tried[pick.stage] = true;
+                            false
+                        }
+                        Err(error) => {
+                            self.fail(error);
+                            return Leaving::Ended;
+                        }
+                    }
+                }
+                None if self.stages.iter().all(|stage| stage.has_ended()) => {
+                    // Sleeping workers have not seen the end.
+                    self.leaving.store(true, Ordering::Relaxed);
+                    self.doorbell.ring_all();
+                    return Leaving::Ended;
+                }
+                None if self.move_cycles(is_blocked) => true,
+                None => match self.sleep(rings) {
+                    Woken::Rung => true,
+                    Woken::Forgotten if self.retire() => return Leaving::Retired,
+                    Woken::Forgotten => true,
+                },
+            };
+            if has_progressed {
+                tried.fill(false);
+                is_blocked = false;
+                rings = self.doorbell.rings();
+                self.adjust_if_due();
+                self.call_for_help(rings);
+            }
+        }
+        Leaving::Ended
+    }
+
+    fn activate(&self, pick: Pick, rings: u64) -> Result<Activation, FlowError> {
+        let stage = &*self.stages[pick.stage];
+        let context = Context {
+            clock: &*self.clock,
+            items: pick.items,
+            rings,
+            condemned: &self.condemned,
+            dead_letters: self.dead_letters.as_deref(),
+        };
+        let activation = match panic::catch_unwind(AssertUnwindSafe(|| stage.activate(&context))) {
+            Ok(activation) => activation,
+            Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
+            // What a source or a sink left half done is not touched again: the flow fails.
+            Err(panic) => return Err(self.panicked(stage.name(), &*panic)),
+        };
+        activation.map_err(|failure| match failure {
+            Failure::Error { operator, error } => FlowError::Operator {
+                flow: self.name.clone(),
+                operator: operator.to_string(),
+                error: error.into(),
+            },
+            Failure::Panicked { operator, message } => FlowError::Panicked {
+                flow: self.name.clone(),
+                operator: operator.to_string(),
+                message,
+            },
+        })
+    }
+
+    fn panicked(&self, place: &str, panic: &(dyn Any + Send)) -> FlowError {
+        FlowError::Panicked {
+            flow: self.name.clone(),
+            operator: Label::take_panicked().map_or(place.to_owned(), |label| label.to_string()),
+            message: panic_message(panic),
+        }
+    }
+
+    fn fail(&self, error: FlowError) {
+        self.error.lock().get_or_insert(error);
+        self.leaving.store(true, Ordering::Relaxed);
+        self.doorbell.ring_all();
+    }
+
+    /// Ends cycles that are at rest, and makes room in those that hold themselves up.
+    fn move_cycles(&self, is_blocked: bool) -> bool {
+        let mut has_moved = false;
+        for cycle in &self.cycles {
+            has_moved |= cycle.close_if_at_rest();
+            has_moved |= is_blocked && cycle.grow_full_rings();
+        }
+        has_moved
+    }
+
+    fn sleep(&self, rings: u64) -> Woken {
+        if !self.settled.load(Ordering::Relaxed) {
+            let at_ns = self.adjust_at_ns.load(Ordering::Relaxed);
+            self.doorbell.ring_at(Duration::from_nanos(at_ns));
+        }
+        self.doorbell.wait(rings)
+    }
+
+    /// Takes this worker off the count, unless it is the last.
+    fn retire(&self) -> bool {
+        let others = |count: usize| (count > 1).then(|| count - 1);
+        self.count
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok()
+    }
+
+    /// Wakes or starts another worker if there is enough for it to do.
+    fn call_for_help(self: &Arc<Self>, rings: u64) {
+        let has_sleepers = self.doorbell.has_sleepers();
+        let count = self.count();
+        if !has_sleepers && count == self.count_max {
+            return;
+        }
+        let free = self.stages.iter().filter(|stage| stage.has_free_instance());
+        let waiting_ns = free.map(|stage| {
+            let item_ns = match stage.counters().item_ns() {
+                0.0 => UNKNOWN_ITEM_NS,
+                item_ns => item_ns,
+            };
+            stage.readable(rings) as f64 * item_ns
+        });
+        // This worker takes a slice itself.
+        if waiting_ns.sum::<f64>() < HELP_NS + SLICE_NS as f64 {
+            return;
+        }
+        if has_sleepers {
+            self.doorbell.wake_by_ref();
+        } else if self
+            .count
+            .compare_exchange(count, count + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+            && self.spawn().is_err()
+        {
+            // The machine gives no more threads; those that there are do the work.
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn adjust_if_due(&self) {
+        if self.settled.load(Ordering::Relaxed) {
+            self.settled.store(false, Ordering::Relaxed);
+        }
+        let now = self.clock.monotonic();
+        let due_ns = self.adjust_at_ns.load(Ordering::Relaxed);
+        let next_ns = (now + self.interval).as_nanos() as u64;
+        if now.as_nanos() as u64 >= due_ns
+            && self
+                .adjust_at_ns
+                .compare_exchange(due_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.adjust(now);
+        }
+    }
+
+    /// Measures throughput, gives back the memory of idle rings, and lets the scheduler adjust.
+    fn adjust(&self, now: Duration) {
+        let mut adjusted = self.adjusted.lock();
+        let seconds = now.saturating_sub(adjusted.at).as_secs_f64();
+        adjusted.at = now;
+        let mut is_settled = true;
+        for (stage, before) in self.stages.iter().zip(&mut adjusted.items_in) {
+            let counters = stage.counters();
+            let items_in = counters.items_in();
+            let items = items_in - std::mem::replace(before, items_in);
+            counters.throughput.set(items as f64 / seconds.max(1e-9));
+            is_settled &= items == 0;
+            if let (0, Some(channel)) = (items, stage.input()) {
+                for ring in &channel.rings {
+                    is_settled &= !ring.shrink();
+                }
+            }
+        }
+        drop(adjusted);
+        let rings = self.doorbell.rings();
+        self.scheduler.adjust(&Stages {
+            stages: &self.stages,
+            tried: &vec![false; self.stages.len()],
+            rings,
+            turn: 0,
+        });
+        self.settled.store(is_settled, Ordering::Relaxed);
+    }
+}
