@@ -66,12 +66,14 @@ pub struct Core {
     /// Virtual logs that cannot go on before the disk or the journal has room.
     stalled: Mutex<Vec<Arc<VirtualLog>>>,
     disk_full: AtomicBool,
-    /// When it was looked for room on a full disk.
+    /// When it was looked for room on a full disk; held while that takes the room.
     probed_at: Mutex<Duration>,
     /// See [`Core::recently`].
     recently_ms: AtomicU64,
-    /// The journal of the last run, until the files hold for good what it holds.
-    old_journal: Mutex<Option<OldJournal>>,
+    /// What the last run left, until the files hold all of it for good.
+    old_journal: Mutex<Option<Replayed>>,
+    /// Recovery could not be finished on a full disk. Taken by the persistence manager.
+    recovery_waits: AtomicBool,
     persist: PersistSignal,
     /// One reclaims at a time.
     reclaiming: Mutex<()>,
@@ -95,6 +97,13 @@ pub struct Resident {
     pub lane: LaneId,
     pub group: Arc<Group>,
     pub segment: SegmentIndex,
+}
+
+/// The journal of the last run.
+struct Replayed {
+    journal: OldJournal,
+    /// The groups that it holds something of, and how far; also those whose indexes lack marks.
+    groups: Vec<(Arc<Group>, Position)>,
 }
 
 /// What the log has done so far.
@@ -126,7 +135,6 @@ impl Core {
         clock: Arc<dyn Clock>,
         pool: Arc<Pool>,
         journal: Journal,
-        old_journal: OldJournal,
     ) -> Core {
         Core {
             config,
@@ -141,7 +149,8 @@ impl Core {
             disk_full: AtomicBool::new(false),
             probed_at: Mutex::default(),
             recently_ms: AtomicU64::new(0),
-            old_journal: Mutex::new(Some(old_journal)),
+            old_journal: Mutex::default(),
+            recovery_waits: AtomicBool::new(false),
             persist: PersistSignal::default(),
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
@@ -384,7 +393,14 @@ impl Core {
     }
 
     /// Looks whether a full disk has room again.
-    fn probe_disk(&self) {
+    fn probe_disk(&self, now: Duration) {
+        let mut probed_at = self.probed_at.lock();
+        let is_early =
+            self.config.background == Background::Threads && now.saturating_sub(*probed_at) < TICK;
+        if is_early || !self.is_disk_full() {
+            return;
+        }
+        *probed_at = now;
         let path = self.dir.journal_dir().join(PROBE);
         let probe = |path: &Path| {
             let file = self.dir.disk.open(path, Access::Create)?;
@@ -411,14 +427,14 @@ impl Core {
         let now = self.tick();
         let mut worked = false;
         if self.is_disk_full() {
-            if self.config.background == Background::Threads {
-                let mut probed_at = self.probed_at.lock();
-                if now.saturating_sub(*probed_at) < TICK {
-                    return false;
-                }
-                *probed_at = now;
+            self.probe_disk(now);
+            if self.is_disk_full() {
+                return false;
             }
-            self.probe_disk();
+            worked = true;
+        }
+        if self.recovery_waits.swap(false, Ordering::Relaxed) {
+            self.try_to_finish_recovery();
             if self.is_disk_full() {
                 return false;
             }
@@ -443,27 +459,56 @@ impl Core {
         worked
     }
 
-    /// The last step of recovery: syncs what the replay wrote, and removes the old journal.
+    /// Takes over what recovery found, once all streams are there.
+    pub fn take_over(&self, journal: OldJournal) {
+        let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
+        let lanes = streams.iter().flat_map(|stream| stream.lanes());
+        let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
+        for group in lanes.flat_map(|lane| lane.groups()) {
+            for segment in group.segments_in_memory() {
+                self.add_resident(Resident {
+                    lane: group.lane,
+                    group: Arc::clone(&group),
+                    segment,
+                });
+            }
+            let durable = group.durable();
+            if group.synced() < durable || (group.has_marks() && durable > Position(0)) {
+                groups.push((group, durable));
+            }
+        }
+        *self.old_journal.lock() = Some(Replayed { journal, groups });
+    }
+
+    /// Finishes recovery, if that can be done now.
+    pub fn try_to_finish_recovery(&self) {
+        if let Err(error) = self.finish_recovery() {
+            tracing::warn!(%error, "what the last run left in the journal stays there for now");
+        }
+    }
+
+    /// The last step of recovery: persists what was replayed, and removes the old journal. On a full
+    /// disk it is tried again when there is room.
     pub fn finish_recovery(&self) -> Result<()> {
         let mut old_journal = self.old_journal.lock();
-        let Some(journal) = &*old_journal else {
+        let Some(Replayed { journal, groups }) = &*old_journal else {
             return Ok(());
         };
-        let lanes = || {
-            let streams: Vec<Arc<StreamState>> =
-                self.streams.read().by_id.values().cloned().collect();
-            streams.into_iter().flat_map(|stream| stream.lanes())
-        };
-        if !journal.is_empty()
-            && let Err(error) = self.dir.sync_streams()
-        {
-            for lane in lanes() {
-                lane.set_fault(&fault_of(&error));
-            }
-            return Err(error);
-        }
-        for group in lanes().flat_map(|lane| lane.groups()) {
-            group.synced_by_recovery(&self.dir);
+        self.persist(groups.iter().map(|(group, _)| Arc::clone(group)).collect());
+        let is_live =
+            |(group, to): &&(Arc<Group>, Position)| !group.is_removed() && group.synced() < *to;
+        let live: Vec<&Arc<Group>> = groups
+            .iter()
+            .filter(is_live)
+            .map(|(group, _)| group)
+            .collect();
+        if let Some(group) = live.first() {
+            // Those that failed stay in the journal until the next start.
+            let waits = live.iter().any(|group| !group.has_failed());
+            self.recovery_waits.store(waits, Ordering::Relaxed);
+            let lane = self.lane(group.lane).filter(|_| !waits);
+            let fault = lane.and_then(|lane| lane.fault().cloned());
+            return Err(fault.unwrap_or_else(|| self.disk_full_error()));
         }
         if !journal.is_empty() {
             journal.remove(&self.dir)?;
@@ -860,16 +905,25 @@ impl Core {
             }
             bytes -= end.position.0;
             // Where a file cannot be removed, those behind it stay too: a lane has no holes.
-            group.remove(&self.dir)?;
-            if lane.remove_first(group.id).is_some() {
-                if config.durability != Durability::Memory {
-                    // Before the next one goes: what is left of a lane has no holes.
-                    self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
-                }
-                removed += 1;
-            }
+            self.remove_first(lane, group)?;
+            removed += 1;
         }
         Ok(removed)
+    }
+
+    /// Removes a lane's first group.
+    fn remove_first(&self, lane: &LaneState, group: &Group) -> Result<()> {
+        let sync_names = || match lane.is_scratch() {
+            true => Ok(()),
+            false => self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream)),
+        };
+        // Its index is gone before its file: one that is alone tells of a file that was lost.
+        group.remove_index(&self.dir)?;
+        sync_names()?;
+        group.remove(&self.dir)?;
+        lane.remove_first(group.id);
+        // Before the next one goes: what is left of a lane has no holes.
+        sync_names()
     }
 
     /// Removes a lane's groups before `group`.
@@ -880,10 +934,46 @@ impl Core {
             if old.id >= group.id {
                 break;
             }
-            old.remove(&self.dir)?;
-            lane.remove_first(old.id);
-            self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
+            self.remove_first(lane, &old)?;
         }
+        Ok(())
+    }
+
+    /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
+    /// is deleted.
+    pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
+        let _no_probe = self.probed_at.lock();
+        let lanes = stream.lanes().into_iter();
+        for lane in lanes.filter(|lane| !lane.is_scratch()) {
+            let groups = lane.groups();
+            let Some(with_file) = groups.iter().rposition(|group| group.has_file()) else {
+                continue;
+            };
+            for group in &groups[..with_file] {
+                self.remove_first(&lane, group)?;
+            }
+            // The last file stays, empty, to say where the lane goes on. What is not durable waits in
+            // memory, behind what is in files.
+            if lane.durable_offset() == lane.next_offset()
+                && let Some(last) = lane.roll().or_else(|| lane.last_group())
+                && groups[with_file].id < last.id
+            {
+                groups[with_file].remove_index(&self.dir)?;
+                self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
+                groups[with_file].hand_file_over(&self.dir, &last)?;
+                for group in groups[with_file..]
+                    .iter()
+                    .filter(|group| group.id < last.id)
+                {
+                    group.remove(&self.dir)?;
+                    lane.remove_first(group.id);
+                }
+            }
+        }
+        self.try_to_finish_recovery();
+        // Whether it is enough, the next write finds out.
+        self.disk_full.store(false, Ordering::Relaxed);
+        self.kick();
         Ok(())
     }
 

@@ -72,6 +72,18 @@ pub enum LogError {
         /// The data directory.
         dir: PathBuf,
     },
+    /// The disk is full, and what the journal holds does not fit the pool.
+    #[error(
+        "disk is full, and the pool of {pool} is too small to start without writing: make room for {bytes} at {dir}, or set a larger pool"
+    )]
+    NoRoomToStart {
+        /// The data directory.
+        dir: PathBuf,
+        /// What is to be written.
+        bytes: ByteSize,
+        /// The size of the pool.
+        pool: ByteSize,
+    },
     /// No memory came free in time.
     #[error(
         "no free buffer in the pool of {pool} within {waited_ms} ms: the disk is too slow for what is appended, or slices are held for too long; retry, or set a larger pool"

@@ -132,12 +132,17 @@ impl std::fmt::Debug for GroupFile {
 /// What is known of a group that lies on disk.
 #[derive(Debug)]
 pub struct StoredGroup {
+    /// Its durable head.
     pub position: Position,
+    /// What its file holds for good; the rest is in memory, and in the journal.
+    pub synced: Position,
     pub end: Option<GroupEnd>,
     /// Bytes of the index file.
     pub index_len: u64,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
+    /// Of the last segments, which hold what is not synced.
+    pub buffers: Vec<Arc<Buffer>>,
     /// Marks that are not in the index yet.
     pub marks: Vec<Mark>,
     /// Whether the file's name survives a crash.
@@ -179,23 +184,26 @@ impl Group {
     /// A group that recovery found on disk.
     pub fn stored(lane: LaneId, id: GroupId, first_offset: Offset, stored: StoredGroup) -> Group {
         let group = Group::new(lane, id, first_offset);
-        let len = stored.position.0;
-        group.durable.store(len, Ordering::Relaxed);
-        group.synced.store(len, Ordering::Relaxed);
+        let (durable, synced) = (stored.position.0, stored.synced.0);
+        group.durable.store(durable, Ordering::Relaxed);
+        group.synced.store(synced, Ordering::Relaxed);
         {
             let mut file = group.file.lock();
-            file.written = len;
+            file.written = synced;
             file.index_len = stored.index_len;
             file.named = stored.named;
             let ends = stored.segments.iter().skip(1).copied();
+            let evicted = stored.segments.len() - stored.buffers.len();
+            let buffers = std::iter::repeat_n(None, evicted);
             *group.segments.write() = stored
                 .segments
                 .iter()
                 .zip(ends.chain([stored.position]))
-                .map(|(&base, end)| Segment {
+                .zip(buffers.chain(stored.buffers.into_iter().map(Some)))
+                .map(|((&base, end), buffer)| Segment {
                     base,
                     end: Some(end),
-                    buffer: None,
+                    buffer,
                 })
                 .collect();
         }
@@ -305,6 +313,14 @@ impl Group {
             }));
         }
         Ok(())
+    }
+
+    /// The segments that take memory.
+    pub fn segments_in_memory(&self) -> Vec<SegmentIndex> {
+        let segments = self.segments.read();
+        let indexed = (0..).map(SegmentIndex).zip(segments.iter());
+        let in_memory = indexed.filter(|(_, segment)| segment.buffer.is_some());
+        in_memory.map(|(index, _)| index).collect()
     }
 
     /// The segment that holds `position`, or the last one for the group's end.
@@ -459,19 +475,6 @@ impl Group {
         }
     }
 
-    /// Takes note that what the replay of the journal wrote is synced, with its name.
-    pub fn synced_by_recovery(&self, dir: &DataDir) {
-        let mut file = self.file.lock();
-        let to = self.synced();
-        if file.failed.is_none() && !self.is_removed() && to > Position(0) {
-            file.named = true;
-            self.write_marks(dir, &mut file, to);
-            if file.open.is_none() {
-                file.index = None;
-            }
-        }
-    }
-
     /// Marks the file as unusable: a sync of the whole data directory failed.
     pub fn fail(&self, fault: &LogError) {
         self.failed.store(true, Ordering::Relaxed);
@@ -547,17 +550,51 @@ impl Group {
         }
     }
 
+    /// Removes the index of a closed group for ever: the group is about to be removed.
+    pub fn remove_index(&self, dir: &DataDir) -> Result<()> {
+        let mut file = self.file.lock();
+        file.index = None;
+        // So it is not made anew.
+        self.marks.lock().clear();
+        remove_file(dir, self.index_path(dir))
+    }
+
     /// Takes the group away: frees its buffers and removes its files. The names are gone for good
     /// after the folder is synced.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
         let mut file = self.file.lock();
-        for path in [self.index_path(dir), self.path(dir)] {
-            match dir.disk.remove_file(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(LogError::io("remove", path, error)),
-            }
+        remove_file(dir, self.index_path(dir))?;
+        remove_file(dir, self.path(dir))?;
+        self.forget(&mut file);
+        Ok(())
+    }
+
+    /// Takes the group away as [`Group::remove`] does, and makes its file that of a later group of its
+    /// lane, which is empty: to begin a file needs room. Its index must be gone for good.
+    pub fn hand_file_over(&self, dir: &DataDir, later: &Group) -> Result<()> {
+        let mut file = self.file.lock();
+        let mut later_file = later.file.lock();
+        if later_file.named || later_file.written > 0 {
+            // Something came meanwhile.
+            drop((file, later_file));
+            return self.remove(dir);
         }
+        let (from, to) = (self.path(dir), later.path(dir));
+        dir.disk
+            .rename(&from, &to)
+            .map_err(|error| LogError::io("rename", from, error))?;
+        self.forget(&mut file);
+        later_file.open = None;
+        later_file.named = true;
+        dir.sync_dir(&dir.stream_dir(self.lane.stream))?;
+        // A crash before this leaves chunks whose offsets do not fit the name: the start cuts them.
+        dir.disk
+            .open(&to, Access::Write)
+            .and_then(|handle| handle.set_len(0).and_then(|()| handle.sync()))
+            .map_err(|error| LogError::io("cut", to, error))
+    }
+
+    fn forget(&self, file: &mut GroupFile) {
         self.removed.store(true, Ordering::Release);
         file.open = None;
         file.index = None;
@@ -565,7 +602,6 @@ impl Group {
             segment.buffer = None;
         }
         self.marks.lock().clear();
-        Ok(())
     }
 
     pub fn path(&self, dir: &DataDir) -> PathBuf {
@@ -574,5 +610,14 @@ impl Group {
 
     pub fn index_path(&self, dir: &DataDir) -> PathBuf {
         self.path(dir).with_extension("index")
+    }
+}
+
+fn remove_file(dir: &DataDir, path: PathBuf) -> Result<()> {
+    match dir.disk.remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LogError::io("remove", path, error))
+        }
+        _ => Ok(()),
     }
 }

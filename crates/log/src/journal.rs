@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -482,7 +483,8 @@ impl OldJournal {
         (last + 2).max(u64::try_from(now.0).unwrap_or(0))
     }
 
-    /// Gives every durable run to `each`, in the order of their writing.
+    /// Gives every durable run to `each`, in the order of their writing. What was read may never have
+    /// reached the medium; it has when this returns.
     pub fn replay(
         &self,
         dir: &DataDir,
@@ -492,7 +494,7 @@ impl OldJournal {
         for (sequence, path) in &self.files {
             let file = dir
                 .disk
-                .open(path, Access::Read)
+                .open(path, Access::Write)
                 .map_err(|error| LogError::io("open", path, error))?;
             let reader = FileReader::open(*sequence, path, file)?;
             readers.push(reader);
@@ -590,13 +592,15 @@ impl<'a> FileReader<'a> {
             return self.check_no_block_follows_torn_header();
         };
         let mut at = FILE_HEADER_BYTES;
+        let mut last_block = at..at;
         let mut next_block = 0;
         while end.is_none_or(|end| at < end) {
             let Some((block, bytes)) = self.block(at, secret, next_block)? else {
                 if end.is_some() {
                     return Err(self.corrupted(at, "block"));
                 }
-                return self.check_nothing_follows(at, secret, next_block);
+                self.check_nothing_follows(at, secret, next_block)?;
+                return self.write_again(last_block);
             };
             let mut data = &block.data[..];
             for (run, len) in block.runs {
@@ -604,10 +608,25 @@ impl<'a> FileReader<'a> {
                 each(run, run_data)?;
                 data = rest;
             }
+            last_block = at..at + bytes;
             at += bytes;
             next_block += 1;
         }
         Ok(())
+    }
+
+    /// Writes and syncs the file's last block again: its sync may have failed, or never come. Those
+    /// before it were synced before it was written.
+    fn write_again(&self, block: Range<u64>) -> Result<()> {
+        if block.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = vec![0; (block.end - block.start) as usize];
+        self.file
+            .read_full_at(&mut bytes, block.start)
+            .and_then(|_| self.file.write_at(&bytes, block.start))
+            .and_then(|()| self.file.sync())
+            .map_err(|error| LogError::io("write again", self.path, error))
     }
 
     /// The block at `at`, if it is whole and in its turn.

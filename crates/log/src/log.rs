@@ -180,7 +180,7 @@ impl Log {
 
         // What the last run left.
         let old_journal = OldJournal::find(&dir)?;
-        let mut recovered = Recovered::read(&dir, &old_journal)?;
+        let mut recovered = Recovered::read(&dir, &pool, &old_journal)?;
         let mut secret = [0; 8];
         random
             .fill(&mut secret)
@@ -191,7 +191,7 @@ impl Log {
             config.journal.0,
             config.journal_file.0,
         );
-        let core = Arc::new(Core::new(config, dir, clock, pool, journal, old_journal));
+        let core = Arc::new(Core::new(config, dir, clock, pool, journal));
 
         // The catalog tells which streams there are; what belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
@@ -264,6 +264,7 @@ impl Log {
             core.dir.remove_stream_dir(id)?;
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;
+        core.take_over(old_journal);
 
         let inner = Inner {
             catalog,
@@ -277,20 +278,27 @@ impl Log {
         };
         match inner.core.config.background {
             Background::Threads => inner.start_threads()?,
-            Background::Manual => inner.core.finish_recovery()?,
+            Background::Manual => match inner.core.finish_recovery() {
+                Err(error) if !error.is_disk_full() => return Err(error),
+                _ => {}
+            },
         }
         let log = Log {
             inner: Arc::new(inner),
         };
         // These become durable some time; until then each start finds them again.
-        let inner = &log.inner;
-        for key in abandoned {
-            inner.catalog.put::<CatalogEntry>(&inner.core, &key, None)?;
-        }
-        for key in stale {
-            inner
-                .positions
-                .put::<serde_json::Value>(&inner.core, &key, None)?;
+        let Inner {
+            core,
+            catalog,
+            positions,
+            ..
+        } = &*log.inner;
+        let put = |table: &Table, keys: Vec<String>| {
+            keys.iter()
+                .try_for_each(|key| table.put::<()>(core, key, None).map(drop))
+        };
+        if let Err(error) = put(catalog, abandoned).and_then(|()| put(positions, stale)) {
+            tracing::warn!(%error, "what is left of deleted streams stays until the next start");
         }
         Ok(log)
     }
@@ -778,6 +786,35 @@ impl Inner {
 
     fn delete(&self, stream: &StreamState) -> Result<()> {
         let id = stream.shared.id;
+        // Nothing of it is taken away before it is deleted for good, unless there is no room for that.
+        match self.note_deleted(stream) {
+            Err(error) if error.is_disk_full() => {
+                self.core.make_room_of(stream)?;
+                self.note_deleted(stream)?;
+            }
+            noted => noted?,
+        }
+        let prefix = format!("{id}/");
+        for (key, _) in self.positions.list::<serde_json::Value>(&prefix)? {
+            self.positions
+                .put::<serde_json::Value>(&self.core, &key, None)?;
+        }
+        for lane in stream.lanes() {
+            for group in lane.groups() {
+                group.remove(&self.core.dir)?;
+                lane.remove_first(group.id);
+            }
+        }
+        // Until here the journal may hold its data, which can only be persisted with it.
+        self.core.streams.write().by_id.remove(&id);
+        self.core.dir.remove_stream_dir(id)?;
+        self.catalog.compact(&self.core);
+        Ok(())
+    }
+
+    /// Ends a stream's entry in the catalog, and the stream; returns when that is durable.
+    fn note_deleted(&self, stream: &StreamState) -> Result<()> {
+        let id = stream.shared.id;
         let key = format!("stream/{}", stream.shared.name);
         let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
         // From here on the next start may find it deleted, so nothing more is acknowledged.
@@ -796,25 +833,7 @@ impl Inner {
             lane.durable_moved.notify(usize::MAX);
         }
         stream.shared.durable_moved.notify(usize::MAX);
-
-        // Nothing of it is taken away before it is deleted for good.
-        wait_durable(&self.core, self.catalog.lane(), offset)?;
-        let prefix = format!("{id}/");
-        for (key, _) in self.positions.list::<serde_json::Value>(&prefix)? {
-            self.positions
-                .put::<serde_json::Value>(&self.core, &key, None)?;
-        }
-        for lane in stream.lanes() {
-            for group in lane.groups() {
-                group.remove(&self.core.dir)?;
-                lane.remove_first(group.id);
-            }
-        }
-        // Until here the journal may hold its data, which can only be persisted with it.
-        self.core.streams.write().by_id.remove(&id);
-        self.core.dir.remove_stream_dir(id)?;
-        self.catalog.compact(&self.core);
-        Ok(())
+        wait_durable(&self.core, self.catalog.lane(), offset)
     }
 
     fn start_threads(&self) -> Result<()> {
@@ -863,7 +882,7 @@ impl Inner {
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
-        self.core.finish_recovery()?;
+        let recovered = self.core.finish_recovery();
 
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
@@ -880,7 +899,13 @@ impl Inner {
         self.core.release_journal(1.0);
         self.core.journal.remove_files(&self.core.dir)?;
         self.core.dir.unlock();
-        if self.core.is_disk_full() {
+        // What could not go to its files on a full disk is durable in the journal.
+        match recovered {
+            Err(error) if !error.is_disk_full() => return Err(error),
+            _ => {}
+        }
+        let is_durable = |lane: Arc<LaneState>| lane.durable_offset() == lane.next_offset();
+        if self.core.is_disk_full() && !lanes().all(is_durable) {
             return Err(self.core.disk_full_error());
         }
         Ok(())
@@ -908,9 +933,7 @@ impl Drop for AbortOnPanic {
 
 fn persist_loop(core: &Core) {
     let _abort = AbortOnPanic;
-    if let Err(error) = core.finish_recovery() {
-        tracing::error!(%error, "what the last run left in the journal stays there until the next start");
-    }
+    core.try_to_finish_recovery();
     let mut idle_checked = core.clock.monotonic();
     let mut retained = idle_checked;
     while core.wait_for_kick() {

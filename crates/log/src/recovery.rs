@@ -4,11 +4,12 @@
 //!    last mark on, and cut behind its last whole chunk.
 //!    What was read back may never have reached the medium (a sync that failed before the process
 //!    ended), so the part behind the last mark is written again, and everything is synced.
-//! 2. Replay the journal: what the files lack is appended to them.
-//! 3. The log is ready. In the background the files are synced again, then the marks of step 2 are
-//!    written and the old journal is removed: until then it holds what step 2 added.
+//! 2. Replay the journal: what the files lack goes into segments in the pool, as it was there before
+//!    the end of the last run. Only where the pool is too small for that it goes to the files now.
+//! 3. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
+//!    as the disk has room for them; then the old journal, which holds them until then, is removed.
 //!
-//! Each step can be cut off and done again.
+//! Each step can be cut off and done again, and the first two need no room on a full disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use millstream_base::disk::Access;
 use millstream_base::{
-    DiskFile, GroupId, LaneIndex, Offset, Position, ProducerId, StreamId, StreamletIndex, Timestamp,
+    ByteSize, DiskFile, GroupId, LaneIndex, Offset, Position, ProducerId, StreamId, StreamletIndex,
+    Timestamp,
 };
 use millstream_record::{ChunkHeader, Chunks};
 
@@ -27,9 +29,10 @@ use crate::group::{Group, GroupEnd, LaneId, StoredGroup};
 use crate::index::{Index, IndexWriter, MARK_BYTES, Mark, MarkKind};
 use crate::journal::{OldJournal, RecoveredRun};
 use crate::lane::StoredLane;
+use crate::pool::{Arena, Buffer, BufferWriter, Pool};
 use crate::producers::Producers;
 
-/// Bytes that wait to be written to their files, over all lanes.
+/// Bytes that wait to be written again to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
 
 /// How much of a file is read at once when it is checked.
@@ -40,6 +43,8 @@ const SCAN_BYTES: usize = 1 << 20;
 pub struct Recovered {
     lanes: BTreeMap<LaneId, RecoveredLane>,
     buffered_bytes: usize,
+    /// Files were written that are not synced yet.
+    is_unsynced: bool,
 }
 
 struct RecoveredLane {
@@ -50,10 +55,10 @@ struct RecoveredLane {
     /// Groups behind the tail that have files. They were written after the tail, and nothing of
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
     waiting: VecDeque<(GroupId, Offset)>,
-    /// An index was there whose group, before the first, was not.
-    lacks_groups: bool,
     /// What is wrong with it, unless the journal heals it.
     damage: Option<Damage>,
+    /// What was read of its files may not be synced; some of it was written again.
+    is_unsynced: bool,
 }
 
 struct ClosedGroup {
@@ -63,7 +68,19 @@ struct ClosedGroup {
     index_len: u64,
     /// Marks that are not in the index yet: those of a group that the replay closed.
     marks: Vec<Mark>,
-    named: bool,
+    /// Segment starts; empty when they are not loaded.
+    segments: Vec<Position>,
+    replayed: Replayed,
+}
+
+/// What a group holds in memory, behind what its file holds.
+struct Replayed {
+    /// Where the file ends, and the segments start.
+    from: Position,
+    /// They are the last ones of the group.
+    segments: Vec<BufferWriter>,
+    /// Whether there is a file. Its name survives a crash.
+    has_file: bool,
 }
 
 struct Damage {
@@ -91,21 +108,25 @@ struct Tail {
     index_len: u64,
     /// Marks to add to it.
     marks: Vec<Mark>,
-    /// Bytes that end at `position` and are to be written.
+    /// Bytes of the file that are to be written again; they end at `replayed.from`.
     buffer: Vec<u8>,
     /// The length of the file that something was cut from.
     cut_from: Position,
-    /// Whether there is a file …
-    exists: bool,
-    /// … and its name survives a crash.
-    named: bool,
+    replayed: Replayed,
+}
+
+/// Whether a run was replayed.
+enum ReplayStep {
+    Done,
+    /// The pool has no block for its next chunk: try again when memory came free.
+    NeedsBuffer,
 }
 
 impl Recovered {
     /// Steps 1 and 2. Answers what is there; the journal stays until the caller removes it.
-    pub fn read(dir: &DataDir, journal: &OldJournal) -> Result<Recovered> {
+    pub fn read(dir: &DataDir, pool: &Arc<Pool>, journal: &OldJournal) -> Result<Recovered> {
         let mut recovered = Recovered::default();
-        let mut is_rewritten = false;
+        let mut is_unsynced = false;
         for stream in dir.list_streams()? {
             let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
             let (groups, indexes) = dir.list_groups(stream)?;
@@ -116,27 +137,14 @@ impl Recovered {
                 groups.sort_unstable();
                 let recovered_lane = RecoveredLane::read(dir, lane, &groups)?;
                 recovered.buffered_bytes += recovered_lane.tail.buffer.len();
-                is_rewritten |= recovered_lane.is_rewritten();
+                is_unsynced |= recovered_lane.is_unsynced;
                 recovered.lanes.insert(lane, recovered_lane);
                 if recovered.buffered_bytes > BUFFERED_BYTES_MAX {
                     recovered.flush(dir)?;
                 }
             }
-            // A group's index is made after its file, and removed before it; but of what retention
-            // removed, a crash may bring back either.
+            // A group's index is made after its file, and gone for good before that is removed.
             for (lane, group, offset) in indexes {
-                if let Some(found) = recovered.lanes.get_mut(&lane)
-                    && found.is_before_files(group)
-                {
-                    found.lacks_groups = true;
-                    let path = dir.group_path(lane, group, offset).with_extension("index");
-                    tracing::warn!(path = %path.display(),
-                        "removed this index, taking its group for one that retention removed");
-                    dir.disk
-                        .remove_file(&path)
-                        .map_err(|error| LogError::io("remove", &path, error))?;
-                    continue;
-                }
                 let begin = || RecoveredLane::begin(group, offset);
                 let recovered_lane = recovered.lanes.entry(lane).or_insert_with(begin);
                 let path = dir.group_path(lane, group, offset);
@@ -145,21 +153,25 @@ impl Recovered {
                 recovered_lane.damage = Some(Damage::for_ever(error));
             }
         }
-        if !journal.is_empty() || is_rewritten {
+        if !journal.is_empty() || is_unsynced {
             recovered.flush(dir)?;
             dir.sync_streams()?;
         }
         for (lane, recovered_lane) in &mut recovered.lanes {
+            recovered_lane.is_unsynced = false;
             // The index of a damaged group stays: it tells the next start what is missing.
             if recovered_lane.damage.is_none() {
                 recovered_lane.tail.write_marks(dir, *lane);
             }
         }
-        journal.replay(dir, |run, data| recovered.replay(dir, run, data))?;
+        journal.replay(dir, |run, data| recovered.replay(dir, pool, run, data))?;
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.skip_missing(dir, *lane)?;
+            recovered.is_unsynced |= recovered_lane.is_unsynced;
         }
-        recovered.flush(dir)?;
+        if recovered.is_unsynced {
+            dir.sync_streams()?;
+        }
         Ok(recovered)
     }
 
@@ -187,12 +199,11 @@ impl Recovered {
             .map(|(_, lane)| lane)
     }
 
-    /// Whether the stream may have lost what no error tells: bytes that looked like a write that was
-    /// cut off, and that the journal did not bring back, or groups that retention seems to have
-    /// removed.
+    /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
+    /// did not bring back.
     pub fn was_cut(&self, stream: StreamId) -> bool {
         self.of_stream(stream)
-            .any(|lane| lane.lacks_groups || lane.tail.position < lane.tail.cut_from)
+            .any(|lane| lane.tail.position < lane.tail.cut_from)
     }
 
     /// Takes out what was found of a lane.
@@ -203,16 +214,52 @@ impl Recovered {
         }
     }
 
-    fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
-        let lane = self
-            .lanes
-            .entry(run.lane)
-            .or_insert_with(|| RecoveredLane::begin(run.group, run.group_first_offset));
-        let before = lane.tail.buffer.len();
-        lane.replay(dir, run, data)?;
-        self.buffered_bytes = (self.buffered_bytes + lane.tail.buffer.len()).saturating_sub(before);
-        if self.buffered_bytes > BUFFERED_BYTES_MAX {
-            self.flush(dir)?;
+    fn replay(
+        &mut self,
+        dir: &DataDir,
+        pool: &Arc<Pool>,
+        run: RecoveredRun,
+        data: &[u8],
+    ) -> Result<()> {
+        let begin = || RecoveredLane::begin(run.group, run.group_first_offset);
+        let lane = self.lanes.entry(run.lane).or_insert_with(begin);
+        if let ReplayStep::Done = lane.replay(dir, pool, run, data)? {
+            return Ok(());
+        }
+        self.empty_pool(dir, pool)?;
+        let lane = self.lanes.get_mut(&run.lane).expect("just looked at");
+        match lane.replay(dir, pool, run, data)? {
+            ReplayStep::Done => Ok(()),
+            ReplayStep::NeedsBuffer => Err(LogError::BadSetting {
+                setting: "pool",
+                why: format!(
+                    "too small for what the journal holds of one group: {} at once",
+                    ByteSize(data.len() as u64)
+                ),
+            }),
+        }
+    }
+
+    /// Moves what was replayed into the files: the pool is smaller than it was, or cut up.
+    fn empty_pool(&mut self, dir: &DataDir, pool: &Pool) -> Result<()> {
+        let of_lane = |lane: &RecoveredLane| {
+            let closed = lane.closed.iter().map(|group| &group.replayed);
+            let all = closed.chain([&lane.tail.replayed]);
+            all.map(Replayed::bytes).sum::<u64>()
+        };
+        let bytes = self.lanes.values().map(of_lane).sum();
+        self.is_unsynced = true;
+        for (lane, recovered) in &mut self.lanes {
+            recovered
+                .write_out(dir, *lane)
+                .map_err(|error| match error.is_disk_full() {
+                    true => LogError::NoRoomToStart {
+                        dir: dir.root.clone(),
+                        bytes: ByteSize(bytes),
+                        pool: ByteSize(pool.size_bytes(Arena::Segments) as u64),
+                    },
+                    false => error,
+                })?;
         }
         Ok(())
     }
@@ -233,8 +280,8 @@ impl RecoveredLane {
             closed: Vec::new(),
             tail: Tail::begin(group, first_offset, Producers::default()),
             waiting: VecDeque::new(),
-            lacks_groups: false,
             damage: None,
+            is_unsynced: false,
         }
     }
 
@@ -246,19 +293,6 @@ impl RecoveredLane {
         };
         recovered.read_files(dir, lane)?;
         Ok(recovered)
-    }
-
-    /// Whether parts of its files were written again, or are about to be.
-    fn is_rewritten(&self) -> bool {
-        !self.tail.buffer.is_empty() || self.closed.iter().any(|group| !group.marks.is_empty())
-    }
-
-    /// Whether a group is older than all that have files.
-    fn is_before_files(&self, group: GroupId) -> bool {
-        match self.closed.first() {
-            Some(first) => group < first.id,
-            None => self.tail.exists && group < self.tail.id,
-        }
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.
@@ -280,6 +314,8 @@ impl RecoveredLane {
                 None => producers_after(dir, lane, &self.closed),
             };
             let (tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
+            // A file that has an index was synced, with its name, up to the last mark.
+            self.is_unsynced |= tail.index_len == 0 || !tail.buffer.is_empty();
             self.tail = tail;
             self.damage = self.damage.take().or(damage);
             if !self.close_if_whole(dir, lane)? {
@@ -301,19 +337,33 @@ impl RecoveredLane {
         }
         self.tail.close();
         self.tail.flush(dir, lane)?;
-        let producers = std::mem::take(&mut self.tail.producers);
-        let next = Tail::begin(self.tail.id, self.tail.offset, producers);
-        let whole = std::mem::replace(&mut self.tail, next);
-        self.closed.push(whole.into_closed());
+        self.begin_group(self.tail.id, self.tail.offset);
         Ok(true)
+    }
+
+    /// Begins the next group behind the tail, which is closed.
+    fn begin_group(&mut self, id: GroupId, first_offset: Offset) {
+        let producers = std::mem::take(&mut self.tail.producers);
+        let next = Tail::begin(id, first_offset, producers);
+        let closed = std::mem::replace(&mut self.tail, next);
+        self.closed.push(closed.into_closed());
+    }
+
+    /// Moves what was replayed into the files.
+    fn write_out(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        for group in &mut self.closed {
+            let path = dir.group_path(lane, group.id, group.first_offset);
+            group.replayed.write_out(dir, lane, path)?;
+        }
+        self.tail.flush(dir, lane)?;
+        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
+        self.tail.replayed.write_out(dir, lane, path)
     }
 
     /// Goes on behind a gap that nothing has filled: the lane can be read but not written.
     fn skip_missing(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
         while let Some((_, next_offset)) = self.waiting.front() {
-            // What the journal gave it is in no file yet.
-            self.tail.flush(dir, lane)?;
-            let tail = &self.tail;
+            let tail = &mut self.tail;
             let damage = self.damage.get_or_insert_with(|| {
                 let what = format!(
                     "the group ends before offset {}, the lane's next file begins with {next_offset}",
@@ -323,51 +373,51 @@ impl RecoveredLane {
                 Damage::for_ever(LogError::corrupted(path, tail.position, what))
             });
             damage.healed_at = Position(u64::MAX);
-            let end = GroupEnd {
-                position: tail.position,
-                // Not that of the next file: readers compare it with the last chunk's.
-                offset: tail.offset,
-                max_timestamp: tail.max_timestamp,
-            };
-            self.closed
-                .push(ClosedGroup::stored(tail.id, tail.first_offset, end));
+            tail.close();
+            // The index of a damaged group tells the next start what is missing.
+            tail.marks.clear();
+            self.begin_group(self.tail.id, self.tail.offset);
             self.read_files(dir, lane)?;
+            self.tail.flush(dir, lane)?;
         }
         Ok(())
     }
 
-    fn replay(&mut self, dir: &DataDir, run: RecoveredRun, data: &[u8]) -> Result<()> {
+    /// Adds what the lane lacks of a run. Done again, it goes on where it stopped.
+    fn replay(
+        &mut self,
+        dir: &DataDir,
+        pool: &Arc<Pool>,
+        run: RecoveredRun,
+        data: &[u8],
+    ) -> Result<ReplayStep> {
         let first = self.closed.first().map_or(self.tail.id, |group| group.id);
         // Groups before the first are removed, those before the last are whole.
         if run.group < first || run.group < self.tail.id {
-            return Ok(());
+            return Ok(ReplayStep::Done);
         }
         if run.group > self.tail.id {
             self.skip_missing(dir, run.lane)?;
         }
         if run.group < self.tail.id {
-            return Ok(());
+            return Ok(ReplayStep::Done);
         }
         if run.group > self.tail.id {
             let fits = self.tail.offset == run.group_first_offset && run.position == Position(0);
             if !fits || self.damage.is_some() {
                 self.note_gap(dir, run);
-                return Ok(());
+                return Ok(ReplayStep::Done);
             }
             self.tail.close();
-            self.tail.flush(dir, run.lane)?;
-            let producers = std::mem::take(&mut self.tail.producers);
-            let next = Tail::begin(run.group, run.group_first_offset, producers);
-            let whole = std::mem::replace(&mut self.tail, next);
-            self.closed.push(whole.into_closed());
+            self.begin_group(run.group, run.group_first_offset);
         }
         if run.position > self.tail.position {
             self.note_gap(dir, run);
-            return Ok(());
+            return Ok(ReplayStep::Done);
         }
         let known = (self.tail.position.0 - run.position.0) as usize;
         if known >= data.len() {
-            return Ok(());
+            return Ok(ReplayStep::Done);
         }
         let mut chunks = Chunks::trusted(&data[known..]);
         let mut start = known;
@@ -376,10 +426,13 @@ impl RecoveredLane {
             let Some(header) = header.filter(|header| header.base_offset == self.tail.offset)
             else {
                 self.note_gap(dir, run);
-                return Ok(());
+                return Ok(ReplayStep::Done);
             };
             let end = known + chunks.position();
-            self.tail.append(&header, &data[start..end]);
+            if !self.tail.make_room(pool, end - start, data.len() - start) {
+                return Ok(ReplayStep::NeedsBuffer);
+            }
+            self.tail.replay(&header, &data[start..end]);
             start = end;
         }
         if self
@@ -391,8 +444,9 @@ impl RecoveredLane {
         }
         if self.damage.is_none() && self.close_if_whole(dir, run.lane)? {
             self.read_files(dir, run.lane)?;
+            self.tail.flush(dir, run.lane)?;
         }
-        Ok(())
+        Ok(ReplayStep::Done)
     }
 
     fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
@@ -416,15 +470,17 @@ impl RecoveredLane {
                     position: group.end.position,
                     end: Some(group.end),
                     index_len: group.index_len,
-                    segments: Vec::new(),
+                    segments: group.segments,
                     marks: group.marks,
-                    named: group.named,
+                    synced: group.replayed.from,
+                    named: group.replayed.has_file,
+                    buffers: group.replayed.into_buffers(),
                 };
                 Arc::new(Group::stored(id, group.id, group.first_offset, stored))
             })
             .collect();
         let tail = self.tail;
-        if tail.exists {
+        if tail.replayed.has_file || tail.position > Position(0) {
             let stored = StoredGroup {
                 position: tail.position,
                 end: tail.end,
@@ -435,7 +491,9 @@ impl RecoveredLane {
                     None => tail.marks,
                     Some(_) => Vec::new(),
                 },
-                named: tail.named,
+                synced: tail.replayed.from,
+                named: tail.replayed.has_file,
+                buffers: tail.replayed.into_buffers(),
             };
             let group = Group::stored(id, tail.id, tail.first_offset, stored);
             groups.push_back(Arc::new(group));
@@ -460,8 +518,53 @@ impl ClosedGroup {
             // Nothing is added to its index any more.
             index_len: 0,
             marks: Vec::new(),
-            named: true,
+            segments: Vec::new(),
+            replayed: Replayed {
+                from: end.position,
+                segments: Vec::new(),
+                has_file: true,
+            },
         }
+    }
+}
+
+impl Replayed {
+    /// Of a group without a file.
+    fn begin() -> Replayed {
+        Replayed {
+            from: Position(0),
+            segments: Vec::new(),
+            has_file: false,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let segments = self.segments.iter();
+        segments.map(|segment| segment.filled() as u64).sum()
+    }
+
+    /// Moves the segments into the file.
+    fn write_out(&mut self, dir: &DataDir, lane: LaneId, path: PathBuf) -> Result<()> {
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        dir.create_stream_dir(lane.stream)?;
+        let file = open(dir, &path, Access::Create)?;
+        self.has_file = true;
+        for segment in self.segments.drain(..) {
+            let bytes = segment.buffer().slice(0..segment.filled());
+            file.write_at(&bytes, self.from.0)
+                .map_err(|error| LogError::io("write", &path, error))?;
+            self.from = self.from.plus(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn into_buffers(self) -> Vec<Arc<Buffer>> {
+        let segments = self.segments.into_iter();
+        segments
+            .map(|segment| Arc::clone(segment.buffer()))
+            .collect()
     }
 }
 
@@ -492,8 +595,7 @@ impl Tail {
             marks: Vec::new(),
             buffer: Vec::new(),
             cut_from: Position(0),
-            exists: false,
-            named: false,
+            replayed: Replayed::begin(),
         };
         tail.mark(MarkKind::SegmentStart);
         tail
@@ -516,10 +618,10 @@ impl Tail {
             .map_err(|error| LogError::io("read", &path, error))?;
         let index = read_index(dir, &path)?;
         let known = index.marks.last().map_or(Position(0), |mark| mark.position);
-        let begin = |producers| Tail {
-            exists: true,
-            named: true,
-            ..Tail::begin(id, first_offset, producers)
+        let begin = |producers| {
+            let mut tail = Tail::begin(id, first_offset, producers);
+            tail.replayed.has_file = true;
+            tail
         };
 
         // Step 1: what the marks say. Marks of a file that lost its end do not count.
@@ -582,6 +684,7 @@ impl Tail {
             });
             tail.marks.clear();
         }
+        tail.replayed.from = tail.position;
         Ok((tail, damage))
     }
 
@@ -598,9 +701,10 @@ impl Tail {
             if fits {
                 // Before the chunk is added: a buffer with something in it tells of a rewrite.
                 if self.buffer.len() >= SCAN_BYTES {
-                    self.write(file, path)?;
+                    self.write(file, path, self.position)?;
                 }
-                self.append(header, chunk);
+                self.note(header, chunk.len());
+                self.buffer.extend_from_slice(chunk);
             }
             Ok(fits)
         })
@@ -619,13 +723,49 @@ impl Tail {
         }
     }
 
-    /// Adds a chunk behind the others.
-    fn append(&mut self, header: &ChunkHeader, chunk: &[u8]) {
+    /// Makes room in memory for a chunk of so many bytes; `more` are at hand with it. `false` when the
+    /// pool has none.
+    fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize, more: usize) -> bool {
+        let last = self.replayed.segments.last();
+        if last.is_some_and(|segment| segment.room() >= bytes) {
+            return true;
+        }
+        let bytes_max = pool.block_bytes_max(Arena::Segments);
+        if bytes > bytes_max {
+            return false;
+        }
+        let segment = pool
+            .allocate(Arena::Segments, more.min(bytes_max))
+            .or_else(|| pool.allocate(Arena::Segments, bytes));
+        let Some(segment) = segment else {
+            return false;
+        };
+        if self.segments.last() != Some(&self.position) {
+            self.mark(MarkKind::SegmentStart);
+        }
+        self.replayed.segments.push(segment);
+        true
+    }
+
+    /// Adds a chunk from the journal behind the others.
+    fn replay(&mut self, header: &ChunkHeader, chunk: &[u8]) {
+        self.note(header, chunk.len());
+        let segment = self.replayed.segments.last_mut();
+        segment
+            .expect("room was made")
+            .extend::<std::convert::Infallible>(chunk.len(), |free| {
+                free.copy_from_slice(chunk);
+                Ok(chunk.len())
+            })
+            .unwrap_or_else(|never| match never {});
+    }
+
+    /// Takes note of a chunk that comes behind the others.
+    fn note(&mut self, header: &ChunkHeader, bytes: usize) {
         if self.position.0 - self.marked_at.0 >= MARK_BYTES {
             self.mark(MarkKind::Within);
         }
-        self.buffer.extend_from_slice(chunk);
-        self.position = self.position.plus(chunk.len() as u64);
+        self.position = self.position.plus(bytes as u64);
         self.producers.appended(header, self.offset);
         if header.producer_id != ProducerId::NONE {
             self.unmarked.insert(header.producer_id);
@@ -671,24 +811,19 @@ impl Tail {
         self.mark(MarkKind::GroupEnd);
     }
 
-    /// Writes what is buffered.
+    /// Writes again what is buffered.
     fn flush(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
-        if self.buffer.is_empty() && self.exists {
+        if self.buffer.is_empty() {
             return Ok(());
         }
-        if self.buffer.is_empty() && self.position == Position(0) {
-            return Ok(());
-        }
-        dir.create_stream_dir(lane.stream)?;
         let path = dir.group_path(lane, self.id, self.first_offset);
-        let file = open(dir, &path, Access::Create)?;
-        self.write(&*file, &path)?;
-        self.exists = true;
-        Ok(())
+        let file = open(dir, &path, Access::Write)?;
+        self.write(&*file, &path, self.replayed.from)
     }
 
-    fn write(&mut self, file: &dyn DiskFile, path: &Path) -> Result<()> {
-        let start = self.position.0 - self.buffer.len() as u64;
+    /// Writes what is buffered, which ends at `to`.
+    fn write(&mut self, file: &dyn DiskFile, path: &Path, to: Position) -> Result<()> {
+        let start = to.0 - self.buffer.len() as u64;
         file.write_at(&self.buffer, start)
             .map_err(|error| LogError::io("write", path, error))?;
         self.buffer = Vec::new();
@@ -697,7 +832,7 @@ impl Tail {
 
     /// Adds the marks to the index; the file is synced.
     fn write_marks(&mut self, dir: &DataDir, lane: LaneId) {
-        if self.marks.is_empty() || !self.exists {
+        if self.marks.is_empty() || !self.replayed.has_file {
             return;
         }
         let path = dir
@@ -723,7 +858,8 @@ impl Tail {
             end: self.end.expect("closed before the next one begins"),
             index_len: self.index_len,
             marks: self.marks,
-            named: self.named,
+            segments: self.segments,
+            replayed: self.replayed,
         }
     }
 }

@@ -93,9 +93,7 @@ fn check(world: &mut World, path: &Path, damage: Damage, is_clean: bool) {
             return assert_names(&error, path);
         }
     };
-    // Retention that was cut off may leave an index alone.
-    let may_be_removed = damage == Damage::Remove && kind == "log";
-    if let Err(missing) = compare(world, &log, path, may_be_removed) {
+    if let Err(missing) = compare(world, &log, path) {
         assert!(kind != "index" || damage == Damage::Remove, "{missing}");
         // A lane that lost its first or last file with all that tells of it is a shorter lane.
         assert!(may_be_torn, "{damage:?} of {}: {missing}", path.display());
@@ -104,7 +102,7 @@ fn check(world: &mut World, path: &Path, damage: Damage, is_clean: bool) {
 }
 
 /// Reads all that there is. Fails when something is missing and nothing tells.
-fn compare(world: &World, log: &Log, damaged: &Path, may_be_removed: bool) -> Result<(), String> {
+fn compare(world: &World, log: &Log, damaged: &Path) -> Result<(), String> {
     let Ok(stream) = log.stream("a") else {
         return Err("the stream is missing".to_owned());
     };
@@ -121,7 +119,7 @@ fn compare(world: &World, log: &Log, damaged: &Path, may_be_removed: bool) -> Re
         let mut reader = lane.reader(lane.earliest());
         let mut expected = lane.info().earliest.0;
         let mut told = fault.is_some();
-        if expected > 0 && !told && !may_be_removed {
+        if expected > 0 && !told {
             return Err(format!("lane {key:?} begins with {expected}"));
         }
         loop {

@@ -13,7 +13,7 @@ const IMAGES_PER_OPERATION: usize = 3;
 
 type Scenario = fn(&mut World);
 
-const SCENARIOS: [(&str, Scenario); 7] = [
+const SCENARIOS: [(&str, Scenario); 8] = [
     ("journal commits", journal_commits),
     ("direct commits over several groups", direct_commits),
     ("a journal that is released and used again", journal_reuse),
@@ -21,6 +21,7 @@ const SCENARIOS: [(&str, Scenario); 7] = [
     ("objects", objects),
     ("an application", application),
     ("streams that come, grow and go", streams),
+    ("a stream deleted on a full disk", full_disk),
 ];
 
 #[test]
@@ -251,4 +252,30 @@ fn streams(world: &mut World) {
         world.create("a", config());
     }
     append(world, "a", 0, 100, Some(1));
+}
+
+fn full_disk(world: &mut World) {
+    for name in ["a", "b"] {
+        let lanes = 2;
+        world.create(name, StreamConfig { lanes, ..config() });
+    }
+    for _ in 0..6 {
+        append(world, "a", 0, 60_000, None);
+    }
+    world.log().persist();
+    for _ in 0..3 {
+        append(world, "a", 0, 60_000, Some(1));
+        append(world, "b", 0, 60_000, Some(1));
+    }
+    if world.disk.has_crashed() {
+        return;
+    }
+    world.kill();
+    let used = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used);
+    world.faults.full = true;
+    if world.open() && world.model.streams.contains_key("a") {
+        world.delete("a");
+    }
+    append(world, "b", 0, 100, Some(1));
 }

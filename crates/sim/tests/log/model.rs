@@ -22,6 +22,11 @@ fn the_log_does_what_a_model_does_that_never_crashed() {
 fn run(seed: u64) {
     let mut world = World::new(seed);
     for _ in 0..world.rng.u32(1..=LIVES_MAX) {
+        let is_founded = !world.model.streams.is_empty();
+        if is_founded && world.rng.u8(..4) == 0 {
+            world.fill_disk();
+        }
+        world.pool = ByteSize((1 << 20) << world.rng.u32(..3));
         if world.rng.u8(..4) == 0 {
             world.disk.crash_at(world.rng.u64(1..60));
         }
@@ -236,11 +241,7 @@ fn fault(world: &mut World) {
     let fault = world.rng.u8(..6);
     world.note(format!("fault {fault}"));
     match fault {
-        0 | 1 => {
-            let used: u64 = world.disk.files().iter().map(|(_, len)| len).sum();
-            world.disk.set_capacity(used + world.rng.u64(..300_000));
-            world.faults.full = true;
-        }
+        0 | 1 => world.fill_disk(),
         2 | 3 => {
             world.disk.set_capacity(u64::MAX);
             while world.log().step() {}

@@ -309,22 +309,63 @@ fn a_torn_catalog_removes_no_stream() {
 }
 
 #[test]
-fn an_index_that_outlives_its_removed_group_is_removed() {
+fn an_index_never_outlives_the_group_that_retention_removed() {
     let mut world = opened();
-    world.create("a", small_groups());
-    append(&mut world, "a", 60_000, None);
-    append(&mut world, "a", 60_000, None);
+    let retention = Some(ByteSize(0));
+    world.create(
+        "a",
+        StreamConfig {
+            retention,
+            ..small_groups()
+        },
+    );
+    for _ in 0..3 {
+        append(&mut world, "a", 60_000, None);
+    }
+    world.log().persist();
+    world.retain();
+    let removed = world.disk.trace().into_iter().filter(|operation| {
+        matches!(
+            operation.kind,
+            OperationKind::RemoveFile | OperationKind::SyncDir
+        )
+    });
+    let removed: Vec<_> = removed.collect();
+    let logs = removed.iter().enumerate().filter(|(_, operation)| {
+        let kind = operation.path.extension();
+        kind.is_some_and(|kind| kind == "log") && operation.kind == OperationKind::RemoveFile
+    });
+    // Before each file goes, the folder without its index is synced.
+    let mut count = 0;
+    for (n, operation) in logs {
+        let folder = operation.path.parent().expect("it is in one");
+        let index = operation.path.with_extension("index");
+        let before = removed[..n].iter();
+        let is_of_this = |operation: &&millstream_sim::Operation| {
+            operation.path == index && operation.error.is_none() || operation.path == folder
+        };
+        let last: Vec<_> = before.filter(is_of_this).rev().take(2).collect();
+        assert_eq!(last[0].path, folder);
+        assert_eq!(last[1].path, index);
+        count += 1;
+    }
+    assert_eq!(count, 2);
+
+    // So one that is alone tells of a loss.
     world.close();
+    let files = world.disk.files().into_iter().map(|(path, _)| path);
     let id = world.model.streams["a"].id;
-    let first = PathBuf::from(format!(
-        "/data/streams/{id}/0-0-0000000001-00000000000000000000.log"
-    ));
-    world.disk.remove(&first).expect("it exists");
+    let folder = format!("/data/streams/{id}");
+    let last = files
+        .filter(|path| path.starts_with(&folder))
+        .find(|path| path.extension().is_some_and(|kind| kind == "log"));
+    world
+        .disk
+        .remove(last.expect("one is left"))
+        .expect("it exists");
     let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
     let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
-    assert_eq!(lane.info().fault, None);
-    assert_eq!(lane.info().earliest.0, 1);
-    assert!(world.disk.read_file(first.with_extension("index")).is_err());
+    assert!(lane.info().fault.is_some());
 }
 
 #[test]
@@ -414,4 +455,91 @@ fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
     world.faults.failing = true;
     world.kill();
     assert!(world.open());
+}
+
+#[test]
+fn what_a_start_shows_of_the_journal_survives_a_crash() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        world.create("a", small_groups());
+        append(&mut world, "a", 100, None);
+        // The last block is read back, though it may never have reached the medium.
+        let is_journal = |path: &std::path::Path| path.starts_with("/data/journal");
+        world.disk.fail_next_sync(is_journal);
+        world.faults.failing = true;
+        let chunk = world.make_chunk(1, 100, None);
+        let (lane, appended) = world.append("a", 0, chunk).expect("it is taken in");
+        assert!(!world.acknowledge("a", &lane, &appended));
+        world.kill();
+        // So nothing of it can go to a file.
+        let used = world.disk.files().iter().map(|(_, len)| len).sum();
+        world.disk.set_capacity(used);
+        world.faults.full = true;
+        assert!(world.open());
+        assert_eq!(world.model.streams["a"].lanes[&(0, 0)].acknowledged, 2);
+        world.crash();
+        world.finish();
+    }
+}
+
+#[test]
+fn a_start_with_a_pool_too_small_for_the_journal_writes_to_the_files() {
+    let mut world = opened();
+    world.log = None;
+    world.pool = ByteSize(8 << 20);
+    assert!(world.open());
+    let lanes = 40;
+    world.create(
+        "a",
+        StreamConfig {
+            lanes,
+            ..small_groups()
+        },
+    );
+    for _ in 0..2 * lanes {
+        append(&mut world, "a", 100, None);
+    }
+    world.kill();
+    let used: u64 = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used);
+    let error = crate::world::open(&world.disk, &world.clock).expect_err("neither has room");
+    let text = error.to_string();
+    assert!(
+        text.contains("disk is full") && text.contains("set a larger pool"),
+        "{text}"
+    );
+    world.kill();
+    world.pool = crate::world::config().pool;
+    assert!(world.open());
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn the_name_of_a_file_that_was_begun_on_a_full_disk_survives() {
+    let mut world = opened();
+    world.create("a", StreamConfig::default());
+    world.close();
+    assert!(world.open());
+    // So much goes straight to the file: its name fits the disk, what comes into it does not.
+    let used: u64 = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used + 20);
+    world.faults.full = true;
+    for _ in 0..3 {
+        let chunk = world.make_chunk(1, 100_000, None);
+        world.append("a", 0, chunk).expect("it is taken in");
+    }
+    while world.log().sync_step() {}
+    world.kill();
+    assert!(world.open());
+    append(&mut world, "a", 100, None);
+    world.close();
+    for seed in 0..20 {
+        let mut image = World::new(seed);
+        image.disk = world.disk.kill();
+        image.model = world.model.clone();
+        image.crash();
+        image.finish();
+    }
 }

@@ -21,17 +21,25 @@ pub const DIR: &str = "/data";
 
 /// A small log whose background work the test does.
 pub fn config() -> LogConfig {
+    config_with_pool(ByteSize(1 << 20))
+}
+
+pub fn config_with_pool(pool: ByteSize) -> LogConfig {
     LogConfig {
         journal: ByteSize(512 << 10),
         journal_file: ByteSize(256 << 10),
         background: Background::Manual,
-        ..LogConfig::with_pool(DIR, ByteSize(1 << 20))
+        ..LogConfig::with_pool(DIR, pool)
     }
 }
 
 pub fn open(disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
+    open_with(config(), disk, clock)
+}
+
+pub fn open_with(config: LogConfig, disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
     Log::open_on(
-        config(),
+        config,
         Arc::new(disk.clone()),
         Arc::new(clock.clone()),
         &SimRandom::new(disk.operations()),
@@ -161,6 +169,8 @@ pub struct ModelStream {
     pub maybe_retention: bool,
     /// A deletion failed: the stream is gone for now, and may be back after the next start.
     pub maybe_deleted: bool,
+    /// A deletion failed on a full disk, and may have removed groups.
+    pub maybe_emptied: bool,
     pub consumed: Consumed,
 }
 
@@ -201,6 +211,8 @@ pub struct World {
     pub rng: Rng,
     pub disk: SimDisk,
     pub clock: SimClock,
+    /// Of the log's next life.
+    pub pool: ByteSize,
     pub log: Option<Log>,
     pub model: Model,
     pub faults: Faults,
@@ -219,6 +231,7 @@ impl World {
             rng,
             disk,
             clock: SimClock::new(Timestamp(1_000_000_000_000)),
+            pool: config().pool,
             log: None,
             model: Model::default(),
             faults: Faults::default(),
@@ -238,7 +251,7 @@ impl World {
     /// An error must have a reason in what was done to the disk.
     pub fn excuse(&self, error: &LogError) {
         let excused = match error {
-            LogError::DiskFull { .. } => self.faults.full,
+            LogError::DiskFull { .. } | LogError::NoRoomToStart { .. } => self.faults.full,
             LogError::Io { .. } | LogError::LaneFault { .. } => {
                 self.faults.failing || self.faults.full || self.disk.has_crashed()
             }
@@ -293,9 +306,17 @@ impl World {
             }
             Err(error) => {
                 self.excuse(&error);
-                let exists = self.log().stream(name).is_ok();
+                let stream = self.log().stream(name).ok();
                 let model = self.model.streams.get_mut(name).expect("just deleted");
-                model.maybe_deleted = !exists || self.disk.has_crashed();
+                model.maybe_deleted = stream.is_none() || self.disk.has_crashed();
+                model.maybe_emptied |= self.faults.full;
+                if model.maybe_emptied {
+                    for lane in stream.into_iter().flat_map(|stream| stream.info().lanes) {
+                        let key = (lane.streamlet.0, lane.lane.0);
+                        let model = model.lanes.get_mut(&key).expect("the model has all lanes");
+                        model.earliest = lane.earliest.0;
+                    }
+                }
             }
         }
     }
@@ -834,11 +855,12 @@ impl World {
     /// Opens the log, and checks all that is in it. Fails only where the disk does.
     pub fn open(&mut self) -> bool {
         self.note("open".to_owned());
-        match open(&self.disk, &self.clock) {
+        match open_with(config_with_pool(self.pool), &self.disk, &self.clock) {
             Ok(log) => self.log = Some(log),
             Err(error) => {
+                let is_small = matches!(error, LogError::NoRoomToStart { .. }) && self.faults.full;
                 assert!(
-                    self.disk.has_crashed() || self.faults.full || self.faults.failing,
+                    self.disk.has_crashed() || is_small,
                     "no recovery: {error} ({error:?})"
                 );
                 return false;
@@ -925,7 +947,8 @@ impl World {
                 assert!(model.removed <= earliest, "{at}: what is removed is back");
                 if model.earliest != earliest {
                     let config = &stream.config;
-                    assert!(config.retention.is_some() || config.retention_ms.is_some());
+                    let has_retention = config.retention.is_some() || config.retention_ms.is_some();
+                    assert!(has_retention || stream.maybe_emptied, "{at}");
                     let is_boundary = earliest == durable
                         || model.chunks.iter().any(|chunk| chunk.base == earliest);
                     assert!(is_boundary, "{at}: part of a group is removed");
@@ -986,6 +1009,18 @@ impl World {
         self.log = None;
         self.faults = Faults::default();
         self.disk.set_capacity(u64::MAX);
+    }
+
+    /// Leaves little room on the disk, or none.
+    pub fn fill_disk(&mut self) {
+        let used: u64 = self.disk.files().iter().map(|(_, len)| len).sum();
+        let left = match self.rng.bool() {
+            true => 0,
+            false => self.rng.u64(..300_000),
+        };
+        self.note(format!("{left} bytes of room left"));
+        self.disk.set_capacity(used + left);
+        self.faults.full = true;
     }
 
     pub fn close(&mut self) {
@@ -1077,6 +1112,7 @@ impl ModelStream {
             maybe_shapes: Vec::new(),
             maybe_retention: false,
             maybe_deleted: false,
+            maybe_emptied: false,
             consumed: Consumed::default(),
         };
         stream.add_lanes();
