@@ -1,261 +1,245 @@
-//! Provisional ring with the API of the lock-free one.
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+//! The ring between two stages of a flow: bounded, lock-free, shared by any number of writers and
+//! readers, written and read in slices.
+//!
+//! After the "shared thread-safe ring buffers" of Ordo (section 3.1.1).
+//!
+//! Nothing here waits. Who finds no room or nothing to read is told so at once; to wake the other
+//! side after a commit is the user's part.
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use millstream_ring::{Ring, RingConfig};
+//!
+//! let ring = Ring::new(RingConfig {
+//!     capacity_min: NonZeroUsize::new(4).unwrap(),
+//!     capacity_max: NonZeroUsize::new(1024).unwrap(),
+//!     lanes: NonZeroUsize::MIN,
+//! });
+//! let mut slice = ring.try_write(3).unwrap();
+//! slice.push("one");
+//! slice.push("two");
+//! slice.commit();
+//!
+//! let slice = ring.try_read(10).unwrap();
+//! assert_eq!(slice.parts(), [["one", "two"].as_slice(), &[]]);
+//! slice.done();
+//! assert!(ring.is_empty());
+//! ```
+#![allow(unsafe_code)]
+
+mod buffer;
+mod gate;
+mod lane;
+mod read;
+mod sync;
+mod write;
+
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// x
+pub use crate::read::ReadSlice;
+pub use crate::write::WriteSlice;
+
+use crate::lane::LaneRef;
+
+/// Every so many positions, one carries the time of its write slice, so that a reader can sample
+/// how long items took at no cost per item.
 pub const SAMPLE_EVERY: u64 = 100;
-/// x
-#[derive(Debug, Clone, Copy)]
+
+/// What a ring is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// x
+    /// Room at first, in items; rounded up to a power of two per lane.
     pub capacity_min: NonZeroUsize,
-    /// x
+    /// What the ring may [grow](Ring::grow) to, in items; rounded likewise.
     pub capacity_max: NonZeroUsize,
-    /// x
+    /// With one lane, items are read in the order in which room for them was reserved. With more, each
+    /// thread writes and reads a lane of its own first: writers do not wait for each other's
+    /// commits, and only what goes through the same lane keeps its order.
     pub lanes: NonZeroUsize,
 }
-/// x
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Positions(u64, u64, usize, usize);
-/// x
-#[allow(missing_debug_implementations)]
+
+/// A bounded queue of items.
+///
+/// # Growing and shrinking
+///
+/// [`grow`](Ring::grow) and [`shrink`](Ring::shrink) ask; it is done by whoever gives up the last open
+/// slice. Until then no room is reserved any more: first the open write slices come to their end,
+/// while readers go on; then, for a moment, the open read slices do. A slice that was handed back has
+/// to be taken and finished, too. So who holds a read slice of a ring must not wait for room in the
+/// same ring: reserve the room first.
 pub struct Ring<T> {
-    config: RingConfig,
-    s: Mutex<S<T>>,
+    lanes: Box<[LaneRef<T>]>,
+    /// Per lane.
+    capacity_min: usize,
+    capacity_max: usize,
 }
-struct S<T> {
-    cap: usize,
-    readable: VecDeque<(T, u64)>,
-    reading: usize,
-    reserved: usize,
-    writes: BTreeMap<u64, Option<(Vec<T>, u64)>>,
-    next: u64,
-    written: u64,
-    read: u64,
-}
+
+// SAFETY: items are handed from thread to thread, and a slice has its items alone.
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: as above. `&Ring<T>` gives no `&T`.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
 impl<T> Ring<T> {
-    /// x
+    /// An empty ring.
     pub fn new(config: RingConfig) -> Arc<Self> {
+        let lanes = config.lanes.get();
+        let per_lane = |items: NonZeroUsize| items.get().div_ceil(lanes).next_power_of_two();
+        let capacity_min = per_lane(config.capacity_min);
         Arc::new(Ring {
-            config,
-            s: Mutex::new(S {
-                cap: config.capacity_min.get().next_power_of_two(),
-                readable: VecDeque::new(),
-                reading: 0,
-                reserved: 0,
-                writes: BTreeMap::new(),
-                next: 0,
-                written: 0,
-                read: 0,
-            }),
+            lanes: (0..lanes).map(|_| LaneRef::new(capacity_min)).collect(),
+            capacity_min,
+            capacity_max: per_lane(config.capacity_max).max(capacity_min),
         })
     }
-    fn room_in(s: &S<T>) -> usize {
-        s.cap
-            .saturating_sub(s.readable.len() + s.reserved + s.reading)
+
+    /// Reserves room for up to `items` items; `None` when there is none at all, or when the ring is
+    /// about to be resized.
+    #[inline]
+    pub fn try_write(&self, items: usize) -> Option<WriteSlice<T>> {
+        let mut lanes = self.lanes_from_own();
+        lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items)?)))
     }
-    /// x
-    pub fn try_write(self: &Arc<Self>, items: usize) -> Option<WriteSlice<T>> {
-        let mut s = self.s.lock();
-        let room = Self::room_in(&s).min(items);
-        if room == 0 {
-            return None;
-        }
-        s.reserved += room;
-        let n = s.next;
-        s.next += 1;
-        s.writes.insert(n, None);
-        Some(WriteSlice {
-            ring: Arc::clone(self),
-            n,
-            reserved: room,
-            items: Vec::new(),
-            stamp: 0,
-            open: true,
-        })
+
+    /// Takes up to `items` items to read; `None` when there are none.
+    #[inline]
+    pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
+        let mut lanes = self.lanes_from_own();
+        lanes.find_map(|lane| Some(ReadSlice::new(lane, lane.try_read(items)?)))
     }
-    /// x
-    pub fn try_read(self: &Arc<Self>, items: usize) -> Option<ReadSlice<T>> {
-        let mut s = self.s.lock();
-        let n = s.readable.len().min(items);
-        if n == 0 {
-            return None;
-        }
-        s.reading += n;
-        let first = s.read + (s.reading - n) as u64;
-        let (mut v, mut st) = (Vec::new(), Vec::new());
-        for (i, (t, stamp)) in s.readable.drain(..n).enumerate() {
-            if (first + i as u64).is_multiple_of(SAMPLE_EVERY) {
-                st.push(stamp);
-            }
-            v.push((t, stamp));
-        }
-        let (items, stamps): (Vec<T>, Vec<u64>) = v.into_iter().unzip();
-        Some(ReadSlice {
-            ring: Arc::clone(self),
-            items,
-            all: stamps,
-            sampled: st,
-        })
-    }
-    /// x
+
+    /// How many items wait to be read; never 0 when there are any. Where write slices were
+    /// committed with more or fewer items than they had room for, it may be wrong by those while
+    /// commits are under way, and above 0 with nothing to read until a reader has looked.
     pub fn readable(&self) -> usize {
-        self.s.lock().readable.len()
+        self.lanes.iter().map(|lane| lane.readable()).sum()
     }
-    /// x
+
+    /// How many items a writer could reserve.
     pub fn room(&self) -> usize {
-        Self::room_in(&self.s.lock())
+        self.lanes.iter().map(|lane| lane.room()).sum()
     }
-    /// x
+
+    /// How many items the ring has room for in all.
     pub fn capacity(&self) -> usize {
-        self.s.lock().cap
+        self.lanes.iter().map(|lane| lane.capacity()).sum()
     }
-    /// x
-    pub fn is_empty(&self) -> bool {
-        let s = self.s.lock();
-        s.readable.is_empty() && s.writes.is_empty() && s.reading == 0
-    }
-    /// x
-    pub fn grow(&self) -> bool {
-        let mut s = self.s.lock();
-        if s.cap < self.config.capacity_max.get() {
-            s.cap *= 2;
-            true
-        } else {
-            false
-        }
-    }
-    /// x
-    pub fn shrink(&self) -> bool {
-        let mut s = self.s.lock();
-        if s.cap > self.config.capacity_min.get() {
-            s.cap /= 2;
-            true
-        } else {
-            false
-        }
-    }
-    /// x
-    pub fn grow_past_max(&self) {
-        self.s.lock().cap *= 2;
-    }
-    /// x
+
+    /// Items ever committed.
     pub fn written(&self) -> u64 {
-        self.s.lock().written
+        self.lanes.iter().map(|lane| lane.written()).sum()
     }
-    /// x
+
+    /// Items ever taken and finished; those beyond a write slice's room count as soon as they are
+    /// taken.
     pub fn read(&self) -> u64 {
-        self.s.lock().read
+        self.lanes.iter().map(|lane| lane.read()).sum()
     }
-    /// x
+
+    /// Whether nothing is readable, being written or being read. With several lanes this is exact
+    /// only when [`positions`](Ring::positions) are the same before and after.
+    pub fn is_empty(&self) -> bool {
+        self.positions().is_empty()
+    }
+
+    /// Where the ring stands; tells when several rings are quiet.
+    ///
+    /// No item is in any of several rings, nor on its way from one to another, when the positions of
+    /// all of them are collected twice, are empty, and are the same both times, provided that who
+    /// turns items into others commits those before it finishes the read slice. Heads and tails
+    /// only grow, so those that are the same twice did not change between the end of the first collection
+    /// and the begin of the second: at that instant no item was readable or held by a reader in any
+    /// ring, so none was being turned into others. (A write slice may have been open then; without
+    /// a read slice it gets its items from outside of the rings. One that comes to nothing leaves no
+    /// trace.)
     pub fn positions(&self) -> Positions {
-        let s = self.s.lock();
-        Positions(s.written, s.read, s.reading, s.writes.len())
-    }
-}
-/// x
-#[allow(missing_debug_implementations)]
-pub struct WriteSlice<T> {
-    ring: Arc<Ring<T>>,
-    n: u64,
-    reserved: usize,
-    items: Vec<T>,
-    stamp: u64,
-    open: bool,
-}
-impl<T> WriteSlice<T> {
-    /// x
-    pub fn push(&mut self, item: T) {
-        self.items.push(item);
-    }
-    /// x
-    pub fn room(&self) -> usize {
-        self.reserved.saturating_sub(self.items.len())
-    }
-    /// x
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-    /// x
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-    /// x
-    pub fn set_stamp(&mut self, stamp: u64) {
-        self.stamp = stamp;
-    }
-    /// x
-    pub fn commit(mut self) {
-        let items = std::mem::take(&mut self.items);
-        self.end(items);
-    }
-    fn end(&mut self, items: Vec<T>) {
-        self.open = false;
-        let mut s = self.ring.s.lock();
-        s.reserved -= self.reserved;
-        s.writes.insert(self.n, Some((items, self.stamp)));
-        while let Some(e) = s.writes.first_entry() {
-            if e.get().is_none() {
-                break;
-            }
-            let (items, stamp) = e.remove().unwrap();
-            s.written += items.len() as u64;
-            s.readable.extend(items.into_iter().map(|i| (i, stamp)));
+        let mut sum = Positions::default();
+        for lane in &self.lanes {
+            let position = lane.position();
+            sum.head += position.head;
+            sum.shadow_head += position.shadow_head;
+            sum.tail += position.tail;
+            sum.shadow_tail += position.shadow_tail;
         }
+        sum
+    }
+
+    /// Asks for twice the capacity; `false` when there is nothing to gain, or a resize is under way.
+    pub fn grow(&self) -> bool {
+        let max = self.capacity_max;
+        self.resize(|capacity| Some(capacity * 2).filter(|_| capacity < max))
+    }
+
+    /// Asks for half the capacity; `false` when that is too small, or a resize is under way.
+    pub fn shrink(&self) -> bool {
+        let min = self.capacity_min;
+        self.resize(|capacity| Some(capacity / 2).filter(|_| capacity > min))
+    }
+
+    /// Like [`grow`](Ring::grow), whatever `capacity_max` says.
+    pub fn grow_past_max(&self) {
+        self.resize(|capacity| capacity.checked_mul(2));
+    }
+
+    fn resize(&self, wanted: impl Fn(usize) -> Option<usize>) -> bool {
+        let asked = self.lanes.iter().map(|lane| lane.resize(&wanted));
+        asked.fold(false, |any, asked| any | asked)
+    }
+
+    /// All lanes, beginning with this thread's own.
+    #[inline]
+    fn lanes_from_own(&self) -> impl Iterator<Item = LaneRef<T>> {
+        let own = match self.lanes.len() {
+            1 => 0,
+            lanes => thread_number() % lanes,
+        };
+        let (after, from) = self.lanes.split_at(own);
+        from.iter().chain(after).copied()
     }
 }
-impl<T> Drop for WriteSlice<T> {
+
+/// Numbers the threads in the order in which they come here.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    // A thread that ends has lost its number: any will do.
+    NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        if self.open {
-            self.items.clear();
-            self.end(Vec::new());
+        for lane in &self.lanes {
+            lane.abandon();
         }
     }
 }
-/// x
-#[allow(missing_debug_implementations)]
-pub struct ReadSlice<T> {
-    ring: Arc<Ring<T>>,
-    items: Vec<T>,
-    all: Vec<u64>,
-    sampled: Vec<u64>,
+
+impl<T> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("capacity", &self.capacity())
+            .field("readable", &self.readable())
+            .finish_non_exhaustive()
+    }
 }
-impl<T> ReadSlice<T> {
-    /// x
-    pub fn parts(&self) -> [&[T]; 2] {
-        [&self.items, &[]]
-    }
-    /// x
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-    /// x
+
+/// Where a ring stands, summed over its lanes; see [`Ring::positions`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Positions {
+    head: u64,
+    shadow_head: u64,
+    tail: u64,
+    shadow_tail: u64,
+}
+
+impl Positions {
+    /// Whether nothing is readable, being written or being read.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-    /// x
-    pub fn stamps(&self) -> impl Iterator<Item = u64> + '_ {
-        self.sampled.iter().copied()
-    }
-    /// x
-    pub fn done(mut self) {
-        let items = std::mem::take(&mut self.items);
-        let n = items.len();
-        drop(items);
-        let mut s = self.ring.s.lock();
-        s.reading -= n;
-        s.read += n as u64;
-    }
-}
-impl<T> Drop for ReadSlice<T> {
-    fn drop(&mut self) {
-        let mut s = self.ring.s.lock();
-        s.reading -= self.items.len();
-        let items = std::mem::take(&mut self.items);
-        for (i, st) in items.into_iter().zip(self.all.iter().copied()).rev() {
-            s.readable.push_front((i, st));
-        }
+        // `head` is the least of each lane's positions and `shadow_tail` the greatest.
+        self.head == self.shadow_tail
     }
 }

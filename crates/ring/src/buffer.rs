@@ -1,0 +1,141 @@
+//! The memory of a lane.
+
+use std::cell::UnsafeCell;
+use std::iter;
+use std::mem::{self, MaybeUninit};
+use std::ops::Range;
+
+use crate::SAMPLE_EVERY;
+use crate::sync::{AtomicU64, Track};
+
+/// Slots for a power of two of positions, and what goes with each. A slot, its note and its stamp
+/// belong to whoever holds the slot's position; marks are shared.
+pub struct Buffer<T> {
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    /// `Item` wherever nobody has written otherwise: readers clear what they find.
+    notes: Box<[UnsafeCell<Note<T>>]>,
+    /// One for each sampled position.
+    stamps: Box<[UnsafeCell<u64>]>,
+    tracks: Box<[Track]>,
+    pub write_marks: Marks,
+    pub read_marks: Marks,
+}
+
+/// What stands in a slot that is written.
+#[derive(Default)]
+pub enum Note<T> {
+    #[default]
+    Item,
+    /// Nothing: its writer had reserved more than it needed.
+    Hole,
+    /// An item, and behind it more for which its writer had no room.
+    Beyond(Box<Beyond<T>>),
+}
+
+pub struct Beyond<T>(pub Vec<T>);
+
+/// For each slot where a range started that was finished before its turn: the range's end.
+pub struct Marks(Box<[AtomicU64]>);
+
+impl Marks {
+    #[inline]
+    pub fn at(&self, position: u64) -> &AtomicU64 {
+        &self.0[position as usize & (self.0.len() - 1)]
+    }
+}
+
+impl<T> Buffer<T> {
+    /// # Panics
+    /// When `capacity` is not a power of two.
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity.is_power_of_two(), "positions are masked");
+        Buffer {
+            slots: filled(capacity, || UnsafeCell::new(MaybeUninit::uninit())),
+            notes: filled(capacity, UnsafeCell::default),
+            // `capacity` positions in a row hold no more sampled ones than this.
+            stamps: filled(capacity / SAMPLE_EVERY as usize + 1, UnsafeCell::default),
+            tracks: filled(capacity, Track::default),
+            write_marks: Marks(filled(capacity, AtomicU64::default)),
+            read_marks: Marks(filled(capacity, AtomicU64::default)),
+        }
+    }
+
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    pub fn index(&self, position: u64) -> usize {
+        position as usize & (self.slots.len() - 1)
+    }
+
+    /// The slots of `count` positions from `start`: they may run over the end of the buffer.
+    #[inline]
+    pub fn indices(&self, start: u64, count: usize) -> [Range<usize>; 2] {
+        let first = self.index(start);
+        let end = self.capacity().min(first + count);
+        [first..end, 0..count - (end - first)]
+    }
+
+    /// The first slot.
+    #[inline]
+    pub fn slots(&self) -> *mut T {
+        UnsafeCell::raw_get(self.slots.as_ptr()).cast()
+    }
+
+    #[inline]
+    pub fn slot(&self, position: u64) -> *mut T {
+        self.slots[self.index(position)].get().cast()
+    }
+
+    #[inline]
+    pub fn note(&self, position: u64) -> *mut Note<T> {
+        self.notes[self.index(position)].get()
+    }
+
+    #[inline]
+    pub fn stamp(&self, position: u64) -> *mut u64 {
+        self.stamps[(position / SAMPLE_EVERY) as usize % self.stamps.len()].get()
+    }
+
+    /// The caller holds these positions.
+    #[inline(always)]
+    pub fn own(&self, positions: Range<u64>) {
+        if cfg!(loom) {
+            positions.for_each(|position| self.tracks[self.index(position)].owner());
+        }
+    }
+
+    /// Moves what stands at `positions` into a buffer with room for it.
+    ///
+    /// # Safety
+    /// The caller owns both buffers, and all `positions` are written.
+    pub unsafe fn move_to(&self, larger: &Self, positions: Range<u64>) {
+        self.own(positions.clone());
+        for position in sampled(positions.clone()) {
+            // SAFETY: both stamps are the caller's.
+            unsafe { *larger.stamp(position) = *self.stamp(position) };
+        }
+        for position in positions {
+            // SAFETY: slots and notes are the caller's, and not the same. A slot is not read
+            // again; what was a hole is copied as the memory that it is.
+            unsafe {
+                larger
+                    .slot(position)
+                    .cast::<MaybeUninit<T>>()
+                    .write(self.slot(position).cast::<MaybeUninit<T>>().read());
+                *larger.note(position) = mem::take(&mut *self.note(position));
+            }
+        }
+    }
+}
+
+/// Those positions that carry a stamp.
+pub fn sampled(positions: Range<u64>) -> impl Iterator<Item = u64> {
+    (positions.start.next_multiple_of(SAMPLE_EVERY)..positions.end).step_by(SAMPLE_EVERY as usize)
+}
+
+fn filled<E>(count: usize, element: impl FnMut() -> E) -> Box<[E]> {
+    iter::repeat_with(element).take(count).collect()
+}

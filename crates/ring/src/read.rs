@@ -1,0 +1,94 @@
+//! Read slices.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use crate::buffer::sampled;
+use crate::lane::{Items, LaneRef, Taken};
+
+/// Items that one reader holds. Dropped unfinished, they are handed out again, before later ones.
+#[must_use = "a slice that is not finished is handed out again"]
+pub struct ReadSlice<T> {
+    lane: LaneRef<T>,
+    taken: ManuallyDrop<Taken<T>>,
+    /// The items of `taken`, in slots of the lane or in a vector on the heap.
+    parts: [*const [T]; 2],
+}
+
+// SAFETY: the items belong to this slice alone, and all else of a lane is shared by threads anyway.
+unsafe impl<T: Send> Send for ReadSlice<T> {}
+// SAFETY: `&ReadSlice<T>` gives `&T`, and no more.
+unsafe impl<T: Send + Sync> Sync for ReadSlice<T> {}
+
+impl<T> ReadSlice<T> {
+    #[inline]
+    pub(crate) fn new(lane: LaneRef<T>, taken: Taken<T>) -> Self {
+        let parts = match &taken.items {
+            Items::Slots(count) => lane
+                .parts(taken.positions.start, *count)
+                .map(|part| part.cast_const()),
+            Items::Gathered(gathered) => [
+                ptr::from_ref(gathered.items.as_slice()),
+                ptr::slice_from_raw_parts(ptr::NonNull::dangling().as_ptr(), 0),
+            ],
+        };
+        ReadSlice {
+            lane,
+            taken: ManuallyDrop::new(taken),
+            parts,
+        }
+    }
+
+    /// The items, in order; in two parts where the slice runs over the end of the ring.
+    #[inline(always)]
+    pub fn parts(&self) -> [&[T]; 2] {
+        // SAFETY: the items belong to this slice, which is borrowed as long as they are.
+        self.parts.map(|part| unsafe { &*part })
+    }
+
+    /// How many items there are; at least one.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "no slice is empty")]
+    pub fn len(&self) -> usize {
+        self.parts[0].len() + self.parts[1].len()
+    }
+
+    /// The times of some items: of those at every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th position.
+    /// 0 where the writer has set none.
+    pub fn stamps(&self) -> impl Iterator<Item = u64> {
+        let positions = match &self.taken.items {
+            // A later part of a range whose first part has these stamps.
+            Items::Gathered(gathered) if gathered.before > 0 => 0..0,
+            _ => self.taken.positions.clone(),
+        };
+        let buffer = self.lane.buffer();
+        // SAFETY: the positions are held by this slice, and the stamps with them.
+        sampled(positions).map(|position| unsafe { *buffer.stamp(position) })
+    }
+
+    /// Drops the items; their room is free again.
+    #[inline]
+    pub fn done(self) {
+        let mut slice = ManuallyDrop::new(self);
+        // SAFETY: taken once, since the slice is not used or dropped afterwards.
+        let taken = unsafe { ManuallyDrop::take(&mut slice.taken) };
+        slice.lane.finish(taken);
+    }
+}
+
+impl<T> Drop for ReadSlice<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once; the slice ends here.
+        let taken = unsafe { ManuallyDrop::take(&mut self.taken) };
+        self.lane.put_back(taken);
+    }
+}
+
+impl<T> fmt::Debug for ReadSlice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadSlice")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}

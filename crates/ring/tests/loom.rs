@@ -1,0 +1,311 @@
+//! Small cases in all their interleavings. Run by
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p millstream-ring --test loom`.
+#![cfg(loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ring, ring_between};
+use loom::model::Builder;
+use loom::thread;
+use millstream_ring::Ring;
+
+/// All interleavings.
+fn model(test: impl Fn() + Send + Sync + 'static) {
+    loom::model(test);
+}
+
+/// All interleavings with at most so many switches away from a thread that could go on: the full
+/// search would take hours.
+fn model_with_preemptions(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// An item on the heap, so that a doubled or lost one shows.
+type Item = Box<u32>;
+
+fn write(ring: &Ring<Item>, items: &[u32]) {
+    let mut slice = ring.try_write(items.len()).expect("room");
+    items.iter().for_each(|item| slice.push(Box::new(*item)));
+    slice.commit();
+}
+
+fn read(ring: &Ring<Item>, count: usize) -> Vec<u32> {
+    let Some(slice) = ring.try_read(count) else {
+        return Vec::new();
+    };
+    let items = slice.parts().into_iter().flatten();
+    let items = items.map(|item| **item).collect();
+    slice.done();
+    items
+}
+
+fn read_all(ring: &Ring<Item>) -> Vec<u32> {
+    let mut all = Vec::new();
+    loop {
+        let items = read(ring, 8);
+        if items.is_empty() {
+            return all;
+        }
+        all.extend(items);
+    }
+}
+
+fn spawn<R: 'static>(
+    ring: &Arc<Ring<Item>>,
+    run: impl FnOnce(&Arc<Ring<Item>>) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let ring = Arc::clone(ring);
+    thread::spawn(move || run(&ring))
+}
+
+fn sorted(mut items: Vec<u32>) -> Vec<u32> {
+    items.sort_unstable();
+    items
+}
+
+#[test]
+fn two_writers() {
+    model(|| {
+        let ring = ring(4);
+        let other = spawn(&ring, |ring| write(ring, &[1, 2]));
+        write(&ring, &[3]);
+        other.join().unwrap();
+        let items = read_all(&ring);
+        assert!(items == [1, 2, 3] || items == [3, 1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_writer_and_a_reader() {
+    model(|| {
+        let ring = ring(2);
+        let writer = spawn(&ring, |ring| {
+            write(ring, &[1]);
+            let Some(mut slice) = ring.try_write(2) else {
+                return;
+            };
+            slice.push(Box::new(2));
+            slice.commit();
+        });
+        let mut items = read(&ring, 1);
+        items.extend(read(&ring, 2));
+        writer.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_slot_is_written_again_only_after_it_was_read() {
+    model(|| {
+        let ring = ring(1);
+        write(&ring, &[1]);
+        let writer = spawn(&ring, |ring| match ring.try_write(1) {
+            Some(mut slice) => {
+                slice.push(Box::new(2));
+                slice.commit();
+                true
+            }
+            None => false,
+        });
+        let mut items = read(&ring, 1);
+        let was_written = writer.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2][..1 + usize::from(was_written)]);
+    });
+}
+
+#[test]
+fn two_readers() {
+    model(|| {
+        let ring = ring(4);
+        write(&ring, &[1, 2, 3]);
+        let other = spawn(&ring, |ring| read(ring, 2));
+        let mut items = read(&ring, 2);
+        items.extend(other.join().unwrap());
+        items.extend(read_all(&ring));
+        assert_eq!(sorted(items), [1, 2, 3]);
+        assert!(ring.is_empty());
+        assert_eq!(ring.room(), 4);
+    });
+}
+
+/// Three slices, reserved in order, are committed by three threads: all are readable at the end,
+/// whoever comes first.
+#[test]
+fn semi_commits() {
+    model_with_preemptions(3, || {
+        let ring = ring(4);
+        let slices = [1, 2, 3].map(|item| {
+            let mut slice = ring.try_write(1).unwrap();
+            slice.push(Box::new(item));
+            slice
+        });
+        let threads = slices.map(|slice| thread::spawn(move || slice.commit()));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(read_all(&ring), [1, 2, 3]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn two_semi_commits_and_a_reader() {
+    model_with_preemptions(3, || {
+        let ring = ring(4);
+        let slices = [1, 2].map(|item| {
+            let mut slice = ring.try_write(1).unwrap();
+            slice.push(Box::new(item));
+            slice
+        });
+        let threads = slices.map(|slice| thread::spawn(move || slice.commit()));
+        let mut items = read(&ring, 1);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2]);
+    });
+}
+
+#[test]
+fn a_write_slice_is_dropped_while_another_is_reserved() {
+    model(|| {
+        let ring = ring(4);
+        let mut dropped = ring.try_write(2).unwrap();
+        dropped.push(Box::new(9));
+        let other = spawn(&ring, |ring| {
+            write(ring, &[1]);
+            read(ring, 2)
+        });
+        drop(dropped);
+        let mut items = other.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1]);
+        assert!(ring.is_empty());
+        assert_eq!(ring.room(), 4);
+    });
+}
+
+#[test]
+fn items_beyond_the_room_are_found() {
+    model(|| {
+        let ring = ring(2);
+        let mut first = ring.try_write(1).unwrap();
+        let mut second = ring.try_write(1).unwrap();
+        let writer = thread::spawn(move || {
+            first.push(Box::new(1));
+            first.push(Box::new(2));
+            first.commit();
+        });
+        second.push(Box::new(3));
+        second.commit();
+        let mut items = read(&ring, 2);
+        items.extend(read(&ring, 2));
+        writer.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2, 3]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_resize_while_others_write() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        write(&ring, &[1]);
+        let writer = spawn(&ring, |ring| match ring.try_write(1) {
+            Some(mut slice) => {
+                slice.push(Box::new(2));
+                slice.commit();
+                true
+            }
+            None => false,
+        });
+        assert!(ring.grow());
+        let was_written = writer.join().unwrap();
+        assert_eq!(ring.capacity(), 4);
+        assert_eq!(read_all(&ring), [1, 2][..1 + usize::from(was_written)]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_resize_while_others_read() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        write(&ring, &[1, 2]);
+        let reader = spawn(&ring, |ring| read(ring, 1));
+        assert!(ring.grow());
+        let mut items = reader.join().unwrap();
+        assert_eq!(ring.capacity(), 4);
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_resize_while_others_write_and_read() {
+    model_with_preemptions(2, || {
+        let ring = ring_between(2, 4, 1);
+        write(&ring, &[1]);
+        let mut slice = ring.try_write(1).unwrap();
+        let writer = thread::spawn(move || {
+            slice.push(Box::new(2));
+            slice.commit();
+        });
+        let reader = spawn(&ring, |ring| read(ring, 1));
+        assert!(ring.grow());
+        writer.join().unwrap();
+        let mut items = reader.join().unwrap();
+        assert_eq!(ring.capacity(), 4);
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2]);
+    });
+}
+
+#[test]
+fn a_slice_is_handed_back_while_others_read() {
+    model(|| {
+        let ring = ring(2);
+        write(&ring, &[1, 2]);
+        let slice = ring.try_read(1).unwrap();
+        let reader = spawn(&ring, |ring| {
+            let mut items = read(ring, 1);
+            items.extend(read(ring, 1));
+            items
+        });
+        drop(slice);
+        let mut items = reader.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(sorted(items), [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn the_ring_is_dropped_while_slices_are_open() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        write(&ring, &[1]);
+        let mut writing = ring.try_write(1).unwrap();
+        let reading = ring.try_read(1).unwrap();
+        let writer = thread::spawn(move || {
+            writing.push(Box::new(2));
+            writing.commit();
+        });
+        let reader = thread::spawn(move || drop(reading));
+        ring.grow();
+        drop(ring);
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
