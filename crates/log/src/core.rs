@@ -497,16 +497,15 @@ impl Core {
         self.persist(groups.iter().map(|(group, _)| Arc::clone(group)).collect());
         let is_live =
             |(group, to): &&(Arc<Group>, Position)| !group.is_removed() && group.synced() < *to;
-        let live: Vec<&Arc<Group>> = groups
+        // Those that failed stay in the journal until the next start.
+        let (failed, waiting): (Vec<_>, Vec<_>) = groups
             .iter()
             .filter(is_live)
-            .map(|(group, _)| group)
-            .collect();
-        if let Some(group) = live.first() {
-            // Those that failed stay in the journal until the next start.
-            let waits = live.iter().any(|group| !group.has_failed());
-            self.recovery_waits.store(waits, Ordering::Relaxed);
-            let lane = self.lane(group.lane).filter(|_| !waits);
+            .partition(|(group, _)| group.has_failed());
+        self.recovery_waits
+            .store(!waiting.is_empty(), Ordering::Relaxed);
+        if let Some((group, _)) = failed.first().or(waiting.first()) {
+            let lane = self.lane(group.lane).filter(|_| group.has_failed());
             let fault = lane.and_then(|lane| lane.fault().cloned());
             return Err(fault.unwrap_or_else(|| self.disk_full_error()));
         }
