@@ -18,8 +18,9 @@ export TERM := dumb
 export npm_config_progress := false
 endif
 
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Where `cargo test` leaves the programs that it builds.
-BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+BUILT := $(TARGET)/debug
 
 # `make run` builds and starts the program, or starts the one that MILLSTREAM_BIN names: so the
 # documentation's commands are executed without a second build.
@@ -37,6 +38,8 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, the browser 
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
+	RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir $(TARGET)/loom -p millstream-ring --test loom
+	$(if $(shell cargo +nightly miri --version 2>/dev/null),cargo +nightly miri test --locked --target-dir $(TARGET)/miri -p millstream-ring)
 	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 

@@ -200,12 +200,12 @@ fn check(steps: Vec<Step>, lanes: usize) -> Result<(), TestCaseError> {
 }
 
 /// Miri is a thousand times slower.
-const STEPS: usize = if cfg!(miri) { 30 } else { 150 };
+const STEPS: usize = if cfg!(miri) { 40 } else { 150 };
 
 fn config() -> ProptestConfig {
     match cfg!(miri) {
         true => ProptestConfig {
-            cases: 10,
+            cases: 3,
             failure_persistence: None,
             ..ProptestConfig::default()
         },
