@@ -8,6 +8,7 @@ pub mod disk;
 pub mod ids;
 pub mod network;
 pub mod random;
+pub mod text;
 pub mod units;
 
 pub use checksum::crc32c;
@@ -19,4 +20,5 @@ pub use ids::{
 };
 pub use network::{Listener, Network, TcpNetwork};
 pub use random::{Random, SystemRandom};
+pub use text::Text;
 pub use units::ByteSize;

@@ -5,6 +5,8 @@
 //! again, each call by itself ([`Again`]): whatever panics a second time becomes a dead letter, and
 //! all else of the item goes its way. Results that the first attempt had already passed on are not
 //! passed on twice.
+//!
+//! Code that answers an error is not called again: what it was given becomes a dead letter at once.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,21 +16,54 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
+use crate::error::{BoxError, Failure};
 
-/// Of an item or a panic's message in a dead letter.
+/// Of an item or an error in a dead letter.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
 pub trait Attempt {
-    /// Calls `code` of the operator `label` on `item`; `None` when `item` has become a dead letter.
+    /// Calls `code` of the operator `label` on `item`; `None` when `item` is rejected.
     fn call<T: Debug + ?Sized, R>(
         &self,
         label: &Label,
         item: &T,
         code: impl FnOnce() -> R,
     ) -> Option<R>;
+
+    /// Takes note of an `item` for which code of the operator `label` answered an error.
+    fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
 }
 
-pub struct First;
+/// What code of the user failed on, and how.
+pub struct Rejected {
+    item: String,
+    /// What ends a flow that keeps no dead letters.
+    pub failure: Failure,
+}
+
+impl Rejected {
+    pub fn letter(&self) -> DeadLetter {
+        let (operator, error) = match &self.failure {
+            Failure::Error { operator, error } => {
+                let mut text = BoundedText::default();
+                let _ = write!(text, "{error}");
+                (operator, text.0)
+            }
+            Failure::Panicked { operator, message } => (operator, message.clone()),
+        };
+        DeadLetter {
+            operator: Arc::clone(operator),
+            item: self.item.clone(),
+            error,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct First {
+    /// What was rejected of the item so far.
+    pub rejected: RefCell<Vec<Rejected>>,
+}
 
 impl Attempt for First {
     #[inline(always)]
@@ -40,12 +75,21 @@ impl Attempt for First {
     ) -> Option<R> {
         Some(label.run(code))
     }
+
+    #[cold]
+    fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
+        self.rejected.borrow_mut().push(Rejected {
+            item: text_of(item),
+            failure: Failure::Error {
+                operator: Arc::clone(&label.0),
+                error,
+            },
+        });
+    }
 }
 
 #[derive(Default)]
-pub struct Again {
-    pub letters: RefCell<Vec<DeadLetter>>,
-}
+pub struct Again(pub First);
 
 impl Attempt for Again {
     fn call<T: Debug + ?Sized, R>(
@@ -58,14 +102,20 @@ impl Attempt for Again {
         match panic::catch_unwind(AssertUnwindSafe(code)) {
             Ok(result) => Some(result),
             Err(panic) => {
-                self.letters.borrow_mut().push(DeadLetter {
-                    operator: Arc::clone(&label.0),
+                self.0.rejected.borrow_mut().push(Rejected {
                     item: text_of(item),
-                    error: panic_message(&*panic),
+                    failure: Failure::Panicked {
+                        operator: Arc::clone(&label.0),
+                        message: panic_message(&*panic),
+                    },
                 });
                 None
             }
         }
+    }
+
+    fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
+        self.0.reject(label, item, error);
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 
 use crate::attempt::{Attempt, Label};
+use crate::error::BoxError;
+use crate::parts::Parts;
 
 /// A series of fused operators.
 pub trait Chain<In: ?Sized>: Send + Sync + 'static {
@@ -97,6 +99,43 @@ where
     fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&U)) {
         self.before.process(attempt, item, &mut |item: &C::Out| {
             attempt.call(&self.label, item, || (self.function)(item, &mut *out));
+        });
+    }
+}
+
+pub struct Each<C, F, U: ?Sized> {
+    pub(crate) before: C,
+    pub(crate) function: F,
+    pub(crate) label: Label,
+    pub(crate) result: PhantomData<fn(&U)>,
+}
+
+impl<In: ?Sized, C: Chain<In>, F, U> Chain<In> for Each<C, F, U>
+where
+    C::Out: Parts + Debug,
+    F: Fn(&<C::Out as Parts>::Part<'_>, &mut Emit<'_, U>) -> Result<(), BoxError>
+        + Send
+        + Sync
+        + 'static,
+    U: ?Sized + 'static,
+{
+    type Out = U;
+
+    #[inline]
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&U)) {
+        let Each {
+            function, label, ..
+        } = self;
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            // Taking an item apart may panic as well.
+            attempt.call(label, item, || {
+                item.for_each_part(|part| {
+                    let result = attempt.call(label, part, || function(part, &mut *out));
+                    if let Some(Err(error)) = result {
+                        attempt.reject(label, part, error);
+                    }
+                });
+            });
         });
     }
 }

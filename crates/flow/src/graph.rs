@@ -16,13 +16,14 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::attempt::Label;
-use crate::chain::{Chain, Emit, Filter, FlatMap, Map, Same};
+use crate::chain::{Chain, Each, Emit, Filter, FlatMap, Map, Same};
 use crate::channel::{AnyRing, Channel, ChannelState};
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::Doorbell;
-use crate::error::FlowError;
+use crate::error::{BoxError, FlowError};
 use crate::input::{Input, RingInput, SourceInput};
 use crate::metrics::Counters;
+use crate::parts::Parts;
 use crate::running::Running;
 use crate::scheduler::{Priority, Scheduler};
 use crate::sink::Sink;
@@ -47,7 +48,8 @@ pub struct FlowSettings {
     /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
     /// larger one is used, and shrink when they are idle.
     pub ring_items_max: NonZeroUsize,
-    /// Takes items that make code of the user panic twice. Without it they fail the flow.
+    /// Takes items that make code of the user panic twice, or for which it answers an error. Without
+    /// it they fail the flow.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
@@ -395,6 +397,66 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         U: ?Sized + 'static,
     {
         self.add("flat_map", |before, label| FlatMap {
+            before,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
+    /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map)
+    /// does with whole items. A part that makes `function` panic twice, or for which it answers an
+    /// error, becomes a dead letter; the other parts go their way. What `function` does beside its
+    /// results may be done again for the parts before one that it panics on.
+    ///
+    /// ```
+    /// use millstream_base::SystemDisk;
+    /// use millstream_flow::sources::{LineFiles, LineLimits};
+    /// use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// #[derive(Default)]
+    /// struct Letters(Mutex<Vec<DeadLetter>>);
+    /// impl DeadLetters for Letters {
+    ///     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+    ///         self.0.lock().unwrap().extend_from_slice(letters);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("text");
+    /// # std::fs::write(&path, "1\ntwo\n3\n")?;
+    /// let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
+    /// let letters = Arc::new(Letters::default());
+    /// let mut flow = Flow::with_settings("sum", FlowSettings {
+    ///     dead_letters: Some(letters.clone()),
+    ///     ..FlowSettings::default()
+    /// });
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("read", files)
+    ///     .each(|line, emit: &mut Emit<u64>| {
+    ///         emit(&str::from_utf8(line)?.parse()?);
+    ///         Ok(())
+    ///     })
+    ///     .fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 4);
+    /// let letter = &letters.0.lock().unwrap()[0];
+    /// assert_eq!(letter.item, r#"b"two""#);
+    /// assert_eq!(letter.error, "invalid digit found in string");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn each<U, F>(self, function: F) -> Operators<'f, I, Each<C, F, U>>
+    where
+        C::Out: Parts + Debug,
+        F: Fn(&<C::Out as Parts>::Part<'_>, &mut Emit<'_, U>) -> Result<(), BoxError>
+            + Send
+            + Sync
+            + 'static,
+        U: ?Sized + 'static,
+    {
+        self.add("each", |before, label| Each {
             before,
             function,
             label,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millstream_base::Clock;
 use parking_lot::Mutex;
 
-use crate::attempt::{Again, First, Label};
+use crate::attempt::{Again, First, Label, Rejected};
 use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::dead_letter::DeadLetters;
@@ -250,21 +250,27 @@ where
         loop {
             let first = AssertUnwindSafe(|| self.first_attempt(context, instance));
             match panic::catch_unwind(first) {
-                Ok(()) => return Ok(()),
+                Ok(rejected) if rejected.is_empty() => return Ok(()),
+                Ok(rejected) => self.keep(context, rejected)?,
                 Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
-                Err(panic) => self.second_attempt(context, instance, panic)?,
+                Err(panic) => {
+                    let rejected = self.second_attempt(instance, panic);
+                    self.keep(context, rejected)?;
+                }
             }
         }
     }
 
-    /// Goes on with the items in hand; unwinds where code of the user panics.
-    fn first_attempt(&self, context: &Context<'_>, instance: &mut Instance<I, T>) {
+    /// Goes on with the items in hand, up to one of which something is rejected; unwinds where code
+    /// of the user panics.
+    fn first_attempt(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Vec<Rejected> {
         let Instance {
             input,
             terminal,
             progress,
             ..
         } = instance;
+        let mut first = First::default();
         let mut slice = terminal.begin();
         let mut before = progress.items;
         for part in input.parts() {
@@ -273,25 +279,28 @@ where
             for items in part[done..].chunks(MORTAL_ITEMS) {
                 context.die_if_condemned();
                 for item in items {
-                    self.chain.process(&First, item, &mut |result| {
-                        slice.take(&First, result);
+                    self.chain.process(&first, item, &mut |result| {
+                        slice.take(&first, result);
                         progress.results += 1;
                     });
                     progress.items += 1;
                     progress.results = 0;
+                    if !first.rejected.get_mut().is_empty() {
+                        return first.rejected.into_inner();
+                    }
                 }
             }
         }
+        Vec::new()
     }
 
     /// Processes the item again that code of the user panicked on.
     #[cold]
     fn second_attempt(
         &self,
-        context: &Context<'_>,
         instance: &mut Instance<I, T>,
         panic: Box<dyn Any + Send>,
-    ) -> Result<(), Failure> {
+    ) -> Vec<Rejected> {
         let Instance {
             input,
             terminal,
@@ -317,21 +326,22 @@ where
         drop(slice);
         progress.items += 1;
         progress.results = 0;
-        let letters = again.letters.into_inner();
-        self.counters.add_dead_letters(letters.len());
-        for letter in letters {
-            let Some(dead_letters) = context.dead_letters else {
-                return Err(Failure::Panicked {
-                    operator: letter.operator,
-                    message: letter.error,
-                });
-            };
-            dead_letters.put(&letter).map_err(|error| Failure::Error {
-                operator: "dead letters".into(),
-                error,
-            })?;
-        }
-        Ok(())
+        again.0.rejected.into_inner()
+    }
+
+    /// Makes dead letters of what is rejected.
+    #[cold]
+    fn keep(&self, context: &Context<'_>, rejected: Vec<Rejected>) -> Result<(), Failure> {
+        self.counters.add_dead_letters(rejected.len());
+        let Some(dead_letters) = context.dead_letters else {
+            let first = rejected.into_iter().next();
+            return first.map_or(Ok(()), |rejected| Err(rejected.failure));
+        };
+        let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
+        dead_letters.put(&letters).map_err(|error| Failure::Error {
+            operator: "dead letters".into(),
+            error,
+        })
     }
 
     fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {

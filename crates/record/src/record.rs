@@ -1,8 +1,9 @@
 //! The records of a chunk, without copying any.
 
+use std::fmt;
 use std::iter::FusedIterator;
 
-use millstream_base::{Offset, Timestamp};
+use millstream_base::{Offset, Text, Timestamp};
 
 use crate::{ChunkError, ChunkHeader, RecordFault, TimestampType, varint};
 
@@ -26,7 +27,7 @@ pub fn secondary_key(name: &str) -> String {
 }
 
 /// One record; key, value and headers lie in the chunk or in the scratch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Record<'a> {
     /// Its number in the lane.
     pub offset: Offset,
@@ -51,8 +52,21 @@ impl<'a> Record<'a> {
     }
 }
 
+/// With what is text shown as text.
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("offset", &self.offset)
+            .field("timestamp", &self.timestamp)
+            .field("key", &self.key.map(Text))
+            .field("value", &self.value.map(Text))
+            .field("headers", &self.headers)
+            .finish()
+    }
+}
+
 /// A header of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header<'a> {
     /// The name; by convention UTF-8, which nobody checks.
     pub name: &'a [u8],
@@ -60,8 +74,17 @@ pub struct Header<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+impl fmt::Debug for Header<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header")
+            .field("name", &Text(self.name))
+            .field("value", &self.value.map(Text))
+            .finish()
+    }
+}
+
 /// The headers of a record.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Headers<'a> {
     /// Well-formed headers and nothing else: [`Records`] has walked them.
     rest: &'a [u8],
@@ -82,6 +105,12 @@ impl<'a> Iterator for Headers<'a> {
 }
 
 impl FusedIterator for Headers<'_> {}
+
+impl fmt::Debug for Headers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
 
 /// The secondary keys of a record.
 #[derive(Debug, Clone, Copy)]

@@ -9,9 +9,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use millstream_base::disk::Access;
-use millstream_base::{ByteSize, Disk, DiskFile};
+use millstream_base::{ByteSize, Disk, DiskFile, Text};
 
 use crate::error::BoxError;
+use crate::parts::Parts;
 use crate::source::{Output, Source, SourceStatus};
 
 /// How much of the files is read at a time, and how long a line may be.
@@ -98,6 +99,15 @@ impl LineBlock {
             rest = behind;
             Some(line)
         })
+    }
+}
+
+/// Its [`lines`](LineBlock::lines).
+impl Parts for LineBlock {
+    type Part<'a> = Text<'a>;
+
+    fn for_each_part(&self, mut visit: impl FnMut(&Text<'_>)) {
+        self.lines().for_each(|line| visit(&Text(line)));
     }
 }
 

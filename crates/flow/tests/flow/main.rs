@@ -2,6 +2,7 @@
 
 mod graphs;
 mod lines;
+mod parts;
 mod running;
 mod support;
 mod windows;

@@ -1,0 +1,44 @@
+//! Bytes that are text as a rule.
+
+use std::fmt::{self, Debug, Write};
+use std::ops::Deref;
+
+/// Bytes that are text as a rule, and need not be: printed (`Debug`), what is UTF-8 is shown as text
+/// and the rest as `\xff`.
+///
+/// ```
+/// use millstream_base::Text;
+///
+/// let text = Text("\"Dvořák\"\n".as_bytes());
+/// assert_eq!(format!("{text:?}"), r#"b"\"Dvořák\"\n""#);
+/// assert_eq!(format!("{:?}", Text(b"PK\x03\xff")), r#"b"PK\u{3}\xff""#);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text<'a>(pub &'a [u8]);
+
+impl Deref for Text<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("b\"")?;
+        for chunk in self.0.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                match character {
+                    // It has no special meaning between double quotes.
+                    '\'' => f.write_char(character)?,
+                    _ => write!(f, "{}", character.escape_debug())?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        f.write_char('"')
+    }
+}

@@ -1,0 +1,14 @@
+//! Items that consist of parts.
+
+use std::fmt::Debug;
+
+/// An item that consists of parts which [`Operators::each`](crate::Operators::each) processes one
+/// by one: a block of lines, some stored records.
+pub trait Parts: 'static {
+    /// What it consists of; lies in the item as a rule.
+    type Part<'a>: Debug + ?Sized;
+
+    /// Calls `visit` with each part in turn. An item whose parts cannot be made out stops there, and
+    /// lets its source know, which fails the flow.
+    fn for_each_part(&self, visit: impl FnMut(&Self::Part<'_>));
+}

@@ -1,0 +1,130 @@
+//! Items that consist of parts, and what becomes of parts that cannot be processed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millstream_flow::sources::Generator;
+use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, Parts};
+
+use crate::support::{Collect, settings};
+
+const PARTS: u64 = 100;
+
+/// So many numbers from one on.
+#[derive(Debug, Clone)]
+struct Numbers(u64);
+
+impl Parts for Numbers {
+    type Part<'a> = u64;
+
+    fn for_each_part(&self, mut visit: impl FnMut(&u64)) {
+        (self.0..self.0 + PARTS).for_each(|number| visit(&number));
+    }
+}
+
+#[derive(Default)]
+struct Letters(Mutex<Vec<DeadLetter>>);
+
+impl DeadLetters for Letters {
+    fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+        self.0.lock().unwrap().extend_from_slice(letters);
+        Ok(())
+    }
+}
+
+/// What comes out of a flow whose operator `each` is `function`, and its dead letters.
+fn flow_of(
+    items: u64,
+    function: impl Fn(&u64, &mut Emit<u64>) -> Result<(), BoxError> + Send + Sync + 'static,
+) -> (Vec<u64>, Vec<DeadLetter>) {
+    let letters = Arc::new(Letters::default());
+    let mut settings = settings(2, 8);
+    settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
+    let (sink, collected) = Collect::new();
+    let mut flow = Flow::with_settings("parts", settings);
+    let numbers = Generator::new(|item| Numbers(item * PARTS)).limit(items);
+    flow.source("numbers", numbers)
+        .each(function)
+        .boundary("pass")
+        .sink("collect", sink);
+    flow.run().unwrap().join().unwrap();
+    let collected = collected.lock().unwrap().clone();
+    let letters = letters.0.lock().unwrap().clone();
+    (collected, letters)
+}
+
+fn letter(item: &str, error: &str) -> DeadLetter {
+    DeadLetter {
+        operator: "numbers/1.each".into(),
+        item: item.to_owned(),
+        error: error.to_owned(),
+    }
+}
+
+#[test]
+fn only_the_part_that_panics_twice_is_lost() {
+    let (collected, letters) = flow_of(50, |number, emit| {
+        emit(&(2 * number));
+        assert!(number % 1000 != 13, "unlucky {number}");
+        emit(&(2 * number + 1));
+        Ok(())
+    });
+    let lost = |number: &u64| number % 2000 == 27;
+    assert!(collected.into_iter().eq((0..10_000).filter(|n| !lost(n))));
+    let expected: Vec<_> = (0..5)
+        .map(|n| 1000 * n + 13)
+        .map(|number| letter(&number.to_string(), &format!("unlucky {number}")))
+        .collect();
+    assert_eq!(letters, expected);
+}
+
+#[test]
+fn a_part_that_panics_once_is_processed_as_if_nothing_had_been() {
+    let panics = AtomicU64::new(0);
+    let (collected, letters) = flow_of(50, move |number, emit| {
+        if number % 1000 == 13 && panics.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            panic!("unlucky");
+        }
+        emit(number);
+        Ok(())
+    });
+    assert!(collected.into_iter().eq(0..5000));
+    assert_eq!(letters, []);
+}
+
+#[test]
+fn a_part_that_an_operator_answers_with_an_error_is_not_processed_again() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let (collected, letters) = flow_of(50, move |number, emit| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        if number % 2500 == 99 {
+            return Err("unlucky".into());
+        }
+        emit(number);
+        Ok(())
+    });
+    assert!(
+        collected
+            .into_iter()
+            .eq((0..5000).filter(|number| number % 2500 != 99))
+    );
+    let expected = ["99", "2599"].map(|item| letter(item, "unlucky"));
+    assert_eq!(letters, expected);
+    assert_eq!(calls.load(Ordering::Relaxed), 5000);
+}
+
+#[test]
+fn without_dead_letters_an_error_fails_the_flow() {
+    let mut flow = Flow::with_settings("parts", settings(2, 8));
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", Generator::new(Numbers))
+        .each(|_, _: &mut Emit<u64>| Err("no good".into()))
+        .fold_local(&sum, |sum, number| *sum += number);
+    let error = flow.run().unwrap().join().unwrap_err();
+    assert!(matches!(error, FlowError::Operator { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "flow \"parts\": \"numbers/1.each\" failed: no good"
+    );
+}
