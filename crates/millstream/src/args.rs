@@ -11,7 +11,7 @@ use millstream_log::Durability;
 
 use crate::settings::Settings;
 use crate::values::{
-    ByteRange, Limit, Place, Rate, lanes, limit, new_name, number, size, time, virtual_logs,
+    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, size, time, virtual_logs,
 };
 
 /// Keeps streams of records, computes on them where they lie, and serves the results.
@@ -75,6 +75,9 @@ pub enum Command {
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Run the applications that come along
+    #[command(subcommand)]
+    Flow(FlowCommand),
 }
 
 #[derive(Debug, Args)]
@@ -249,6 +252,85 @@ pub enum ObjectCommand {
         /// The object's name
         name: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FlowCommand {
+    /// Run an application to its end, or until Ctrl-C
+    #[command(subcommand)]
+    Run(Application),
+    /// List the applications
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Application {
+    /// Count the words of files that start with a prefix
+    ///
+    /// A word is what stands between white space. The files are read in parallel, and nothing of
+    /// them is stored.
+    ///
+    /// The fields of --json: count of the words with the prefix, all words and bytes, seconds,
+    /// is_stopped if that was before the end, cpu_seconds, joules where the machine tells,
+    /// workers_replaced, throughput as pairs of second and MB/s for every 100 ms, latency from source
+    /// to end, and stages with all that is measured of each.
+    Logparser(LogparserArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LogparserArgs {
+    /// Count the words of this file; can be repeated
+    #[arg(long, value_name = "PATH", required = true)]
+    pub file: Vec<PathBuf>,
+    /// Count the words that start with this
+    #[arg(long, value_name = "TEXT", default_value = "a")]
+    pub prefix: String,
+    /// How the work is divided into stages
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Stages::Fused)]
+    pub stages: Stages,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stages {
+    /// One loop
+    Fused,
+    /// Four stages, joined by rings
+    Separate,
+}
+
+/// How any application is run and looked at.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Who decides what the workers do next
+    #[arg(long, value_enum, value_name = "WHO", default_value_t = SchedulerName::Priority)]
+    pub scheduler: SchedulerName,
+    /// Whether items keep their order from stage to stage
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = OrderName::Kept)]
+    pub order: OrderName,
+    /// Kill a share of the workers from time to time, for instance 60%/4s, to see what happens
+    #[arg(long, value_name = "SHARE/TIME")]
+    pub kill_workers: Option<Kills>,
+    /// Write the metrics of all stages to this file every 100 ms, as CSV
+    #[arg(long, value_name = "PATH")]
+    pub record: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchedulerName {
+    /// The stage that others wait for most
+    Priority,
+    /// All stages in turn
+    RoundRobin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrderName {
+    /// In the order of the source
+    Kept,
+    /// As they come
+    Free,
 }
 
 #[cfg(test)]

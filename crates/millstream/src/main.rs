@@ -3,6 +3,7 @@
 mod args;
 mod console;
 mod consume;
+mod flow;
 mod input;
 mod lines;
 mod nearest;
@@ -71,6 +72,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
         Command::Object(command) => objects::run(command, &settings, args.json),
+        Command::Flow(command) => flow::run(command, &settings, args.json, stop),
     }
 }
 

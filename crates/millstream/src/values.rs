@@ -17,6 +17,9 @@ use millstream_log::LANES_MAX;
 /// A worker is a thread with a stack; more of them than cores gain nothing.
 const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
+/// How often a running application is looked at.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The log's own bounds: what breaks them is refused before anything is opened.
 const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
@@ -137,6 +140,31 @@ impl FromStr for Rate {
                 .map(Rate::PerSecond)
                 .map_err(|error| format!("{error}, or max")),
         }
+    }
+}
+
+/// Some workers die from time to time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kills {
+    pub percent: u8,
+    pub every: Duration,
+}
+
+impl FromStr for Kills {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (share, every) = text.split_once('/').unwrap_or((text, ""));
+        let percent = share.strip_suffix('%').unwrap_or_default();
+        let kills = || {
+            let percent = number(1, Some(100))(percent).ok()?;
+            let every = time(every).ok().filter(|every| *every >= LOOK_INTERVAL)?;
+            Some(Kills { percent, every })
+        };
+        kills().ok_or_else(|| {
+            "must be a share from 1% to 100% and a time of at least 100ms, for instance 60%/4s"
+                .to_owned()
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::workspace::{Dependency, Package};
 
 /// A crate may depend on what its line names, and on what that may depend on. Every line names
 /// only crates above it, so that there is no circle.
-const LAYOUT: [(&str, &[&str]); 15] = [
+const LAYOUT: [(&str, &[&str]); 16] = [
     ("base", &[]),
     ("record", &["base"]),
     ("ring", &["base"]),
@@ -21,7 +21,8 @@ const LAYOUT: [(&str, &[&str]); 15] = [
     ("broker", &["log", "wire", "replica"]),
     ("serve", &["connect", "broker"]),
     ("ads", &["connect"]),
-    ("millstream", &["serve", "exchange", "ads"]),
+    ("logparser", &["flow"]),
+    ("millstream", &["serve", "exchange", "ads", "logparser"]),
     ("sim", &["broker", "connect"]),
 ];
 

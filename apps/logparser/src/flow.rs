@@ -1,0 +1,124 @@
+//! The flow: read, split, filter, count.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_flow::sources::{LineBlock, LineFiles};
+use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Partial, Running};
+
+use crate::words::{WordRun, words};
+
+/// The name of the flow.
+pub const FLOW: &str = "logparser";
+
+/// How the work is divided into stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Staging {
+    /// One stage: words are handed from operator to operator within a loop.
+    Fused,
+    /// Four stages, `read`, `split`, `filter` and `count`. What goes from the second to the third
+    /// and on to the fourth are runs of up to 1,024 words of a block: references into it, since a
+    /// word by itself takes less time to find than to hand on.
+    Separate,
+}
+
+/// Queued items keep the blocks alive that they point into: with this many a queue holds a few
+/// megabytes, which stay in a core's cache.
+const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// The flow at work.
+pub struct LogParser {
+    running: Arc<Running>,
+    count: Partial<u64>,
+    read: Arc<ReadCounts>,
+}
+
+/// Added to once per block.
+#[derive(Default)]
+struct ReadCounts {
+    bytes: AtomicU64,
+    words: AtomicU64,
+}
+
+impl LogParser {
+    /// Starts to count the words of `files` that start with `prefix`.
+    ///
+    /// # Errors
+    /// When there are no threads for the flow.
+    pub fn start(
+        files: LineFiles,
+        prefix: &[u8],
+        staging: Staging,
+        mut settings: FlowSettings,
+    ) -> Result<LogParser, FlowError> {
+        settings.ring_items_max = settings.ring_items_max.min(RING_ITEMS_MAX);
+        let sources = files.split(settings.workers.get());
+        let prefix: Box<[u8]> = prefix.into();
+        let read = Arc::new(ReadCounts::default());
+        let counts = Arc::clone(&read);
+        let mut flow = Flow::with_settings(FLOW, settings);
+        let count = flow.partial::<u64>("count");
+        match staging {
+            Staging::Fused => flow
+                .sources("read", sources)
+                .flat_map(move |block: &LineBlock, emit: &mut Emit<[u8]>| {
+                    let mut found = 0;
+                    for word in words(&block.bytes) {
+                        found += 1;
+                        emit(word);
+                    }
+                    counts.add(block, found);
+                })
+                .filter(move |word| word.starts_with(&prefix))
+                .fold_local(&count, |count, _| *count += 1),
+            Staging::Separate => flow
+                .sources("read", sources)
+                .boundary("split")
+                .flat_map(move |block: &LineBlock, emit: &mut Emit<WordRun>| {
+                    counts.add(block, WordRun::split(&block.bytes, emit));
+                })
+                .boundary("filter")
+                .flat_map(move |run: &WordRun, emit: &mut Emit<WordRun>| {
+                    if let Some(kept) = run.filter(|word| word.starts_with(&prefix)) {
+                        emit(&kept);
+                    }
+                })
+                .boundary("count")
+                .fold_local(&count, |count, run| *count += run.len() as u64),
+        }
+        Ok(LogParser {
+            running: Arc::new(flow.run()?),
+            count,
+            read,
+        })
+    }
+
+    /// The flow, for its metrics and its end.
+    pub fn running(&self) -> &Arc<Running> {
+        &self.running
+    }
+
+    /// Words so far that start with the prefix.
+    pub fn count(&self) -> u64 {
+        self.count.merged()
+    }
+
+    /// All words so far.
+    pub fn words(&self) -> u64 {
+        self.read.words.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the lines so far.
+    pub fn bytes(&self) -> u64 {
+        self.read.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl ReadCounts {
+    fn add(&self, block: &LineBlock, words: u64) {
+        let bytes = block.bytes.len() as u64;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.words.fetch_add(words, Ordering::Relaxed);
+    }
+}

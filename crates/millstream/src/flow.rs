@@ -1,0 +1,74 @@
+//! `millstream flow`: the applications that come along.
+
+mod energy;
+mod logparser;
+mod observe;
+mod record;
+
+use std::io;
+use std::sync::Arc;
+
+use clap::CommandFactory;
+use millstream_flow::{FlowSettings, Order, RoundRobin};
+use serde_json::json;
+
+use crate::args::{Application, FlowCommand, LowArgs, OrderName, RunArgs, SchedulerName};
+use crate::console::{Align, Table, print_json};
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+pub fn run(
+    command: FlowCommand,
+    settings: &Settings,
+    is_json: bool,
+    stop: impl FnOnce() -> io::Result<Stop>,
+) -> anyhow::Result<()> {
+    match command {
+        FlowCommand::Run(Application::Logparser(args)) => {
+            logparser::run(&args, settings, is_json, &stop()?)
+        }
+        FlowCommand::List => list(is_json),
+    }
+}
+
+/// The applications are the subcommands of `flow run`.
+fn list(is_json: bool) -> anyhow::Result<()> {
+    let command = LowArgs::command();
+    let run = command
+        .find_subcommand("flow")
+        .and_then(|flow| flow.find_subcommand("run"));
+    let applications: Vec<(String, String)> = run
+        .into_iter()
+        .flat_map(|run| run.get_subcommands())
+        .map(|application| {
+            let about = application.get_about().map(ToString::to_string);
+            (application.get_name().to_owned(), about.unwrap_or_default())
+        })
+        .collect();
+    if is_json {
+        let applications: Vec<_> = applications
+            .iter()
+            .map(|(name, about)| json!({ "name": name, "about": about }))
+            .collect();
+        return print_json(&json!({ "applications": applications }));
+    }
+    let mut table = Table::new(&[("application", Align::Left), ("what it does", Align::Left)]);
+    for (name, about) in applications {
+        table.row([name, about]);
+    }
+    table.print()
+}
+
+/// How a flow is run, as the flags and settings say.
+fn flow_settings(args: &RunArgs, settings: &Settings) -> FlowSettings {
+    let mut flow = FlowSettings::default();
+    flow.workers = settings.workers.unwrap_or(flow.workers);
+    flow.order = match args.order {
+        OrderName::Kept => Order::Kept,
+        OrderName::Free => Order::Free,
+    };
+    if args.scheduler == SchedulerName::RoundRobin {
+        flow.scheduler = Arc::new(RoundRobin::default());
+    }
+    flow
+}

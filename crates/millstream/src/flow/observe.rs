@@ -1,0 +1,211 @@
+//! A flow is looked at while it runs.
+
+use std::ops::Add;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use millstream_base::ByteSize;
+use millstream_flow::{Latency, Running, StageMetrics, Summary};
+use serde::Serialize;
+
+use super::energy::{ENERGY_FOLDER, EnergyMeter, cpu_time};
+use super::record::Record;
+use crate::args::RunArgs;
+use crate::console::Progress;
+use crate::stop::Stop;
+use crate::values::{Kills, LOOK_INTERVAL};
+
+/// The progress line's rate is that of so many intervals.
+const RATE_INTERVALS: usize = 10;
+
+/// What was seen of a flow from its start to its end.
+#[derive(Serialize)]
+pub struct Observed {
+    pub seconds: f64,
+    /// It was stopped before its input ended.
+    pub is_stopped: bool,
+    /// Of all threads of the process.
+    pub cpu_seconds: f64,
+    /// Of all processors of the machine, whoever they worked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules: Option<f64>,
+    pub workers_replaced: u64,
+    /// At the end of each interval, in seconds since the start, how fast the input was processed in
+    /// it, in MB/s.
+    throughput: Vec<(f64, f64)>,
+    pub latency: Latency,
+    pub stages: Vec<StageMetrics>,
+}
+
+/// A flow at work, and what is to be done beside it.
+pub struct Observer<'a> {
+    pub running: &'a Running,
+    /// How much of the input has been processed.
+    pub bytes: &'a dyn Fn() -> u64,
+    /// How much there is.
+    pub input_bytes: u64,
+    pub kills: Option<Kills>,
+    pub record: Option<Record>,
+    pub stop: &'a Stop,
+    pub progress: Progress,
+}
+
+/// The file that `--record` names, before anything runs.
+pub fn record(args: &RunArgs) -> anyhow::Result<Option<Record>> {
+    args.record.as_deref().map(Record::create).transpose()
+}
+
+impl Observer<'_> {
+    /// Waits for the end of the flow. A signal stops it.
+    pub fn run(mut self) -> anyhow::Result<Observed> {
+        let cpu_before = cpu_time();
+        let mut energy = EnergyMeter::start(Path::new(ENERGY_FOLDER));
+        let mut joules = None;
+        let mut throughput = Throughput::default();
+        let running = self.running;
+        let summary: anyhow::Result<Summary> = thread::scope(|scope| {
+            let (done, is_done) = channel::<()>();
+            let end = thread::Builder::new()
+                .spawn_scoped(scope, move || {
+                    let _done = done;
+                    running.join()
+                })
+                .context("cannot start a thread")?;
+            let started_at = Instant::now();
+            let mut looked = Ok(());
+            let mut look_at = started_at + LOOK_INTERVAL;
+            let mut kill_at = self.kills.map(|kills| started_at + kills.every);
+            loop {
+                let wait = look_at.saturating_duration_since(Instant::now());
+                if is_done.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+                let now = Instant::now();
+                while look_at <= now {
+                    look_at += LOOK_INTERVAL;
+                }
+                if self.stop.is_set() {
+                    running.stop();
+                }
+                if let (Some(kills), Some(at)) = (self.kills, &mut kill_at)
+                    && *at <= now
+                {
+                    *at += kills.every;
+                    running.kill_workers(share_of(running.workers(), kills.percent));
+                }
+                joules = energy.as_mut().and_then(EnergyMeter::joules);
+                if looked.is_ok() {
+                    looked = self.look(now - started_at, &mut throughput);
+                } else {
+                    running.stop();
+                }
+            }
+            let summary = match end.join() {
+                Ok(summary) => summary?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            joules = energy.as_mut().and_then(EnergyMeter::joules);
+            looked?;
+            if let Some(record) = &mut self.record {
+                record.add(summary.duration, &summary.stages)?;
+            }
+            Ok(summary)
+        });
+        self.progress.finish();
+        let summary = summary?;
+        Ok(Observed {
+            seconds: summary.duration.as_secs_f64(),
+            is_stopped: summary.is_stopped,
+            cpu_seconds: (cpu_time() - cpu_before).as_secs_f64(),
+            joules,
+            workers_replaced: summary.workers_replaced,
+            throughput: throughput.intervals,
+            latency: running.latency(),
+            stages: summary.stages,
+        })
+    }
+
+    /// Once per interval.
+    fn look(&mut self, at: Duration, throughput: &mut Throughput) -> anyhow::Result<()> {
+        let bytes = (self.bytes)();
+        throughput.add(at, bytes);
+        self.progress.show(throughput.progress(self.input_bytes));
+        match &mut self.record {
+            Some(record) => record.add(at, &self.running.metrics()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// So many percent of the workers, but at least one.
+fn share_of(workers: usize, percent: u8) -> usize {
+    let share = workers as f64 * f64::from(percent) / 100.0;
+    (share.round() as usize).max(1)
+}
+
+/// How fast the input is processed.
+#[derive(Default)]
+struct Throughput {
+    /// As in [`Observed`].
+    intervals: Vec<(f64, f64)>,
+    at: Duration,
+    bytes: u64,
+}
+
+impl Throughput {
+    /// Ends an interval, in which `bytes` were reached.
+    fn add(&mut self, at: Duration, bytes: u64) {
+        let seconds = (at - self.at).as_secs_f64();
+        let rate = (bytes - self.bytes) as f64 / 1e6 / seconds;
+        self.intervals
+            .push((rounded(at.as_secs_f64()), rounded(rate)));
+        self.at = at;
+        self.bytes = bytes;
+    }
+
+    /// How it goes, of so many bytes in all.
+    fn progress(&self, input_bytes: u64) -> String {
+        let latest = self.intervals.iter().rev().take(RATE_INTERVALS);
+        let count = latest.len().max(1) as f64;
+        // The sum of nothing is -0 by itself.
+        let rate = latest.map(|(_, rate)| rate).fold(0.0, f64::add) / count;
+        let left = input_bytes.saturating_sub(self.bytes) as f64 / 1e6;
+        let ends = match left / rate {
+            seconds if seconds < 1e6 => format!(", {seconds:.0} s left"),
+            _ => String::new(),
+        };
+        let (read, all) = (ByteSize(self.bytes), ByteSize(input_bytes));
+        format!("{read} of {all}, {rate:.0} MB/s{ends}")
+    }
+}
+
+/// To what a clock and a person can tell apart.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_workers_is_at_least_one() {
+        let shares = [(1, 1), (1, 60), (2, 60), (3, 60), (10, 60), (4, 100)];
+        let counts = shares.map(|(workers, percent)| share_of(workers, percent));
+        assert_eq!(counts, [1, 1, 1, 2, 6, 4]);
+    }
+
+    #[test]
+    fn throughput_is_that_of_each_interval() {
+        let mut throughput = Throughput::default();
+        assert_eq!(throughput.progress(0), "0 B of 0 B, 0 MB/s");
+        throughput.add(Duration::from_millis(100), 1_000_000);
+        throughput.add(Duration::from_millis(300), 5_000_000);
+        assert_eq!(throughput.intervals, [(0.1, 10.0), (0.3, 20.0)]);
+        let progress = throughput.progress(35_000_000);
+        assert!(progress.ends_with(", 15 MB/s, 2 s left"), "{progress}");
+    }
+}
