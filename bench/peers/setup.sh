@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Builds all peers into target/peers, from Debian's packages, Maven Central, PyPI and crates.io.
+# Changes nothing, and takes no time, where nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")"
+out="$PWD/../../target/peers"
+
+fail() {
+    echo "peers: $*" >&2
+    exit 1
+}
+
+missing_packages=()
+command -v javac >/dev/null || missing_packages+=(openjdk-17-jdk-headless)
+command -v mvn >/dev/null || missing_packages+=(maven)
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing_packages+=(python3-venv)
+
+if [ "${#missing_packages[@]}" -gt 0 ]; then
+    packages="${missing_packages[*]}"
+    command -v apt-get >/dev/null ||
+        fail "this needs the Debian packages $packages, and there is no apt-get here: install their like"
+    [ "$(id -u)" = 0 ] || fail "this needs the packages $packages: run 'apt-get install $packages' as root"
+    echo "peers: installing $packages" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq || fail "apt-get update failed (see above)"
+    apt-get install -qq --no-install-recommends "${missing_packages[@]}" >&2 ||
+        fail "apt-get could not install $packages (see above)"
+fi
+command -v cargo >/dev/null || fail "cargo is missing: install Rust's toolchain as https://rustup.rs tells"
+
+# up_to_date NAME SOURCE...: whether NAME was built after its sources were last changed.
+up_to_date() {
+    [ -e "$out/$1/built" ] && [ -z "$(find "${@:2}" -newer "$out/$1/built" -print -quit)" ]
+}
+
+for name in flink spark; do
+    up_to_date "$name" "$name" measure && continue
+    echo "peers: building $name" >&2
+    mvn --quiet --batch-mode --file "$name" package >&2 || fail "Maven could not build $name (see above)"
+    touch "$out/$name/built"
+done
+
+for name in duckdb polars; do
+    up_to_date "$name" "$name/requirements.txt" && continue
+    echo "peers: installing $name" >&2
+    python3 -m venv --clear "$out/$name" || fail "python3 could not make $out/$name (see above)"
+    "$out/$name/bin/pip" install --quiet --requirement "$name/requirements.txt" >&2 ||
+        fail "pip could not install $name (see above)"
+    touch "$out/$name/built"
+done
+
+cargo build --quiet --release --locked --manifest-path timely/Cargo.toml --target-dir "$out/timely" ||
+    fail "cargo could not build timely (see above)"
