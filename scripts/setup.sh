@@ -52,8 +52,13 @@ install_npm_packages() {
 }
 
 case "${1:-}" in
-run | bench)
+run)
     need_rust
+    install_missing_packages
+    ;;
+bench)
+    need_rust
+    need valgrind valgrind
     install_missing_packages
     ;;
 test)

@@ -4,6 +4,7 @@ mod append;
 mod child;
 mod data;
 mod durable;
+mod instructions;
 mod large;
 mod read;
 mod restart;
@@ -23,9 +24,10 @@ pub const CHILD: &str = "child-of-log";
 type Run = fn(&Bench) -> Result<Vec<Case>>;
 
 /// All cases, in the order in which they run.
-pub const CASES: [(&str, Run); 9] = [
+pub const CASES: [(&str, Run); 10] = [
     (append::MEMORY, append::memory),
     (append::COST, append::cost),
+    (instructions::INSTRUCTIONS, instructions::instructions),
     (durable::ONE_LANE, durable::one_lane),
     (durable::THOUSAND_LANES, durable::thousand_lanes),
     (durable::VIRTUAL_LOGS, durable::virtual_logs),

@@ -9,7 +9,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{CHILD, large, restart, streams};
+use super::{CHILD, instructions, large, restart, streams};
 
 /// What a child does.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,6 +17,7 @@ pub enum Task {
     IngestAndReadAgain(large::Task),
     IngestUntilKilled(restart::Task),
     CreateStreams(streams::Task),
+    CountInstructions(instructions::Task),
 }
 
 /// Runs the task that the command line names.
@@ -26,6 +27,7 @@ pub fn run(task: &str) -> Result<()> {
         Task::IngestAndReadAgain(task) => say(&large::run(&task)?),
         Task::IngestUntilKilled(task) => restart::run(&task),
         Task::CreateStreams(task) => say(&streams::run(&task)?),
+        Task::CountInstructions(task) => instructions::run(&task),
     }
 }
 
