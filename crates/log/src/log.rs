@@ -202,7 +202,9 @@ impl Log {
         let positions = open_table(&core, POSITIONS, "__positions", &mut recovered)?;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
-        let mut last_id = FIRST_STREAM - 1;
+        // The journal may hold something of streams that are deleted, as long as it stays.
+        let known = recovered.streams().into_iter();
+        let mut last_id = known.map(|id| id.0).fold(FIRST_STREAM - 1, u64::max);
         for (key, entry) in catalog.list::<CatalogEntry>("stream/")? {
             let name = &key["stream/".len()..];
             last_id = last_id.max(entry.id.0);

@@ -11,7 +11,7 @@
 //!
 //! Each step can be cut off and done again, and the first two need no room on a full disk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -204,6 +204,11 @@ impl Recovered {
     pub fn was_cut(&self, stream: StreamId) -> bool {
         self.of_stream(stream)
             .any(|lane| lane.tail.position < lane.tail.cut_from)
+    }
+
+    /// The streams of which something was found that is not taken out.
+    pub fn streams(&self) -> BTreeSet<StreamId> {
+        self.lanes.keys().map(|lane| lane.stream).collect()
     }
 
     /// Takes out what was found of a lane.

@@ -543,3 +543,36 @@ fn the_name_of_a_file_that_was_begun_on_a_full_disk_survives() {
         image.finish();
     }
 }
+
+#[test]
+fn the_id_of_a_deleted_stream_that_the_journal_still_holds_is_not_used_again() {
+    let mut world = opened();
+    world.create("kept", small_groups());
+    append(&mut world, "kept", 100, None);
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.delete("a");
+    world.kill();
+    // The old journal stays, since a group that it holds cannot be persisted.
+    let kept = format!("/data/streams/{}/", world.model.streams["kept"].id);
+    fill_up(&mut world);
+    assert!(world.open());
+    world.disk.set_capacity(u64::MAX);
+    world
+        .disk
+        .fail_next_sync(move |path| path.starts_with(&kept));
+    world.faults.failing = true;
+    while world.log().step() {}
+    world.create("b", small_groups());
+    append(&mut world, "b", 100, None);
+    append(&mut world, "b", 100, None);
+    world.kill();
+    world.finish();
+}
+
+/// Leaves no room on the disk.
+fn fill_up(world: &mut World) {
+    let used = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used);
+    world.faults.full = true;
+}
