@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{ProducerId, Timestamp};
-use millstream_connect::{EncodedRecord, Ending, StoredChunks, StreamSink, StreamSource};
+use millstream_connect::{DeadLetterStream, EncodedRecord, Ending, StreamSink, StreamSource};
 use millstream_flow::{
     Emit, Flow, FlowError, FlowSettings, Running, TumblingWindows, WindowResult, Windowed,
 };
@@ -79,7 +79,7 @@ pub struct AdsFlow {
     read: Arc<EventCounts>,
 }
 
-/// Added to by the source's stage once per slice.
+/// Added to by the source's stage.
 #[derive(Default)]
 struct EventCounts {
     events: AtomicU64,
@@ -92,21 +92,29 @@ impl AdsFlow {
     ///
     /// The flow keeps nothing but what is in the streams: it reads all stored events again, from the
     /// earliest on, and writes the stream of counts anew. So its counts cover everything stored,
-    /// however the last run ended.
+    /// however the last run ended. Records that are no events go to the stream `ads.dead_letters`,
+    /// anew as well.
     ///
     /// # Errors
     /// When the log refuses, or there are no threads for the flow.
     pub fn start(log: &Log, settings: FlowSettings) -> Result<AdsFlow, AdsError> {
+        let dead_letters = DeadLetterStream::new(log, FLOW);
+        for results in [COUNTS_STREAM, dead_letters.stream()] {
+            match log.delete_stream(results) {
+                Ok(()) | Err(LogError::UnknownStream { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let settings = FlowSettings {
+            dead_letters: Some(Arc::new(dead_letters)),
+            ..settings
+        };
         let events = match log.stream(EVENTS_STREAM) {
             Err(LogError::UnknownStream { .. }) => {
                 log.create_stream(EVENTS_STREAM, StreamConfig::default())?
             }
             stream => stream?,
         };
-        match log.delete_stream(COUNTS_STREAM) {
-            Ok(()) | Err(LogError::UnknownStream { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
         let results = log.create_stream(COUNTS_STREAM, StreamConfig::default())?;
 
         let windows = TumblingWindows {
@@ -122,8 +130,11 @@ impl AdsFlow {
         let mut flow = Flow::with_settings(FLOW, settings);
         let counts = flow.windowed::<Campaign, AdCounts>(COUNTS_STATE, windows);
         flow.source("events", source)
-            .flat_map(move |chunks: &StoredChunks, emit: &mut Emit<Event>| {
-                tally.read(chunks, emit);
+            .each(move |record, emit: &mut Emit<Event>| {
+                let event = Event::decode(record.value.unwrap_or_default())?;
+                tally.add(&event);
+                emit(&event);
+                Ok(())
             })
             .filter(|event| event.kind != Kind::Purchase)
             .map(move |event| (campaigns[event.ad.0 as usize], event.kind, event.time))
@@ -190,23 +201,17 @@ impl AdsFlow {
 }
 
 impl EventCounts {
-    /// Hands on the events of some chunks.
-    fn read(&self, chunks: &StoredChunks, emit: &mut Emit<Event>) {
-        let [mut events, mut views, mut clicks] = [0; 3];
-        chunks.for_each_record(|record| {
-            let event = Event::decode(record.value.unwrap_or_default())?;
-            events += 1;
-            match event.kind {
-                Kind::View => views += 1,
-                Kind::Click => clicks += 1,
-                Kind::Purchase => {}
-            }
-            emit(&event);
-            Ok(())
-        });
-        self.events.fetch_add(events, Ordering::Relaxed);
-        self.views.fetch_add(views, Ordering::Relaxed);
-        self.clicks.fetch_add(clicks, Ordering::Relaxed);
+    fn add(&self, event: &Event) {
+        // One worker at a time is in the source's stage: there is no other writer.
+        let count = |counter: &AtomicU64| {
+            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        };
+        count(&self.events);
+        match event.kind {
+            Kind::View => count(&self.views),
+            Kind::Click => count(&self.clicks),
+            Kind::Purchase => {}
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use millstream_base::{ProducerId, Timestamp};
-//! use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
+//! use millstream_connect::{StreamProducer, StreamSource};
 //! use millstream_flow::{Counts, Emit, Flow};
 //! use millstream_log::{Log, LogConfig, StreamConfig};
 //!
@@ -16,12 +16,10 @@
 //! let mut flow = Flow::new("words");
 //! let counts = flow.partial::<Counts>("counts");
 //! flow.sources("lines", source.split(2))
-//!     .flat_map(|chunks: &StoredChunks, emit: &mut Emit<[u8]>| {
-//!         chunks.for_each_record(|record| {
-//!             let line = record.value.unwrap_or_default();
-//!             line.split(u8::is_ascii_whitespace).for_each(&mut *emit);
-//!             Ok(())
-//!         });
+//!     .each(|record, emit: &mut Emit<[u8]>| {
+//!         let line = record.value.unwrap_or_default();
+//!         line.split(u8::is_ascii_whitespace).for_each(emit);
+//!         Ok(())
 //!     })
 //!     .fold_local(&counts, |counts, word| counts.add(word, 1));
 //! let running = flow.run()?;
@@ -36,10 +34,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod dead_letters;
 mod producer;
 mod sink;
 mod source;
 
+pub use dead_letters::DeadLetterStream;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use sink::{EncodedRecord, StreamSink};
 pub use source::{Ending, SourceError, StoredChunks, StreamSource};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex};
-use millstream_flow::{BoxError, Output, Source, SourceStatus};
+use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
 use millstream_log::{From, LaneReader, LogError, ReadChunks, Stream};
 use millstream_record::{ChunkError, Record, Scratch};
 use parking_lot::Mutex;
@@ -52,36 +52,16 @@ pub enum SourceError {
         /// What is wrong.
         error: ChunkError,
     },
-    /// An operator of the flow can make nothing of a record.
-    #[error("record {offset} of lane {lane} at {cursor}: {error}", offset = record.0)]
-    Record {
-        /// Where the slice begins that holds the record.
-        cursor: Cursor,
-        /// The lane.
-        lane: LaneIndex,
-        /// The record's number in its lane.
-        record: millstream_base::Offset,
-        /// What the operator says.
-        error: String,
-    },
 }
 
 impl StoredChunks {
-    /// Calls `visit` with every record, as it lies in the chunk. An error, and a chunk whose records
-    /// are malformed, end the flow: the source reports it when it is polled next. So this belongs
-    /// into the source's own stage.
-    pub fn for_each_record(&self, mut visit: impl FnMut(&Record<'_>) -> Result<(), BoxError>) {
-        if let Err(fault) = self.try_for_each_record(&mut visit) {
-            // Only the first fault counts.
-            let _ = self.fault.set(fault);
-        }
+    /// Where they lie.
+    pub fn stored(&self) -> &ReadChunks {
+        &self.chunks
     }
 
     #[inline]
-    fn try_for_each_record(
-        &self,
-        visit: &mut impl FnMut(&Record<'_>) -> Result<(), BoxError>,
-    ) -> Result<(), SourceError> {
+    fn try_for_each_record(&self, mut visit: impl FnMut(&Record<'_>)) -> Result<(), SourceError> {
         let ReadChunks { cursor, lane, .. } = self.chunks;
         let malformed = |error| SourceError::Chunk {
             cursor,
@@ -92,21 +72,24 @@ impl StoredChunks {
         for chunk in self.chunks.chunks() {
             let chunk = chunk.map_err(malformed)?;
             for record in chunk.records(&mut scratch).map_err(malformed)? {
-                let record = record.map_err(malformed)?;
-                visit(&record).map_err(|error| SourceError::Record {
-                    cursor,
-                    lane,
-                    record: record.offset,
-                    error: error.to_string(),
-                })?;
+                visit(&record.map_err(malformed)?);
             }
         }
         Ok(())
     }
+}
 
-    /// Where they lie.
-    pub fn stored(&self) -> &ReadChunks {
-        &self.chunks
+/// The records, as they lie in the chunks. Chunks whose records are malformed end the flow: the source
+/// reports it when it is polled next. So this belongs into the source's own stage.
+impl Parts for StoredChunks {
+    type Part<'a> = Record<'a>;
+
+    #[inline]
+    fn for_each_part(&self, visit: impl FnMut(&Record<'_>)) {
+        if let Err(fault) = self.try_for_each_record(visit) {
+            // Only the first fault counts.
+            let _ = self.fault.set(fault);
+        }
     }
 }
 

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp};
 use millstream_connect::{
-    EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink, StreamSource,
+    DeadLetterStream, EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink,
+    StreamSource,
 };
 use millstream_flow::sources::Generator;
-use millstream_flow::{Emit, Flow, Output, Running, Source, SourceStatus};
+use millstream_flow::{Emit, Flow, FlowSettings, Output, Parts, Running, Source, SourceStatus};
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
+use millstream_record::Scratch;
 use tempfile::{TempDir, tempdir};
 
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
@@ -47,13 +49,10 @@ fn sum(sources: Vec<StreamSource>) -> (Running, Arc<AtomicU64>) {
     let mut flow = Flow::new("sum");
     let state = flow.partial::<u64>("sum");
     flow.sources("numbers", sources)
-        .flat_map(|chunks: &StoredChunks, emit: &mut Emit<u64>| {
-            chunks.for_each_record(|record| {
-                emit(&u64::from_le_bytes(
-                    record.value.unwrap_or_default().try_into()?,
-                ));
-                Ok(())
-            });
+        .each(|record, emit: &mut Emit<u64>| {
+            let value = record.value.unwrap_or_default();
+            emit(&u64::from_le_bytes(value.try_into()?));
+            Ok(())
         })
         .fold_local(&state, move |_, number| {
             total.fetch_add(*number, Ordering::Relaxed);
@@ -120,7 +119,7 @@ fn a_record_that_an_operator_cannot_use_ends_the_flow() {
     producer.flush().unwrap();
     let (running, _) = sum(StreamSource::bounded(&stream).split(2));
     let message = running.join().unwrap_err().to_string();
-    assert!(message.contains("record 10 of lane 0"), "{message}");
+    assert!(message.contains("Record { offset: Offset(10)"), "{message}");
 }
 
 #[test]
@@ -147,10 +146,9 @@ fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
     let state = flow.partial::<u64>("next");
     flow.source("numbers", StreamSource::bounded(&stream))
         .fold_local(&state, |next, chunks: &StoredChunks| {
-            chunks.for_each_record(|record| {
+            chunks.for_each_part(|record| {
                 assert_eq!(record.value.unwrap()[..8], next.to_le_bytes());
                 *next += 1;
-                Ok(())
             });
         });
     flow.run().unwrap().join().unwrap();
@@ -361,4 +359,55 @@ fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
     assert!(wakes.0.load(Ordering::Relaxed) > 0);
     let status = source.poll(&mut out, 1, &waker).unwrap();
     assert_eq!((status, out.items().len()), (SourceStatus::Ready, 1));
+}
+
+#[test]
+fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
+    let (_dir, log, stream) = open(1);
+    let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
+    for value in ["1", "two", "3", "panic", "5"] {
+        let value = Some(value.as_bytes());
+        producer.push(Timestamp(0), None, value, &[]).unwrap();
+    }
+    producer.flush().unwrap();
+
+    let settings = FlowSettings {
+        dead_letters: Some(Arc::new(DeadLetterStream::new(&log, "sum"))),
+        ..FlowSettings::default()
+    };
+    let mut flow = Flow::with_settings("sum", settings);
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", StreamSource::bounded(&stream))
+        .each(|record, emit: &mut Emit<u64>| {
+            let text = str::from_utf8(record.value.unwrap_or_default())?;
+            assert_ne!(text, "panic", "told to");
+            emit(&text.parse()?);
+            Ok(())
+        })
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(sum.merged(), 1 + 3 + 5);
+
+    let letters = log.stream("sum.dead_letters").unwrap();
+    let mut reader = letters.reader(From::Earliest);
+    let chunks = reader.read(1 << 20).unwrap().unwrap();
+    let mut found = Vec::new();
+    let mut scratch = Scratch::default();
+    for chunk in chunks.chunks() {
+        for record in chunk.unwrap().records(&mut scratch).unwrap() {
+            let record = record.unwrap();
+            let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+            let (_, operator) = record.secondary_keys().next().unwrap();
+            let error = record.headers().last().unwrap().value;
+            assert_eq!(operator, b"numbers/1.each");
+            found.push((text(record.value), text(error)));
+        }
+    }
+    let [(two, not_a_number), (panic, told_to)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert!(two.contains(r#"value: Some(b"two")"#), "{two}");
+    assert_eq!(not_a_number, "invalid digit found in string");
+    assert!(panic.contains(r#"b"panic""#), "{panic}");
+    assert!(told_to.contains("told to"), "{told_to}");
 }

@@ -21,6 +21,9 @@ use crate::error::{BoxError, Failure};
 /// Of an item or an error in a dead letter.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Of an item in an error message.
+const TOLD_BYTES_MAX: usize = 256;
+
 pub trait Attempt {
     /// Calls `code` of the operator `label` on `item`; `None` when `item` is rejected.
     fn call<T: Debug + ?Sized, R>(
@@ -37,11 +40,27 @@ pub trait Attempt {
 /// What code of the user failed on, and how.
 pub struct Rejected {
     item: String,
-    /// What ends a flow that keeps no dead letters.
-    pub failure: Failure,
+    failure: Failure,
 }
 
 impl Rejected {
+    /// What ends a flow that keeps no dead letters.
+    pub fn into_failure(self) -> Failure {
+        let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
+        let cut = if end < self.item.len() { " …" } else { "" };
+        let item = &self.item[..end];
+        match self.failure {
+            Failure::Error { operator, error } => Failure::Error {
+                operator,
+                error: format!("{error}; it was given {item}{cut}").into(),
+            },
+            Failure::Panicked { operator, message } => Failure::Panicked {
+                operator,
+                message: format!("{message}; it was given {item}{cut}"),
+            },
+        }
+    }
+
     pub fn letter(&self) -> DeadLetter {
         let (operator, error) = match &self.failure {
             Failure::Error { operator, error } => {

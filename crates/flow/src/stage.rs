@@ -335,7 +335,7 @@ where
         self.counters.add_dead_letters(rejected.len());
         let Some(dead_letters) = context.dead_letters else {
             let first = rejected.into_iter().next();
-            return first.map_or(Ok(()), |rejected| Err(rejected.failure));
+            return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
         };
         let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
         dead_letters.put(&letters).map_err(|error| Failure::Error {

@@ -5,8 +5,8 @@
 //!
 //! ```
 //! use millstream::base::{ProducerId, Timestamp};
-//! use millstream::connect::{StoredChunks, StreamProducer, StreamSource};
-//! use millstream::flow::Flow;
+//! use millstream::connect::{StreamProducer, StreamSource};
+//! use millstream::flow::{Emit, Flow};
 //! use millstream::log::{Log, LogConfig, StreamConfig};
 //!
 //! let dir = tempfile::tempdir()?;
@@ -21,12 +21,11 @@
 //! let mut flow = Flow::new("sizes");
 //! let bytes = flow.partial::<u64>("bytes");
 //! flow.source("lines", StreamSource::bounded(&lines))
-//!     .fold_local(&bytes, |bytes, chunks: &StoredChunks| {
-//!         chunks.for_each_record(|record| {
-//!             *bytes += record.value.map_or(0, <[u8]>::len) as u64;
-//!             Ok(())
-//!         });
-//!     });
+//!     .each(|record, emit: &mut Emit<u64>| {
+//!         emit(&(record.value.map_or(0, <[u8]>::len) as u64));
+//!         Ok(())
+//!     })
+//!     .fold_local(&bytes, |bytes, value_bytes| *bytes += value_bytes);
 //! flow.run()?.join()?;
 //! assert_eq!(bytes.merged(), 11);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -125,6 +125,6 @@ fn without_dead_letters_an_error_fails_the_flow() {
     assert!(matches!(error, FlowError::Operator { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "flow \"parts\": \"numbers/1.each\" failed: no good"
+        "flow \"parts\": \"numbers/1.each\" failed: no good; it was given 0"
     );
 }

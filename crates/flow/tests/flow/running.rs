@@ -146,7 +146,7 @@ fn a_panic_of_user_code_fails_the_flow_and_names_the_operator() {
     });
     assert_eq!(
         error,
-        "flow \"failing\": \"numbers/2.filter\" panicked: five thousand"
+        "flow \"failing\": \"numbers/2.filter\" panicked: five thousand; it was given 5000"
     );
 
     let error = error_of(|flow| {

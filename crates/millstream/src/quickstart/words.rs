@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
-use millstream_flow::Flow;
+use millstream_flow::{Flow, Parts};
 use millstream_log::{LogError, Stream, StreamConfig};
 use serde::Serialize;
 
@@ -158,10 +158,9 @@ impl LineTarget for Lines<'_> {
 /// Adds the words of some lines; returns how many lines there were.
 fn count_words(counts: &mut WordCounts, chunks: &StoredChunks) -> u64 {
     let mut records = 0;
-    chunks.for_each_record(|record| {
+    chunks.for_each_part(|record| {
         records += 1;
         counts.add_line(record.value.unwrap_or_default());
-        Ok(())
     });
     records
 }
