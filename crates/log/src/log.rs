@@ -202,9 +202,7 @@ impl Log {
         let positions = open_table(&core, POSITIONS, "__positions", &mut recovered)?;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
-        // The journal may hold something of streams that are deleted, as long as it stays.
-        let known = recovered.streams().into_iter();
-        let mut last_id = known.map(|id| id.0).fold(FIRST_STREAM - 1, u64::max);
+        let mut last_id = FIRST_STREAM - 1;
         for (key, entry) in catalog.list::<CatalogEntry>("stream/")? {
             let name = &key["stream/".len()..];
             last_id = last_id.max(entry.id.0);
@@ -229,12 +227,10 @@ impl Log {
             streams.by_name.insert(name.to_owned(), entry.id);
             streams.by_id.insert(entry.id, Arc::new(stream));
         }
-        let orphans: Vec<StreamId> = core
-            .dir
-            .list_streams()?
-            .into_iter()
-            .filter(|id| core.stream(*id).is_none())
-            .collect();
+        // In the files or in the journal, which may stay for a while.
+        let mut orphans = recovered.streams();
+        orphans.extend(core.dir.list_streams()?);
+        orphans.retain(|id| core.stream(*id).is_none());
         if let Some(orphan) = orphans.first()
             && catalog.lane().next_offset() == Offset(0)
         {
@@ -255,15 +251,18 @@ impl Log {
             }
         }
         core.streams.write().next_id = last_id + 1;
-        for id in orphans {
-            if was_cut {
-                // It may have told of this one.
+        if was_cut {
+            // It may have told of these.
+            recovered.write_out_left(&core.dir)?;
+            for id in orphans {
                 tracing::warn!(path = %core.dir.stream_dir(id).display(),
                     "the catalog's end was torn and does not name this stream; its folder is left \
                      as it is until the next start: look whether it is missed");
-                continue;
             }
-            core.dir.remove_stream_dir(id)?;
+        } else {
+            for id in orphans {
+                core.dir.remove_stream_dir(id)?;
+            }
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;
         core.take_over(old_journal);

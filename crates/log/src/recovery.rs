@@ -219,6 +219,17 @@ impl Recovered {
         }
     }
 
+    /// Moves what the journal gave the lanes that are left into their files.
+    pub fn write_out_left(&mut self, dir: &DataDir) -> Result<()> {
+        for id in self.streams() {
+            self.check_gaps(id)?;
+        }
+        for (lane, recovered) in &mut self.lanes {
+            recovered.write_out(dir, *lane)?;
+        }
+        dir.sync_streams()
+    }
+
     fn replay(
         &mut self,
         dir: &DataDir,

@@ -290,15 +290,7 @@ fn a_torn_catalog_removes_no_stream() {
     // The second start finds no journal that would heal the catalog.
     assert!(world.open());
     world.kill();
-    let files = world.disk.files().into_iter();
-    let (catalog, len) = files
-        .filter(|(path, _)| path.starts_with("/data/streams/0"))
-        .rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "log"))
-        .expect("a group of the catalog");
-    world
-        .disk
-        .flip_bit(catalog, len * 8 - 1)
-        .expect("it exists");
+    flip_last_bit_of_catalog(&world);
     let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
     assert!(log.stream("a").is_err());
     let left = world.disk.files();
@@ -575,4 +567,61 @@ fn fill_up(world: &mut World) {
     let used = world.disk.files().iter().map(|(_, len)| len).sum();
     world.disk.set_capacity(used);
     world.faults.full = true;
+}
+
+#[test]
+fn a_missing_catalog_is_told_when_only_the_journal_holds_a_stream() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    world.close();
+    assert!(world.open());
+    append(&mut world, "a", 100, None);
+    world.kill();
+    for (path, _) in world.disk.files() {
+        if path.starts_with("/data/streams/0") {
+            world.disk.remove(path).expect("it exists");
+        }
+    }
+    let before = world.disk.files();
+    let error = crate::world::open(&world.disk, &world.clock).expect_err("it is missing");
+    assert!(error.to_string().contains("/data/streams/0"), "{error}");
+    assert_eq!(world.disk.files(), before);
+}
+
+#[test]
+fn a_torn_catalog_removes_nothing_that_only_the_journal_holds() {
+    let mut world = opened();
+    world.create("first", small_groups());
+    world.create("a", small_groups());
+    append(&mut world, "a", 100, None);
+    world.log().persist();
+    world.kill();
+    // The second start finds no journal that would heal the catalog.
+    assert!(world.open());
+    append(&mut world, "a", 100, None);
+    world.kill();
+    flip_last_bit_of_catalog(&world);
+    let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+    assert!(log.stream("a").is_err());
+    let model = &world.model.streams["a"];
+    let path = format!(
+        "/data/streams/{}/0-0-0000000001-00000000000000000000.log",
+        model.id
+    );
+    let stored = world.disk.read_file(path).expect("it exists");
+    let chunks = &model.lanes[&(0, 0)].chunks;
+    let last = &chunks[1].bytes;
+    assert_eq!(stored.len(), chunks[0].bytes.len() + last.len());
+    // All but the base offset.
+    assert!(stored.ends_with(&last[8..]));
+}
+
+fn flip_last_bit_of_catalog(world: &World) {
+    let files = world.disk.files().into_iter();
+    let (catalog, len) = files
+        .filter(|(path, _)| path.starts_with("/data/streams/0"))
+        .rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "log"))
+        .expect("a group of the catalog");
+    let flipped = world.disk.flip_bit(catalog, len * 8 - 1);
+    flipped.expect("it exists");
 }
