@@ -856,16 +856,21 @@ impl Core {
     pub fn retain(&self, now: Timestamp) -> Result<u64> {
         let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
         let mut removed = 0;
+        // A lane that was given up does not stop the others.
+        let mut result = Ok(());
         for stream in streams {
             let config = stream.shared.config.read().clone();
             if config.retention.is_none() && config.retention_ms.is_none() {
                 continue;
             }
             for lane in stream.lanes() {
-                removed += self.retain_lane(&lane, &config, now)?;
+                match self.retain_lane(&lane, &config, now) {
+                    Ok(count) => removed += count,
+                    Err(error) => result = result.and(Err(error)),
+                }
             }
         }
-        Ok(removed)
+        result.map(|()| removed)
     }
 
     fn retain_lane(&self, lane: &LaneState, config: &StreamConfig, now: Timestamp) -> Result<u64> {
@@ -912,17 +917,39 @@ impl Core {
 
     /// Removes a lane's first group.
     fn remove_first(&self, lane: &LaneState, group: &Group) -> Result<()> {
-        let sync_names = || match lane.is_scratch() {
-            true => Ok(()),
-            false => self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream)),
-        };
         // Its index is gone before its file: one that is alone tells of a file that was lost.
-        group.remove_index(&self.dir)?;
-        sync_names()?;
+        self.remove_index(lane, group)?;
         group.remove(&self.dir)?;
         lane.remove_first(group.id);
         // Before the next one goes: what is left of a lane has no holes.
-        sync_names()
+        self.sync_names(lane)
+    }
+
+    /// Removes the index of a group for good.
+    fn remove_index(&self, lane: &LaneState, group: &Group) -> Result<()> {
+        if let Some(fault) = lane.fault().filter(|_| group.has_failed()) {
+            return Err(fault.clone());
+        }
+        group.remove_index(&self.dir)?;
+        self.sync_names(lane)
+    }
+
+    /// Makes the names of a lane's files durable.
+    fn sync_names(&self, lane: &LaneState) -> Result<()> {
+        if lane.is_scratch() {
+            return Ok(());
+        }
+        let synced = self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream));
+        synced.inspect_err(|error| self.fail_all(lane, error))
+    }
+
+    /// Gives up a lane: which files it has is unknown.
+    fn fail_all(&self, lane: &LaneState, error: &LogError) {
+        let fault = fault_of(error);
+        lane.set_fault(&fault);
+        for group in lane.groups() {
+            group.fail(&fault);
+        }
     }
 
     /// Removes a lane's groups before `group`.
@@ -957,10 +984,13 @@ impl Core {
                 && let Some(last) = lane.roll().or_else(|| lane.last_group())
                 && groups[with_file].id < last.id
             {
-                groups[with_file].remove_index(&self.dir)?;
-                self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream))?;
-                groups[with_file].hand_file_over(&self.dir, &last)?;
-                for group in groups[with_file..]
+                let first = &groups[with_file];
+                self.remove_index(&lane, first)?;
+                lane.remove_first(first.id);
+                first
+                    .hand_file_over(&self.dir, &last)
+                    .inspect_err(|error| self.fail_all(&lane, error))?;
+                for group in groups[with_file + 1..]
                     .iter()
                     .filter(|group| group.id < last.id)
                 {

@@ -570,7 +570,8 @@ impl Group {
     }
 
     /// Takes the group away as [`Group::remove`] does, and makes its file that of a later group of its
-    /// lane, which is empty: to begin a file needs room. Its index must be gone for good.
+    /// lane, which is empty: to begin a file needs room. Its index must be gone for good. After a
+    /// failure it is unknown which of the two the file is.
     pub fn hand_file_over(&self, dir: &DataDir, later: &Group) -> Result<()> {
         let mut file = self.file.lock();
         let mut later_file = later.file.lock();
@@ -585,8 +586,8 @@ impl Group {
             .map_err(|error| LogError::io("rename", from, error))?;
         self.forget(&mut file);
         later_file.open = None;
-        later_file.named = true;
         dir.sync_dir(&dir.stream_dir(self.lane.stream))?;
+        later_file.named = true;
         // A crash before this leaves chunks whose offsets do not fit the name: the start cuts them.
         dir.disk
             .open(&to, Access::Write)

@@ -1,6 +1,7 @@
 //! What was wrong once, each in a test of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use millstream_base::{ByteSize, StreamletIndex, Timestamp, crc32c};
@@ -435,7 +436,7 @@ fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
     application.commit("one", &cursor).expect("no faults");
     world.log().persist();
     // The folder changes when the table is written anew, and not before.
-    let is_table = |path: &std::path::Path| path.ends_with("streams/1");
+    let is_table = |path: &Path| path.ends_with("streams/1");
     world.disk.fail_next_sync(is_table);
     let positions = world.log().stream("__positions").expect("always there");
     let mut commits = 0;
@@ -457,7 +458,7 @@ fn what_a_start_shows_of_the_journal_survives_a_crash() {
         world.create("a", small_groups());
         append(&mut world, "a", 100, None);
         // The last block is read back, though it may never have reached the medium.
-        let is_journal = |path: &std::path::Path| path.starts_with("/data/journal");
+        let is_journal = |path: &Path| path.starts_with("/data/journal");
         world.disk.fail_next_sync(is_journal);
         world.faults.failing = true;
         let chunk = world.make_chunk(1, 100, None);
@@ -624,4 +625,65 @@ fn flip_last_bit_of_catalog(world: &World) {
         .expect("a group of the catalog");
     let flipped = world.disk.flip_bit(catalog, len * 8 - 1);
     flipped.expect("it exists");
+}
+
+#[test]
+fn a_lane_whose_folder_could_not_be_synced_takes_nothing_more() {
+    // Which sync fails: without an index, without its file; the same of the last one, which is handed over.
+    for (by_retention, failing) in [(true, 0), (true, 1), (false, 4), (false, 5)] {
+        for seed in 0..10 {
+            let mut world = World::new(seed);
+            assert!(world.open());
+            let retention = by_retention.then_some(ByteSize(0));
+            world.create(
+                "a",
+                StreamConfig {
+                    retention,
+                    ..small_groups()
+                },
+            );
+            world.create("b", small_groups());
+            for _ in 0..3 {
+                append(&mut world, "a", 60_000, None);
+            }
+            world.log().persist();
+            let folder = PathBuf::from(format!("/data/streams/{}", world.model.streams["a"].id));
+            let syncs = AtomicU32::new(0);
+            let is_it = move |path: &Path| {
+                path == folder && syncs.fetch_add(1, Ordering::Relaxed) == failing
+            };
+            world.faults.failing = true;
+            if by_retention {
+                world.disk.fail_next_sync(is_it);
+                world.retain();
+                // It is not tried again as if nothing had happened.
+                let before = world.disk.files();
+                world.retain();
+                assert_eq!(world.disk.files(), before);
+            } else {
+                write_until_full(&mut world, "b");
+                world.disk.fail_next_sync(is_it);
+                world.delete("a");
+                world.disk.set_capacity(u64::MAX);
+                while world.log().step() {}
+            }
+            let lane = lane_of(&world.stream("a"), (0, 0));
+            assert!(lane.info().fault.is_some());
+            let chunk = world.make_chunk(1, 60_000, None);
+            assert!(world.append("a", 0, chunk).is_none());
+            world.crash();
+            world.finish();
+        }
+    }
+}
+
+fn write_until_full(world: &mut World, name: &str) {
+    fill_up(world);
+    loop {
+        let chunk = world.make_chunk(1, 60_000, None);
+        let appended = world.append(name, 0, chunk);
+        if !appended.is_some_and(|(lane, appended)| world.acknowledge(name, &lane, &appended)) {
+            break;
+        }
+    }
 }
