@@ -38,6 +38,14 @@ pub enum LogError {
         /// The newest format known here.
         known: u32,
     },
+    /// The journal was written by an earlier version, which did not end cleanly.
+    #[error(
+        "{path} was left by an older program, and this one does not read it; start that program once more and end it cleanly"
+    )]
+    OlderJournal {
+        /// The first file of it.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("cannot {action} {path}: {error}")]
     Io {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! millstream.data                          marker with the format's version; locked while in use
-//! journal/<sequence>.journal
+//! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
 //! ```

@@ -7,7 +7,8 @@
 //!
 //! A block is written after the one before it is synced. So a block that is not whole is the torn
 //! end of the journal if nothing valid follows it, and lost data if something does. What is valid
-//! no producer can make up and send in a chunk: each block carries a secret of the run.
+//! no producer can make up and send in a chunk: each block carries a secret of the run, which the
+//! file's name gives.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -33,7 +34,7 @@ pub const FILE_BYTES_MIN: u64 = 256 << 10;
 /// A file that is written to see whether a full disk has room again, and removed at once.
 pub const PROBE: &str = "probe";
 
-const FILE_MAGIC: [u8; 8] = *b"MSJRNAL1";
+const FILE_MAGIC: [u8; 8] = *b"MSJRNAL2";
 /// The header has a page of its own, so that it is never rewritten with a block.
 const FILE_HEADER_BYTES: u64 = 4096;
 
@@ -69,7 +70,7 @@ pub enum WriteOutcome {
 pub struct Journal {
     file_bytes: u64,
     files_max: usize,
-    /// In the header of each file and block of this run.
+    /// In the name of each file of this run, and in each block.
     secret: u64,
     state: Mutex<State>,
 }
@@ -332,7 +333,7 @@ impl State {
 
     fn open_next(&mut self, dir: &DataDir, file_bytes: u64, secret: u64) -> Result<()> {
         let sequence = self.next_sequence;
-        let path = file_path(dir, sequence);
+        let path = file_path(dir, sequence, secret);
         // One that was begun under this number before must not stay among the spare ones.
         if let Some(n) = self.spare.iter().position(|spare| *spare == path) {
             self.spare.swap_remove(n);
@@ -349,7 +350,7 @@ impl State {
         // The header is durable before the first block is written, so that a damaged one is told
         // from one that never was; and the name before the header, so that a torn header never
         // stands before blocks of the name's number.
-        let header = encode_file_header(sequence, self.previous_end, secret);
+        let header = encode_file_header(sequence, self.previous_end);
         let begun = file
             .reserve(file_bytes)
             .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()))
@@ -373,15 +374,30 @@ impl State {
     }
 }
 
-fn file_path(dir: &DataDir, sequence: u64) -> PathBuf {
-    dir.journal_dir().join(format!("{sequence:016}.journal"))
+fn file_path(dir: &DataDir, sequence: u64, secret: u64) -> PathBuf {
+    let name = format!("{sequence:016}-{secret:016x}.journal");
+    dir.journal_dir().join(name)
 }
 
-fn encode_file_header(sequence: u64, previous_end: u64, secret: u64) -> Vec<u8> {
+/// Sequence and secret of the file of this name.
+fn parse_name(dir: &DataDir, path: &Path) -> Option<(u64, u64)> {
+    let (sequence, secret) = path.file_stem()?.to_str()?.split_once('-')?;
+    let sequence = sequence.parse().ok()?;
+    let secret = u64::from_str_radix(secret, 16).ok()?;
+    (file_path(dir, sequence, secret) == path).then_some((sequence, secret))
+}
+
+/// Whether a program wrote the file that did not have the secret in the name.
+fn is_of_format_1(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let is_number = stem.is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()));
+    is_number && path.extension().is_some_and(|kind| kind == "journal")
+}
+
+fn encode_file_header(sequence: u64, previous_end: u64) -> Vec<u8> {
     let mut header = FILE_MAGIC.to_vec();
     header.extend_from_slice(&sequence.to_le_bytes());
     header.extend_from_slice(&previous_end.to_le_bytes());
-    header.extend_from_slice(&secret.to_le_bytes());
     let crc = crc32c(&header);
     header.extend_from_slice(&crc.to_le_bytes());
     header
@@ -391,7 +407,7 @@ fn encode_file_header(sequence: u64, previous_end: u64, secret: u64) -> Vec<u8> 
 struct BlockPlace {
     /// The sequence of its file.
     file: u64,
-    /// That of the file's header.
+    /// That of the file's name.
     secret: u64,
     /// Counts the file's blocks from 0.
     number: u64,
@@ -435,7 +451,13 @@ pub struct RecoveredRun {
 
 /// The journal files of a former life, in order.
 pub struct OldJournal {
-    files: Vec<(u64, PathBuf)>,
+    files: Vec<OldFile>,
+}
+
+struct OldFile {
+    sequence: u64,
+    secret: u64,
+    path: PathBuf,
 }
 
 impl OldJournal {
@@ -458,15 +480,18 @@ impl OldJournal {
                     .map_err(|error| LogError::io("remove", &path, error))?;
                 continue;
             }
-            let sequence = entry
-                .name
-                .strip_suffix(".journal")
-                .and_then(|digits| digits.parse().ok())
-                .filter(|sequence| file_path(dir, *sequence) == path)
-                .ok_or_else(|| LogError::ForeignFile { path: path.clone() })?;
-            files.push((sequence, path));
+            let (sequence, secret) = match parse_name(dir, &path) {
+                Some(name) => name,
+                None if is_of_format_1(&path) => return Err(LogError::OlderJournal { path }),
+                None => return Err(LogError::ForeignFile { path }),
+            };
+            files.push(OldFile {
+                sequence,
+                secret,
+                path,
+            });
         }
-        files.sort_unstable();
+        files.sort_unstable_by_key(|file| file.sequence);
         Ok(OldJournal { files })
     }
 
@@ -479,7 +504,7 @@ impl OldJournal {
     /// it ends is not about the last of these. And it is at least the time in milliseconds, so
     /// that blocks of an older journal, stored as data, are never taken for this one's.
     pub fn next_sequence(&self, now: Timestamp) -> u64 {
-        let last = self.files.last().map_or(0, |(sequence, _)| *sequence);
+        let last = self.files.last().map_or(0, |file| file.sequence);
         (last + 2).max(u64::try_from(now.0).unwrap_or(0))
     }
 
@@ -491,21 +516,15 @@ impl OldJournal {
         mut each: impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut readers = Vec::with_capacity(self.files.len());
-        for (sequence, path) in &self.files {
-            let file = dir
-                .disk
-                .open(path, Access::Write)
-                .map_err(|error| LogError::io("open", path, error))?;
-            let reader = FileReader::open(*sequence, path, file)?;
-            readers.push(reader);
+        for file in &self.files {
+            readers.push(FileReader::open(dir, file)?);
         }
         for n in 0..readers.len() {
             // Where a file ends, its successor says; the files in between may have been used again.
             let end = readers
                 .get(n + 1)
-                .filter(|next| next.sequence == readers[n].sequence + 1)
-                .and_then(|next| next.header)
-                .map(|header| header.previous_end);
+                .filter(|next| next.name.sequence == readers[n].name.sequence + 1)
+                .and_then(|next| next.previous_end);
             readers[n].replay(end, &mut each)?;
         }
         Ok(())
@@ -513,7 +532,7 @@ impl OldJournal {
 
     /// Removes the files, after what they hold is in synced group files.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
-        for (_, path) in &self.files {
+        for OldFile { path, .. } in &self.files {
             dir.disk
                 .remove_file(path)
                 .map_err(|error| LogError::io("remove", path, error))?;
@@ -523,27 +542,17 @@ impl OldJournal {
 }
 
 struct FileReader<'a> {
-    sequence: u64,
-    path: &'a Path,
+    name: &'a OldFile,
     file: Box<dyn DiskFile>,
     len: u64,
-    /// What the header says, if it is valid and of this file.
-    header: Option<FileHeader>,
-    /// The header is that of another number: the file was about to be used again, or had been, and
-    /// holds nothing under the number that its name says.
-    is_reused: bool,
-}
-
-#[derive(Clone, Copy)]
-struct FileHeader {
-    /// Where the file before ends.
-    previous_end: u64,
-    secret: u64,
+    /// Where the file before ends, says the header. `None` where that is not valid: the file was not
+    /// begun under its number, or is damaged.
+    previous_end: Option<u64>,
 }
 
 /// Header and directory of a block.
 struct BlockHead {
-    place: BlockPlace,
+    number: u64,
     directory: Vec<u8>,
     block_bytes: u64,
 }
@@ -555,27 +564,22 @@ struct Block {
 }
 
 impl<'a> FileReader<'a> {
-    fn open(sequence: u64, path: &'a Path, file: Box<dyn DiskFile>) -> Result<Self> {
+    fn open(dir: &DataDir, name: &'a OldFile) -> Result<Self> {
+        let path = &name.path;
         let error = |error| LogError::io("read", path, error);
+        let file = dir.disk.open(path, Access::Write);
+        let file = file.map_err(|error| LogError::io("open", path, error))?;
         let len = file.len().map_err(error)?;
-        let mut header = [0; 36];
+        let mut header = [0; 28];
         let count = file.read_full_at(&mut header, 0).map_err(error)?;
-        let written_for = u64_at(&header, 8);
         let previous_end = u64_at(&header, 16);
-        let secret = u64_at(&header, 24);
-        let encoded = encode_file_header(written_for, previous_end, secret);
+        let encoded = encode_file_header(name.sequence, previous_end);
         let valid = count == header.len() && header[..] == encoded;
-        let header = FileHeader {
-            previous_end,
-            secret,
-        };
         Ok(FileReader {
-            sequence,
-            path,
+            name,
             file,
             len,
-            header: (valid && written_for == sequence).then_some(header),
-            is_reused: valid && written_for != sequence,
+            previous_end: valid.then_some(previous_end),
         })
     }
 
@@ -585,21 +589,22 @@ impl<'a> FileReader<'a> {
         end: Option<u64>,
         each: &mut impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        if self.is_reused {
-            return Ok(());
+        if self.previous_end.is_none() {
+            // The header is synced before the first block is written.
+            return match end {
+                Some(end) if end > FILE_HEADER_BYTES => Err(self.corrupted(0, "file header")),
+                _ => self.check_nothing_follows(0, "file header", 0),
+            };
         }
-        let Some(FileHeader { secret, .. }) = self.header else {
-            return self.check_no_block_follows_torn_header();
-        };
         let mut at = FILE_HEADER_BYTES;
         let mut last_block = at..at;
         let mut next_block = 0;
         while end.is_none_or(|end| at < end) {
-            let Some((block, bytes)) = self.block(at, secret, next_block)? else {
+            let Some((block, bytes)) = self.block(at, next_block)? else {
                 if end.is_some() {
                     return Err(self.corrupted(at, "block"));
                 }
-                self.check_nothing_follows(at, secret, next_block)?;
+                self.check_nothing_follows(at, "block", next_block)?;
                 return self.write_again(last_block);
             };
             let mut data = &block.data[..];
@@ -626,15 +631,13 @@ impl<'a> FileReader<'a> {
             .read_full_at(&mut bytes, block.start)
             .and_then(|_| self.file.write_at(&bytes, block.start))
             .and_then(|()| self.file.sync())
-            .map_err(|error| LogError::io("write again", self.path, error))
+            .map_err(|error| LogError::io("write again", &self.name.path, error))
     }
 
     /// The block at `at`, if it is whole and in its turn.
-    fn block(&self, at: u64, secret: u64, number: u64) -> Result<Option<(Block, u64)>> {
-        let head = self.block_head(at)?.filter(|head| {
-            let place = &head.place;
-            place.secret == secret && place.number == number
-        });
+    fn block(&self, at: u64, number: u64) -> Result<Option<(Block, u64)>> {
+        let head = self.block_head(at)?;
+        let head = head.filter(|head| head.number == number);
         let Some(BlockHead {
             directory,
             block_bytes,
@@ -648,7 +651,7 @@ impl<'a> FileReader<'a> {
         let count = self
             .file
             .read_full_at(&mut data, at + head_bytes)
-            .map_err(|error| LogError::io("read", self.path, error))?;
+            .map_err(|error| LogError::io("read", &self.name.path, error))?;
         if count < data.len() {
             return Ok(None);
         }
@@ -683,7 +686,7 @@ impl<'a> FileReader<'a> {
 
     /// Header and directory at `at`, if the checksum holds and they are of this file.
     fn block_head(&self, at: u64) -> Result<Option<BlockHead>> {
-        let error = |error| LogError::io("read", self.path, error);
+        let error = |error| LogError::io("read", &self.name.path, error);
         let mut head = vec![0; BLOCK_HEADER_BYTES];
         let count = self.file.read_full_at(&mut head, at).map_err(error)?;
         if count < head.len() || head[..4] != BLOCK_MAGIC {
@@ -700,7 +703,7 @@ impl<'a> FileReader<'a> {
         if run_count > RUNS_MAX
             || (head_bytes as u64) > block_bytes
             || at + block_bytes > self.len
-            || place.file != self.sequence
+            || (place.file, place.secret) != (self.name.sequence, self.name.secret)
         {
             return Ok(None);
         }
@@ -710,23 +713,14 @@ impl<'a> FileReader<'a> {
             return Ok(None);
         }
         Ok(Some(BlockHead {
-            place,
+            number: place.number,
             directory: head.split_off(BLOCK_HEADER_BYTES),
             block_bytes,
         }))
     }
 
-    /// The header is synced before the first block is written. Without it the secret is not known,
-    /// so only the place is believed where no chunk can lie.
-    fn check_no_block_follows_torn_header(&self) -> Result<()> {
-        match self.block_head(FILE_HEADER_BYTES)? {
-            Some(head) if head.place.number == 0 => Err(self.corrupted(0, "file header")),
-            _ => Ok(()),
-        }
-    }
-
     /// Nothing valid may follow the place where the journal seems to end.
-    fn check_nothing_follows(&self, at: u64, secret: u64, next_block: u64) -> Result<()> {
+    fn check_nothing_follows(&self, at: u64, what: &str, next_block: u64) -> Result<()> {
         const WINDOW_BYTES: usize = 1 << 20;
         let mut window = vec![0; WINDOW_BYTES];
         let mut start = at + 1;
@@ -734,17 +728,16 @@ impl<'a> FileReader<'a> {
             let count = self
                 .file
                 .read_full_at(&mut window, start)
-                .map_err(|error| LogError::io("read", self.path, error))?;
+                .map_err(|error| LogError::io("read", &self.name.path, error))?;
             let magics = window[..count]
                 .windows(BLOCK_MAGIC.len())
                 .enumerate()
                 .filter(|(_, bytes)| *bytes == BLOCK_MAGIC);
             for (n, _) in magics {
-                if let Some(BlockHead { place, .. }) = self.block_head(start + n as u64)?
-                    && place.secret == secret
-                    && place.number >= next_block
+                if let Some(BlockHead { number, .. }) = self.block_head(start + n as u64)?
+                    && number >= next_block
                 {
-                    return Err(self.corrupted(at, "block"));
+                    return Err(self.corrupted(at, what));
                 }
             }
             if count < window.len() {
@@ -758,7 +751,7 @@ impl<'a> FileReader<'a> {
 
     fn corrupted(&self, at: u64, what: &str) -> LogError {
         LogError::corrupted(
-            self.path,
+            &self.name.path,
             Position(at),
             format!("this {what} of the journal is damaged, and valid ones follow it"),
         )

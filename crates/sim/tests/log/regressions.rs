@@ -386,16 +386,10 @@ fn chunks_right_before_a_gap_are_read() {
 fn a_block_of_the_journal_that_a_producer_made_up_is_not_believed() {
     let mut world = opened();
     world.create("a", small_groups());
-    let find_journal = |world: &World| {
-        let mut paths = world.disk.files().into_iter().map(|(path, _)| path);
-        let is_journal = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "journal");
-        paths
-            .find(is_journal)
-            .expect("the catalog's change is in it")
-    };
-    let path = find_journal(&world);
+    let path = journals(&world).remove(0);
     let name = path.file_stem().and_then(|name| name.to_str());
-    let sequence: u64 = name.and_then(|name| name.parse().ok()).expect("a number");
+    let (sequence, _) = name.and_then(|name| name.split_once('-')).expect("two");
+    let sequence: u64 = sequence.parse().expect("a number");
     // All that its checks ask for but the secret, as a record's value.
     let mut block = b"MSBK\0\0\0\0".to_vec();
     for number in [sequence, 0, 1_000] {
@@ -686,4 +680,60 @@ fn write_until_full(world: &mut World, name: &str) {
             break;
         }
     }
+}
+
+#[test]
+fn a_journal_file_that_lost_its_beginning_is_told() {
+    for chunks in [1, 6] {
+        let mut world = opened();
+        world.create("a", small_groups());
+        for _ in 0..chunks {
+            append(&mut world, "a", 60_000, None);
+        }
+        world.kill();
+        // The header, the first block, and something of the next.
+        let files = journals(&world);
+        assert_eq!(files.len(), if chunks == 1 { 1 } else { 2 });
+        for path in files {
+            let whole = world.disk.read_file(&path).expect("it exists");
+            let mut damaged = whole.clone();
+            damaged[..4_200].fill(0);
+            let written = world.disk.write_file(&path, &damaged);
+            written.expect("it exists");
+            let error = crate::world::open(&world.disk, &world.clock).expect_err("it is damaged");
+            let name = path.display().to_string();
+            assert!(error.to_string().contains(&name), "{error}");
+            let written = world.disk.write_file(&path, &whole);
+            written.expect("it exists");
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn the_journal_of_an_older_program_is_refused_and_kept() {
+    let mut world = opened();
+    world.close();
+    let path = "/data/journal/0001000000000000.journal";
+    let written = world.disk.write_file(path, b"MSJRNAL1");
+    written.expect("the folder exists");
+    let error = crate::world::open(&world.disk, &world.clock).expect_err("it is not read");
+    let text = error.to_string();
+    assert!(
+        text.contains(path) && text.contains("older program"),
+        "{text}"
+    );
+    assert!(world.disk.read_file(path).is_ok());
+}
+
+/// The files of the journal, oldest first.
+fn journals(world: &World) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = world
+        .disk
+        .files()
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    paths.retain(|path| path.extension().is_some_and(|kind| kind == "journal"));
+    paths
 }
