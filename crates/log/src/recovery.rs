@@ -857,13 +857,15 @@ impl Tail {
         let written = IndexWriter::open(&*dir.disk, &path, self.index_len)
             .and_then(|mut writer| writer.append(&self.marks).map(|()| writer.len()));
         match written {
-            Ok(len) => self.index_len = len,
+            Ok(len) => {
+                self.index_len = len;
+                self.marks.clear();
+            }
+            // The group takes them over.
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error,
-                    "index not written; the next start reads the group's file instead");
+                tracing::warn!(path = %path.display(), %error, "index not written yet");
             }
         }
-        self.marks.clear();
     }
 
     /// The group, which is closed.

@@ -737,3 +737,30 @@ fn journals(world: &World) -> Vec<PathBuf> {
     paths.retain(|path| path.extension().is_some_and(|kind| kind == "journal"));
     paths
 }
+
+#[test]
+fn producers_are_known_after_a_start_that_had_no_room_for_an_index() {
+    let mut world = opened();
+    world.create("a", StreamConfig::default());
+    append(&mut world, "a", 30_000, Some((1, 0, 0)));
+    for sequence in 0..4 {
+        append(&mut world, "a", 30_000, Some((2, 0, sequence)));
+    }
+    world.close();
+    // It is never synced, so a crash may take it.
+    for (path, _) in world.disk.files() {
+        if path.extension().is_some_and(|kind| kind == "index") {
+            world.disk.remove(path).expect("it exists");
+        }
+    }
+    fill_up(&mut world);
+    assert!(world.open());
+    world.disk.set_capacity(u64::MAX);
+    while world.log().step() {}
+    append(&mut world, "a", 30_000, Some((2, 0, 4)));
+    world.close();
+    assert!(world.open());
+    let again = world.model.streams["a"].lanes[&(0, 0)].chunks[0].clone();
+    let (_, appended) = world.append("a", 0, again).expect("no faults");
+    assert!(appended.duplicate);
+}
