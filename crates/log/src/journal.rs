@@ -37,6 +37,8 @@ pub const PROBE: &str = "probe";
 const FILE_MAGIC: [u8; 8] = *b"MSJRNAL2";
 /// The header has a page of its own, so that it is never rewritten with a block.
 const FILE_HEADER_BYTES: u64 = 4096;
+/// What of it is written.
+const FILE_HEADER_USED: usize = 28;
 
 const BLOCK_MAGIC: [u8; 4] = *b"MSBK";
 const BLOCK_HEADER_BYTES: usize = 40;
@@ -530,14 +532,16 @@ impl OldJournal {
         Ok(())
     }
 
-    /// Removes the files, after what they hold is in synced group files.
+    /// Removes the files, after what they hold is in synced group files. Each stays at least as long
+    /// as the one before it, whose end it tells.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
         for OldFile { path, .. } in &self.files {
             dir.disk
                 .remove_file(path)
                 .map_err(|error| LogError::io("remove", path, error))?;
+            dir.sync_dir(&dir.journal_dir())?;
         }
-        dir.sync_dir(&dir.journal_dir())
+        Ok(())
     }
 }
 
@@ -570,7 +574,7 @@ impl<'a> FileReader<'a> {
         let file = dir.disk.open(path, Access::Write);
         let file = file.map_err(|error| LogError::io("open", path, error))?;
         let len = file.len().map_err(error)?;
-        let mut header = [0; 28];
+        let mut header = [0; FILE_HEADER_USED];
         let count = file.read_full_at(&mut header, 0).map_err(error)?;
         let previous_end = u64_at(&header, 16);
         let encoded = encode_file_header(name.sequence, previous_end);
@@ -597,7 +601,7 @@ impl<'a> FileReader<'a> {
             };
         }
         let mut at = FILE_HEADER_BYTES;
-        let mut last_block = at..at;
+        let mut last_written = 0..FILE_HEADER_USED as u64;
         let mut next_block = 0;
         while end.is_none_or(|end| at < end) {
             let Some((block, bytes)) = self.block(at, next_block)? else {
@@ -605,7 +609,7 @@ impl<'a> FileReader<'a> {
                     return Err(self.corrupted(at, "block"));
                 }
                 self.check_nothing_follows(at, "block", next_block)?;
-                return self.write_again(last_block);
+                return self.write_again(last_written);
             };
             let mut data = &block.data[..];
             for (run, len) in block.runs {
@@ -613,23 +617,20 @@ impl<'a> FileReader<'a> {
                 each(run, run_data)?;
                 data = rest;
             }
-            last_block = at..at + bytes;
+            last_written = at..at + bytes;
             at += bytes;
             next_block += 1;
         }
         Ok(())
     }
 
-    /// Writes and syncs the file's last block again: its sync may have failed, or never come. Those
-    /// before it were synced before it was written.
-    fn write_again(&self, block: Range<u64>) -> Result<()> {
-        if block.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = vec![0; (block.end - block.start) as usize];
+    /// Writes and syncs again what was written last, a block or the header: its sync may have failed,
+    /// or never come. What is before it was synced before it was written.
+    fn write_again(&self, last: Range<u64>) -> Result<()> {
+        let mut bytes = vec![0; (last.end - last.start) as usize];
         self.file
-            .read_full_at(&mut bytes, block.start)
-            .and_then(|_| self.file.write_at(&bytes, block.start))
+            .read_full_at(&mut bytes, last.start)
+            .and_then(|_| self.file.write_at(&bytes, last.start))
             .and_then(|()| self.file.sync())
             .map_err(|error| LogError::io("write again", &self.name.path, error))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_base::{ByteSize, StreamletIndex, Timestamp, crc32c};
 use millstream_log::{Durability, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
-use millstream_sim::OperationKind;
+use millstream_sim::{Operation, OperationKind};
 
 use crate::world::{World, lane_of};
 
@@ -334,7 +334,7 @@ fn an_index_never_outlives_the_group_that_retention_removed() {
         let folder = operation.path.parent().expect("it is in one");
         let index = operation.path.with_extension("index");
         let before = removed[..n].iter();
-        let is_of_this = |operation: &&millstream_sim::Operation| {
+        let is_of_this = |operation: &&Operation| {
             operation.path == index && operation.error.is_none() || operation.path == folder
         };
         let last: Vec<_> = before.filter(is_of_this).rev().take(2).collect();
@@ -540,16 +540,7 @@ fn the_id_of_a_deleted_stream_that_the_journal_still_holds_is_not_used_again() {
     append(&mut world, "a", 100, None);
     world.delete("a");
     world.kill();
-    // The old journal stays, since a group that it holds cannot be persisted.
-    let kept = format!("/data/streams/{}/", world.model.streams["kept"].id);
-    fill_up(&mut world);
-    assert!(world.open());
-    world.disk.set_capacity(u64::MAX);
-    world
-        .disk
-        .fail_next_sync(move |path| path.starts_with(&kept));
-    world.faults.failing = true;
-    while world.log().step() {}
+    keep_old_journal(&mut world, "kept");
     world.create("b", small_groups());
     append(&mut world, "b", 100, None);
     append(&mut world, "b", 100, None);
@@ -763,4 +754,72 @@ fn producers_are_known_after_a_start_that_had_no_room_for_an_index() {
     let again = world.model.streams["a"].lanes[&(0, 0)].chunks[0].clone();
     let (_, appended) = world.append("a", 0, again).expect("no faults");
     assert!(appended.duplicate);
+}
+
+#[test]
+fn what_a_start_does_not_show_of_the_journal_stays_hidden_after_a_crash() {
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        for name in ["kept", "a", "b"] {
+            world.create(name, small_groups());
+            append(&mut world, name, 100, None);
+        }
+        // A block that is not durable, and a next file whose header, which says so, is not either.
+        world.faults.failing = true;
+        for name in ["a", "b"] {
+            let is_journal = |path: &Path| path.extension().is_some_and(|kind| kind == "journal");
+            world.disk.fail_next_sync(is_journal);
+            let chunk = world.make_chunk(1, 100, None);
+            let (lane, appended) = world.append(name, 0, chunk).expect("it is taken in");
+            assert!(!world.acknowledge(name, &lane, &appended));
+        }
+        assert_eq!(journals(&world).len(), 2);
+        world.kill();
+        // They stay, since a group that they hold cannot be persisted.
+        keep_old_journal(&mut world, "kept");
+        append(&mut world, "a", 100, None);
+        world.crash();
+        world.finish();
+    }
+}
+
+#[test]
+fn an_old_journal_is_removed_file_by_file() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    for _ in 0..6 {
+        append(&mut world, "a", 60_000, None);
+    }
+    world.kill();
+    let files = journals(&world);
+    assert!(files.len() > 1);
+    world.disk.start_trace();
+    assert!(world.open());
+    let operations = world.disk.trace();
+    let mut before = 0;
+    for file in files {
+        let is_it = |operation: &Operation| {
+            operation.path == file && operation.kind == OperationKind::RemoveFile
+        };
+        let removed = operations.iter().position(is_it).expect("it is removed");
+        assert!(before <= removed);
+        let next = &operations[removed + 1];
+        assert_eq!(next.path, Path::new("/data/journal"));
+        assert_eq!(next.kind, OperationKind::SyncDir);
+        before = removed;
+    }
+}
+
+/// Opens the log so that the old journal stays for this life, since the stream `name` cannot be
+/// persisted.
+fn keep_old_journal(world: &mut World, name: &str) {
+    fill_up(world);
+    assert!(world.open());
+    world.disk.set_capacity(u64::MAX);
+    let folder = format!("/data/streams/{}/", world.model.streams[name].id);
+    let is_of_it = move |path: &Path| path.starts_with(&folder);
+    world.disk.fail_next_sync(is_of_it);
+    world.faults.failing = true;
+    while world.log().step() {}
 }
