@@ -966,11 +966,16 @@ impl Core {
     }
 
     /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
-    /// is deleted.
+    /// is deleted. What waits for that room to become durable is given up: nobody was told of it.
     pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
         let _no_probe = self.probed_at.lock();
+        let fault = LogError::LaneFault {
+            what: "its stream was emptied to make room for its deletion".to_owned(),
+        };
         let lanes = stream.lanes().into_iter();
         for lane in lanes.filter(|lane| !lane.is_scratch()) {
+            lane.set_fault(&fault);
+            let last = lane.give_up();
             let groups = lane.groups();
             let Some(with_file) = groups.iter().rposition(|group| group.has_file()) else {
                 continue;
@@ -978,25 +983,19 @@ impl Core {
             for group in &groups[..with_file] {
                 self.remove_first(&lane, group)?;
             }
-            // The last file stays, empty, to say where the lane goes on. What is not durable waits in
-            // memory, behind what is in files.
-            if lane.durable_offset() == lane.next_offset()
-                && let Some(last) = lane.roll().or_else(|| lane.last_group())
-                && groups[with_file].id < last.id
-            {
-                let first = &groups[with_file];
-                self.remove_index(&lane, first)?;
-                lane.remove_first(first.id);
-                first
-                    .hand_file_over(&self.dir, &last)
-                    .inspect_err(|error| self.fail_all(&lane, error))?;
-                for group in groups[with_file + 1..]
-                    .iter()
-                    .filter(|group| group.id < last.id)
-                {
-                    group.remove(&self.dir)?;
-                    lane.remove_first(group.id);
-                }
+            // The last file stays, empty, to say where the lane goes on.
+            let first = &groups[with_file];
+            if first.id == last.id {
+                continue;
+            }
+            self.remove_index(&lane, first)?;
+            lane.remove_first(first.id);
+            first
+                .hand_file_over(&self.dir, &last)
+                .inspect_err(|error| self.fail_all(&lane, error))?;
+            for group in &groups[with_file + 1..groups.len() - 1] {
+                group.remove(&self.dir)?;
+                lane.remove_first(group.id);
             }
         }
         self.try_to_finish_recovery();

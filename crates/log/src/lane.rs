@@ -378,11 +378,6 @@ impl LaneState {
         debug_assert!(self.is_scratch());
         let mut head = self.head.lock();
         let next_offset = head.next_offset;
-        if let Some(open) = &mut head.open
-            && open.writer.take().is_some()
-        {
-            open.group.close_segment(open.position);
-        }
         close_group(&mut head.open, next_offset);
     }
 
@@ -391,12 +386,9 @@ impl LaneState {
     pub fn roll(&self) -> Option<Arc<Group>> {
         let mut head = self.head.lock();
         let next_offset = head.next_offset;
-        let open = head.open.as_mut()?;
+        let open = head.open.as_ref()?;
         if open.position == Position(0) || open.group.durable() < open.position {
             return None;
-        }
-        if open.writer.take().is_some() {
-            open.group.close_segment(open.position);
         }
         close_group(&mut head.open, next_offset);
         let mut next = self.new_group(next_offset);
@@ -404,6 +396,27 @@ impl LaneState {
         let group = Arc::clone(&next.group);
         head.open = Some(next);
         Some(group)
+    }
+
+    /// Gives up what is not durable, and begins a group behind what is, so that all before it can be
+    /// removed. The lane has a fault, so nothing comes into that group, and none of what is given up
+    /// is remembered of its producers.
+    pub fn give_up(&self) -> Arc<Group> {
+        assert!(self.fault().is_some(), "an append may come");
+        let mut head = self.head.lock();
+        let durable = self.durable_offset();
+        head.next_offset = durable;
+        if let Some(OpenGroup {
+            group, position, ..
+        }) = &head.open
+            && *position == Position(0)
+            && group.first_offset == durable
+        {
+            return Arc::clone(group);
+        }
+        close_group(&mut head.open, durable);
+        let next = head.open.insert(self.new_group(durable));
+        Arc::clone(&next.group)
     }
 
     /// Marks the end of the open group, so that the next start need not read what is before.
@@ -640,6 +653,9 @@ fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset) {
     let Some(open) = open.take() else {
         return;
     };
+    if open.writer.is_some() {
+        open.group.close_segment(open.position);
+    }
     open.group.close(GroupEnd {
         position: open.position,
         offset: next_offset,

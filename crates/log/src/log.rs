@@ -367,7 +367,9 @@ impl Log {
         names
     }
 
-    /// Deletes a stream with all that it holds.
+    /// Deletes a stream with all that it holds. On a full disk its data goes first, to make room for
+    /// the note that it is deleted; where that is not enough, it is left empty, and refuses writes
+    /// until the next start.
     ///
     /// # Errors
     /// When there is none of this name, or the deletion cannot be stored.
@@ -609,18 +611,22 @@ impl Log {
         Ok(entries.into_iter().map(|(_, info)| info).collect())
     }
 
-    /// Deletes an object.
+    /// Deletes an object. On a full disk its content goes first, to make room for the note that it is
+    /// deleted; where that is not enough, it is left without content.
     ///
     /// # Errors
     /// When there is none of this name.
     pub fn delete_object(&self, name: &str) -> Result<()> {
         let _one = self.inner.changing.lock();
         let info = self.object(name)?;
-        self.inner
-            .put_catalog::<ObjectInfo>(&format!("object/{name}"), None)?;
+        let key = format!("object/{name}");
+        let note = || self.inner.put_catalog::<ObjectInfo>(&key, None);
         match self.inner.core.stream(info.stream) {
-            Some(stream) => self.inner.delete(&stream),
-            None => Ok(()),
+            Some(stream) => {
+                self.inner.note_end(&stream, note)?;
+                self.inner.delete(&stream)
+            }
+            None => note(),
         }
     }
 
@@ -787,14 +793,7 @@ impl Inner {
 
     fn delete(&self, stream: &StreamState) -> Result<()> {
         let id = stream.shared.id;
-        // Nothing of it is taken away before it is deleted for good, unless there is no room for that.
-        match self.note_deleted(stream) {
-            Err(error) if error.is_disk_full() => {
-                self.core.make_room_of(stream)?;
-                self.note_deleted(stream)?;
-            }
-            noted => noted?,
-        }
+        self.note_end(stream, || self.note_deleted(stream))?;
         let prefix = format!("{id}/");
         for (key, _) in self.positions.list::<serde_json::Value>(&prefix)? {
             self.positions
@@ -811,6 +810,18 @@ impl Inner {
         self.core.dir.remove_stream_dir(id)?;
         self.catalog.compact(&self.core);
         Ok(())
+    }
+
+    /// Notes that a stream, or the object that it holds, is deleted. Nothing of it is taken away before
+    /// that is durable, unless there is no room for that.
+    fn note_end(&self, stream: &StreamState, note: impl Fn() -> Result<()>) -> Result<()> {
+        match note() {
+            Err(error) if error.is_disk_full() => {
+                self.core.make_room_of(stream)?;
+                note()
+            }
+            noted => noted,
+        }
     }
 
     /// Ends a stream's entry in the catalog, and the stream; returns when that is durable.

@@ -823,3 +823,71 @@ fn keep_old_journal(world: &mut World, name: &str) {
     world.faults.failing = true;
     while world.log().step() {}
 }
+
+#[test]
+fn the_stream_that_filled_the_disk_can_be_deleted() {
+    let mut world = opened();
+    world.create("a", StreamConfig::default());
+    world.create("b", small_groups());
+    for _ in 0..20 {
+        append(&mut world, "a", 60_000, None);
+    }
+    world.log().persist();
+    write_until_full(&mut world, "a");
+    let lane = lane_of(&world.stream("a"), (0, 0));
+    assert!(lane.durable_offset() < lane.next_offset());
+    world.delete("a");
+    assert!(!world.model.streams.contains_key("a"));
+    append(&mut world, "b", 100, None);
+    world.crash();
+    world.finish();
+}
+
+#[test]
+fn what_a_deletion_gave_up_on_a_full_disk_is_not_taken_for_stored() {
+    for seed in 0..10 {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        world.create("a", small_groups());
+        for sequence in 0..3 {
+            append(&mut world, "a", 60_000, Some((1, 0, sequence)));
+        }
+        world.log().persist();
+        fill_up(&mut world);
+        let mut sequence = 3;
+        let (lane, appended, chunk) = loop {
+            let chunk = world.make_chunk(1, 60_000, Some((1, 0, sequence)));
+            let appended = world.append("a", 0, chunk.clone());
+            let (lane, appended) = appended.expect("it is taken in");
+            if !world.acknowledge("a", &lane, &appended) {
+                break (lane, appended, chunk);
+            }
+            sequence += 1;
+        };
+        // Nothing that is removed makes room enough.
+        world.disk.set_capacity(0);
+        world.delete("a");
+        let error = lane.acknowledge(&appended).expect_err("it is given up");
+        assert!(error.to_string().contains("emptied"), "{error}");
+        world.crash();
+        assert!(world.open());
+        let (_, appended) = world.append("a", 0, chunk).expect("no faults");
+        assert!(!appended.duplicate);
+        world.crash();
+        world.finish();
+    }
+}
+
+#[test]
+fn an_object_can_be_deleted_on_a_full_disk() {
+    let mut world = opened();
+    world.put_object("x", vec![1; 2_000_000]);
+    world.create("a", small_groups());
+    world.log().persist();
+    write_until_full(&mut world, "a");
+    world.delete_object("x");
+    assert!(world.model.objects.is_empty());
+    append(&mut world, "a", 100, None);
+    world.crash();
+    world.finish();
+}

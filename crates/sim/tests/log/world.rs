@@ -190,6 +190,8 @@ pub enum ModelObject {
     Stored(Arc<Vec<u8>>),
     /// A put or a deletion failed: it is there with one of these contents, or not at all.
     Maybe(Vec<Arc<Vec<u8>>>),
+    /// A deletion failed on a full disk: as before, or with a part of the content only.
+    MaybeEmptied(Vec<Arc<Vec<u8>>>),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -252,8 +254,13 @@ impl World {
     pub fn excuse(&self, error: &LogError) {
         let excused = match error {
             LogError::DiskFull { .. } | LogError::NoRoomToStart { .. } => self.faults.full,
-            LogError::Io { .. } | LogError::LaneFault { .. } => {
+            LogError::Io { .. } => {
                 self.faults.failing || self.faults.full || self.disk.has_crashed()
+            }
+            LogError::LaneFault { .. } => {
+                let mut streams = self.model.streams.values();
+                let may_be_emptied = streams.any(|stream| stream.maybe_emptied);
+                self.faults.failing || self.disk.has_crashed() || may_be_emptied
             }
             LogError::PoolExhausted { .. } | LogError::Closed => {
                 self.faults.failing
@@ -671,13 +678,18 @@ impl World {
             Err(LogError::Exists { .. }) => assert!(known.is_some()),
             Err(error) => {
                 self.excuse(&error);
-                let mut contents = match known {
+                let object = match known {
                     Some(ModelObject::Stored(_)) => return,
-                    Some(ModelObject::Maybe(contents)) => contents,
-                    None => Vec::new(),
+                    Some(ModelObject::MaybeEmptied(mut contents)) => {
+                        contents.push(content);
+                        ModelObject::MaybeEmptied(contents)
+                    }
+                    Some(ModelObject::Maybe(mut contents)) => {
+                        contents.push(content);
+                        ModelObject::Maybe(contents)
+                    }
+                    None => ModelObject::Maybe(vec![content]),
                 };
-                contents.push(content);
-                let object = ModelObject::Maybe(contents);
                 self.model.objects.insert(name.to_owned(), object);
             }
         }
@@ -695,10 +707,18 @@ impl World {
             }
             Err(error) => {
                 self.excuse(&error);
-                if let Some(ModelObject::Stored(content)) = self.model.objects.get(name) {
-                    let object = ModelObject::Maybe(vec![Arc::clone(content)]);
-                    self.model.objects.insert(name.to_owned(), object);
-                }
+                let contents = match self.model.objects.remove(name) {
+                    Some(ModelObject::Stored(content)) => vec![content],
+                    Some(ModelObject::Maybe(contents) | ModelObject::MaybeEmptied(contents)) => {
+                        contents
+                    }
+                    None => panic!("{name} was never put"),
+                };
+                let object = match self.faults.full {
+                    true => ModelObject::MaybeEmptied(contents),
+                    false => ModelObject::Maybe(contents),
+                };
+                self.model.objects.insert(name.to_owned(), object);
             }
         }
     }
@@ -727,11 +747,19 @@ impl World {
                 );
                 return;
             }
+            Err(LogError::OffsetOutOfRange { .. }) => {
+                let known = self.model.objects.get(name);
+                assert!(
+                    matches!(known, Some(ModelObject::MaybeEmptied(_))),
+                    "{name}"
+                );
+                return;
+            }
             Err(error) => return self.excuse(&error),
         };
         match self.model.objects.get(name) {
             Some(ModelObject::Stored(stored)) => assert!(**stored == content, "{name}"),
-            Some(ModelObject::Maybe(contents)) => {
+            Some(ModelObject::Maybe(contents) | ModelObject::MaybeEmptied(contents)) => {
                 assert!(contents.iter().any(|stored| **stored == content), "{name}");
             }
             None => panic!("{name} was never put"),
