@@ -45,6 +45,10 @@ impl Marks {
 }
 
 impl<T> Buffer<T> {
+    /// A slot with all that goes with it, but for the stamps, which are few.
+    pub const SLOT_BYTES: usize =
+        size_of::<T>() + size_of::<Note<T>>() + 2 * size_of::<AtomicU64>();
+
     /// # Panics
     /// When `capacity` is not a power of two.
     pub fn new(capacity: usize) -> Self {

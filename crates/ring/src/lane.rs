@@ -166,10 +166,11 @@ impl<T> Lane<T> {
     }
 
     /// Reserves up to `count` positions to write, for a writer that is inside; `None` when there is
-    /// no room.
+    /// no room for `count_min`.
     #[inline]
-    fn reserve_write(&self, count: usize) -> Option<Range<u64>> {
+    fn reserve_write(&self, count_min: usize, count: usize) -> Option<Range<u64>> {
         let capacity = self.buffer().capacity() as u64;
+        let count_min = (count_min as u64).clamp(1, capacity);
         loop {
             // Acquires earlier reservations, and with them what they saw of `head`: so `used` is at
             // most the capacity.
@@ -181,7 +182,7 @@ impl<T> Lane<T> {
                 continue;
             };
             let count = (count as u64).min(capacity - used);
-            if count == 0 {
+            if count < count_min {
                 return None;
             }
             let end = start + count;
@@ -537,9 +538,9 @@ impl<T> LaneRef<T> {
     /// Reserves positions to write. Who has them is inside of the writers' gate and has to
     /// [leave](LaneRef::leave_writer).
     #[inline]
-    pub fn try_write(self, count: usize) -> Option<Range<u64>> {
+    pub fn try_write(self, count_min: usize, count: usize) -> Option<Range<u64>> {
         if self.write_gate.enter()
-            && let Some(reserved) = self.reserve_write(count)
+            && let Some(reserved) = self.reserve_write(count_min, count)
         {
             return Some(reserved);
         }
@@ -567,11 +568,8 @@ impl<T> LaneRef<T> {
                 let items = Items::Slots((positions.end - positions.start) as usize);
                 return Some(Taken { positions, items });
             }
-            let mut taken = Lane::gather(self, positions);
+            let taken = Lane::gather(self, positions);
             if taken.len() > 0 {
-                if let Some(rest) = taken.split_off(count, &self.read_gate) {
-                    self.hand_back(rest);
-                }
                 return Some(taken);
             }
             // Nothing but holes: finished at once.

@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub use crate::read::ReadSlice;
 pub use crate::write::WriteSlice;
 
+use crate::buffer::Buffer;
 use crate::lane::LaneRef;
 
 /// Every so many positions, one carries the time of its write slice, so that a reader can sample
@@ -72,7 +73,7 @@ pub struct RingConfig {
 /// same ring: reserve the room first.
 pub struct Ring<T> {
     lanes: Box<[LaneRef<T>]>,
-    /// Per lane.
+    /// Per lane, both of them.
     capacity_min: usize,
     capacity_max: usize,
 }
@@ -83,6 +84,9 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
+    /// Memory that room for an item takes.
+    pub const SLOT_BYTES: usize = Buffer::<T>::SLOT_BYTES;
+
     /// An empty ring.
     pub fn new(config: RingConfig) -> Arc<Self> {
         let lanes = config.lanes.get();
@@ -99,11 +103,20 @@ impl<T> Ring<T> {
     /// about to be resized.
     #[inline]
     pub fn try_write(&self, items: usize) -> Option<WriteSlice<T>> {
-        let mut lanes = self.lanes_from_own();
-        lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items)?)))
+        self.try_write_at_least(1, items)
     }
 
-    /// Takes up to `items` items to read; `None` when there are none.
+    /// As [`try_write`](Ring::try_write); `None` also when no lane has room for `items_min`, or for as
+    /// many as a lane holds, if that is less.
+    #[inline]
+    pub fn try_write_at_least(&self, items_min: usize, items: usize) -> Option<WriteSlice<T>> {
+        let mut lanes = self.lanes_from_own();
+        lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items_min, items)?)))
+    }
+
+    /// Takes up to `items` items to read; `None` when there are none. More only where a write slice
+    /// among them was committed with more items than it had room for: these are not torn apart, since
+    /// what is left of them would hold up a resize until somebody comes for it.
     #[inline]
     pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
         let mut lanes = self.lanes_from_own();
@@ -120,6 +133,22 @@ impl<T> Ring<T> {
     /// How many items a writer could reserve.
     pub fn room(&self) -> usize {
         self.lanes.iter().map(|lane| lane.room()).sum()
+    }
+
+    /// How many items a writer could reserve in the emptiest lane: a slice is in one lane.
+    pub fn slice_room(&self) -> usize {
+        let rooms = self.lanes.iter().map(|lane| lane.room());
+        rooms.max().unwrap_or(0)
+    }
+
+    /// How many items a lane has room for in all.
+    pub fn lane_capacity(&self) -> usize {
+        self.lanes.first().map_or(0, |lane| lane.capacity())
+    }
+
+    /// What the ring may [grow](Ring::grow) to, in items.
+    pub fn capacity_max(&self) -> usize {
+        self.capacity_max * self.lanes.len()
     }
 
     /// How many items the ring has room for in all.
@@ -179,8 +208,8 @@ impl<T> Ring<T> {
     }
 
     /// Like [`grow`](Ring::grow), whatever `capacity_max` says.
-    pub fn grow_past_max(&self) {
-        self.resize(|capacity| capacity.checked_mul(2));
+    pub fn grow_past_max(&self) -> bool {
+        self.resize(|capacity| capacity.checked_mul(2))
     }
 
     fn resize(&self, wanted: impl Fn(usize) -> Option<usize>) -> bool {

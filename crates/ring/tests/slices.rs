@@ -122,6 +122,9 @@ fn items_beyond_the_room_are_read_in_their_place() {
     assert_eq!(ring.written(), 6);
     assert_eq!(ring.readable(), 6);
     let slice = ring.try_read(2).unwrap();
+    assert_eq!(slice.parts().concat(), [0, 1, 2, 3, 4]);
+    drop(slice);
+    let slice = ring.try_read(2).unwrap();
     assert_eq!(slice.parts().concat(), [0, 1]);
     let rest = ring.try_read(9).unwrap();
     assert_eq!(rest.parts().concat(), [2, 3, 4]);
@@ -131,6 +134,32 @@ fn items_beyond_the_room_are_read_in_their_place() {
     assert_eq!(read_all(&ring), [0, 1, 5]);
     assert_eq!((ring.written(), ring.read()), (6, 6));
     assert!(ring.is_empty());
+}
+
+#[test]
+fn a_ring_whose_items_beyond_the_room_were_read_in_part_can_grow() {
+    let ring = ring_between(4, 8, 1);
+    let mut slice = ring.try_write(1).unwrap();
+    (0..5).for_each(|item| slice.push(item));
+    slice.commit();
+    ring.try_read(1).unwrap().done();
+    assert!(ring.grow());
+    assert_eq!(ring.capacity(), 8);
+}
+
+#[test]
+fn room_that_is_smaller_than_asked_for_is_not_reserved() {
+    let ring: Arc<Ring<u32>> = ring_between(8, 8, 2);
+    assert!(ring.try_write_at_least(5, 5).is_some(), "a lane holds 4");
+    let slices = [ring.try_write(3), ring.try_write_at_least(4, 4)];
+    assert_eq!(
+        (ring.room(), ring.slice_room(), ring.lane_capacity()),
+        (1, 1, 4)
+    );
+    assert!(ring.try_write_at_least(2, 4).is_none());
+    assert_eq!(ring.try_write_at_least(1, 4).unwrap().room(), 1);
+    drop(slices);
+    assert_eq!(ring.slice_room(), 4);
 }
 
 #[test]
