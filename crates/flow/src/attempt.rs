@@ -84,6 +84,19 @@ pub struct First {
     pub rejected: RefCell<Vec<Rejected>>,
 }
 
+impl First {
+    /// Takes note of an item of a stage that panicked where it is not known as what.
+    pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
+        self.rejected.borrow_mut().push(Rejected {
+            item: "an item whose copying, hashing or dropping panics".to_owned(),
+            failure: Failure::Panicked {
+                operator: stage.into(),
+                message: panic_message(panic),
+            },
+        });
+    }
+}
+
 impl Attempt for First {
     #[inline(always)]
     fn call<T: Debug + ?Sized, R>(

@@ -37,8 +37,8 @@ pub struct ChannelState {
     /// What the reading stage takes for an item. Written by that stage's workers, read by the
     /// writers to see how much work a full ring is; 0 before it is known.
     reader_ns: AtomicU64,
-    /// Whether it is part of a cycle, where a full ring must grow: its reader may be what fills it.
-    pub is_cyclic: AtomicBool,
+    /// The number of the cycle that it is part of, 0 if of none. Written once, before the flow runs.
+    cycle: AtomicUsize,
 }
 
 /// A full ring should keep its reader busy for so long; longer only adds latency and memory.
@@ -55,7 +55,7 @@ impl ChannelState {
             writers: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             reader_ns: AtomicU64::new(0),
-            is_cyclic: AtomicBool::new(false),
+            cycle: AtomicUsize::new(0),
         })
     }
 
@@ -81,6 +81,17 @@ impl ChannelState {
 
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    pub fn set_cycle(&self, number: usize) {
+        self.cycle.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether stages that read `input` write to it as part of a cycle; `None` where there is no cycle.
+    pub fn is_led_back_from(&self, input: Option<&ChannelState>) -> Option<bool> {
+        let cycle = self.cycle.load(Ordering::Relaxed);
+        let number = |input: &ChannelState| input.cycle.load(Ordering::Relaxed);
+        (cycle > 0).then(|| input.map(number) == Some(cycle))
     }
 
     pub fn set_reader_ns(&self, ns: u64) {
@@ -113,6 +124,11 @@ impl ChannelState {
     pub fn is_empty(&self) -> bool {
         self.rings.iter().all(|ring| ring.is_empty())
     }
+
+    /// Whether one of its rings has no room to speak of.
+    pub fn is_full(&self) -> bool {
+        self.rings.iter().any(|ring| ring.is_full())
+    }
 }
 
 /// A ring, whatever its items are.
@@ -123,7 +139,16 @@ pub trait AnyRing: Send + Sync {
     fn is_empty(&self) -> bool;
     fn positions(&self) -> Positions;
     fn shrink(&self) -> bool;
-    fn grow_past_max(&self);
+    fn is_full(&self) -> bool;
+    fn grow_past_max(&self) -> bool;
+}
+
+/// Room that is a smaller part of a ring than this is not worth an activation.
+const ROOM_MIN: usize = 4;
+
+/// For how many items there must be room at least, so that `items` are worth an activation.
+pub fn room_min<T>(ring: &Ring<T>, items: usize) -> usize {
+    items.min(ring.lane_capacity().div_ceil(ROOM_MIN))
 }
 
 impl<T: Send> AnyRing for Arc<Ring<T>> {
@@ -151,8 +176,12 @@ impl<T: Send> AnyRing for Arc<Ring<T>> {
         Ring::shrink(self)
     }
 
-    fn grow_past_max(&self) {
-        Ring::grow_past_max(self);
+    fn is_full(&self) -> bool {
+        self.slice_room() < room_min(self, usize::MAX)
+    }
+
+    fn grow_past_max(&self) -> bool {
+        Ring::grow_past_max(self)
     }
 }
 

@@ -6,20 +6,20 @@
 //! do is in a ring or in a slice.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::channel::ChannelState;
 use crate::stage::Stage;
 
 /// Stages that lead back to each other.
 pub struct Cycle {
+    members: Vec<Arc<dyn Stage>>,
     /// What they write and read.
     channels: Vec<CycleChannel>,
 }
 
 struct CycleChannel {
     state: Arc<ChannelState>,
-    /// How many of its writers are part of the cycle.
+    /// How many times a member of the cycle writes to it.
     writers_inside: usize,
 }
 
@@ -35,26 +35,23 @@ pub fn find(stages: &[Arc<dyn Stage>]) -> Vec<Cycle> {
         if !inside(first) || (0..first).any(inside) {
             continue;
         }
-        let members: Vec<&Arc<dyn Stage>> = (first..stages.len())
+        let members: Vec<Arc<dyn Stage>> = (first..stages.len())
             .filter(|stage| inside(*stage))
-            .map(|stage| &stages[stage])
+            .map(|stage| Arc::clone(&stages[stage]))
             .collect();
+        let number = cycles.len() + 1;
         let inputs = members.iter().filter_map(|stage| stage.input());
         let channels = inputs.map(|state| {
-            state.is_cyclic.store(true, Ordering::Relaxed);
-            let writes = |stage: &&&Arc<dyn Stage>| {
-                stage
-                    .outputs()
-                    .iter()
-                    .any(|output| Arc::ptr_eq(output, state))
-            };
+            state.set_cycle(number);
+            let outputs = members.iter().flat_map(|stage| stage.outputs());
             CycleChannel {
                 state: Arc::clone(state),
-                writers_inside: members.iter().filter(writes).count(),
+                writers_inside: outputs.filter(|output| Arc::ptr_eq(output, state)).count(),
             }
         });
         cycles.push(Cycle {
             channels: channels.collect(),
+            members,
         });
     }
     cycles
@@ -111,17 +108,31 @@ impl Cycle {
         is_at_rest
     }
 
-    /// Makes room in rings that are full: their readers may be waiting for room in them. Returns
-    /// whether any was.
+    /// Makes room if the cycle holds itself up: each of its stages with something to do waits for room
+    /// that only another could make. What comes from outside never fills more than half of a ring, so
+    /// rings grow only by what the cycle itself brings forth. Returns whether a ring grows.
     pub fn grow_full_rings(&self) -> bool {
-        let rings = self
-            .channels
-            .iter()
-            .flat_map(|channel| &channel.state.rings);
-        let full: Vec<_> = rings
-            .filter(|ring| ring.room() < ring.capacity().div_ceil(4))
-            .collect();
-        full.iter().for_each(|ring| ring.grow_past_max());
-        !full.is_empty()
+        let is_outside = |output: &Arc<ChannelState>| {
+            let channels = &mut self.channels.iter();
+            !channels.any(|channel| Arc::ptr_eq(&channel.state, output))
+        };
+        let outputs = self.members.iter().flat_map(|stage| stage.outputs());
+        let is_held_from_outside = outputs
+            .filter(|output| is_outside(output))
+            .any(|output| output.is_full());
+        if is_held_from_outside || self.members.iter().any(|stage| stage.is_busy()) {
+            return false;
+        }
+        let channels = self.channels.iter();
+        let full = channels
+            .flat_map(|channel| &channel.state.rings)
+            .filter(|ring| ring.is_full());
+        full.fold(false, |any, ring| any | ring.grow_past_max())
+    }
+
+    /// A stage that would give results after the cycle has come to rest: they would begin it anew.
+    pub fn held_back(&self) -> Option<&str> {
+        let holds_back = self.members.iter().find(|stage| stage.holds_back())?;
+        Some(holds_back.name())
     }
 }

@@ -24,6 +24,9 @@ pub struct Doorbell {
     sleepers: AtomicUsize,
     /// The earliest time at which the bell rings by itself.
     alarm: Mutex<Option<Duration>>,
+    /// The same in nanoseconds, `u64::MAX` for none. Written under the lock, read by workers that are
+    /// awake.
+    alarm_ns: AtomicU64,
     rung: Condvar,
 }
 
@@ -45,6 +48,7 @@ impl Doorbell {
             rings: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             alarm: Mutex::new(None),
+            alarm_ns: AtomicU64::new(u64::MAX),
             rung: Condvar::new(),
         }
     }
@@ -70,12 +74,35 @@ impl Doorbell {
     pub fn ring_at(&self, time: Duration) {
         let mut alarm = self.alarm.lock();
         if alarm.is_none_or(|earlier| time < earlier) {
-            *alarm = Some(time);
+            self.set_alarm(&mut alarm, Some(time));
             // Those who sleep do so until a later time.
             if self.sleepers.load(Ordering::SeqCst) > 0 {
                 self.rung.notify_one();
             }
         }
+    }
+
+    /// Rings if it is time to: for workers that do not sleep.
+    pub fn ring_if_due(&self, now: Duration) {
+        if now.as_nanos() as u64 >= self.alarm_ns.load(Ordering::Relaxed) {
+            self.go_off(&mut self.alarm.lock(), now);
+        }
+    }
+
+    /// Rings if the alarm is due. An alarm is a ring, too: what slept till then is looked at again.
+    fn go_off(&self, alarm: &mut Option<Duration>, now: Duration) -> bool {
+        let is_due = alarm.is_some_and(|time| now >= time);
+        if is_due {
+            self.set_alarm(alarm, None);
+            self.rings.fetch_add(1, Ordering::SeqCst);
+        }
+        is_due
+    }
+
+    fn set_alarm(&self, alarm: &mut Option<Duration>, time: Option<Duration>) {
+        *alarm = time;
+        let ns = time.map_or(u64::MAX, |time| time.as_nanos() as u64);
+        self.alarm_ns.store(ns, Ordering::Relaxed);
     }
 
     /// Sleeps until the bell has been rung more than `rings` times, or the alarm goes off.
@@ -87,10 +114,7 @@ impl Doorbell {
         while self.rings.load(Ordering::SeqCst) == rings {
             let now = self.clock.monotonic();
             let end = began_at + SLEEP_MAX;
-            if alarm.is_some_and(|time| now >= time) {
-                *alarm = None;
-                // An alarm is a ring, too: what slept till then is looked at again.
-                self.rings.fetch_add(1, Ordering::SeqCst);
+            if self.go_off(&mut alarm, now) {
                 break;
             }
             if now >= end {

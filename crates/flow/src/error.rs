@@ -39,6 +39,16 @@ pub enum FlowError {
         /// How many read it.
         readers: usize,
     },
+    /// Windows in a cycle: they would close when it has come to rest, and their results begin it anew.
+    #[error(
+        "flow \"{flow}\": the windows of \"{operator}\" are part of a cycle, which would never come to its end; lead their results on, not back"
+    )]
+    WindowsInCycle {
+        /// The flow.
+        flow: String,
+        /// The stage with the windows.
+        operator: String,
+    },
     /// Two stages, or two state elements, of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {

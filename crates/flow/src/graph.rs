@@ -28,7 +28,7 @@ use crate::running::Running;
 use crate::scheduler::{Priority, Scheduler};
 use crate::sink::Sink;
 use crate::source::{Output, Source};
-use crate::stage::{FusedStage, Instance, Stage};
+use crate::stage::{FusedStage, Instance, Slot, Stage};
 use crate::state::{Partial, PartialState, StateReader};
 use crate::terminal::{Outbox, Terminal, ToPartitions, ToRing, ToSink, ToSplit, ToState};
 use crate::window::{Key, ToWindows, TumblingWindows, WindowResult, Windowed};
@@ -297,7 +297,7 @@ impl Flow {
         count: usize,
     ) -> (Vec<Arc<Ring<T>>>, Arc<ChannelState>) {
         let items_min = NonZeroUsize::new(RING_ITEMS_MIN).expect("not zero");
-        let of_memory = NonZeroUsize::new(RING_BYTES_MAX / size_of::<T>().max(1));
+        let of_memory = NonZeroUsize::new(RING_BYTES_MAX / Ring::<T>::SLOT_BYTES);
         let capacity_max = of_memory
             .unwrap_or(items_min)
             .max(items_min)
@@ -486,9 +486,10 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Clone + Send + Sized + 'static,
     {
         let channels = [channel.clone()];
-        self.end(&channels.each_ref().map(|channel| &channel.state), || {
-            ToRing(Outbox::of_channels(&channels))
-        })
+        self.end(
+            &channels.each_ref().map(|channel| &channel.state),
+            |input| ToRing(Outbox::of_channels(input, &channels)),
+        )
     }
 
     /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
@@ -500,8 +501,8 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let route = Arc::new(route);
         let label = self.label("split");
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, || ToSplit {
-            outbox: Outbox::of_channels(channels),
+        self.end(&states, |input| ToSplit {
+            outbox: Outbox::of_channels(input, channels),
             route: Arc::clone(&route),
             label: label.clone(),
         });
@@ -528,7 +529,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     {
         let step = Arc::new(step);
         let label = self.label("fold_local");
-        self.end(&[], || ToState {
+        self.end(&[], |_| ToState {
             part: state.add_part(),
             step: Arc::clone(&step),
             label: label.clone(),
@@ -548,7 +549,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             // One worker at a time brings the items, in their order.
             self.inputs.truncate(1);
         }
-        self.end(&[], || ToSink {
+        self.end(&[], |_| ToSink {
             sink: Arc::clone(&sink),
             waker: waker.clone(),
             label: label.clone(),
@@ -583,7 +584,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     fn end<T: Terminal<C::Out>>(
         self,
         outputs: &[&Arc<ChannelState>],
-        mut terminal: impl FnMut() -> T,
+        mut terminal: impl FnMut(Option<&Arc<ChannelState>>) -> T,
     ) -> &'f mut Flow {
         let keeps_order = self.keeps_order();
         let flow = self.flow;
@@ -591,7 +592,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         outputs.iter().for_each(|channel| channel.add_writer());
         let inputs = self.inputs.into_iter();
         let instances: Vec<_> = inputs
-            .map(|input| Mutex::new(Instance::new(input, terminal())))
+            .map(|input| Slot::new(Instance::new(input, terminal(self.channel.as_ref()))))
             .collect();
         flow.stages.push(Arc::new(FusedStage {
             name: self.stage,
@@ -601,6 +602,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             instances,
             turn: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
+            is_blocked: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
             input: self.channel,
             outputs: outputs.iter().map(|channel| Arc::clone(channel)).collect(),
@@ -651,13 +653,13 @@ where
         let results_name = format!("{name}/results");
         let results = partitioned.flow.channel(&results_name);
         let channels = [results.clone()];
-        let flow = partitioned.end(&[&results.state], || ToWindows {
+        let flow = partitioned.end(&[&results.state], |input| ToWindows {
             windows: state.windows,
             partition: state.add_partition(),
             time: Arc::clone(&time),
             step: Arc::clone(&step),
             label: label.clone(),
-            outbox: Outbox::of_channels(&channels),
+            outbox: Outbox::of_channels(input, &channels),
             stamp: 0,
             item: PhantomData,
         });
@@ -686,8 +688,8 @@ where
         let label = operators.label("key_by");
         let key = Arc::new(self.key);
         let hasher = DefaultHashBuilder::default();
-        let flow = operators.end(&[&channel], || ToPartitions {
-            outbox: Outbox::of_rings(&rings, &channel),
+        let flow = operators.end(&[&channel], |input| ToPartitions {
+            outbox: Outbox::of_rings(input, &rings, &channel),
             key: Arc::clone(&key),
             label: label.clone(),
             hasher: hasher.clone(),

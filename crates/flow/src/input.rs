@@ -33,7 +33,7 @@ pub trait Input: Send + 'static {
     /// How many items `take` may give at once, as far as that is known.
     fn readable(&self) -> usize;
 
-    /// Whether a ring in which nothing is readable is at its end.
+    /// Whether there will never be anything again where nothing is readable.
     fn is_finished(&self) -> bool;
 
     /// Takes a batch of up to `budget` items in hand, which must be empty.
@@ -78,15 +78,18 @@ impl<S: Source> Input for SourceInput<S> {
 
     /// More than usual, to find out whether it could give more.
     fn readable(&self) -> usize {
-        2 * self.usual.max(1)
+        match self.is_finished() {
+            true => 0,
+            false => 2 * self.usual.max(1),
+        }
     }
 
     fn is_finished(&self) -> bool {
-        false
+        self.ended || self.stopping.load(Ordering::Relaxed)
     }
 
     fn take(&mut self, budget: usize) -> Result<Took, Failure> {
-        if self.ended || self.stopping.load(Ordering::Relaxed) {
+        if self.is_finished() {
             return Ok(Took::End);
         }
         let status = self

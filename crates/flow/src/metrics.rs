@@ -32,6 +32,8 @@ pub struct Counters {
     idle: AtomicU64,
     busy_ns: AtomicU64,
     dead_letters: AtomicU64,
+    /// When a worker last tried it, in nanoseconds of the flow's clock. Written and read by workers.
+    pub tried_at_ns: AtomicU64,
     /// Results per item, over the last slices.
     selectivity: AtomicF64,
     /// Nanoseconds per item, over the last slices; 0 before the first.
@@ -114,6 +116,7 @@ impl Default for Counters {
             idle: AtomicU64::default(),
             busy_ns: AtomicU64::default(),
             dead_letters: AtomicU64::default(),
+            tried_at_ns: AtomicU64::default(),
             selectivity: AtomicF64::new(1.0),
             item_ns: AtomicF64::new(0.0),
             throughput: AtomicF64::new(0.0),

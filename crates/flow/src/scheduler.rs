@@ -1,8 +1,8 @@
 //! Who is activated next.
 //!
 //! A [`Scheduler`] sees the live figures of all stages and picks. It decides about speed alone:
-//! whatever it picks, no stage is forgotten, since a worker for which nothing is picked looks at
-//! every stage before it sleeps.
+//! whatever it picks, no stage is forgotten: one that no worker has tried for 2 ms has its turn, and
+//! a worker for which nothing is picked looks at every stage before it sleeps.
 
 use std::sync::Arc;
 
@@ -199,13 +199,13 @@ impl Scheduler for RoundRobin {
     }
 }
 
-/// The highest priority first: readable × (target + index), where the target of a stage is how many
+/// The highest priority first: readable × (target + number), where the target of a stage is how many
 /// results the stages behind it need to keep the last queue filled (Ordo, section 3.2.3).
 ///
 /// Targets are computed from the last stage back once per interval: what a queue lacks is what the
 /// stage before it should give; divided by that stage's selectivity, it is what should wait in that
-/// stage's own queue, and so on to the source. The index decides between stages that nobody waits
-/// for: later ones first, so that items leave the flow.
+/// stage's own queue, and so on to the source. The number, counted from 1 at the source, decides
+/// between stages that nobody waits for: later ones first, so that items leave the flow.
 #[derive(Debug, Clone)]
 pub struct Priority {
     /// The part of the last queue that should be full; half by default.
@@ -223,7 +223,8 @@ impl Default for Priority {
 impl Scheduler for Priority {
     fn pick(&self, stages: &Stages<'_>) -> Option<Pick> {
         let priority = |stage: &StageView<'_>| {
-            let priority = stage.readable() as f64 * (stage.target() + stage.index() as f64);
+            let number = stage.index() + 1;
+            let priority = stage.readable() as f64 * (stage.target() + number as f64);
             stage.set_priority(priority);
             priority
         };

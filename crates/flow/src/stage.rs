@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use millstream_base::Clock;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::attempt::{Again, First, Label, Rejected};
 use crate::chain::Chain;
@@ -82,8 +82,14 @@ pub trait Stage: Send + Sync {
     /// How many items wait for it, as far as is known.
     fn readable(&self, rings: u64) -> usize;
 
-    /// Whether another worker could come to help.
+    /// Whether another worker could come to help, as far as is known.
     fn has_free_instance(&self) -> bool;
+
+    /// Whether workers are in it.
+    fn is_busy(&self) -> bool;
+
+    /// Whether some of its results come only when its input has ended.
+    fn holds_back(&self) -> bool;
 
     fn has_ended(&self) -> bool;
 
@@ -99,11 +105,13 @@ pub trait Stage: Send + Sync {
 pub struct FusedStage<I, C, T> {
     pub name: String,
     pub chain: C,
-    pub instances: Vec<Mutex<Instance<I, T>>>,
+    pub instances: Vec<Slot<I, T>>,
     /// Where the next activation begins to look for an instance that is free.
     pub turn: AtomicUsize,
     /// Instances that workers are in.
     pub busy: AtomicUsize,
+    /// It was found without room for its results when it was last looked at.
+    pub is_blocked: AtomicBool,
     /// Instances that have not ended. Each is counted down once, by the worker that ends it.
     pub live: AtomicUsize,
     /// Held while a slice is read and room for its results reserved, so that results come in the
@@ -115,6 +123,41 @@ pub struct FusedStage<I, C, T> {
     pub outputs: Vec<Arc<ChannelState>>,
     pub stopping: Arc<AtomicBool>,
     pub counters: Counters,
+}
+
+/// The place of an instance.
+pub struct Slot<I, T> {
+    instance: Mutex<Instance<I, T>>,
+    /// A worker came while another was in the instance, and went to sleep perhaps: who leaves the
+    /// instance without having found anything to do looks again. Set by those who find it locked,
+    /// taken back by who leaves.
+    missed: AtomicBool,
+}
+
+impl<I, T> Slot<I, T> {
+    pub fn new(instance: Instance<I, T>) -> Self {
+        Slot {
+            instance: Mutex::new(instance),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// The instance, unless another worker is in it, who then knows that it was missed.
+    fn enter(&self) -> Option<MutexGuard<'_, Instance<I, T>>> {
+        self.instance.try_lock().or_else(|| {
+            self.missed.store(true, Ordering::Relaxed);
+            // Either the other worker has left by now, or it will see the mark: one of the two fences
+            // comes first.
+            fence(Ordering::SeqCst);
+            self.instance.try_lock()
+        })
+    }
+
+    /// Whether it was missed by another worker. The caller has left it.
+    fn was_missed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// What an instance has in hand stays in it when its worker dies; the next one goes on with it.
@@ -179,8 +222,10 @@ where
                 }
                 Claim::Blocked => return Ok(Activation::Blocked),
                 Claim::Idle => {
-                    instance.terminal.pause()?;
-                    return Ok(Activation::Idle);
+                    return Ok(match instance.terminal.pause()? {
+                        true => Activation::Idle,
+                        false => Activation::Blocked,
+                    });
                 }
                 Claim::End => return self.end(instance),
             }
@@ -216,7 +261,8 @@ where
             input, terminal, ..
         } = instance;
         let _order = self.order.as_ref().map(Mutex::lock);
-        let budget = context.items.unwrap_or_else(|| self.counters.budget());
+        let wanted = context.items.map(|items| items.max(1));
+        let budget = wanted.unwrap_or_else(|| self.counters.budget());
         let readable = input.readable();
         if readable == 0 {
             return Ok(match input.is_finished() {
@@ -316,13 +362,19 @@ where
         let again = Again::default();
         let mut passed_on = progress.results;
         let mut slice = terminal.begin();
-        self.chain.process(&again, item, &mut |result| {
-            if passed_on > 0 {
-                passed_on -= 1;
-            } else {
-                slice.take(&again, result);
-            }
+        let process = AssertUnwindSafe(|| {
+            self.chain.process(&again, item, &mut |result| {
+                if passed_on > 0 {
+                    passed_on -= 1;
+                } else {
+                    slice.take(&again, result);
+                }
+            });
         });
+        // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
+        if let Err(panic) = panic::catch_unwind(process) {
+            again.0.reject_unseen(&self.name, &*panic);
+        }
         drop(slice);
         progress.items += 1;
         progress.results = 0;
@@ -397,21 +449,27 @@ where
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         let (mut is_blocked, mut is_contended) = (false, false);
         for index in 0..self.instances.len() {
-            // An instance that another worker is in is left to that worker.
-            let index = first.wrapping_add(index) % self.instances.len();
-            let Some(mut instance) = self.instances[index].try_lock() else {
-                is_contended = true;
-                continue;
-            };
-            match self.activate_instance(context, &mut instance)? {
-                Activation::Done(count) => {
-                    self.counters.add_activation(Activation::Done(count));
-                    return Ok(Activation::Done(count));
+            let slot = &self.instances[first.wrapping_add(index) % self.instances.len()];
+            loop {
+                // An instance that another worker is in is left to that worker.
+                let Some(mut instance) = slot.enter() else {
+                    is_contended = true;
+                    break;
+                };
+                let activation = self.activate_instance(context, &mut instance)?;
+                drop(instance);
+                if let Activation::Done(_) = activation {
+                    self.is_blocked.store(false, Ordering::Relaxed);
+                    self.counters.add_activation(activation);
+                    return Ok(activation);
                 }
-                Activation::Blocked => is_blocked = true,
-                Activation::Idle | Activation::Ended => {}
+                if !slot.was_missed() {
+                    is_blocked |= activation == Activation::Blocked;
+                    break;
+                }
             }
         }
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
         let activation = if is_blocked {
             Activation::Blocked
         } else if self.has_ended() {
@@ -436,7 +494,16 @@ where
     }
 
     fn has_free_instance(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) < self.live.load(Ordering::Relaxed)
+        !self.is_blocked.load(Ordering::Relaxed)
+            && self.busy.load(Ordering::Relaxed) < self.live.load(Ordering::Relaxed)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    fn holds_back(&self) -> bool {
+        T::HOLDS_BACK
     }
 
     fn has_ended(&self) -> bool {

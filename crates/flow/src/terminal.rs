@@ -10,7 +10,7 @@ use millstream_ring::{Ring, WriteSlice};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::attempt::{Attempt, Label};
-use crate::channel::{Channel, ChannelState};
+use crate::channel::{self, Channel, ChannelState};
 use crate::error::{BoxError, Failure};
 use crate::sink::Sink;
 
@@ -30,6 +30,9 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
     where
         Self: 'a;
 
+    /// Whether it has results that come only when its input has ended.
+    const HOLDS_BACK: bool = false;
+
     /// Makes room for about `results` results, and passes on what former slices left behind. `None`
     /// when that has to wait; otherwise for how many results there is room. More will find a place,
     /// too: `results` is only what is expected.
@@ -45,9 +48,10 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
     /// the flow.
     fn commit(&mut self, stamp: u64) -> Result<usize, Failure>;
 
-    /// There is nothing to read just now.
-    fn pause(&mut self) -> Result<(), Failure> {
-        Ok(())
+    /// There is nothing to read just now. Passes on what former slices left behind; `false` when that
+    /// has to wait.
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(true)
     }
 
     /// There will never be anything to read again; `None` when something is still on its way, or
@@ -60,20 +64,19 @@ pub trait Slice<T: ?Sized> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
 }
 
-/// A share of a ring that is smaller than this part of it is not worth an activation.
-const SHARE_MIN: usize = 4;
-
 /// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
     rings: Vec<Arc<Ring<T>>>,
     channels: Vec<Arc<ChannelState>>,
+    /// What the stage reads; none for a source.
+    input: Option<Arc<ChannelState>>,
     /// Of each ring, while a slice of input is worked on.
     open: Vec<WriteSlice<T>>,
 }
 
 impl<T> Outbox<T> {
     /// Into the only ring of each of some channels.
-    pub fn of_channels(channels: &[Channel<T>]) -> Self {
+    pub fn of_channels(input: Option<&Arc<ChannelState>>, channels: &[Channel<T>]) -> Self {
         Outbox {
             rings: channels
                 .iter()
@@ -83,15 +86,21 @@ impl<T> Outbox<T> {
                 .iter()
                 .map(|channel| Arc::clone(&channel.state))
                 .collect(),
+            input: input.cloned(),
             open: Vec::new(),
         }
     }
 
     /// Into all rings of one channel.
-    pub fn of_rings(rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+    pub fn of_rings(
+        input: Option<&Arc<ChannelState>>,
+        rings: &[Arc<Ring<T>>],
+        channel: &Arc<ChannelState>,
+    ) -> Self {
         Outbox {
             rings: rings.to_vec(),
             channels: vec![Arc::clone(channel)],
+            input: input.cloned(),
             open: Vec::new(),
         }
     }
@@ -104,28 +113,32 @@ impl<T> Outbox<T> {
         let mut room_min = share;
         for (index, ring) in self.rings.iter().enumerate() {
             let channel = &self.channels[index.min(self.channels.len() - 1)];
-            let slice = ring.try_write(share);
+            let is_led_back = channel.is_led_back_from(self.input.as_deref());
+            // What comes into a cycle from outside leaves room for what is led back: that may have to
+            // find a place before the ring's own reader can go on.
+            if is_led_back == Some(false) && ring.readable() > ring.capacity_max() / 2 {
+                self.cancel();
+                return None;
+            }
+            let slice = ring.try_write_at_least(channel::room_min(ring, share), share);
             let room = slice.as_ref().map_or(0, WriteSlice::room);
-            let capacity = ring.capacity();
-            if room < share && channel.may_grow(capacity) {
+            if room < share && channel.may_grow(ring.capacity()) {
                 ring.grow();
             }
-            match slice {
-                Some(slice) if room >= share.min(capacity.div_ceil(SHARE_MIN)) => {
-                    self.open.push(slice);
-                    room_min = room_min.min(room);
-                }
-                _ => {
-                    self.open.clear();
-                    return None;
-                }
-            }
+            let Some(slice) = slice else {
+                self.cancel();
+                return None;
+            };
+            self.open.push(slice);
+            room_min = room_min.min(room);
         }
         Some(room_min * count)
     }
 
+    /// From the last to the first: where two are in one ring, the first can give back its room only
+    /// when nothing is reserved behind it.
     pub fn cancel(&mut self) {
-        self.open.clear();
+        while self.open.pop().is_some() {}
     }
 
     #[inline]
@@ -412,9 +425,10 @@ impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
         Ok(count)
     }
 
-    fn pause(&mut self) -> Result<(), Failure> {
+    fn pause(&mut self) -> Result<bool, Failure> {
+        let is_taken = self.send()?;
         self.flush()?;
-        Ok(())
+        Ok(is_taken)
     }
 
     fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {

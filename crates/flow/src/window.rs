@@ -282,6 +282,8 @@ where
 {
     type Slice<'a> = WindowSlice<'a, K, A, E, F>;
 
+    const HOLDS_BACK: bool = true;
+
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         Ok(self.outbox.reserve(results))
     }

@@ -24,6 +24,9 @@ use crate::stage::{Activation, Context, Killed, Stage};
 /// Work for others that makes a worker call for help: enough to be worth waking a thread for.
 const HELP_NS: f64 = SLICE_NS as f64 / 2.0;
 
+/// A stage that no worker has tried for so long has its turn, whatever the scheduler finds: ten slices.
+const STARVING_NS: u64 = 10 * SLICE_NS;
+
 /// What is assumed of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;
 
@@ -59,6 +62,16 @@ pub struct Workers {
     adjusted: Mutex<Adjusted>,
 }
 
+/// How a worker goes on.
+enum Next {
+    /// It has done something: what had nothing to do before may have now.
+    Worked,
+    /// Somebody else may have done something.
+    LookAgain,
+    /// Nothing has changed.
+    Same,
+}
+
 /// How a worker's life ends, if nothing goes wrong.
 enum Leaving {
     /// The flow has ended, or is to end.
@@ -79,9 +92,16 @@ impl Workers {
     pub fn start(flow: Flow) -> Result<Arc<Workers>, FlowError> {
         let settings = flow.settings;
         let now = settings.clock.monotonic();
+        let cycles = cycles::find(&flow.stages);
+        if let Some(operator) = cycles.iter().find_map(Cycle::held_back) {
+            return Err(FlowError::WindowsInCycle {
+                operator: operator.to_owned(),
+                flow: flow.name,
+            });
+        }
         let workers = Arc::new(Workers {
             name: flow.name,
-            cycles: cycles::find(&flow.stages),
+            cycles,
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; flow.stages.len()],
@@ -197,30 +217,16 @@ impl Workers {
         let mut rings = self.doorbell.rings();
         let mut is_blocked = false;
         while !self.leaving.load(Ordering::Relaxed) {
-            let stages = Stages {
-                stages: &self.stages,
-                tried: &tried,
-                rings,
-                turn,
-            };
-            let picked = self.scheduler.pick(&stages).or_else(|| {
-                // What nobody finds worth it has its turn before the worker sleeps.
-                let stage = tried.iter().position(|tried| !tried)?;
-                Some(Pick { stage, items: None })
-            });
-            let has_progressed = match picked {
+            let now = self.clock.monotonic();
+            let next = match self.pick(&tried, rings, turn, now) {
                 Some(pick) => {
                     turn = turn.wrapping_add(1);
-                    match self.activate(pick, rings) {
-                        Ok(Activation::Done(_)) => true,
-                        Ok(Activation::Blocked) => {
-                            is_blocked = true;
+                    match self.activate(pick, rings, now) {
+                        Ok(Activation::Done(_)) => Next::Worked,
+                        Ok(activation) => {
+                            is_blocked |= activation == Activation::Blocked;
                             tried[pick.stage] = true;
-                            false
-                        }
-                        Ok(Activation::Idle | Activation::Ended) => {
-                            tried[pick.stage] = true;
-                            false
+                            Next::Same
                         }
                         Err(error) => {
                             self.fail(error);
@@ -234,26 +240,55 @@ impl Workers {
                     self.doorbell.ring_all();
                     return Leaving::Ended;
                 }
-                None if self.move_cycles(is_blocked) => true,
+                None if self.move_cycles(is_blocked) => Next::LookAgain,
                 None => match self.sleep(rings) {
-                    Woken::Rung => true,
                     Woken::Forgotten if self.retire() => return Leaving::Retired,
-                    Woken::Forgotten => true,
+                    Woken::Rung | Woken::Forgotten => Next::LookAgain,
                 },
             };
-            if has_progressed {
+            if let Next::Worked | Next::LookAgain = next {
                 tried.fill(false);
                 is_blocked = false;
                 rings = self.doorbell.rings();
                 self.adjust_if_due();
+            }
+            if let Next::Worked = next {
                 self.call_for_help(rings);
             }
         }
         Leaving::Ended
     }
 
-    fn activate(&self, pick: Pick, rings: u64) -> Result<Activation, FlowError> {
+    /// What to do next, of what this worker has not tried since something changed.
+    fn pick(&self, tried: &[bool], rings: u64, turn: usize, now: Duration) -> Option<Pick> {
+        let stages = Stages {
+            stages: &self.stages,
+            tried,
+            rings,
+            turn,
+        };
+        let untried = || (0..tried.len()).filter(|stage| !tried[*stage]);
+        let whole = |stage| Pick { stage, items: None };
+        let now_ns = now.as_nanos() as u64;
+        let is_starving = |stage: &usize| {
+            let stage = &self.stages[*stage];
+            let tried_at_ns = stage.counters().tried_at_ns.load(Ordering::Relaxed);
+            now_ns.saturating_sub(tried_at_ns) > STARVING_NS && !stage.has_ended()
+        };
+        if let Some(starving) = untried().find(is_starving) {
+            return Some(whole(starving));
+        }
+        let picked = self.scheduler.pick(&stages);
+        // A scheduler is the user's, too.
+        let picked = picked.filter(|pick| tried.get(pick.stage) == Some(&false));
+        // What nobody finds worth it has its turn before the worker sleeps.
+        picked.or_else(|| untried().next().map(whole))
+    }
+
+    fn activate(&self, pick: Pick, rings: u64, now: Duration) -> Result<Activation, FlowError> {
         let stage = &*self.stages[pick.stage];
+        let tried_at_ns = &stage.counters().tried_at_ns;
+        tried_at_ns.store(now.as_nanos() as u64, Ordering::Relaxed);
         let context = Context {
             clock: &*self.clock,
             items: pick.items,
@@ -358,6 +393,7 @@ impl Workers {
             self.settled.store(false, Ordering::Relaxed);
         }
         let now = self.clock.monotonic();
+        self.doorbell.ring_if_due(now);
         let due_ns = self.adjust_at_ns.load(Ordering::Relaxed);
         let next_ns = (now + self.interval).as_nanos() as u64;
         if now.as_nanos() as u64 >= due_ns

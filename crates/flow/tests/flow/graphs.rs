@@ -53,11 +53,7 @@ proptest! {
             .boundary("end")
             .sink("collect", sink);
         flow.run().unwrap().join().unwrap();
-        let mut collected = collected.lock().unwrap().clone();
-        if workers > 1 {
-            collected.sort_unstable();
-        }
-        prop_assert_eq!(collected, expected(items));
+        prop_assert_eq!(&*collected.lock().unwrap(), &expected(items));
     }
 }
 

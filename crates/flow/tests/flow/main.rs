@@ -1,5 +1,6 @@
 //! Flows from end to end.
 
+mod engine;
 mod graphs;
 mod lines;
 mod parts;

@@ -1,0 +1,437 @@
+//! What workers do for stages: nobody is forgotten, nobody works in vain, everything comes to its end.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::Timestamp;
+use millstream_flow::sources::Generator;
+use millstream_flow::{
+    BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order, Pick, Priority,
+    RoundRobin, Running, Scheduler, Sink, Stages, TumblingWindows,
+};
+
+use crate::support::{Collect, Hand, settings, wait_until};
+
+fn workers(count: usize) -> FlowSettings {
+    FlowSettings {
+        workers: NonZeroUsize::new(count).unwrap(),
+        ..FlowSettings::default()
+    }
+}
+
+fn work_for(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {}
+}
+
+/// Waits for the end of a flow that is not to hang.
+fn join(running: &Running) {
+    wait_until("the flow hangs", || running.is_finished());
+    running.join().unwrap();
+}
+
+fn activations(running: &Running) -> u64 {
+    let stages = running.metrics();
+    stages.iter().map(|stage| stage.activations).sum()
+}
+
+#[test]
+fn with_more_workers_than_a_small_ring_has_room_for_nothing_hangs() {
+    for count in 1..=9 {
+        for order in [Order::Kept, Order::Free] {
+            let settings = FlowSettings {
+                order,
+                ..workers(count)
+            };
+            let mut flow = Flow::with_settings("many", settings);
+            let sum = flow.partial::<u64>("sum");
+            flow.source("numbers", Generator::new(|number| number).limit(3_000))
+                .boundary("work")
+                .map(|number| {
+                    work_for(Duration::from_micros(5));
+                    *number
+                })
+                .boundary("add")
+                .fold_local(&sum, |sum, number| *sum += number);
+            join(&flow.run().unwrap());
+            assert_eq!(sum.merged(), 2_999 * 1_500, "{count} {order:?}");
+        }
+    }
+}
+
+#[test]
+fn a_few_results_reach_the_sink_while_the_source_goes_on() {
+    for count in 1..=2 {
+        let sink = Hand::default();
+        sink.open();
+        let mut flow = Flow::with_settings("few", workers(count));
+        flow.source("numbers", Generator::new(|number| number))
+            .filter(|number| *number < 10)
+            .boundary("end")
+            .sink("sink", sink.clone());
+        let running = flow.run().unwrap();
+        wait_until("nothing arrives", || sink.taken().len() == 10);
+        drop(running);
+    }
+}
+
+#[test]
+fn one_worker_reads_each_of_several_endless_sources() {
+    let settings = workers(1);
+    let clock = Arc::clone(&settings.clock);
+    let mut flow = Flow::with_settings("sources", settings);
+    let all = flow.channel::<usize>("all");
+    let counts: [Arc<AtomicU64>; 4] = Default::default();
+    for source in 0..3 {
+        flow.source(
+            &format!("endless {source}"),
+            Generator::new(move |_| source),
+        )
+        .to(&all);
+    }
+    // After the others, since the scheduler prefers what comes late.
+    let ticks = Generator::new(|_| 3).rate(1000.0, clock);
+    flow.source("ticks", ticks).to(&all);
+    let add = counts.clone();
+    let state = flow.partial::<u64>("state");
+    flow.stage("add", &all)
+        .fold_local(&state, move |_, source| {
+            add[*source].fetch_add(1, Ordering::Relaxed);
+        });
+    let running = flow.run().unwrap();
+    wait_until("a source is not read", || {
+        counts
+            .iter()
+            .all(|count| count.load(Ordering::Relaxed) > 300)
+    });
+    drop(running);
+}
+
+#[test]
+fn items_that_a_sink_left_are_sent_when_there_is_room_though_nothing_else_comes() {
+    let (source, sink) = (Hand::default(), Hand::default());
+    let mut flow = Flow::with_settings("left", workers(2));
+    flow.source("numbers", source.clone())
+        .boundary("end")
+        .sink("sink", sink.clone());
+    let running = flow.run().unwrap();
+    source.give(0..5);
+    wait_until("nobody tries", || running.metrics()[1].blocked > 0);
+    sink.open();
+    wait_until("the items stay", || sink.taken().len() == 5);
+    source.end();
+    join(&running);
+}
+
+#[test]
+fn workers_of_a_flow_that_its_sink_holds_up_sleep() {
+    let sink = Hand::default();
+    let mut flow = Flow::with_settings("held", workers(2));
+    flow.sources("numbers", [(); 2].map(|()| Generator::new(|number| number)))
+        .boundary("work")
+        .map(|number| {
+            work_for(Duration::from_micros(5));
+            *number
+        })
+        .boundary("end")
+        .sink("sink", sink.clone());
+    let running = flow.run().unwrap();
+    wait_until("there is room", || running.metrics()[2].blocked > 0);
+    thread::sleep(Duration::from_millis(500));
+    let before = activations(&running);
+    thread::sleep(Duration::from_secs(1));
+    // The scheduler adjusts from time to time.
+    let count = activations(&running) - before;
+    assert!(count < 50, "{count} activations in vain");
+}
+
+#[test]
+fn a_flow_without_input_sleeps() {
+    let source = Hand::default();
+    let mut flow = Flow::with_settings("idle", workers(2));
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", source.clone())
+        .boundary("add")
+        .fold_local(&sum, |sum, number| *sum += number);
+    let running = flow.run().unwrap();
+    source.give(0..100_000);
+    wait_until("nothing arrives", || sum.merged() == 99_999 * 50_000);
+    // Until the rings have shrunk.
+    thread::sleep(Duration::from_secs(8));
+    let before = activations(&running);
+    thread::sleep(Duration::from_secs(1));
+    let count = activations(&running) - before;
+    assert!(count < 10, "{count} activations for nothing");
+    source.end();
+    join(&running);
+}
+
+/// Flushing takes long, and another worker may come meanwhile.
+#[derive(Clone, Default)]
+struct SlowSink {
+    taken: Arc<AtomicU64>,
+    is_flushing: Arc<AtomicBool>,
+}
+
+impl Sink<u64> for SlowSink {
+    fn push(&mut self, items: &[u64], _: &Waker) -> Result<usize, BoxError> {
+        self.taken.fetch_add(items.len() as u64, Ordering::SeqCst);
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        self.is_flushing.store(true, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+        self.is_flushing.store(false, Ordering::SeqCst);
+        Ok(true)
+    }
+}
+
+#[test]
+fn an_item_that_comes_while_a_worker_flushes_the_sink_is_not_left_there() {
+    let settings = FlowSettings {
+        // Nobody looks by chance.
+        interval: Duration::from_secs(600),
+        ..workers(2)
+    };
+    let (source, sink) = (Hand::default(), SlowSink::default());
+    let mut flow = Flow::with_settings("flush", settings);
+    let burnt = flow.partial::<u64>("burnt");
+    // Makes a second worker worth it.
+    flow.sources(
+        "burn",
+        [(); 2].map(|()| Generator::new(|number| number).limit(40)),
+    )
+    .map(|number| {
+        work_for(Duration::from_millis(1));
+        *number
+    })
+    .fold_local(&burnt, |sum, number| *sum += number);
+    flow.source("numbers", source.clone())
+        .boundary("end")
+        .sink("sink", sink.clone());
+    let running = flow.run().unwrap();
+    wait_until("nothing burns", || running.workers() == 2);
+    for round in 1..=10 {
+        source.give([0]);
+        wait_until("no flush", || sink.is_flushing.load(Ordering::SeqCst));
+        source.give([1]);
+        let given_at = Instant::now();
+        wait_until("the item is left", || {
+            sink.taken.load(Ordering::SeqCst) == 2 * round
+        });
+        let took = given_at.elapsed();
+        assert!(took < Duration::from_secs(2), "it took {took:?}");
+        wait_until("still flushing", || {
+            !sink.is_flushing.load(Ordering::SeqCst)
+        });
+    }
+    source.end();
+    join(&running);
+}
+
+#[test]
+fn a_cycle_that_brings_forth_more_than_its_rings_hold_comes_to_its_end() {
+    for count in [1, 2, 4, 6] {
+        for order in [Order::Kept, Order::Free] {
+            let settings = FlowSettings {
+                order,
+                ring_items_max: NonZeroUsize::new(16).unwrap(),
+                ..workers(count)
+            };
+            let mut flow = Flow::with_settings("tree", settings);
+            let around = flow.channel::<u32>("around");
+            let out = flow.channel::<u32>("out");
+            let leaves = flow.partial::<u64>("leaves");
+            flow.source("root", Generator::new(|number| number as u32).limit(1))
+                .to(&around);
+            // A tree with three branches at each of eight levels.
+            flow.stage("branch", &around)
+                .flat_map(|level: &u32, emit: &mut Emit<u32>| {
+                    (0..3).for_each(|_| emit(&(level + 1)));
+                })
+                .split(&[around.clone(), out.clone()], |level| {
+                    usize::from(*level == 8)
+                });
+            flow.stage("leaves", &out)
+                .fold_local(&leaves, |leaves, _| *leaves += 1);
+            join(&flow.run().unwrap());
+            assert_eq!(leaves.merged(), 3_u64.pow(8), "{count} {order:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
+    let mut flow = Flow::with_settings("twice", workers(2));
+    let around = flow.channel::<u64>("around");
+    let out = flow.channel::<u64>("out");
+    let count = flow.partial::<u64>("count");
+    flow.source("numbers", Generator::new(|number| number).limit(1000))
+        .to(&around);
+    let outputs = [around.clone(), around.clone(), out.clone()];
+    flow.stage("halve", &around)
+        .map(|number| number / 2)
+        .split(&outputs, |number| match number {
+            0 => 2,
+            number => (number % 2) as usize,
+        });
+    flow.stage("count", &out)
+        .fold_local(&count, |count, _| *count += 1);
+    join(&flow.run().unwrap());
+    assert_eq!(count.merged(), 1000);
+}
+
+#[test]
+fn a_cycle_does_not_grow_because_of_what_holds_it_up_from_outside() {
+    let sink = Hand::default();
+    let mut flow = Flow::with_settings("held", settings(1, 64));
+    let around = flow.channel::<u64>("around");
+    let out = flow.channel::<u64>("out");
+    flow.source("numbers", Generator::new(|number| number))
+        .to(&around);
+    flow.stage("turn", &around)
+        .split(&[around.clone(), out.clone()], |number| {
+            usize::from(number % 7 > 0)
+        });
+    flow.stage("end", &out).sink("sink", sink);
+    let running = flow.run().unwrap();
+    wait_until("there is room", || running.metrics()[1].blocked > 0);
+    thread::sleep(Duration::from_millis(300));
+    let capacity = running.metrics()[1].capacity.unwrap();
+    assert!(capacity <= 256, "{capacity}");
+}
+
+#[test]
+fn windows_in_a_cycle_are_refused() {
+    let mut flow = Flow::new("cycle");
+    let around = flow.channel::<u64>("around");
+    let windows = TumblingWindows {
+        size_ms: 1000,
+        lateness_ms: 0,
+    };
+    let counts = flow.windowed::<u64, u64>("counts", windows);
+    flow.source("numbers", Generator::new(|number| number).limit(10))
+        .to(&around);
+    flow.stage("turn", &around)
+        .key_by(|number| *number)
+        .count_in_windows("count", &counts, |number| Timestamp(*number as i64))
+        .map(|result| result.key)
+        .to(&around);
+    let error = flow.run().err().unwrap();
+    assert!(matches!(error, FlowError::WindowsInCycle { .. }), "{error}");
+    assert!(error.to_string().contains("\"count\""), "{error}");
+}
+
+/// Picks the same stage again and again, whether it has something to do or not, and then one that
+/// there is not.
+struct Stubborn(AtomicU64);
+
+impl Scheduler for Stubborn {
+    fn pick(&self, stages: &Stages<'_>) -> Option<Pick> {
+        let stage = match self.0.fetch_add(1, Ordering::Relaxed) % 3 {
+            2 => stages.all().len(),
+            _ => 1,
+        };
+        Some(Pick {
+            stage,
+            items: Some(0),
+        })
+    }
+}
+
+#[test]
+fn one_worker_comes_to_the_end_whatever_the_scheduler_picks() {
+    let schedulers: [Arc<dyn Scheduler>; 4] = [
+        Arc::new(Priority::default()),
+        Arc::new(RoundRobin::default()),
+        Arc::new(RoundRobin { items: vec![0; 3] }),
+        Arc::new(Stubborn(AtomicU64::new(0))),
+    ];
+    for scheduler in schedulers {
+        let settings = FlowSettings {
+            scheduler,
+            ..workers(1)
+        };
+        let mut flow = Flow::with_settings("stubborn", settings);
+        let sum = flow.partial::<u64>("sum");
+        flow.source("numbers", Generator::new(|number| number).limit(10))
+            .boundary("same")
+            .boundary("add")
+            .fold_local(&sum, |sum, number| *sum += number);
+        join(&flow.run().unwrap());
+        assert_eq!(sum.merged(), 45);
+    }
+}
+
+#[derive(Debug)]
+struct PanicsOnClone(u64);
+
+impl Clone for PanicsOnClone {
+    fn clone(&self) -> Self {
+        assert_ne!(self.0, 7, "not this one");
+        PanicsOnClone(self.0)
+    }
+}
+
+#[derive(Default)]
+struct Letters(Mutex<Vec<DeadLetter>>);
+
+impl DeadLetters for Letters {
+    fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+        self.0.lock().unwrap().extend_from_slice(letters);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_item_that_cannot_be_copied_is_a_dead_letter() {
+    let letters = Arc::new(Letters::default());
+    let settings = FlowSettings {
+        dead_letters: Some(letters.clone()),
+        ..workers(1)
+    };
+    let mut flow = Flow::with_settings("clone", settings);
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", Generator::new(PanicsOnClone).limit(10))
+        .boundary("add")
+        .fold_local(&sum, |sum, number| *sum += number.0);
+    join(&flow.run().unwrap());
+    assert_eq!(sum.merged(), 45 - 7);
+    let letters = letters.0.lock().unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(&*letters[0].operator, "numbers");
+    assert!(letters[0].error.contains("not this one"), "{letters:?}");
+}
+
+#[test]
+fn killed_workers_change_neither_the_items_nor_their_order() {
+    const ITEMS: u64 = 200_000;
+    let (sink, collected) = Collect::new();
+    let mut flow = Flow::with_settings("killed", workers(3));
+    flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
+        .boundary("double")
+        .flat_map(|number: &u64, emit: &mut Emit<u64>| {
+            emit(&(2 * number));
+            emit(&(2 * number + 1));
+        })
+        .boundary("end")
+        .sink("collect", sink);
+    let running = flow.run().unwrap();
+    while !running.is_finished() {
+        running.kill_workers(2);
+        thread::sleep(Duration::from_micros(100));
+    }
+    let summary = running.join().unwrap();
+    assert!(
+        summary.workers_replaced > 10,
+        "{}",
+        summary.workers_replaced
+    );
+    let collected = collected.lock().unwrap();
+    assert!(collected.iter().copied().eq(0..2 * ITEMS));
+}
