@@ -82,12 +82,12 @@ pub enum LogError {
     },
     /// The disk is full, and what the journal holds does not fit the pool.
     #[error(
-        "disk is full, and the pool of {pool} is too small to start without writing: make room for {bytes} at {dir}, or set a larger pool"
+        "disk is full, and the pool of {pool} is too small to start without writing: make room for at least {bytes} at {dir}, or set a larger pool"
     )]
     NoRoomToStart {
         /// The data directory.
         dir: PathBuf,
-        /// What is to be written.
+        /// What is to be written so far; more may come.
         bytes: ByteSize,
         /// The size of the pool.
         pool: ByteSize,

@@ -16,14 +16,10 @@ use crate::core::{Core, Resident};
 use crate::error::{LogError, Result};
 use crate::group::{Group, GroupEnd, LaneId};
 use crate::index::{MARK_BYTES, Mark, MarkKind};
-use crate::pool::{Arena, BLOCK_BYTES_MIN, BufferWriter};
+use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, Verdict};
 use crate::stream::Limits;
 use crate::virtual_log::VirtualLog;
-
-/// A new segment takes at most this part of what the pool has free, so that many lanes that become
-/// busy together share it.
-const SEGMENT_SHARE: usize = 16;
 
 /// Where a reader stands in a lane that has no groups yet: ids start from 1.
 const BEFORE_ALL: GroupId = GroupId(0);
@@ -287,7 +283,6 @@ impl LaneState {
     /// the pool has no buffer.
     fn open_segment(&self, core: &Core, head: &mut Head, bytes: usize) -> Result<bool> {
         let config = self.stream.config.read().clone();
-        let free = core.pool.size_bytes(Arena::Segments) - core.pool.used_bytes(Arena::Segments);
         let full = head.open.as_ref().is_some_and(|open| open.writer.is_some());
         let wanted = if full {
             // The last one was filled, not given back: the lane is busy.
@@ -295,15 +290,7 @@ impl LaneState {
         } else {
             BLOCK_BYTES_MIN
         };
-        let wanted = wanted
-            .min(free / SEGMENT_SHARE)
-            .max(bytes)
-            .max(BLOCK_BYTES_MIN);
-        let Some(writer) = core
-            .pool
-            .allocate(Arena::Segments, wanted)
-            .or_else(|| core.pool.allocate(Arena::Segments, bytes))
-        else {
+        let Some(writer) = core.pool.allocate_segment(wanted, bytes) else {
             return Ok(false);
         };
         head.segment_bytes = writer.room();

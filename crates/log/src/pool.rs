@@ -31,6 +31,10 @@ pub const BLOCK_BYTES_MIN: usize = 64 << 10;
 /// The largest block: the capacity of the segments of a busy lane.
 pub const BLOCK_BYTES_MAX: usize = 8 << 20;
 
+/// A new segment takes at most this part of what the pool has free, so that many lanes that become
+/// busy together share it.
+const SEGMENT_SHARE: usize = 16;
+
 const ORDERS: usize = (BLOCK_BYTES_MAX / BLOCK_BYTES_MIN).ilog2() as usize + 1;
 
 /// What a block is for.
@@ -95,6 +99,15 @@ impl Pool {
                 filled: AtomicUsize::new(0),
             }),
         })
+    }
+
+    /// A block for a segment with room for `bytes` at least: of `wanted` bytes, unless that is more than
+    /// a share of what is free. `None` when none is.
+    pub fn allocate_segment(self: &Arc<Self>, wanted: usize, bytes: usize) -> Option<BufferWriter> {
+        let free = self.size_bytes(Arena::Segments) - self.used_bytes(Arena::Segments);
+        let wanted = wanted.min(free / SEGMENT_SHARE).max(bytes);
+        self.allocate(Arena::Segments, wanted)
+            .or_else(|| self.allocate(Arena::Segments, bytes))
     }
 
     /// The largest block that an arena can hand out.

@@ -237,22 +237,25 @@ impl Recovered {
         run: RecoveredRun,
         data: &[u8],
     ) -> Result<()> {
-        let begin = || RecoveredLane::begin(run.group, run.group_first_offset);
-        let lane = self.lanes.entry(run.lane).or_insert_with(begin);
-        if let ReplayStep::Done = lane.replay(dir, pool, run, data)? {
-            return Ok(());
-        }
-        self.empty_pool(dir, pool)?;
-        let lane = self.lanes.get_mut(&run.lane).expect("just looked at");
-        match lane.replay(dir, pool, run, data)? {
-            ReplayStep::Done => Ok(()),
-            ReplayStep::NeedsBuffer => Err(LogError::BadSetting {
-                setting: "pool",
-                why: format!(
-                    "too small for what the journal holds of one group: {} at once",
-                    ByteSize(data.len() as u64)
-                ),
-            }),
+        let mut emptied_at = None;
+        loop {
+            let begin = || RecoveredLane::begin(run.group, run.group_first_offset);
+            let lane = self.lanes.entry(run.lane).or_insert_with(begin);
+            if let ReplayStep::Done = lane.replay(dir, pool, run, data)? {
+                return Ok(());
+            }
+            // A run may be longer than the pool, but each time it is empty some of it fits.
+            let at = lane.tail.position;
+            if emptied_at.replace(at) == Some(at) {
+                let block = ByteSize(pool.block_bytes_max(Arena::Segments) as u64);
+                return Err(LogError::BadSetting {
+                    setting: "pool",
+                    why: format!(
+                        "the journal holds a chunk larger than its largest block, {block}"
+                    ),
+                });
+            }
+            self.empty_pool(dir, pool)?;
         }
     }
 
@@ -445,7 +448,7 @@ impl RecoveredLane {
                 return Ok(ReplayStep::Done);
             };
             let end = known + chunks.position();
-            if !self.tail.make_room(pool, end - start, data.len() - start) {
+            if !self.tail.make_room(pool, end - start) {
                 return Ok(ReplayStep::NeedsBuffer);
             }
             self.tail.replay(&header, &data[start..end]);
@@ -739,21 +742,18 @@ impl Tail {
         }
     }
 
-    /// Makes room in memory for a chunk of so many bytes; `more` are at hand with it. `false` when the
-    /// pool has none.
-    fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize, more: usize) -> bool {
+    /// Makes room in memory for a chunk of so many bytes, in segments that grow as those of appends do:
+    /// a pool that was large enough for these is so again. `false` when the pool has none.
+    fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize) -> bool {
         let last = self.replayed.segments.last();
         if last.is_some_and(|segment| segment.room() >= bytes) {
             return true;
         }
-        let bytes_max = pool.block_bytes_max(Arena::Segments);
-        if bytes > bytes_max {
+        if bytes > pool.block_bytes_max(Arena::Segments) {
             return false;
         }
-        let segment = pool
-            .allocate(Arena::Segments, more.min(bytes_max))
-            .or_else(|| pool.allocate(Arena::Segments, bytes));
-        let Some(segment) = segment else {
+        let wanted = last.map_or(0, |segment| 2 * segment.buffer().capacity());
+        let Some(segment) = pool.allocate_segment(wanted, bytes) else {
             return false;
         };
         if self.segments.last() != Some(&self.position) {

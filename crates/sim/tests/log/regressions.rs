@@ -1,15 +1,16 @@
 //! What was wrong once, each in a test of its own.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use millstream_base::{ByteSize, StreamletIndex, Timestamp, crc32c};
-use millstream_log::{Durability, StreamConfig};
+use millstream_log::{Durability, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_sim::{Operation, OperationKind};
 
-use crate::world::{World, lane_of};
+use crate::world::{World, config_with_pool, lane_of, open_with};
 
 fn small_groups() -> StreamConfig {
     StreamConfig {
@@ -890,4 +891,69 @@ fn an_object_can_be_deleted_on_a_full_disk() {
     append(&mut world, "a", 100, None);
     world.crash();
     world.finish();
+}
+
+#[test]
+fn the_pool_of_the_last_run_holds_what_its_journal_does() {
+    let config = || LogConfig {
+        journal: ByteSize(16 << 20),
+        journal_file: ByteSize(2 << 20),
+        ..config_with_pool(ByteSize(8 << 20))
+    };
+    let mut world = World::new(0);
+    let log = open_with(config(), &world.disk, &world.clock);
+    world.log = Some(log.expect("it is founded"));
+    world.create("a", StreamConfig::default());
+    // Each takes a little more than half of the smallest block.
+    for _ in 0..160 {
+        append(&mut world, "a", 33_000, None);
+    }
+    world.kill();
+    fill_up(&mut world);
+    let log = open_with(config(), &world.disk, &world.clock);
+    world.log = Some(log.expect("the pool has room"));
+    world.check_all();
+    world.kill();
+    world.finish();
+}
+
+#[test]
+fn a_run_of_the_journal_may_be_longer_than_the_pool() {
+    // However much of the pool is taken before it.
+    for before in (0..30).step_by(2) {
+        let config = LogConfig {
+            journal: ByteSize(16 << 20),
+            journal_file: ByteSize(4 << 20),
+            ..config_with_pool(ByteSize(32 << 20))
+        };
+        let mut world = World::new(0);
+        let log = open_with(config, &world.disk, &world.clock);
+        world.log = Some(log.expect("it is founded"));
+        // A lane that is alone would write to its file.
+        let lanes = 2;
+        world.create(
+            "a",
+            StreamConfig {
+                lanes,
+                ..StreamConfig::default()
+            },
+        );
+        let mut append_all = |producer, sequences: Range<i32>| {
+            for sequence in sequences {
+                let chunk = world.make_chunk(1, 33_000, Some((producer, 0, sequence)));
+                world.append("a", 0, chunk).expect("no faults");
+            }
+            while world.log().sync_step() {}
+        };
+        // Behind these there are as many in one segment as make the longest run.
+        append_all(1, 0..26);
+        append_all(2, 0..before);
+        append_all(1, 26..57);
+        world.kill();
+        assert!(world.open());
+        let lane = lane_of(&world.stream("a"), (0, 1));
+        assert_eq!(lane.durable_offset().0, 57);
+        world.kill();
+        world.finish();
+    }
 }
