@@ -1258,6 +1258,17 @@ impl Stream {
         })
     }
 
+    /// The lane that a group is part of.
+    ///
+    /// # Errors
+    /// When there is no such streamlet or group.
+    pub fn lane_of_group(&self, streamlet: StreamletIndex, group: GroupId) -> Result<Lane> {
+        let mut lanes = self.streamlet(streamlet)?.into_iter();
+        let lane = lanes.find(|lane| lane.group(group).is_some());
+        let unknown = || self.unknown(format!("group {group} in streamlet {streamlet}"));
+        Ok(self.handle(lane.ok_or_else(unknown)?))
+    }
+
     fn group(&self, streamlet: StreamletIndex, group: GroupId) -> Result<Arc<crate::group::Group>> {
         let lanes = self.streamlet(streamlet)?;
         let found = lanes.iter().find_map(|lane| lane.group(group));

@@ -166,7 +166,7 @@ impl Recovered {
         }
         journal.replay(dir, |run, data| recovered.replay(dir, pool, run, data))?;
         for (lane, recovered_lane) in &mut recovered.lanes {
-            recovered_lane.skip_missing(dir, *lane)?;
+            recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
             recovered.is_unsynced |= recovered_lane.is_unsynced;
         }
         if recovered.is_unsynced {
@@ -379,9 +379,11 @@ impl RecoveredLane {
         self.tail.replayed.write_out(dir, lane, path)
     }
 
-    /// Goes on behind a gap that nothing has filled: the lane can be read but not written.
-    fn skip_missing(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
-        while let Some((_, next_offset)) = self.waiting.front() {
+    /// Goes on behind a gap before `to` that nothing has filled: the lane can be read but not written.
+    fn skip_missing(&mut self, dir: &DataDir, lane: LaneId, to: GroupId) -> Result<()> {
+        while let Some((next, next_offset)) = self.waiting.front()
+            && *next <= to
+        {
             let tail = &mut self.tail;
             let damage = self.damage.get_or_insert_with(|| {
                 let what = format!(
@@ -416,7 +418,7 @@ impl RecoveredLane {
             return Ok(ReplayStep::Done);
         }
         if run.group > self.tail.id {
-            self.skip_missing(dir, run.lane)?;
+            self.skip_missing(dir, run.lane, run.group)?;
         }
         if run.group < self.tail.id {
             return Ok(ReplayStep::Done);

@@ -957,3 +957,22 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
         world.finish();
     }
 }
+
+#[test]
+fn a_group_whose_file_a_crash_took_is_read_from_the_journal() {
+    let mut world = opened();
+    world.create("a", small_groups());
+    for _ in 0..3 {
+        append(&mut world, "a", 60_000, None);
+    }
+    world.log().persist();
+    world.kill();
+    let second = |path: &PathBuf| path.to_string_lossy().contains("/0-0-0000000002-");
+    let files = world.disk.files().into_iter().map(|(path, _)| path);
+    for path in files.filter(second) {
+        world.disk.remove(path).expect("it exists");
+    }
+    assert!(world.open());
+    world.crash();
+    world.finish();
+}
