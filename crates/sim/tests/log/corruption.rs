@@ -90,7 +90,12 @@ fn check(world: &mut World, path: &Path, damage: Damage, is_clean: bool) {
         Ok(log) => log,
         Err(error) => {
             assert!(kind != "index", "an index is healed: {error}");
-            return assert_names(&error, path);
+            // Of a journal file that is gone, what misses its content tells.
+            let misses_catalog = error.to_string().contains("the catalog is missing");
+            if kind != "journal" || !misses_catalog {
+                assert_names(&error, path);
+            }
+            return;
         }
     };
     if let Err(missing) = compare(world, &log, path) {
