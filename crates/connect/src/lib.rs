@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod application;
 mod dead_letters;
 mod producer;
 mod sink;

@@ -7,12 +7,14 @@ use std::task::{Context, Poll, Waker};
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex};
 use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
-use millstream_log::{From, LaneReader, LogError, ReadChunks, Stream};
+use millstream_log::{From, LaneReader, Log, LogError, ReadChunks, Stream};
 use millstream_record::{ChunkError, Record, Scratch};
 use parking_lot::Mutex;
 
+use crate::application::ApplicationReader;
+
 /// How much one item of the source holds, unless a single chunk is larger.
-const SLICE_BYTES: usize = 1 << 20;
+pub(crate) const SLICE_BYTES: usize = 1 << 20;
 
 /// Whole chunks of one lane, in place: what a [`StreamSource`] gives.
 #[derive(Debug, Clone)]
@@ -93,7 +95,7 @@ impl Parts for StoredChunks {
     }
 }
 
-/// Reads a stream from the oldest record on. Goes on for ever, unless its [`Ending`] says where to
+/// Reads a stream from the oldest record on, or on from where an application is. Goes on for ever, unless its [`Ending`] says where to
 /// end.
 ///
 /// One alone gives the records of each lane in order; [split](StreamSource::split) ones share the
@@ -115,11 +117,22 @@ struct Shared {
 }
 
 struct State {
+    reader: Reader,
+    /// By partition: where to end.
+    ends: Option<Vec<Cursor>>,
+}
+
+enum Reader {
+    Everything(EverythingReader),
+    Application(ApplicationReader),
+}
+
+/// All lanes from the oldest record on.
+#[derive(Default)]
+struct EverythingReader {
     /// By partition.
     lanes: Vec<LaneReader>,
     turn: usize,
-    /// By partition: where to end.
-    ends: Option<Vec<Cursor>>,
 }
 
 /// Ends the sources of a stream.
@@ -140,11 +153,64 @@ impl Ending {
 impl StreamSource {
     /// A source of everything in a stream.
     pub fn new(stream: &Stream) -> Self {
-        let state = State {
-            lanes: Vec::new(),
-            turn: 0,
-            ends: None,
-        };
+        StreamSource::with(stream, Reader::Everything(EverythingReader::default()))
+    }
+
+    /// A source of what an application has not done yet: it reads on where the last flow ended that
+    /// read as this application. How far it is, is kept in the log
+    /// [from time to time](millstream_flow::FlowSettings::commit_interval) and at the end of the flow,
+    /// when the sinks have everything for good. So nothing is lost when a flow ends early, and the last
+    /// records may come again.
+    ///
+    /// What a flow keeps in its states and open windows is not kept with it: a flow that counts
+    /// everything reads everything.
+    ///
+    /// Several flows that read as one application at once share the stream's groups.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the application's name is refused.
+    ///
+    /// ```
+    /// use millstream_base::{ProducerId, Timestamp};
+    /// use millstream_connect::{StreamProducer, StreamSource};
+    /// use millstream_flow::{Emit, Flow};
+    /// use millstream_log::{Log, LogConfig, StreamConfig};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let log = Log::open(LogConfig::new(dir.path()))?;
+    /// let orders = log.create_stream("orders", StreamConfig::default())?;
+    /// let mut producer = StreamProducer::new(&orders, ProducerId::NONE)?;
+    /// for (order, due) in [("one", 1), ("two", 1), ("three", 1), ("none", 0)] {
+    ///     producer.push(Timestamp(0), None, Some(order.as_bytes()), &[])?;
+    ///     producer.flush()?;
+    ///
+    ///     let source = StreamSource::of_application(&log, "orders", "billing")?;
+    ///     source.ending().end_at_durable_head();
+    ///     let mut flow = Flow::new("billing");
+    ///     let billed = flow.partial::<u64>("billed");
+    ///     flow.source("orders", source)
+    ///         .each(|order, emit: &mut Emit<u64>| {
+    ///             emit(&u64::from(order.value != Some(b"none")));
+    ///             Ok(())
+    ///         })
+    ///         .fold_local(&billed, |billed, count| *billed += count);
+    ///     flow.run()?.join()?;
+    ///     assert_eq!(billed.merged(), due);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_application(
+        log: &Log,
+        stream: &str,
+        application: &str,
+    ) -> Result<StreamSource, LogError> {
+        let stream = log.stream(stream)?;
+        let reader = ApplicationReader::new(log, &stream, application)?;
+        Ok(StreamSource::with(&stream, Reader::Application(reader)))
+    }
+
+    fn with(stream: &Stream, reader: Reader) -> Self {
+        let state = State { reader, ends: None };
         StreamSource {
             shared: Arc::new(Shared {
                 stream: stream.clone(),
@@ -184,6 +250,19 @@ impl StreamSource {
 
 impl Source for StreamSource {
     type Item = StoredChunks;
+
+    fn wants_commits(&self) -> bool {
+        matches!(self.shared.state.lock().reader, Reader::Application(_))
+    }
+
+    fn commit(&mut self) -> Result<(), BoxError> {
+        match &mut self.shared.state.lock().reader {
+            Reader::Everything(_) => Ok(()),
+            Reader::Application(reader) => {
+                Ok(reader.commit().map_err(|error| self.shared.error(error))?)
+            }
+        }
+    }
 
     /// Gives at most one slice.
     fn poll(
@@ -243,12 +322,12 @@ impl Source for StreamSource {
 }
 
 /// Whether there may be something between two places of a lane.
-fn is_before(place: &Cursor, other: &Cursor) -> bool {
+pub(crate) fn is_before(place: &Cursor, other: &Cursor) -> bool {
     (place.group, place.position) < (other.group, other.position)
 }
 
 /// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
-fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
+pub(crate) fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     if !is_before(&chunks.cursor, end) {
         return None;
     }
@@ -258,7 +337,7 @@ fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     Some(chunks)
 }
 
-enum Read {
+pub(crate) enum Read {
     Chunks(ReadChunks),
     /// Other readers hold all memory for catch-up reads.
     Busy,
@@ -266,15 +345,14 @@ enum Read {
     End,
 }
 
-impl Shared {
+impl EverythingReader {
     /// Reads on in the next lane that has something.
-    fn read(&self) -> Result<Read, LogError> {
-        let mut state = self.state.lock();
-        let State { lanes, turn, ends } = &mut *state;
-        if lanes.len() < self.stream.lane_count() as usize {
-            let cursors = self.stream.reader(From::Earliest).cursors();
+    fn read(&mut self, stream: &Stream, ends: Option<&[Cursor]>) -> Result<Read, LogError> {
+        let EverythingReader { lanes, turn } = self;
+        if lanes.len() < stream.lane_count() as usize {
+            let cursors = stream.reader(From::Earliest).cursors();
             for cursor in cursors.into_iter().skip(lanes.len()) {
-                let lane = self.stream.partition(lanes.len() as u32)?;
+                let lane = stream.partition(lanes.len() as u32)?;
                 lanes.push(lane.reader(cursor));
             }
         }
@@ -309,6 +387,17 @@ impl Shared {
             true => Read::End,
             false => Read::Nothing,
         })
+    }
+}
+
+impl Shared {
+    fn read(&self) -> Result<Read, LogError> {
+        let mut state = self.state.lock();
+        let State { reader, ends } = &mut *state;
+        match reader {
+            Reader::Everything(reader) => reader.read(&self.stream, ends.as_deref()),
+            Reader::Application(reader) => reader.read(ends.as_deref()),
+        }
     }
 
     /// Whether what was read up to the end was everything.

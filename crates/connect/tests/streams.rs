@@ -1,5 +1,7 @@
 //! Streams as sources and sinks of flows.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
@@ -8,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp};
 use millstream_connect::{
-    DeadLetterStream, EncodedRecord, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer, StreamSink,
-    StreamSource,
+    DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
+    StreamSink, StreamSource,
 };
 use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, FlowSettings, Output, Parts, Running, Source, SourceStatus};
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
-use millstream_record::Scratch;
+use millstream_record::{ChunkBuilder, Compression, Scratch};
 use tempfile::{TempDir, tempdir};
 
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
@@ -410,4 +412,162 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
     assert_eq!(not_a_number, "invalid digit found in string");
     assert!(panic.contains(r#"b"panic""#), "{panic}");
     assert!(told_to.contains("told to"), "{told_to}");
+}
+
+/// A flow that copies the numbers that an application has not seen yet, in two stages.
+fn copy(log: &Log, to: &Stream, name: &str) -> (Running, Ending) {
+    let settings = FlowSettings {
+        workers: NonZeroUsize::new(3).unwrap(),
+        commit_interval: Duration::from_millis(5),
+        ..FlowSettings::default()
+    };
+    let source = StreamSource::of_application(log, "s", "copy").unwrap();
+    let ending = source.ending();
+    let encode = |number: &u64, record: &mut EncodedRecord| {
+        record.value.extend_from_slice(&number.to_le_bytes());
+    };
+    let mut flow = Flow::with_settings(name, settings);
+    flow.sources("numbers", source.split(3))
+        .each(|record, emit: &mut Emit<u64>| {
+            emit(&u64::from_le_bytes(record.value.unwrap().try_into()?));
+            Ok(())
+        })
+        .boundary("copy")
+        .sink(
+            "sink",
+            StreamSink::new(to, ProducerId::NONE, encode).unwrap(),
+        );
+    (flow.run().unwrap(), ending)
+}
+
+/// How often each number is in a stream.
+fn counts(stream: &Stream) -> BTreeMap<u64, u64> {
+    let counts = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
+    let all = Arc::clone(&counts);
+    let mut flow = Flow::new("counts");
+    let seen = flow.partial::<u64>("seen");
+    flow.source("numbers", StreamSource::bounded(stream))
+        .each(|record, emit: &mut Emit<u64>| {
+            emit(&u64::from_le_bytes(record.value.unwrap().try_into()?));
+            Ok(())
+        })
+        .fold_local(&seen, move |seen, number| {
+            *all.lock().entry(*number).or_default() += 1;
+            *seen += 1;
+        });
+    flow.run().unwrap().join().unwrap();
+    let counts = counts.lock();
+    counts.clone()
+}
+
+/// Streams of small groups, so that there are many.
+fn open_for_copies() -> (TempDir, Log, Stream, Stream) {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let small = StreamConfig {
+        streamlets: 2,
+        lanes: 2,
+        group_segments: 1,
+        segment: ByteSize(64 << 10),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", small).unwrap();
+    let copies = log
+        .create_stream("copies", StreamConfig::default())
+        .unwrap();
+    (dir, log, stream, copies)
+}
+
+/// Chunks of a hundred numbers each, into all lanes.
+fn produce_everywhere(stream: &Stream, numbers: std::ops::Range<u64>) {
+    for (index, begin) in numbers.clone().step_by(100).enumerate() {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        for number in begin..numbers.end.min(begin + 100) {
+            let value = number.to_le_bytes();
+            builder.push(Timestamp(0), None, Some(&value), &[]).unwrap();
+        }
+        let chunk = builder.finish(None).unwrap().to_vec();
+        let lane = stream.partition(index as u32 % 4).unwrap();
+        lane.append(&chunk).unwrap();
+    }
+    for partition in 0..4 {
+        let lane = stream.partition(partition).unwrap();
+        lane.wait_durable(lane.next_offset()).unwrap();
+    }
+}
+
+#[test]
+fn a_flow_that_is_stopped_and_started_again_reads_each_record_once() {
+    const ITEMS: u64 = 60_000;
+    let (_dir, log, stream, copies) = open_for_copies();
+    for run in 0..6 {
+        let numbers = run * ITEMS / 6..(run + 1) * ITEMS / 6;
+        produce_everywhere(&stream, numbers);
+        let (running, ending) = copy(&log, &copies, "copy");
+        if run == 5 {
+            ending.end_at_durable_head();
+        } else {
+            thread::sleep(Duration::from_millis(run * 7));
+            running.stop();
+        }
+        running.join().unwrap();
+    }
+    let counts = counts(&copies);
+    assert_eq!(counts.len() as u64, ITEMS);
+    assert!(counts.values().all(|count| *count == 1));
+}
+
+#[test]
+fn a_flow_that_ends_in_the_middle_loses_nothing_and_repeats_little() {
+    const ITEMS: u64 = 400_000;
+    let (_dir, log, stream, copies) = open_for_copies();
+    produce_everywhere(&stream, 0..ITEMS);
+    let mut runs = 0;
+    loop {
+        let (running, ending) = copy(&log, &copies, "copy");
+        ending.end_at_durable_head();
+        let is_killed = runs < 8;
+        if is_killed {
+            thread::sleep(Duration::from_millis(15));
+            drop(running);
+        } else {
+            running.join().unwrap();
+            break;
+        }
+        runs += 1;
+    }
+    let counts = counts(&copies);
+    assert_eq!(counts.len() as u64, ITEMS);
+    let most = counts.values().max().unwrap();
+    assert!(
+        *most < 9,
+        "some were read {most} times: nothing is committed on the way"
+    );
+}
+
+#[test]
+fn flows_of_one_application_share_its_groups() {
+    const ITEMS: u64 = 50_000;
+    let (_dir, log, stream, copies) = open_for_copies();
+    let flows = [copy(&log, &copies, "one"), copy(&log, &copies, "other")];
+    let mut produced = 0;
+    let began_at = Instant::now();
+    while flows
+        .iter()
+        .any(|(flow, _)| flow.metrics()[0].items_out == 0)
+    {
+        produce_everywhere(&stream, produced..produced + ITEMS);
+        produced += ITEMS;
+        let waited = began_at.elapsed();
+        assert!(waited < Duration::from_secs(20), "one flow gets nothing");
+    }
+    for (_, ending) in &flows {
+        ending.end_at_durable_head();
+    }
+    for (running, _) in &flows {
+        running.join().unwrap();
+    }
+    let counts = counts(&copies);
+    assert_eq!(counts.len() as u64, produced);
+    assert!(counts.values().all(|count| *count == 1));
 }

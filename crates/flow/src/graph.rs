@@ -45,6 +45,8 @@ pub struct FlowSettings {
     pub scheduler: Arc<dyn Scheduler>,
     /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
     pub interval: Duration,
+    /// How often sources that keep how far they are do so; every second by default.
+    pub commit_interval: Duration,
     /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
     /// larger one is used, and shrink when they are idle.
     pub ring_items_max: NonZeroUsize,
@@ -74,6 +76,7 @@ impl Default for FlowSettings {
             order: Order::default(),
             scheduler: Arc::new(Priority::default()),
             interval: Duration::from_millis(500),
+            commit_interval: Duration::from_secs(1),
             ring_items_max: RING_ITEMS_MAX,
             dead_letters: None,
             clock: Arc::new(SystemClock::default()),
@@ -94,6 +97,7 @@ pub struct Flow {
     pub(crate) settings: FlowSettings,
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) pausing: Arc<AtomicBool>,
     pub(crate) stages: Vec<Arc<dyn Stage>>,
     pub(crate) channels: Vec<Arc<ChannelState>>,
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
@@ -114,6 +118,7 @@ impl Flow {
             doorbell: Arc::new(Doorbell::new(Arc::clone(&settings.clock))),
             settings,
             stopping: Arc::default(),
+            pausing: Arc::default(),
             stages: Vec::new(),
             channels: Vec::new(),
             states: Vec::new(),
@@ -144,6 +149,7 @@ impl Flow {
                 doorbell: Arc::clone(&self.doorbell),
                 waker: self.waker(),
                 stopping: Arc::clone(&self.stopping),
+                pausing: Arc::clone(&self.pausing),
                 clock: Arc::clone(&self.settings.clock),
                 output: Output::default(),
                 stamp: 0,

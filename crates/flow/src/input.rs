@@ -10,7 +10,7 @@ use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
 use crate::attempt::Label;
 use crate::channel::ChannelState;
 use crate::doorbell::Doorbell;
-use crate::error::Failure;
+use crate::error::{BoxError, Failure};
 use crate::source::{Output, Source, SourceStatus};
 
 /// What became of an attempt to read.
@@ -50,6 +50,15 @@ pub trait Input: Send + 'static {
 
     /// Drops the items in hand.
     fn done(&mut self);
+
+    fn wants_commits(&self) -> bool {
+        false
+    }
+
+    /// Everything that was taken has arrived for good.
+    fn commit(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 pub struct SourceInput<S: Source> {
@@ -59,6 +68,8 @@ pub struct SourceInput<S: Source> {
     pub waker: Waker,
     /// Set by [`Running::stop`](crate::Running::stop): no more is asked of the source.
     pub stopping: Arc<AtomicBool>,
+    /// Set from time to time by workers: nothing is asked of the source just now.
+    pub pausing: Arc<AtomicBool>,
     pub clock: Arc<dyn Clock>,
     pub output: Output<S::Item>,
     /// When `output` was filled.
@@ -78,7 +89,7 @@ impl<S: Source> Input for SourceInput<S> {
 
     /// More than usual, to find out whether it could give more.
     fn readable(&self) -> usize {
-        match self.is_finished() {
+        match self.is_finished() || self.pausing.load(Ordering::SeqCst) {
             true => 0,
             false => 2 * self.usual.max(1),
         }
@@ -94,11 +105,8 @@ impl<S: Source> Input for SourceInput<S> {
         }
         let status = self
             .label
-            .run(|| self.source.poll(&mut self.output, budget, &self.waker))
-            .map_err(|error| Failure::Error {
-                operator: Arc::clone(&self.label.0),
-                error,
-            })?;
+            .run(|| self.source.poll(&mut self.output, budget, &self.waker));
+        let status = status.map_err(|error| self.failure(error))?;
         self.ended = status == SourceStatus::End;
         if let SourceStatus::IdleUntil(time) = status {
             self.doorbell.ring_at(time);
@@ -134,6 +142,24 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn done(&mut self) {
         self.output.items.clear();
+    }
+
+    fn wants_commits(&self) -> bool {
+        self.source.wants_commits()
+    }
+
+    fn commit(&mut self) -> Result<(), Failure> {
+        let committed = self.label.run(|| self.source.commit());
+        committed.map_err(|error| self.failure(error))
+    }
+}
+
+impl<S: Source> SourceInput<S> {
+    fn failure(&self, error: BoxError) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        }
     }
 }
 

@@ -85,6 +85,7 @@
 mod attempt;
 mod chain;
 mod channel;
+mod commits;
 mod cycles;
 mod dead_letter;
 mod doorbell;

@@ -35,6 +35,21 @@ pub trait Source: Send + 'static {
         budget: usize,
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError>;
+
+    /// Whether [`commit`](Source::commit) is to be called.
+    fn wants_commits(&self) -> bool {
+        false
+    }
+
+    /// Everything that the source has given has gone through the flow, and its sinks have it for
+    /// good. Called about once per [interval](crate::FlowSettings::commit_interval) and at the end. It
+    /// may wait: the flow's sources pause meanwhile.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn commit(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -47,6 +62,14 @@ impl<S: Source + ?Sized> Source for Box<S> {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         (**self).poll(out, budget, waker)
+    }
+
+    fn wants_commits(&self) -> bool {
+        (**self).wants_commits()
+    }
+
+    fn commit(&mut self) -> Result<(), BoxError> {
+        (**self).commit()
     }
 }
 

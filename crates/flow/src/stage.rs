@@ -93,6 +93,14 @@ pub trait Stage: Send + Sync {
 
     fn has_ended(&self) -> bool;
 
+    /// Whether nobody is in it, has anything in hand, or has left anything behind.
+    fn is_at_rest(&self) -> bool;
+
+    fn wants_commits(&self) -> bool;
+
+    /// Everything that it has read has arrived for good.
+    fn commit(&self) -> Result<(), Failure>;
+
     fn input(&self) -> Option<&Arc<ChannelState>>;
 
     fn outputs(&self) -> &[Arc<ChannelState>];
@@ -508,6 +516,23 @@ where
 
     fn has_ended(&self) -> bool {
         self.live.load(Ordering::Acquire) == 0
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.instances.iter().all(|slot| {
+            let instance = slot.instance.try_lock();
+            instance.is_some_and(|instance| !instance.is_working && instance.terminal.is_at_rest())
+        })
+    }
+
+    fn wants_commits(&self) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|slot| slot.instance.lock().input.wants_commits())
+    }
+
+    fn commit(&self) -> Result<(), Failure> {
+        let mut instances = self.instances.iter();
+        instances.try_for_each(|slot| slot.instance.lock().input.commit())
     }
 
     fn input(&self) -> Option<&Arc<ChannelState>> {

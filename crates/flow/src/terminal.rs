@@ -54,6 +54,11 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
         Ok(true)
     }
 
+    /// Whether nothing is left of former slices, and all of it has arrived for good.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+
     /// There will never be anything to read again; `None` when something is still on its way, or
     /// else how many results that gave.
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure>;
@@ -429,6 +434,10 @@ impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
         let is_taken = self.send()?;
         self.flush()?;
         Ok(is_taken)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.waiting.is_empty() && !self.unflushed
     }
 
     fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {

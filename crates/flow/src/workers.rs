@@ -12,6 +12,7 @@ use millstream_base::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use crate::attempt::{Label, panic_message};
+use crate::commits::Commits;
 use crate::cycles::{self, Cycle};
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::{Doorbell, Woken};
@@ -38,6 +39,7 @@ pub struct Workers {
     /// Sources are not read any more; what they gave is still worked off.
     pub stopping: Arc<AtomicBool>,
     cycles: Vec<Cycle>,
+    commits: Commits,
     scheduler: Arc<dyn Scheduler>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -102,6 +104,7 @@ impl Workers {
         let workers = Arc::new(Workers {
             name: flow.name,
             cycles,
+            commits: Commits::new(&flow.stages, flow.pausing, settings.commit_interval, now),
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; flow.stages.len()],
@@ -235,12 +238,16 @@ impl Workers {
                     }
                 }
                 None if self.stages.iter().all(|stage| stage.has_ended()) => {
+                    if let Err(failure) = self.commits.commit_at_end(&self.stages) {
+                        self.fail(self.error(failure));
+                    }
                     // Sleeping workers have not seen the end.
                     self.leaving.store(true, Ordering::Relaxed);
                     self.doorbell.ring_all();
                     return Leaving::Ended;
                 }
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
+                None if self.commit_if_at_rest(now) => Next::LookAgain,
                 None => match self.sleep(rings) {
                     Woken::Forgotten if self.retire() => return Leaving::Retired,
                     Woken::Rung | Woken::Forgotten => Next::LookAgain,
@@ -251,8 +258,10 @@ impl Workers {
                 is_blocked = false;
                 rings = self.doorbell.rings();
                 self.adjust_if_due();
+                self.commits.pause_if_due(now);
             }
             if let Next::Worked = next {
+                self.commits.worked(now);
                 self.call_for_help(rings);
             }
         }
@@ -302,18 +311,23 @@ impl Workers {
             // What a source or a sink left half done is not touched again: the flow fails.
             Err(panic) => return Err(self.panicked(stage.name(), &*panic)),
         };
-        activation.map_err(|failure| match failure {
+        activation.map_err(|failure| self.error(failure))
+    }
+
+    fn error(&self, failure: Failure) -> FlowError {
+        let flow = self.name.clone();
+        match failure {
             Failure::Error { operator, error } => FlowError::Operator {
-                flow: self.name.clone(),
+                flow,
                 operator: operator.to_string(),
                 error: error.into(),
             },
             Failure::Panicked { operator, message } => FlowError::Panicked {
-                flow: self.name.clone(),
+                flow,
                 operator: operator.to_string(),
                 message,
             },
-        })
+        }
     }
 
     fn panicked(&self, place: &str, panic: &(dyn Any + Send)) -> FlowError {
@@ -340,7 +354,26 @@ impl Workers {
         has_moved
     }
 
+    /// Lets the sources keep how far they are, if it is time to and everything has arrived.
+    fn commit_if_at_rest(&self, now: Duration) -> bool {
+        match self.commits.commit_if_at_rest(&self.stages, now) {
+            Ok(true) => {
+                // The sources go on, whoever found them idle.
+                self.doorbell.ring_all();
+                true
+            }
+            Ok(false) => false,
+            Err(failure) => {
+                self.fail(self.error(failure));
+                true
+            }
+        }
+    }
+
     fn sleep(&self, rings: u64) -> Woken {
+        if let Some(at) = self.commits.alarm() {
+            self.doorbell.ring_at(at);
+        }
         if !self.settled.load(Ordering::Relaxed) {
             let at_ns = self.adjust_at_ns.load(Ordering::Relaxed);
             self.doorbell.ring_at(Duration::from_nanos(at_ns));
