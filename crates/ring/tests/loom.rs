@@ -309,3 +309,83 @@ fn the_ring_is_dropped_while_slices_are_open() {
         reader.join().unwrap();
     });
 }
+
+#[test]
+fn a_ring_shrinks_while_others_write_and_read() {
+    model_with_preemptions(2, || {
+        let ring = ring_between(2, 4, 1);
+        assert!(ring.grow());
+        write(&ring, &[1]);
+        let writer = spawn(&ring, |ring| match ring.try_write(1) {
+            Some(mut slice) => {
+                slice.push(Box::new(2));
+                slice.commit();
+                true
+            }
+            None => false,
+        });
+        let reader = spawn(&ring, |ring| read(ring, 1));
+        assert!(ring.shrink());
+        let was_written = writer.join().unwrap();
+        let mut items = reader.join().unwrap();
+        items.extend(read_all(&ring));
+        assert_eq!(items, [1, 2][..1 + usize::from(was_written)]);
+        assert_eq!(ring.capacity(), 2);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn two_readers_come_upon_a_hole() {
+    model(|| {
+        let ring = ring(4);
+        let mut first = ring.try_write(2).unwrap();
+        let mut second = ring.try_write(1).unwrap();
+        // Room that is not used, and cannot be given back: `second` is behind it.
+        first.push(Box::new(1));
+        first.commit();
+        second.push(Box::new(2));
+        second.commit();
+        let reader = spawn(&ring, |ring| read(ring, 2));
+        let mut items = read(&ring, 2);
+        items.extend(reader.join().unwrap());
+        items.extend(read_all(&ring));
+        assert_eq!(sorted(items), [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_handed_back_slice_is_torn_apart_by_two_readers() {
+    model(|| {
+        let ring = ring(2);
+        write(&ring, &[1, 2]);
+        drop(ring.try_read(2));
+        let reader = spawn(&ring, |ring| read(ring, 1));
+        let mut items = read(&ring, 1);
+        items.extend(reader.join().unwrap());
+        assert_eq!(sorted(items), [1, 2]);
+        assert!(ring.is_empty());
+        assert_eq!(ring.room(), 2);
+    });
+}
+
+#[test]
+fn two_writers_and_a_reader_in_two_lanes() {
+    model_with_preemptions(2, || {
+        let ring = ring_between(2, 2, 2);
+        let put = |item| {
+            move |ring: &Arc<Ring<Item>>| {
+                write(ring, &[item]);
+            }
+        };
+        let writers = [spawn(&ring, put(1)), spawn(&ring, put(2))];
+        let mut items = read(&ring, 1);
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        items.extend(read_all(&ring));
+        assert_eq!(sorted(items), [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
