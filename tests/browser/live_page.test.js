@@ -1,9 +1,9 @@
-// The live page of `millstream quickstart` in a real browser. MILLSTREAM_BIN names the program.
+// The live page of `millstream quickstart` and of `millstream flow run` in a real browser. MILLSTREAM_BIN names the program.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -40,7 +40,7 @@ before(async () => {
   assert.ok(PROGRAM, "set MILLSTREAM_BIN to the program, such as target/debug/millstream");
   mkdirSync(SCREENSHOTS, { recursive: true });
   data = mkdtempSync(join(tmpdir(), "millstream-browser-"));
-  quickstart = await startQuickstart();
+  quickstart = await start(["quickstart", "--rate", "20000", "--data", data]);
   browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: BROWSER_FLAGS });
 });
 
@@ -50,8 +50,9 @@ after(async () => {
   if (data) rmSync(data, { recursive: true, force: true });
 });
 
-async function startQuickstart() {
-  const arguments_ = ["quickstart", "--rate", "20000", "--http", "127.0.0.1:0", "--data", data];
+// Starts the program, which says where it serves.
+async function start(command) {
+  const arguments_ = [...command, "--http", "127.0.0.1:0"];
   const child = spawn(PROGRAM, arguments_, { stdio: ["ignore", "ignore", "pipe"] });
   const exited = once(child, "exit");
   const url = await new Promise((resolve, reject) => {
@@ -77,21 +78,21 @@ async function startQuickstart() {
 }
 
 // Opens the page, and collects what it must not do.
-async function open(options, prepare = async () => {}) {
+async function open(options, prepare = async () => {}, { url } = quickstart) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const foreign = [];
   const errors = [];
   page.on("request", (request) => {
     const { origin, protocol } = new URL(request.url());
-    if (origin !== new URL(quickstart.url).origin && protocol !== "data:") foreign.push(request.url());
+    if (origin !== new URL(url).origin && protocol !== "data:") foreign.push(request.url());
   });
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) errors.push(message.text());
   });
   page.on("pageerror", (error) => errors.push(String(error)));
   await prepare(page);
-  await page.goto(quickstart.url);
+  await page.goto(url);
   const checkBehaviour = async () => {
     assert.deepEqual(foreign, []);
     assert.deepEqual(errors, []);
@@ -111,7 +112,8 @@ async function waitUntil(what, isSo) {
 }
 
 async function waitForCampaigns(page) {
-  await waitUntil("100 campaigns", async () => (await page.getByRole("rowheader").count()) === 100);
+  const campaigns = page.locator("#campaigns").getByRole("rowheader");
+  await waitUntil("100 campaigns", async () => (await campaigns.count()) === 100);
 }
 
 test("figures and counts of campaigns grow", async () => {
@@ -125,7 +127,7 @@ test("figures and counts of campaigns grow", async () => {
   await waitUntil("more durable records", async () => (await numberIn(durable)) > durableBefore);
   assert.ok((await numberIn(page.locator("#records_per_second"))) > 0);
 
-  const views = page.getByRole("row").nth(1).getByRole("cell").first();
+  const views = page.locator("#campaigns").getByRole("row").first().getByRole("cell").first();
   let last = await numberIn(views);
   await waitUntil("more views", async () => {
     const earlier = last;
@@ -137,6 +139,60 @@ test("figures and counts of campaigns grow", async () => {
   await page.emulateMedia({ colorScheme: "dark" });
   await page.screenshot({ path: join(SCREENSHOTS, "desktop-dark.png") });
   await checkBehaviour();
+});
+
+// The text of all cells of the stages' table that a person can see.
+const stagesOf = (page, flow) =>
+  page
+    .getByRole("region", { name: `Stages of ${flow}`, exact: true })
+    .locator("tbody tr")
+    .evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 4).map((cell) => cell.textContent)));
+
+test("the stages of a flow show what they do", async () => {
+  const { page, checkBehaviour } = await open({ viewport: DESKTOP });
+  await waitUntil("all stages have worked", async () => {
+    const stages = await stagesOf(page, "ads");
+    const [events, count] = stages;
+    return stages.length > 1 && events[3] !== "–" && Number(count[2].replaceAll(",", "")) > 1_000;
+  });
+  const stages = await stagesOf(page, "ads");
+  assert.deepEqual(stages.slice(0, 2).map(([name]) => name), ["events", "count"]);
+  for (const [, readable, throughput, time] of stages.slice(0, 2)) {
+    assert.match(readable, /^[\d,]+$/);
+    assert.match(throughput, /^[\d,]+$/);
+    assert.match(time, /^[\d.]+ (ns|µs|ms|s)$/);
+  }
+  await page.getByText(/^\d+ workers?/).waitFor();
+  const chart = page.locator(".stages polyline").first();
+  await waitUntil("a chart", async () => (await chart.getAttribute("points"))?.split(" ").length > 4);
+  assert.equal(await page.title(), "Millstream: ads");
+  await checkBehaviour();
+});
+
+test("an application that is run from the command line shows its own figures", async () => {
+  // Read again and again, so that there is work for as long as the test takes.
+  const file = join(data, "words");
+  writeFileSync(file, "an apple and a pear\n".repeat(5_000_000));
+  const command = ["flow", "run", "logparser", "--stages", "separate"];
+  const run = await start([...command, ...Array(300).fill(["--file", file]).flat()]);
+  try {
+    const { page, checkBehaviour } = await open({ viewport: DESKTOP }, undefined, run);
+    const words = page.locator("#words");
+    await waitUntil("words", async () => (await numberIn(words)) > 0);
+    await page.getByText("live", { exact: true }).waitFor();
+    assert.ok((await numberIn(page.locator("#count"))) > 0);
+    assert.match(await page.locator("#bytes").textContent(), /iB$/);
+    const names = (await stagesOf(page, "logparser")).map(([name]) => name);
+    assert.deepEqual(names, ["read", "split", "filter", "count"]);
+    // What only the ads have is not there.
+    assert.ok(await page.locator("#durable_records").isHidden());
+    assert.ok(await page.locator("#campaigns").isHidden());
+    await page.getByText(/half of the items take up to/).waitFor();
+    await page.screenshot({ path: join(SCREENSHOTS, "logparser.png") });
+    await checkBehaviour();
+  } finally {
+    await run.stop();
+  }
 });
 
 test("a phone shows all of it without scrolling sideways", async () => {
@@ -151,10 +207,18 @@ test("a phone shows all of it without scrolling sideways", async () => {
   }
 });
 
-test("names are text, and what is missing is shown as a dash", async () => {
+test("names are text, what is unknown is a dash, and what is missing is not shown", async () => {
   const name = "<img src=x onerror=alert(1)> ".repeat(5);
   const { page, checkBehaviour } = await open({ viewport: PHONE }, async (page) => {
-    await page.route("**/api/v1/overview", (route) => route.fulfill({ json: { events: 5 } }));
+    await page.route("**/api/v1/overview", (route) =>
+      route.fulfill({ json: { events: 5, lag_records: null } }),
+    );
+    await page.route("**/api/v1/flows", (route) => route.fulfill({ json: ["ads", name] }));
+    await page.route("**/api/v1/flows/**", (route) => {
+      const flow = decodeURIComponent(new URL(route.request().url()).pathname.split("/")[4]);
+      const stages = [{ stage: flow, readable: 7, throughput: 1234.5, item_ns: 0 }];
+      route.fulfill({ json: { flow, workers: 1, stages } });
+    });
     await page.route("**/state/**", (route) =>
       route.fulfill({
         json: [
@@ -168,6 +232,15 @@ test("names are text, and what is missing is shown as a dash", async () => {
   await page.getByText("live", { exact: true }).waitFor();
   assert.equal(await page.locator("#events").textContent(), "5");
   assert.equal(await page.locator("#lag_records").textContent(), "–");
+  assert.ok(await page.locator("#lag_records").isVisible());
+  assert.ok(await page.locator("#windows").isHidden());
+  const stages = await page.locator(".stages tbody tr").evaluateAll((rows) =>
+    rows.map((row) => [...row.cells].map((cell) => cell.textContent)),
+  );
+  assert.deepEqual(stages, [
+    ["ads", "7", "1,235", "–", ""],
+    [name, "7", "1,235", "–", ""],
+  ]);
   const text = await page.locator("#campaigns tr").evaluateAll((rows) =>
     rows.map((row) => [...row.cells].map((cell) => cell.textContent)),
   );

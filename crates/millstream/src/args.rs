@@ -62,8 +62,9 @@ pub enum Command {
     /// The fields of --json: ingested_records, and ingested_bytes of their values, are what this run
     /// took in; durable_records is what the stream holds; seconds. With --file: words,
     /// prefixed_words, and in top the 20 most frequent words with their counts. Without: events,
-    /// views and clicks that the flow has read, windows of all campaigns, and counted, which is the
-    /// sum over these windows.
+    /// views and clicks that the flow has read, windows of all campaigns, counted, which is the sum
+    /// over these windows, and dead_letters, records that are no events: they go to the stream
+    /// `ads.dead_letters`.
     Quickstart(QuickstartArgs),
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]

@@ -151,6 +151,22 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
+/// A short time in the unit that fits it, with three digits.
+pub fn time(seconds: f64) -> String {
+    let (number, unit) = match seconds {
+        ..1e-6 => (seconds * 1e9, "ns"),
+        ..1e-3 => (seconds * 1e6, "µs"),
+        ..1.0 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
+    };
+    let decimals = match number {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{number:.decimals$} {unit}")
+}
+
 /// So many of something: `1 line`, `2 lines`.
 pub fn count_of(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
@@ -225,6 +241,15 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         let all = [0, 7, 999, 1000, 12_345, 1_000_000].map(grouped);
         assert_eq!(all, ["0", "7", "999", "1,000", "12,345", "1,000,000"]);
+    }
+
+    #[test]
+    fn times_have_three_digits_and_their_unit() {
+        let all = [0.0, 1.5e-9, 41.5e-6, 9.996e-3, 0.1234, 99.96, 1234.5].map(time);
+        let expected = [
+            "0.00 ns", "1.50 ns", "41.5 µs", "10.0 ms", "123 ms", "100 s", "1234 s",
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

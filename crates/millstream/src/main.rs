@@ -4,6 +4,7 @@ mod args;
 mod console;
 mod consume;
 mod flow;
+mod http;
 mod input;
 mod lines;
 mod nearest;

@@ -31,7 +31,8 @@ pub struct Settings {
     /// The data directory [default: millstream-data; for quickstart a temporary one]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where to listen for HTTP [default: 127.0.0.1:8080 for the ads of quickstart]
+    /// Serve what runs over HTTP here [default: 127.0.0.1:8080 for the ads of quickstart, nowhere for
+    /// other flows]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub http: Option<SocketAddr>,
     /// Worker threads of flows, 1 to 1024 [default: one for each core]

@@ -1,22 +1,35 @@
 //! Serves the live page with numbers that are made up, to work on the page without a pipeline:
 //! `cargo run -p millstream-serve --example made_up_numbers`.
 
-use std::io;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_base::TcpNetwork;
-use millstream_flow::StateReader;
-use millstream_serve::{Content, Server};
+use millstream_flow::sources::Generator;
+use millstream_flow::{Flow, FlowSettings, PartialState, Running};
+use millstream_serve::{Content, Metric, Server};
 use serde_json::{Value, json};
 
 const WINDOW: Duration = Duration::from_secs(10);
 const RECORDS_PER_SECOND: u64 = 20_000;
 const CAMPAIGNS: u64 = 100;
 
-fn main() -> io::Result<()> {
-    let content = Arc::new(MadeUp { start: now() });
+fn main() -> Result<(), Box<dyn Error>> {
+    let settings = FlowSettings::default();
+    let clock = Arc::clone(&settings.clock);
+    let mut flow = Flow::with_settings("ads", settings);
+    let counts = flow.partial::<MadeUpCounts>("campaign_counts");
+    let numbers = Generator::new(|number| number).rate(RECORDS_PER_SECOND as f64, clock);
+    flow.source("events", numbers)
+        .filter(|number| number % 3 > 0)
+        .boundary("count")
+        .fold_local(&counts, |_, _| ());
+    let content = Arc::new(MadeUp {
+        start: now(),
+        flow: Arc::new(flow.run()?),
+    });
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::start(TcpNetwork, address, content)?;
     eprintln!("watch it at http://{}/", server.local_address());
@@ -31,19 +44,14 @@ fn now() -> Duration {
         .unwrap_or_default()
 }
 
-#[derive(Clone)]
 struct MadeUp {
     start: Duration,
+    flow: Arc<Running>,
 }
 
 impl Content for MadeUp {
-    fn flows(&self) -> Vec<String> {
-        vec!["ads".to_owned()]
-    }
-
-    fn state(&self, flow: &str, element: &str) -> Option<Arc<dyn StateReader>> {
-        ((flow, element) == ("ads", "campaign_counts"))
-            .then(|| Arc::new(self.clone()) as Arc<dyn StateReader>)
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(&self.flow)]
     }
 
     fn overview(&self) -> Value {
@@ -65,13 +73,19 @@ impl Content for MadeUp {
         })
     }
 
-    fn metrics(&self) -> String {
-        String::new()
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
     }
 }
 
-impl StateReader for MadeUp {
-    fn get(&self, key: &str) -> Option<Value> {
+/// Counts that follow from the time alone.
+#[derive(Default)]
+struct MadeUpCounts;
+
+impl PartialState for MadeUpCounts {
+    fn merge(&mut self, _: &Self) {}
+
+    fn get(_: &[&Self], key: &str) -> Option<Value> {
         let campaign: u64 = key.strip_prefix("campaign-")?.parse().ok()?;
         let in_window_ms = now().as_millis() as u64 % WINDOW.as_millis() as u64;
         let window_start = now().as_millis() as u64 - in_window_ms;
@@ -84,7 +98,7 @@ impl StateReader for MadeUp {
         }))
     }
 
-    fn keys(&self, limit: usize) -> Vec<String> {
+    fn keys(_: &[&Self], limit: usize) -> Vec<String> {
         let keys = (0..CAMPAIGNS).map(|campaign| format!("campaign-{campaign}"));
         keys.take(limit).collect()
     }

@@ -12,7 +12,7 @@ use crate::routes::ENTRIES_MAX;
 pub enum RequestError {
     #[error(
         "there is nothing at {0:?}: try /, /healthz, /metrics, /api/v1/overview, /api/v1/flows, \
-         /state/<flow>/<element> or /state/<flow>/<element>/<key>"
+         /api/v1/flows/<flow>/metrics, /state/<flow>/<element> or /state/<flow>/<element>/<key>"
     )]
     UnknownPath(String),
     #[error("unknown flow {0:?}: /api/v1/flows lists those that run")]

@@ -8,14 +8,16 @@ use axum::http::{Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
-use millstream_flow::StateReader;
+use millstream_flow::{Latency, Running, StageMetrics, StateReader};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Content;
 use crate::error::RequestError;
 use crate::guard::guard;
+use crate::history::{History, Throughput};
 use crate::page::page;
+use crate::prometheus;
 
 /// Entries of a state element in one answer, unless the request says `limit`.
 const ENTRIES_DEFAULT: usize = 100;
@@ -23,35 +25,80 @@ const ENTRIES_DEFAULT: usize = 100;
 /// The largest `limit`: answers stay small enough to be made in memory.
 pub const ENTRIES_MAX: usize = 10_000;
 
-type Shared = State<Arc<dyn Content>>;
+type Shared = State<Shown>;
 type Answer<T> = Result<Json<T>, RequestError>;
 
-pub fn router(content: Arc<dyn Content>) -> Router {
+/// What is answered from.
+#[derive(Clone)]
+pub struct Shown {
+    pub content: Arc<dyn Content>,
+    pub history: Arc<History>,
+}
+
+pub fn router(shown: Shown) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(metrics))
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/flows", get(flows))
+        .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
         .route("/state/{flow}/{element}", get(entries))
         .route("/state/{flow}/{element}/{key}", get(value))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
         .layer(middleware::from_fn(guard))
-        .with_state(content)
+        .with_state(shown)
 }
 
-async fn metrics(content: Shared) -> Result<impl IntoResponse, RequestError> {
-    let text = read(content, |content| Ok(content.metrics())).await?;
+async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
+    let text = read(shown, |Shown { content, .. }| {
+        Ok(prometheus::text(&content.metrics(), &content.flows()))
+    });
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, content_type)], text))
+    Ok(([(header::CONTENT_TYPE, content_type)], text.await?))
 }
 
-async fn overview(content: Shared) -> Answer<Value> {
-    read(content, |content| Ok(Json(content.overview()))).await
+async fn overview(shown: Shared) -> Answer<Value> {
+    read(shown, |shown| Ok(Json(shown.content.overview()))).await
 }
 
-async fn flows(content: Shared) -> Answer<Vec<String>> {
-    read(content, |content| Ok(Json(content.flows()))).await
+async fn flows(shown: Shared) -> Answer<Vec<String>> {
+    read(shown, |Shown { content, .. }| {
+        let names = content.flows().into_iter();
+        Ok(Json(names.map(|flow| flow.name().to_owned()).collect()))
+    })
+    .await
+}
+
+/// All that is measured of a flow.
+#[derive(Serialize)]
+struct FlowMetrics {
+    flow: String,
+    is_finished: bool,
+    workers: usize,
+    stages: Vec<StageMetrics>,
+    latency: Latency,
+    #[serde(flatten)]
+    throughput: Throughput,
+}
+
+async fn flow_metrics(
+    shown: Shared,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<FlowMetrics> {
+    let Path(name) = path?;
+    read(shown, |Shown { content, history }| {
+        let flow = flow(&*content, name)?;
+        Ok(Json(FlowMetrics {
+            flow: flow.name().to_owned(),
+            is_finished: flow.is_finished(),
+            workers: flow.workers(),
+            stages: flow.metrics(),
+            latency: flow.latency(),
+            throughput: history.of(&flow),
+        }))
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -67,7 +114,7 @@ struct Entry {
 }
 
 async fn entries(
-    content: Shared,
+    shown: Shared,
     path: Result<Path<(String, String)>, PathRejection>,
     uri: Uri,
     query: Result<Query<EntriesQuery>, QueryRejection>,
@@ -78,8 +125,8 @@ async fn entries(
         .map(|Query(query)| query.limit.unwrap_or(ENTRIES_DEFAULT))
         .filter(|limit| (1..=ENTRIES_MAX).contains(limit))
         .ok_or_else(|| RequestError::Query(uri.query().unwrap_or_default().to_owned()))?;
-    read(content, move |content| {
-        let state = state(content, flow, element)?.reader;
+    read(shown, move |Shown { content, .. }| {
+        let state = state(&*content, flow, element)?.reader;
         let mut keys = state.keys(limit);
         keys.sort_unstable();
         // A key may be gone by now.
@@ -90,12 +137,12 @@ async fn entries(
 }
 
 async fn value(
-    content: Shared,
+    shown: Shared,
     path: Result<Path<(String, String, String)>, PathRejection>,
 ) -> Answer<Value> {
     let Path((flow, element, key)) = path?;
-    read(content, move |content| {
-        let state = state(content, flow, element)?;
+    read(shown, move |Shown { content, .. }| {
+        let state = state(&*content, flow, element)?;
         match state.reader.get(&key) {
             Some(value) => Ok(Json(value)),
             None => Err(RequestError::UnknownKey {
@@ -115,25 +162,29 @@ struct FoundState {
 }
 
 fn state(content: &dyn Content, flow: String, element: String) -> Result<FoundState, RequestError> {
-    match content.state(&flow, &element) {
+    let running = self::flow(content, flow.clone())?;
+    match running.state(&element) {
         Some(reader) => Ok(FoundState {
             flow,
             element,
             reader,
         }),
-        None if content.flows().contains(&flow) => {
-            Err(RequestError::UnknownElement { flow, element })
-        }
-        None => Err(RequestError::UnknownFlow(flow)),
+        None => Err(RequestError::UnknownElement { flow, element }),
     }
+}
+
+fn flow(content: &dyn Content, name: String) -> Result<Arc<Running>, RequestError> {
+    let mut flows = content.flows().into_iter();
+    let flow = flows.find(|flow| flow.name() == name);
+    flow.ok_or(RequestError::UnknownFlow(name))
 }
 
 /// Runs `read` where it may wait for a lock without holding up other connections.
 async fn read<T: Send + 'static>(
-    State(content): Shared,
-    read: impl FnOnce(&dyn Content) -> Result<T, RequestError> + Send + 'static,
+    State(shown): Shared,
+    read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {
-    tokio::task::spawn_blocking(move || read(&*content))
+    tokio::task::spawn_blocking(move || read(shown))
         .await
         .unwrap_or(Err(RequestError::Panicked))
 }

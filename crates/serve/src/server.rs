@@ -18,7 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::Content;
-use crate::routes::router;
+use crate::history::History;
+use crate::routes::{Shown, router};
 
 /// Open connections. Others wait in the backlog of the operating system for one of these to end,
 /// which the times below see to.
@@ -75,7 +76,7 @@ impl Server {
         let (stop, stopping) = watch::channel(());
         let thread = thread::Builder::new()
             .name("millstream-http".to_owned())
-            .spawn(move || run(runtime, listener, router(content), stopping))?;
+            .spawn(move || run(runtime, listener, content, stopping))?;
         Ok(Server {
             local_address,
             stop: Some(stop),
@@ -105,14 +106,20 @@ impl Drop for Server {
 fn run(
     runtime: Runtime,
     listener: impl Listener<Stream: Connection>,
-    router: Router,
+    content: Arc<dyn Content>,
     stopping: watch::Receiver<()>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     runtime.block_on(async {
+        let history = Arc::new(History::new());
+        let router = router(Shown {
+            content: Arc::clone(&content),
+            history: Arc::clone(&history),
+        });
         let mut stopped = stopping.clone();
         tokio::select! {
             () = accept_all(listener, router, &places, stopping) => {}
+            () = history.keep(content) => {}
             _ = stopped.changed() => {}
         }
         // All places are free when the last connection has ended, which takes no longer than that.

@@ -7,73 +7,110 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use millstream_base::TcpNetwork;
-use millstream_flow::StateReader;
-use millstream_serve::{Content, Server};
+use millstream_flow::sources::Generator;
+use millstream_flow::{Flow, FlowSettings, PartialState, Running};
+use millstream_serve::{Content, Metric, MetricKind, Server};
 use serde_json::{Value, json};
 
 /// Far more than any answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Entries that one instance of a stage has put there.
+#[derive(Default)]
 struct Known(BTreeMap<String, Value>);
 
-impl StateReader for Known {
-    fn get(&self, key: &str) -> Option<Value> {
-        self.0.get(key).cloned()
+impl PartialState for Known {
+    fn merge(&mut self, part: &Self) {
+        self.0.extend(part.0.clone());
     }
 
-    fn keys(&self, limit: usize) -> Vec<String> {
-        self.0.keys().rev().take(limit).cloned().collect()
+    fn get(parts: &[&Self], key: &str) -> Option<Value> {
+        parts.iter().find_map(|part| part.0.get(key)).cloned()
+    }
+
+    fn keys(parts: &[&Self], limit: usize) -> Vec<String> {
+        let mut keys: Vec<&String> = parts.iter().flat_map(|part| part.0.keys()).collect();
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        keys.into_iter().take(limit).cloned().collect()
     }
 }
 
 /// A state element whose reading is broken.
+#[derive(Default)]
 struct Broken;
 
-impl StateReader for Broken {
-    fn get(&self, _: &str) -> Option<Value> {
+impl PartialState for Broken {
+    fn merge(&mut self, _: &Self) {}
+
+    fn get(_: &[&Self], _: &str) -> Option<Value> {
         panic!("a test of what a broken state element does to its server")
     }
 
-    fn keys(&self, _: usize) -> Vec<String> {
+    fn keys(_: &[&Self], _: usize) -> Vec<String> {
         Vec::new()
     }
 }
 
-struct Sample;
+/// Lets a flow fill a state element with some entries.
+fn add_known(flow: &mut Flow, element: &str, entries: Vec<(String, Value)>) {
+    let known = flow.partial::<Known>(element);
+    let count = entries.len() as u64;
+    let entries = Generator::new(move |number| entries[number as usize].clone()).limit(count);
+    flow.source(&format!("read {element}"), entries)
+        .boundary(element)
+        .fold_local(&known, |known, (key, value)| {
+            known.0.insert(key.clone(), value.clone());
+        });
+}
 
-impl Content for Sample {
-    fn flows(&self) -> Vec<String> {
-        vec!["ads".to_owned(), "two words".to_owned()]
-    }
+fn run(flow: Flow) -> Arc<Running> {
+    let running = flow.run().expect("threads");
+    running.join().expect("the end");
+    Arc::new(running)
+}
 
-    fn state(&self, flow: &str, element: &str) -> Option<Arc<dyn StateReader>> {
+/// Two flows that have done their work.
+struct Sample(Vec<Arc<Running>>);
+
+impl Sample {
+    fn new() -> Arc<Sample> {
         let counts = |count| {
             let entries = (0..count).map(|n| (format!("campaign-{n:05}"), json!({ "views": n })));
-            Some(Arc::new(Known(entries.collect())) as Arc<dyn StateReader>)
+            entries.collect()
         };
-        match (flow, element) {
-            ("ads", "campaign_counts") => counts(150),
-            ("ads", "large") => counts(20_000),
-            ("ads", "broken") => Some(Arc::new(Broken)),
-            ("two words", "a/b") => Some(Arc::new(Known(BTreeMap::from([
-                ("grüße/☃ 100%".to_owned(), json!(7)),
-                ("plus+plus".to_owned(), json!(8)),
-            ])))),
-            _ => None,
-        }
+        let mut ads = Flow::new("ads");
+        add_known(&mut ads, "campaign_counts", counts(150));
+        add_known(&mut ads, "large", counts(20_000));
+        ads.partial::<Broken>("broken");
+        let mut words = Flow::new("two \"words\"");
+        let odd = [("grüße/☃ 100%", 7), ("plus+plus", 8)];
+        let odd = odd.map(|(key, value)| (key.to_owned(), json!(value)));
+        add_known(&mut words, "a/b", odd.to_vec());
+        Arc::new(Sample(vec![run(ads), run(words)]))
+    }
+}
+
+impl Content for Sample {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        self.0.clone()
     }
 
     fn overview(&self) -> Value {
         json!({ "name": "millstream", "flow": "ads", "events": 5 })
     }
 
-    fn metrics(&self) -> String {
-        "# TYPE millstream_events_total counter\nmillstream_events_total 5\n".to_owned()
+    fn metrics(&self) -> Vec<Metric> {
+        vec![Metric {
+            name: "events_total",
+            help: "Events so far.",
+            kind: MetricKind::Counter,
+            value: 5,
+        }]
     }
 }
 
 fn start() -> Server {
-    start_with(Arc::new(Sample))
+    start_with(Sample::new())
 }
 
 fn start_with(content: Arc<dyn Content>) -> Server {
@@ -149,15 +186,159 @@ fn health_overview_flows_and_metrics() {
     let server = start();
     let health = get(&server, "/healthz");
     assert_eq!((health.status, health.body.as_str()), (200, "ok"));
-    assert_eq!(get(&server, "/api/v1/overview").json(), Sample.overview());
+    let overview = get(&server, "/api/v1/overview").json();
+    assert_eq!(overview, Sample::new().overview());
     let flows = get(&server, "/api/v1/flows").json();
-    assert_eq!(flows, json!(["ads", "two words"]));
+    assert_eq!(flows, json!(["ads", "two \"words\""]));
     let metrics = get(&server, "/metrics");
-    assert_eq!(metrics.body, Sample.metrics());
+    let first = "# HELP millstream_events_total Events so far.\n\
+                 # TYPE millstream_events_total counter\n\
+                 millstream_events_total 5\n";
+    assert!(metrics.body.starts_with(first), "{}", metrics.body);
     let content_type = "content-type: text/plain; version=0.0.4; charset=utf-8";
     assert!(metrics.head.contains(content_type));
     assert!(metrics.head.contains("cache-control: no-store"));
     assert!(metrics.head.contains("x-content-type-options: nosniff"));
+}
+
+/// Prometheus takes nothing of a page on which it does not understand a line.
+#[test]
+fn prometheus_gets_every_figure_of_every_stage_with_its_kind() {
+    let body = get(&start(), "/metrics").body;
+    let mut kinds = BTreeMap::new();
+    let mut values = BTreeMap::new();
+    let mut current = "";
+    for line in body.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect("a kind");
+            assert!(kinds.insert(name, kind).is_none(), "{name} comes twice");
+            assert_eq!(current, name, "the help comes first");
+        } else if let Some(help) = line.strip_prefix("# HELP ") {
+            current = help.split_once(' ').expect("a help").0;
+        } else {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let value: f64 = value.parse().expect("a number");
+            assert!(value.is_finite() && value >= 0.0, "{line}");
+            assert!(series.starts_with(current), "{series} is among {current}");
+            assert!(
+                values.insert(series, value).is_none(),
+                "{series} comes twice"
+            );
+        }
+    }
+    assert_eq!(kinds["millstream_stage_items_in_total"], "counter");
+    assert_eq!(kinds["millstream_stage_readable_items"], "gauge");
+    assert_eq!(kinds["millstream_flow_latency_seconds"], "histogram");
+    let of_stage = |name: &str, flow: &str, stage: &str| {
+        values[format!("millstream_stage_{name}{{flow=\"{flow}\",stage=\"{stage}\"}}").as_str()]
+    };
+    assert_eq!(of_stage("items_in_total", "ads", "large"), 20_000.0);
+    assert_eq!(of_stage("items_out_total", "ads", "read large"), 20_000.0);
+    assert_eq!(of_stage("readable_items", "ads", "large"), 0.0);
+    assert!(of_stage("busy_seconds_total", "ads", "large") > 0.0);
+    assert!(of_stage("item_seconds", "ads", "large") < 1.0);
+    assert_eq!(of_stage("items_in_total", r#"two \"words\""#, "a/b"), 2.0);
+    let latency = |part: &str| values[format!("millstream_flow_latency_seconds_{part}").as_str()];
+    let count = latency(r#"count{flow="ads"}"#);
+    assert!(count >= 200.0, "{count}");
+    assert_eq!(latency(r#"bucket{flow="ads",le="+Inf"}"#), count);
+    assert_eq!(latency(r#"bucket{flow="ads",le="100"}"#), count);
+    assert!(latency(r#"sum{flow="ads"}"#) > 0.0);
+    assert_eq!(values[r#"millstream_flow_finished{flow="ads"}"#], 1.0);
+}
+
+#[test]
+fn the_metrics_of_one_flow_are_json() {
+    let server = start();
+    let metrics = get(&server, "/api/v1/flows/ads/metrics").json();
+    assert_eq!(metrics["flow"], "ads");
+    assert_eq!(metrics["is_finished"], true);
+    let stages = metrics["stages"].as_array().expect("a list");
+    let names = stages.iter().map(|stage| stage["stage"].as_str());
+    let expected = [
+        "read campaign_counts",
+        "campaign_counts",
+        "read large",
+        "large",
+    ];
+    assert!(names.eq(expected.map(Some)), "{stages:?}");
+    assert_eq!(stages[3]["items_in"], 20_000);
+    assert_eq!(stages[3]["readable"], 0);
+    let latency = &metrics["latency"];
+    let steps = latency["histogram"].as_array().expect("a list");
+    let samples: u64 = steps.iter().filter_map(|step| step[1].as_u64()).sum();
+    assert_eq!(latency["samples"], samples);
+    assert!(latency["p50_us"].as_f64() <= latency["p99_us"].as_f64());
+    let metrics = get(&server, "/api/v1/flows/two%20%22words%22/metrics").json();
+    assert_eq!(metrics["flow"], "two \"words\"");
+    get(&server, "/api/v1/flows/adds/metrics").check_error(404, r#"unknown flow "adds""#);
+    get(&server, "/api/v1/flows/%FF/metrics").check_error(400, "UTF-8");
+    let answer = get(&server, "/api/v1/flows/ads");
+    answer.check_error(404, "/api/v1/flows/<flow>/metrics");
+}
+
+/// A flow that works while it is looked at.
+struct Steady(Arc<Running>);
+
+impl Content for Steady {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(&self.0)]
+    }
+
+    fn overview(&self) -> Value {
+        json!({})
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn throughput_is_kept_for_every_second() {
+    let settings = FlowSettings::default();
+    let clock = Arc::clone(&settings.clock);
+    let mut flow = Flow::with_settings("steady", settings);
+    let count = flow.partial::<u64>("count");
+    let numbers = Generator::new(|number| number).rate(10_000.0, clock);
+    flow.source("numbers", numbers)
+        .boundary("count")
+        .fold_local(&count, |count, _| *count += 1);
+    let running = Arc::new(flow.run().expect("threads"));
+    let server = start_with(Arc::new(Steady(Arc::clone(&running))));
+    let started_at = Instant::now();
+    let metrics = loop {
+        let metrics = get(&server, "/api/v1/flows/steady/metrics").json();
+        if metrics["throughput"]
+            .as_array()
+            .is_some_and(|samples| samples.len() >= 2)
+        {
+            break metrics;
+        }
+        assert!(started_at.elapsed() < PATIENCE, "{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(metrics["is_finished"], false);
+    assert!(metrics["workers"].as_u64() >= Some(1));
+    let samples = metrics["throughput"].as_array().expect("a list");
+    let seconds = |sample: &Value| sample["seconds"].as_f64().expect("a number");
+    assert!(seconds(&samples[0]) >= 0.9, "{samples:?}");
+    assert!(
+        seconds(&samples[1]) >= seconds(&samples[0]) + 0.9,
+        "{samples:?}"
+    );
+    assert!(metrics["watched_seconds"].as_f64() >= Some(seconds(&samples[1])));
+    for sample in samples {
+        let rates = sample["items_per_second"].as_array().expect("a list");
+        assert_eq!(rates.len(), 2);
+        for rate in rates {
+            let rate = rate.as_f64().expect("a number");
+            assert!((5_000.0..20_000.0).contains(&rate), "{samples:?}");
+        }
+    }
+    running.stop();
+    running.join().expect("the end");
+    server.stop();
 }
 
 #[test]
@@ -170,11 +351,11 @@ fn one_value_by_its_key() {
 #[test]
 fn names_and_keys_hold_any_percent_encoded_text() {
     let server = start();
-    let path = "/state/two%20words/a%2Fb/gr%C3%BC%C3%9Fe%2F%E2%98%83%20100%25";
+    let path = "/state/two%20%22words%22/a%2Fb/gr%C3%BC%C3%9Fe%2F%E2%98%83%20100%25";
     assert_eq!(get(&server, path).json(), json!(7));
-    let path = "/state/two%20words/a%2Fb/plus+plus";
+    let path = "/state/two%20%22words%22/a%2Fb/plus+plus";
     assert_eq!(get(&server, path).json(), json!(8));
-    get(&server, "/state/two%20words/a%2Fb/%FF").check_error(400, "UTF-8");
+    get(&server, "/state/two%20%22words%22/a%2Fb/%FF").check_error(400, "UTF-8");
 }
 
 #[test]
@@ -311,12 +492,8 @@ fn allow_many_files() {
 struct Gated(Mutex<()>);
 
 impl Content for Gated {
-    fn flows(&self) -> Vec<String> {
+    fn flows(&self) -> Vec<Arc<Running>> {
         Vec::new()
-    }
-
-    fn state(&self, _: &str, _: &str) -> Option<Arc<dyn StateReader>> {
-        None
     }
 
     fn overview(&self) -> Value {
@@ -324,8 +501,8 @@ impl Content for Gated {
         json!({})
     }
 
-    fn metrics(&self) -> String {
-        String::new()
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
     }
 }
 
@@ -380,7 +557,7 @@ fn stopping_is_prompt_and_frees_the_port() {
 #[test]
 fn an_address_in_use_is_an_error() {
     let server = start();
-    let second = Server::start(TcpNetwork, server.local_address(), Arc::new(Sample));
+    let second = Server::start(TcpNetwork, server.local_address(), Sample::new());
     let error = second.err().expect("it is in use");
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }

@@ -3,17 +3,23 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use millstream_base::SystemDisk;
+use millstream_flow::Running;
 use millstream_flow::sources::{LineFiles, LineLimits};
 use millstream_logparser::{LogParser, Staging};
+use millstream_serve::{Content, Metric};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::flow_settings;
 use super::observe::{Observed, Observer, record};
 use crate::args::{LogparserArgs, Stages};
-use crate::console::{Align, Progress, Table, count_of, grouped, print, print_json};
+use crate::console::{Align, Progress, Table, count_of, grouped, print, print_json, time};
+use crate::http::serve;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
@@ -37,13 +43,21 @@ pub fn run(
     args.file.iter().try_for_each(|path| check_file(path))?;
     let files = LineFiles::open(&SystemDisk, args.file.clone(), LineLimits::default())?;
     let input_bytes = files.len_bytes();
-    let record = record(&args.run)?;
+    let record = record(&args.run, &args.file)?;
     let staging = match args.stages {
         Stages::Fused => Staging::Fused,
         Stages::Separate => Staging::Separate,
     };
     let prefix = args.prefix.as_bytes();
-    let parser = LogParser::start(files, prefix, staging, flow_settings(&args.run, settings))?;
+    let progress = Progress::new(is_json);
+    let flow_settings = flow_settings(&args.run, settings);
+    let parser = Arc::new(LogParser::start(files, prefix, staging, flow_settings)?);
+    let content = Arc::new(LogParserContent {
+        parser: Arc::clone(&parser),
+        input_bytes,
+        started_at: Instant::now(),
+    });
+    let server = serve(settings.http, None, content, &progress)?;
     let observer = Observer {
         running: parser.running(),
         bytes: &|| parser.bytes(),
@@ -51,9 +65,10 @@ pub fn run(
         kills: args.run.kill_workers,
         record,
         stop,
-        progress: Progress::new(is_json),
+        progress,
     };
     let observed = observer.run()?;
+    drop(server);
     let report = Report {
         count: parser.count(),
         words: parser.words(),
@@ -69,17 +84,51 @@ pub fn run(
 /// The reader goes to several places of a file at once, which only regular files have. Opening a
 /// FIFO would wait for its writer.
 fn check_file(path: &Path) -> anyhow::Result<()> {
+    const WHY: &str = "logparser reads a file in several places at once; \
+                       millstream quickstart --file takes anything that can be read";
+    if path == Path::new("-") {
+        bail!("stdin is no regular file: {WHY}");
+    }
     let name = path.display();
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
     if metadata.is_dir() {
         bail!("{name} is a folder; name files in it");
     }
     if !metadata.is_file() {
-        bail!(
-            "{name} is no regular file, which is read in several places at once; quickstart takes any with --file"
-        );
+        bail!("{name} is no regular file: {WHY}");
     }
     Ok(())
+}
+
+struct LogParserContent {
+    parser: Arc<LogParser>,
+    input_bytes: u64,
+    started_at: Instant,
+}
+
+impl Content for LogParserContent {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(self.parser.running())]
+    }
+
+    fn overview(&self) -> Value {
+        let bytes = self.parser.bytes();
+        let seconds = self.started_at.elapsed().as_secs_f64();
+        json!({
+            "name": "flow run",
+            "flow": self.parser.running().name(),
+            "uptime_s": seconds,
+            "input_bytes": self.input_bytes,
+            "bytes": bytes,
+            "bytes_per_second": bytes as f64 / seconds,
+            "words": self.parser.words(),
+            "count": self.parser.count(),
+        })
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
 }
 
 impl Report {
@@ -87,17 +136,24 @@ impl Report {
         let mut table = Table::new(&[
             ("stage", Align::Left),
             ("items", Align::Right),
-            ("µs/item", Align::Right),
+            ("time/item", Align::Right),
             ("results/item", Align::Right),
-            ("busy s", Align::Right),
+            ("busy", Align::Right),
         ]);
         for stage in &self.observed.stages {
+            let items = stage.items_in as f64;
+            let by_item = |is_known: bool, figure: String| match is_known && stage.items_in > 0 {
+                true => figure,
+                false => "-".to_owned(),
+            };
+            // What is at the end has no results.
+            let results = format!("{:.2}", stage.items_out as f64 / items);
             table.row([
                 stage.stage.clone(),
                 grouped(stage.items_in),
-                format!("{:.2}", stage.item_ns / 1e3),
-                format!("{:.2}", stage.selectivity),
-                format!("{:.2}", stage.busy_seconds),
+                by_item(true, time(stage.busy_seconds / items)),
+                by_item(stage.room.is_some(), results),
+                format!("{:.2} s", stage.busy_seconds),
             ]);
         }
         let Observed {
@@ -116,11 +172,17 @@ impl Report {
         let joules = joules.map(|joules| format!(" and {joules:.0} J"));
         print(|out| {
             table.write(out)?;
+            if latency.samples > 0 {
+                writeln!(
+                    out,
+                    "from source to end: half of the items within {}, 99 % within {}",
+                    time(latency.p50_us / 1e6),
+                    time(latency.p99_us / 1e6),
+                )?;
+            }
             writeln!(
                 out,
-                "latency: half within {:.1} ms, 99 % within {:.1} ms; {cpu_seconds:.2} s of CPU time{}",
-                latency.p50_us / 1e3,
-                latency.p99_us / 1e3,
+                "{cpu_seconds:.2} s of CPU time{}",
                 joules.unwrap_or_default(),
             )?;
             if *workers_replaced > 0 {

@@ -1,18 +1,20 @@
 //! A flow is looked at while it runs.
 
+use std::fs;
 use std::ops::Add;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use millstream_base::ByteSize;
 use millstream_flow::{Latency, Running, StageMetrics, Summary};
 use serde::Serialize;
 
 use super::energy::{ENERGY_FOLDER, EnergyMeter, cpu_time};
-use super::record::Record;
+use super::record::{Moment, Record};
 use crate::args::RunArgs;
 use crate::console::Progress;
 use crate::stop::Stop;
@@ -34,7 +36,7 @@ pub struct Observed {
     pub joules: Option<f64>,
     pub workers_replaced: u64,
     /// At the end of each interval, in seconds since the start, how fast the input was processed in
-    /// it, in MB/s.
+    /// it, in MB/s. The last one is shorter.
     throughput: Vec<(f64, f64)>,
     pub latency: Latency,
     pub stages: Vec<StageMetrics>,
@@ -53,9 +55,28 @@ pub struct Observer<'a> {
     pub progress: Progress,
 }
 
-/// The file that `--record` names, before anything runs.
-pub fn record(args: &RunArgs) -> anyhow::Result<Option<Record>> {
-    args.record.as_deref().map(Record::create).transpose()
+/// The file that `--record` names, before anything runs; it must be none of the `inputs`.
+pub fn record(args: &RunArgs, inputs: &[PathBuf]) -> anyhow::Result<Option<Record>> {
+    let Some(path) = args.record.as_deref() else {
+        return Ok(None);
+    };
+    // Whatever name it has there. Where one does not exist, nothing can be lost.
+    let identity = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let identity_of_record = identity(path);
+    if identity_of_record.is_some()
+        && inputs
+            .iter()
+            .any(|input| identity(input) == identity_of_record)
+    {
+        bail!(
+            "--record {} would overwrite the file that is to be read; name another",
+            path.display()
+        );
+    }
+    Record::create(path).map(Some)
 }
 
 impl Observer<'_> {
@@ -109,8 +130,14 @@ impl Observer<'_> {
             };
             joules = energy.as_mut().and_then(EnergyMeter::joules);
             looked?;
+            throughput.end(summary.duration, (self.bytes)());
             if let Some(record) = &mut self.record {
-                record.add(summary.duration, &summary.stages)?;
+                record.add(&Moment {
+                    at: summary.duration,
+                    stages: &summary.stages,
+                    workers: running.workers(),
+                    latency: &running.latency(),
+                })?;
             }
             Ok(summary)
         });
@@ -134,7 +161,12 @@ impl Observer<'_> {
         throughput.add(at, bytes);
         self.progress.show(throughput.progress(self.input_bytes));
         match &mut self.record {
-            Some(record) => record.add(at, &self.running.metrics()),
+            Some(record) => record.add(&Moment {
+                at,
+                stages: &self.running.metrics(),
+                workers: self.running.workers(),
+                latency: &self.running.latency(),
+            }),
             None => Ok(()),
         }
     }
@@ -166,6 +198,13 @@ impl Throughput {
         self.bytes = bytes;
     }
 
+    /// Ends the last interval, which is shorter, unless nothing happened in it.
+    fn end(&mut self, at: Duration, bytes: u64) {
+        if at > self.at && bytes > self.bytes {
+            self.add(at, bytes);
+        }
+    }
+
     /// How it goes, of so many bytes in all.
     fn progress(&self, input_bytes: u64) -> String {
         let latest = self.intervals.iter().rev().take(RATE_INTERVALS);
@@ -178,7 +217,8 @@ impl Throughput {
             _ => String::new(),
         };
         let (read, all) = (ByteSize(self.bytes), ByteSize(input_bytes));
-        format!("{read} of {all}, {rate:.0} MB/s{ends}")
+        let per_second = ByteSize((rate * 1e6) as u64);
+        format!("{read} of {all}, {per_second}/s{ends}")
     }
 }
 
@@ -201,11 +241,16 @@ mod tests {
     #[test]
     fn throughput_is_that_of_each_interval() {
         let mut throughput = Throughput::default();
-        assert_eq!(throughput.progress(0), "0 B of 0 B, 0 MB/s");
+        assert_eq!(throughput.progress(0), "0 B of 0 B, 0 B/s");
         throughput.add(Duration::from_millis(100), 1_000_000);
         throughput.add(Duration::from_millis(300), 5_000_000);
         assert_eq!(throughput.intervals, [(0.1, 10.0), (0.3, 20.0)]);
+        throughput.end(Duration::from_millis(400), 5_000_000);
+        throughput.end(Duration::from_millis(200), 7_000_000);
+        assert_eq!(throughput.intervals.len(), 2);
         let progress = throughput.progress(35_000_000);
-        assert!(progress.ends_with(", 15 MB/s, 2 s left"), "{progress}");
+        assert!(progress.ends_with(", 14.3 MiB/s, 2 s left"), "{progress}");
+        throughput.end(Duration::from_millis(350), 6_000_000);
+        assert_eq!(throughput.intervals[2], (0.35, 20.0));
     }
 }

@@ -2,16 +2,27 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use millstream_flow::StageMetrics;
+use millstream_flow::{Latency, StageMetrics};
 
-/// The first line of the file.
+/// The first line of the file. What concerns the flow as a whole stands in the line of each stage.
 const HEADER: &str = "seconds,stage,items_in,items_out,readable,room,capacity,throughput,\
-                      selectivity,item_ns,activations,blocked,idle,target,priority";
+                      selectivity,item_ns,activations,blocked,idle,target,priority,busy_seconds,\
+                      dead_letters,workers,latency_p50_us,latency_p90_us,latency_p99_us,\
+                      latency_p999_us,latency_max_us";
+
+/// What a flow is like at a time.
+pub struct Moment<'a> {
+    /// Since its start.
+    pub at: Duration,
+    pub stages: &'a [StageMetrics],
+    pub workers: usize,
+    pub latency: &'a Latency,
+}
 
 /// A CSV file with a line for each stage at each time.
 pub struct Record {
@@ -30,37 +41,53 @@ impl Record {
         })
     }
 
-    /// Adds what the stages of a flow are like at a time; written at once, for those who look on.
-    pub fn add(&mut self, at: Duration, stages: &[StageMetrics]) -> anyhow::Result<()> {
-        let seconds = at.as_secs_f64();
-        let result = stages.iter().try_for_each(|metrics| {
-            let StageMetrics {
-                stage,
-                items_in,
-                items_out,
-                readable,
-                throughput,
-                selectivity,
-                item_ns,
-                activations,
-                blocked,
-                idle,
-                target,
-                priority,
-                ..
-            } = metrics;
-            let room = cell(metrics.room);
-            let capacity = cell(metrics.capacity);
-            writeln!(
-                self.file,
-                "{seconds:.3},{stage},{items_in},{items_out},{readable},{room},{capacity},\
-                 {throughput:.1},{selectivity:.4},{item_ns:.1},{activations},{blocked},{idle},\
-                 {target:.1},{priority:.1}"
-            )
-        });
-        result
+    /// Adds what a flow is like at a time; written at once, for those who look on.
+    pub fn add(&mut self, moment: &Moment<'_>) -> anyhow::Result<()> {
+        moment
+            .stages
+            .iter()
+            .try_for_each(|stage| self.add_stage(moment, stage))
             .and_then(|()| self.file.flush())
             .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn add_stage(&mut self, moment: &Moment<'_>, metrics: &StageMetrics) -> io::Result<()> {
+        let StageMetrics {
+            stage,
+            items_in,
+            items_out,
+            readable,
+            throughput,
+            selectivity,
+            item_ns,
+            activations,
+            blocked,
+            idle,
+            target,
+            priority,
+            busy_seconds,
+            dead_letters,
+            ..
+        } = metrics;
+        let Latency {
+            p50_us,
+            p90_us,
+            p99_us,
+            p999_us,
+            max_us,
+            ..
+        } = moment.latency;
+        let seconds = moment.at.as_secs_f64();
+        let workers = moment.workers;
+        let room = cell(metrics.room);
+        let capacity = cell(metrics.capacity);
+        writeln!(
+            self.file,
+            "{seconds:.3},{stage},{items_in},{items_out},{readable},{room},{capacity},\
+             {throughput:.1},{selectivity:.4},{item_ns:.1},{activations},{blocked},{idle},\
+             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{p50_us:.1},\
+             {p90_us:.1},{p99_us:.1},{p999_us:.1},{max_us:.1}"
+        )
     }
 }
 

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_base::ByteSize;
-use millstream_log::Stream;
+use millstream_log::{Log, Stream};
+use millstream_serve::{Metric, MetricKind};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::console::{count_of, grouped};
 
@@ -104,8 +106,42 @@ impl Live {
         self.durable_records().saturating_sub(read)
     }
 
-    pub fn records_per_second(&self) -> f64 {
-        self.rate.lock().records_per_second
+    /// What the live page shows of any flow that reads the stream.
+    pub fn overview(&self, flow: &str) -> Value {
+        json!({
+            "name": "quickstart",
+            "flow": flow,
+            "uptime_s": self.started_at.elapsed().as_secs_f64(),
+            "ingested_records": self.ingested_records(),
+            "ingested_bytes": self.ingested_bytes(),
+            "durable_records": self.durable_records(),
+            "records_per_second": self.rate.lock().records_per_second,
+            "lag_records": self.lag_records(),
+        })
+    }
+
+    /// What is measured of the stream, and of the log that it is in.
+    pub fn metrics(&self, log: &Log) -> Vec<Metric> {
+        use MetricKind::{Counter, Gauge};
+        let log = log.stats();
+        #[rustfmt::skip]
+        let metrics = [
+            ("ingested_records_total", Counter, self.ingested_records(), "Records taken in by this run."),
+            ("ingested_bytes_total", Counter, self.ingested_bytes(), "Bytes of their values."),
+            ("durable_records", Gauge, self.durable_records(), "Durable records of the stream."),
+            ("lag_records", Gauge, self.lag_records(), "Durable records that the flow has not read."),
+            ("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
+            ("pool_used_bytes", Gauge, log.pool_used_bytes, "Memory of segments in use."),
+            ("journal_bytes_total", Counter, log.journal_bytes, "Bytes of chunks written to the journal."),
+            ("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
+        ];
+        let metric = |(name, kind, value, help)| Metric {
+            name,
+            help,
+            kind,
+            value,
+        };
+        metrics.map(metric).to_vec()
     }
 
     /// Takes the rates anew if it is time to, and says how it goes.

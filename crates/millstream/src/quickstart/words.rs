@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
-use millstream_flow::{Flow, Parts};
-use millstream_log::{LogError, Stream, StreamConfig};
+use millstream_flow::{Flow, Parts, Running};
+use millstream_log::{Log, LogError, Stream, StreamConfig};
+use millstream_serve::{Content, Metric};
 use serde::Serialize;
+use serde_json::Value;
 
 use self::table::WordCounts;
 use super::Run;
 use super::live::{Ingested, Live};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::http::serve;
 use crate::input::Input;
 use crate::lines::{LineTarget, read_lines};
 
@@ -51,7 +54,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
 
     let read_records = Arc::new(AtomicU64::new(0));
     let reading = Arc::clone(&read_records);
-    let live = Live::new(&stream, move || reading.load(Ordering::Relaxed));
+    let live = Arc::new(Live::new(&stream, move || reading.load(Ordering::Relaxed)));
     let source = StreamSource::new(&stream);
     let ending = source.ending();
     let workers = run.flow_settings.workers.get();
@@ -61,7 +64,13 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         .fold_local(&counts, move |counts, chunks| {
             read_records.fetch_add(count_words(counts, chunks), Ordering::Relaxed);
         });
-    let running = flow.run()?;
+    let running = Arc::new(flow.run()?);
+    let content = Arc::new(WordsContent {
+        running: Arc::clone(&running),
+        live: Arc::clone(&live),
+        log: run.log.clone(),
+    });
+    let server = serve(run.settings.http, None, content, run.progress)?;
 
     let clock = Arc::clone(run.log.clock());
     let has_failed = || running.is_finished();
@@ -71,6 +80,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         ending.end_at_durable_head();
         (ingested, running.join())
     })?;
+    drop(server);
     counted?;
     ingested?;
 
@@ -90,6 +100,26 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     match run.is_json {
         true => print_json(&report),
         false => report.print(prefix),
+    }
+}
+
+struct WordsContent {
+    running: Arc<Running>,
+    live: Arc<Live>,
+    log: Log,
+}
+
+impl Content for WordsContent {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(&self.running)]
+    }
+
+    fn overview(&self) -> Value {
+        self.live.overview(self.running.name())
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.live.metrics(&self.log)
     }
 }
 

@@ -286,12 +286,23 @@ fn unknown_streams_come_with_a_near_one() {
 }
 
 #[test]
-fn records_that_are_no_events_end_the_ads() {
+fn records_that_are_no_events_are_kept_apart_and_told() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["stream", "create", "ads"]).assert_done();
-    run_with_input(dir.path(), &["produce", "ads"], b"buy!\n".to_vec()).assert_done();
-    run(dir.path(), &["quickstart", "--http", "127.0.0.1:0"])
-        .assert_fails(1, &["ads", "record 0", "136 bytes"]);
+    run_with_input(dir.path(), &["produce", "ads"], b"buy!\nnow\n".to_vec()).assert_done();
+    let quickstart = ["quickstart", "--for", "200ms", "--http", "127.0.0.1:0"];
+    let text = run(dir.path(), &quickstart).assert_done().text();
+    let told = "2 records of the stream were no events: see millstream consume ads.dead_letters";
+    assert!(text.contains(told), "{text}");
+    let json = [&quickstart[..], &["--json"]].concat();
+    let report = run(dir.path(), &json).assert_done().json();
+    assert_eq!(report["dead_letters"], 2);
+    let stored = report["durable_records"].as_u64().unwrap();
+    assert_eq!(report["events"], stored - 2);
+    let letters = ["consume", "ads.dead_letters", "--format", "json"];
+    let letters = run(dir.path(), &letters).assert_done().text();
+    assert_eq!(letters.lines().count(), 2, "{letters}");
+    assert!(letters.contains("136 bytes"), "{letters}");
 }
 
 #[test]

@@ -1,0 +1,322 @@
+//! Figures in the text format of Prometheus, version 0.0.4.
+
+use std::fmt::{self, Display, Write};
+use std::sync::Arc;
+
+use millstream_flow::{Latency, Running, StageMetrics};
+
+use self::MetricKind::{Counter, Gauge};
+
+/// One figure of the program, which belongs to no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Without `millstream_` in front. It ends with the unit, and that of a counter with `_total`.
+    pub name: &'static str,
+    /// What it tells, in a line.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub kind: MetricKind,
+    /// The figure now.
+    pub value: u64,
+}
+
+/// What a figure may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It counts from the start of the program, and never goes back.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A figure that every `T` has, unless it is absent there.
+struct Family<T> {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricKind,
+    value: fn(&T) -> Option<f64>,
+}
+
+const fn family<T>(
+    name: &'static str,
+    kind: MetricKind,
+    value: fn(&T) -> Option<f64>,
+    help: &'static str,
+) -> Family<T> {
+    Family {
+        name,
+        help,
+        kind,
+        value,
+    }
+}
+
+#[rustfmt::skip]
+const OF_FLOWS: [Family<Running>; 2] = [
+    family("flow_finished", Gauge, |flow| Some(f64::from(u8::from(flow.is_finished()))),
+        "1 when the flow has ended, and 0 before."),
+    family("flow_workers", Gauge, |flow| Some(flow.workers() as f64),
+        "Workers that exist now, asleep or not."),
+];
+
+/// All of [`StageMetrics`].
+#[rustfmt::skip]
+const OF_STAGES: [Family<StageMetrics>; 15] = [
+    family("stage_items_in_total", Counter, |stage| Some(stage.items_in as f64),
+        "Items that the stage has read."),
+    family("stage_items_out_total", Counter, |stage| Some(stage.items_out as f64),
+        "Items that the stage has passed on."),
+    family("stage_activations_total", Counter, |stage| Some(stage.activations as f64),
+        "Times that a worker activated the stage."),
+    family("stage_blocked_activations_total", Counter, |stage| Some(stage.blocked as f64),
+        "Activations that found no room downstream."),
+    family("stage_idle_activations_total", Counter, |stage| Some(stage.idle as f64),
+        "Activations that found nothing to read."),
+    family("stage_busy_seconds_total", Counter, |stage| Some(stage.busy_seconds),
+        "Time that workers have spent in the stage."),
+    family("stage_dead_letters_total", Counter, |stage| Some(stage.dead_letters as f64),
+        "Items, or parts of items, that became dead letters."),
+    family("stage_readable_items", Gauge, |stage| Some(stage.readable as f64),
+        "Items that wait to be read now; for a source what it gave lately at a time."),
+    family("stage_room_items", Gauge, |stage| Some(stage.room? as f64),
+        "Free room now in the rings that the stage writes to."),
+    family("stage_capacity_items", Gauge, |stage| Some(stage.capacity? as f64),
+        "Items for which the rings that the stage reads have memory now."),
+    family("stage_items_per_second", Gauge, |stage| Some(stage.throughput),
+        "Items read per second, over the last interval of the scheduler."),
+    family("stage_selectivity_ratio", Gauge, |stage| Some(stage.selectivity),
+        "Results per item, averaged over the last slices."),
+    family("stage_item_seconds", Gauge, |stage| Some(stage.item_ns / 1e9),
+        "Time per item, averaged over the last slices; 0 before the first."),
+    family("stage_target_items", Gauge, |stage| Some(stage.target),
+        "How many results the scheduler would like to see from the stage."),
+    family("stage_priority", Gauge, |stage| Some(stage.priority),
+        "How urgent the scheduler found the stage when it last looked."),
+];
+
+/// Upper bounds of the latency's buckets, in microseconds, as they are written in seconds.
+const BUCKETS: [(f64, &str); 25] = [
+    (1e0, "0.000001"),
+    (2.5e0, "0.0000025"),
+    (5e0, "0.000005"),
+    (1e1, "0.00001"),
+    (2.5e1, "0.000025"),
+    (5e1, "0.00005"),
+    (1e2, "0.0001"),
+    (2.5e2, "0.00025"),
+    (5e2, "0.0005"),
+    (1e3, "0.001"),
+    (2.5e3, "0.0025"),
+    (5e3, "0.005"),
+    (1e4, "0.01"),
+    (2.5e4, "0.025"),
+    (5e4, "0.05"),
+    (1e5, "0.1"),
+    (2.5e5, "0.25"),
+    (5e5, "0.5"),
+    (1e6, "1"),
+    (2.5e6, "2.5"),
+    (5e6, "5"),
+    (1e7, "10"),
+    (2.5e7, "25"),
+    (5e7, "50"),
+    (1e8, "100"),
+];
+
+/// All figures of the program and of the flows. Flows of one name would be one to Prometheus: the
+/// first counts.
+pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
+    let is_first = |(index, flow): &(usize, &Arc<Running>)| {
+        let mut before = flows[..*index].iter();
+        before.all(|earlier| earlier.name() != flow.name())
+    };
+    let flows = flows.iter().enumerate().filter(is_first);
+    let flows: Vec<&Arc<Running>> = flows.map(|(_, flow)| flow).collect();
+    let mut page = Page::default();
+    for metric in program {
+        page.head(metric.name, metric.kind.text(), metric.help);
+        page.line(metric.name, "", &[], metric.value);
+    }
+    for family in &OF_FLOWS {
+        page.head(family.name, family.kind.text(), family.help);
+        for flow in &flows {
+            if let Some(value) = (family.value)(flow) {
+                page.line(family.name, "", &[("flow", flow.name())], value);
+            }
+        }
+    }
+    let stages = flows.iter().flat_map(|flow| {
+        let stages = flow.metrics().into_iter();
+        stages.map(|stage| (flow.name(), stage))
+    });
+    page.stages(&stages.collect::<Vec<_>>());
+    let latencies = flows.iter().map(|flow| (flow.name(), flow.latency()));
+    page.latencies(&latencies.collect::<Vec<_>>());
+    page.text
+}
+
+impl MetricKind {
+    fn text(self) -> &'static str {
+        match self {
+            Counter => "counter",
+            Gauge => "gauge",
+        }
+    }
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn stages(&mut self, stages: &[(&str, StageMetrics)]) {
+        for family in &OF_STAGES {
+            self.head(family.name, family.kind.text(), family.help);
+            for (flow, stage) in stages {
+                let labels = [("flow", *flow), ("stage", &stage.stage)];
+                if let Some(value) = (family.value)(stage) {
+                    self.line(family.name, "", &labels, value);
+                }
+            }
+        }
+    }
+
+    fn latencies(&mut self, latencies: &[(&str, Latency)]) {
+        const NAME: &str = "flow_latency_seconds";
+        let help = "How long items took from source to end, of one in a hundred.";
+        self.head(NAME, "histogram", help);
+        for (flow, latency) in latencies {
+            let mut steps = latency.histogram.iter().peekable();
+            let mut count = 0;
+            for (bound_us, bound) in BUCKETS {
+                while let Some((_, samples)) = steps.next_if(|(us, _)| *us <= bound_us) {
+                    count += samples;
+                }
+                self.line(NAME, "_bucket", &[("flow", *flow), ("le", bound)], count);
+            }
+            let labels = [("flow", *flow), ("le", "+Inf")];
+            self.line(NAME, "_bucket", &labels, latency.samples);
+            // A step is at most 1 % wide.
+            let steps = latency.histogram.iter();
+            let sum_us: f64 = steps.map(|(us, samples)| us * *samples as f64).sum();
+            self.line(NAME, "_sum", &[("flow", *flow)], sum_us / 1e6);
+            self.line(NAME, "_count", &[("flow", *flow)], latency.samples);
+        }
+    }
+
+    /// What stands above all lines of a figure. Writing into a string does not fail.
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(
+            self.text,
+            "# HELP millstream_{name} {help}\n# TYPE millstream_{name} {kind}"
+        );
+    }
+
+    fn line(&mut self, name: &str, part: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels = Labels(labels);
+        let _ = writeln!(self.text, "millstream_{name}{part}{labels} {value}");
+    }
+}
+
+/// Names and values, as they are written behind a figure's name.
+struct Labels<'a>(&'a [(&'a str, &'a str)]);
+
+impl Display for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut opening = '{';
+        for (name, value) in self.0 {
+            write!(f, "{opening}{name}=\"")?;
+            for char in value.chars() {
+                match char {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    _ => f.write_char(char)?,
+                }
+            }
+            f.write_char('"')?;
+            opening = ',';
+        }
+        match self.0 {
+            [] => Ok(()),
+            _ => f.write_char('}'),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_flow::Flow;
+    use millstream_flow::sources::Generator;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_of_a_stage_is_there_and_ends_with_its_unit() {
+        let mut flow = Flow::new("all");
+        let count = flow.partial::<u64>("count");
+        flow.source("numbers", Generator::new(|number| number).limit(1))
+            .boundary("count")
+            .fold_local(&count, |count, _| *count += 1);
+        let running = flow.run().expect("threads");
+        running.join().expect("the end");
+        let stage = serde_json::to_value(&running.metrics()[0]).expect("JSON");
+        // All but the name, which is a label.
+        let figures = stage.as_object().expect("an object").len() - 1;
+        assert_eq!(OF_STAGES.len(), figures, "{stage}");
+        for family in &OF_STAGES {
+            let is_counter = family.kind == Counter;
+            assert_eq!(family.name.ends_with("_total"), is_counter);
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped_as_prometheus_reads_them() {
+        let labels = [("flow", "a\"b"), ("stage", "c\\d\ne{}, é")];
+        let text = Labels(&labels).to_string();
+        assert_eq!(text, r#"{flow="a\"b",stage="c\\d\ne{}, é"}"#);
+        assert_eq!(Labels(&[]).to_string(), "");
+    }
+
+    #[test]
+    fn buckets_count_all_that_is_no_slower_than_their_bound() {
+        for (us, text) in BUCKETS {
+            let seconds: f64 = text.parse().expect("a number");
+            assert!((seconds * 1e6 / us - 1.0).abs() < 1e-9, "{text}");
+        }
+        let latency = Latency {
+            samples: 10,
+            p50_us: 0.0,
+            p90_us: 0.0,
+            p99_us: 0.0,
+            p999_us: 0.0,
+            max_us: 0.0,
+            histogram: vec![(0.5, 1), (1.0, 2), (400.0, 3), (5e8, 4)],
+        };
+        let mut page = Page::default();
+        page.latencies(&[("x", latency)]);
+        let value = |line: &str| {
+            let line = page.text.lines().find_map(|text| text.strip_prefix(line));
+            line.expect("a line").trim().to_owned()
+        };
+        let bucket = |le: &str| {
+            value(&format!(
+                "millstream_flow_latency_seconds_bucket{{flow=\"x\",le=\"{le}\"}}"
+            ))
+        };
+        assert_eq!(bucket("0.000001"), "3");
+        assert_eq!(bucket("0.00025"), "3");
+        assert_eq!(bucket("0.0005"), "6");
+        assert_eq!(bucket("100"), "6");
+        assert_eq!(bucket("+Inf"), "10");
+        assert_eq!(
+            value("millstream_flow_latency_seconds_count{flow=\"x\"}"),
+            "10"
+        );
+        let sum: f64 = value("millstream_flow_latency_seconds_sum{flow=\"x\"}")
+            .parse()
+            .expect("a number");
+        assert!((sum - 2_000.001_202_5).abs() < 1e-3, "{sum}");
+    }
+}
