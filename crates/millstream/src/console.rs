@@ -226,6 +226,14 @@ impl Progress {
         }
     }
 
+    /// Says something that a script has to know, too.
+    pub fn insist(&self, message: &str) {
+        match self {
+            Progress::Silent => tell(format_args!("{message}")),
+            Progress::Line(_) | Progress::Plain { .. } => self.note(message),
+        }
+    }
+
     pub fn finish(&self) {
         if let Progress::Line(bar) = self {
             bar.finish_and_clear();

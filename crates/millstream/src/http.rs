@@ -36,6 +36,11 @@ pub fn serve(
     }
     let server = started
         .with_context(|| format!("cannot listen on {address}; choose another with --http"))?;
-    progress.note(&format!("watch it at http://{}/", server.local_address()));
+    let message = format!("watch it at http://{}/", server.local_address());
+    match asked == Some(server.local_address()) {
+        true => progress.note(&message),
+        // Nobody can know it.
+        false => progress.insist(&message),
+    }
     Ok(Some(server))
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod crash;
+mod flow;
 mod output;
 mod quickstart;
 mod signals;

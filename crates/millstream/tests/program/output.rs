@@ -10,6 +10,8 @@ use tempfile::tempdir;
 
 use crate::support::{Run, program, run, run_with_input};
 
+const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
 /// Runs the program with a stdout that is always full.
 fn run_on_full_stdout(data: &Path, args: &[&str], input: &[u8]) -> Run {
     let mut command = program();
@@ -43,6 +45,9 @@ fn a_full_stdout_is_an_error_that_names_it() {
         &["object", "list"],
         &["quickstart", "--file", "/dev/null"],
         &["quickstart", "--file", "/dev/null", "--json"],
+        &["flow", "list"],
+        &["flow", "run", "logparser", "--file", SOME_FILE],
+        &["flow", "run", "logparser", "--file", SOME_FILE, "--json"],
     ] {
         run_on_full_stdout(data, args, b"").assert_fails(1, &["error: cannot write to stdout"]);
     }

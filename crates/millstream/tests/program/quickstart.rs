@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::support::{finish, run, run_with_input, send_signal, spawn, wait_until};
+use crate::support::{
+    address_of, finish, get, get_json, run, run_with_input, send_signal, spawn, wait_until,
+};
 
 /// Counts words in the plainest way.
 fn count(text: &[u8]) -> HashMap<&[u8], u64> {
@@ -43,7 +44,7 @@ fn check_report(report: &Value, text: &[u8], prefix: &str) {
 }
 
 /// Text with all that is awkward: no UTF-8, words of every length, all kinds of white space, zeros.
-fn awkward_text() -> Vec<u8> {
+pub fn awkward_text() -> Vec<u8> {
     let mut random = 12345_u32;
     let mut text = Vec::new();
     for _ in 0..200_000 {
@@ -255,18 +256,6 @@ fn ads_are_counted_exactly_also_by_the_next_run() {
     }
 }
 
-fn get(address: &str, path: &str) -> String {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(
-        connection,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
 fn ads_are_served_until_sigterm() {
     let dir = tempdir().unwrap();
@@ -274,25 +263,21 @@ fn ads_are_served_until_sigterm() {
         dir.path(),
         &["quickstart", "--rate", "50000", "--http", "127.0.0.1:0"],
     );
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    let address = line
-        .trim()
-        .trim_start_matches("watch it at http://")
-        .trim_end_matches('/');
+    let address = &address_of(&mut child);
     wait_until("campaign 7 has counts", || {
         get(address, "/state/ads/campaign_counts/7").contains("\"views\":")
     });
     assert!(get(address, "/api/v1/overview").contains("\"counted\":"));
     let metrics = get(address, "/metrics");
-    assert!(
-        metrics.contains("\nmillstream_ingested_records_total "),
-        "{metrics}"
-    );
+    for part in [
+        "\nmillstream_ingested_records_total ",
+        "\nmillstream_stage_items_in_total{flow=\"ads\",stage=\"count\"} ",
+        "\nmillstream_flow_workers{flow=\"ads\"} ",
+    ] {
+        assert!(metrics.contains(part), "{metrics}");
+    }
 
     send_signal(&child, Signal::TERM);
-    child.stderr = Some(stderr.into_inner());
     let text = finish(child).assert_done().text();
     let number = |name: &str| -> u64 {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -302,6 +287,29 @@ fn ads_are_served_until_sigterm() {
     assert_eq!(counted, number("views  ") + number("clicks  "));
     let ([_, views, clicks], _) = recount(dir.path());
     assert_eq!(counted, views + clicks);
+}
+
+#[test]
+fn words_are_served_where_that_is_asked_for() {
+    let dir = tempdir().unwrap();
+    let args = ["quickstart", "--file", "-", "--http", "127.0.0.1:0"];
+    let mut child = spawn(&dir.path().join("data"), &args);
+    let address = address_of(&mut child);
+    let stdin = child.stdin.as_mut().unwrap();
+    stdin.write_all(b"b a b\n").unwrap();
+    wait_until("b is counted", || {
+        get(&address, "/state/words/counts/b").ends_with("\r\n2")
+    });
+    assert_eq!(get_json(&address, "/api/v1/flows"), json!(["words"]));
+    assert_eq!(
+        get_json(&address, "/api/v1/overview")["ingested_records"],
+        1
+    );
+    let metrics = get_json(&address, "/api/v1/flows/words/metrics");
+    assert_eq!(metrics["stages"][0]["stage"], "lines");
+    assert!(get(&address, "/metrics").contains("{flow=\"words\",stage=\"lines\"}"));
+    drop(child.stdin.take());
+    assert!(finish(child).assert_done().text().contains("3 words"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Runs the program.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -143,6 +144,43 @@ pub fn finish(mut child: Child) -> Run {
         stdout: stdout.join().unwrap().unwrap(),
         stderr: stderr.join().unwrap().unwrap(),
     })
+}
+
+/// Waits until the program says where it serves.
+pub fn address_of(child: &mut Child) -> String {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut told = String::new();
+    let address = loop {
+        let start = told.len();
+        let bytes = stderr.read_line(&mut told).unwrap();
+        assert!(bytes > 0, "it does not say where it serves: {told}");
+        if let Some(address) = told[start..].strip_prefix("watch it at http://") {
+            break address.trim().trim_end_matches('/').to_owned();
+        }
+    };
+    // Nothing of what comes next is lost: it is written later than what is waited for.
+    child.stderr = Some(stderr.into_inner());
+    address
+}
+
+/// What is answered at a path, head and body.
+pub fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// As [`get`], of a path that answers with JSON.
+pub fn get_json(address: &str, path: &str) -> Value {
+    let answer = get(address, path);
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
 pub fn send_signal(child: &Child, signal: rustix::process::Signal) {
