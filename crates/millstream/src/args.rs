@@ -269,7 +269,9 @@ pub enum Application {
     /// Count the words of files that start with a prefix
     ///
     /// A word is what stands between white space. The files are read in parallel, and nothing of
-    /// them is stored.
+    /// them is stored. Ctrl-C ends it with what was counted so far.
+    ///
+    /// The items that the table counts are blocks of lines; behind the stage split, runs of words.
     ///
     /// The fields of --json: count of the words with the prefix, all words and bytes, seconds,
     /// is_stopped if that was before the end, cpu_seconds, joules where the machine tells,
@@ -280,7 +282,7 @@ pub enum Application {
 
 #[derive(Debug, Args)]
 pub struct LogparserArgs {
-    /// Count the words of this file; can be repeated
+    /// Count the words of this file, which must be a regular one; can be repeated
     #[arg(long, value_name = "PATH", required = true)]
     pub file: Vec<PathBuf>,
     /// Count the words that start with this
@@ -297,7 +299,7 @@ pub struct LogparserArgs {
 pub enum Stages {
     /// One loop
     Fused,
-    /// Four stages, joined by rings
+    /// Four stages, joined by queues: read, split, filter, count
     Separate,
 }
 
@@ -313,7 +315,7 @@ pub struct RunArgs {
     /// Kill a share of the workers from time to time, for instance 60%/4s, to see what happens
     #[arg(long, value_name = "SHARE/TIME")]
     pub kill_workers: Option<Kills>,
-    /// Write the metrics of all stages to this file every 100 ms, as CSV
+    /// Write all that is measured of the stages to this file every 100 ms, as CSV
     #[arg(long, value_name = "PATH")]
     pub record: Option<PathBuf>,
 }
