@@ -43,6 +43,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, the browser 
 	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
-bench: ## all benchmarks, or one: NAME=log
+bench: ## all benchmarks, or one: NAME=log, NAME=engine
 	@scripts/setup.sh bench
-	@cargo run --release --locked -p millstream-bench -- $(NAME)
+	@cargo build --release --locked -p millstream -p millstream-bench
+	@$(TARGET)/release/millstream-bench $(NAME)

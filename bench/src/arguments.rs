@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::log;
+use crate::benchmark::{BENCHMARKS, Benchmark};
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
+    /// All benchmarks without it.
+    pub name: Option<String>,
     pub case: Option<String>,
     pub quick: bool,
     pub json: bool,
@@ -29,33 +31,54 @@ impl Arguments {
                 "--quick" => arguments.quick = true,
                 "--json" => arguments.json = true,
                 "--write-docs" => arguments.write_docs = true,
-                name if name == log::NAME => {}
+                name if BENCHMARKS.iter().any(|benchmark| benchmark.name == name) => {
+                    arguments.name = Some(name.to_owned());
+                }
                 name => return Err(format!("unknown word {name:?}")),
             }
         }
         if let Some(case) = &arguments.case
-            && !log::CASES.iter().any(|(name, _)| name == case)
+            && arguments.benchmarks().next().is_none()
         {
             return Err(format!("unknown case {case:?}"));
         }
         Ok(arguments)
     }
+
+    /// The benchmarks that are to run.
+    pub fn benchmarks(&self) -> impl Iterator<Item = &'static Benchmark> {
+        const { &BENCHMARKS }
+            .iter()
+            .filter(|benchmark| self.name.as_ref().is_none_or(|name| name == benchmark.name))
+            .filter(|benchmark| {
+                let case = self.case.as_ref();
+                case.is_none_or(|case| benchmark.has_case(case))
+            })
+    }
 }
 
 /// How the program is used.
 pub fn usage() -> String {
-    let cases: Vec<&str> = log::CASES.iter().map(|(name, _)| *name).collect();
+    let names = BENCHMARKS.map(|benchmark| benchmark.name);
+    let cases = BENCHMARKS.map(|benchmark| {
+        let cases: Vec<&str> = benchmark.cases.iter().map(|(case, _)| *case).collect();
+        format!(
+            "\n                  {}: {}",
+            benchmark.name,
+            cases.join(", ")
+        )
+    });
     format!(
         "\
 usage: millstream-bench [{}] [options]
-  --case NAME   run only this case: {}
+  --case NAME   run only this case:{}
   --quick       small sizes and few rounds: shows that the benchmarks work, not how fast it is
-  --json        print one JSON document instead of a table
-  --dir DIR     where the data lies while it runs (default: target/bench/log/data)
-  --out DIR     where the results go (default: target/bench/log)
+  --json        print a JSON document for each benchmark instead of a table
+  --dir DIR     where the data lies while it runs (default: beside the results)
+  --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
   --write-docs  run nothing; write docs/benchmarks.md from the results",
-        log::NAME,
-        cases.join(", ")
+        names.join("|"),
+        cases.concat()
     )
 }
 
@@ -74,8 +97,28 @@ mod tests {
         assert_eq!(arguments.case.as_deref(), Some("restart"));
         assert_eq!(arguments.dir, Some("data".into()));
         assert!(arguments.quick && !arguments.json);
-        for line in ["logs", "--case", "--case speed", "--fast"] {
+        for line in [
+            "logs",
+            "--case",
+            "--case speed",
+            "engine --case restart",
+            "--fast",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_not_named_runs() {
+        let names = |line| {
+            let arguments = parse(line).unwrap();
+            let benchmarks = arguments.benchmarks();
+            benchmarks
+                .map(|benchmark| benchmark.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(""), ["log", "engine"]);
+        assert_eq!(names("engine"), ["engine"]);
+        assert_eq!(names("--case restart"), ["log"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `docs/benchmarks.md`: made from a report, but for the remarks between its markers.
+//! `docs/benchmarks.md`: made from the reports, but for the remarks between its markers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,45 +6,70 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::benchmark::BENCHMARKS;
 use crate::report::{Report, number, verdict};
 
-const REMARKS_START: &str = "<!-- remarks: written by hand, kept when the page is made anew -->";
-const REMARKS_END: &str = "<!-- end of remarks -->";
+const HEAD: &str = "\
+# Benchmarks
 
-/// Writes the page, keeping the remarks that it has.
-pub fn write(path: &Path, report: &Report) -> Result<()> {
+Made by `millstream-bench --write-docs` from the results of `make bench`; only the remarks are
+written by hand.
+
+Each number stands beside its limit: the same work done by hand with nothing around it, on the same
+bytes, in alternating rounds of the same run; or another program that does the same; or a bound that
+must be kept. Numbers are medians of the rounds, a ratio is the median of the rounds' ratios, and
+above 1 ours is better. The spread is the distance from the lowest to the highest round, as a part of
+the median.
+";
+
+const REMARKS_START: &str = "<!-- remarks: written by hand, kept when the page is made anew -->";
+const REMARKS_END: &str = "<!-- end of remarks -->\n";
+
+/// Writes the page from the reports that are in folders of `results`, keeping its remarks, and the
+/// tables of benchmarks that have no report there.
+pub fn write(path: &Path, results: &Path) -> Result<()> {
     let old = fs::read_to_string(path).unwrap_or_default();
-    fs::write(path, page(report, remarks(&old))).with_context(|| format!("cannot write {path:?}"))
+    let mut page = HEAD.to_owned();
+    for name in BENCHMARKS.map(|benchmark| benchmark.name) {
+        let json = results.join(name).join(format!("{name}.json"));
+        let old = section_of(&old, name);
+        if json.exists() {
+            page += &section(&Report::read(&json)?, remarks(old));
+        } else {
+            page += old;
+        }
+    }
+    fs::write(path, page).with_context(|| format!("cannot write {path:?}"))
 }
 
-fn remarks(page: &str) -> &str {
-    let after = page.split_once(REMARKS_START);
+/// What a page says of one benchmark, from its heading to the end of its remarks.
+fn section_of<'p>(page: &'p str, name: &str) -> &'p str {
+    let Some(start) = page.find(&format!("\n## {name}\n")) else {
+        return "";
+    };
+    let section = &page[start..];
+    let end = section.find(REMARKS_END);
+    end.map_or("", |end| &section[..end + REMARKS_END.len()])
+}
+
+fn remarks(section: &str) -> &str {
+    let after = section.split_once(REMARKS_START);
     let between = after.and_then(|(_, rest)| rest.split_once(REMARKS_END));
     between.map_or("\n\n", |(remarks, _)| remarks)
 }
 
-fn page(report: &Report, remarks: &str) -> String {
+fn section(report: &Report, remarks: &str) -> String {
     let Report {
         name,
         machine,
         date,
         cases,
     } = report;
-    let mut page = format!(
-        "\
-# Benchmarks
-
-Made by `millstream-bench --write-docs` from the results of `make bench NAME={name}`; only the
-remarks are written by hand.
-
-Each number stands beside its limit: the same work done by hand with nothing around it, on the same
-bytes, in alternating rounds of the same run, or a bound that must be kept. Numbers are medians of
-the rounds, a ratio is the median of the rounds' ratios, and above 1 ours is better. The spread is
-the distance from the lowest to the highest round, as a part of the median.
-
+    let mut section = format!(
+        "
 ## {name}
 
-{date}; {machine}.
+`make bench NAME={name}`, {date}; {machine}.
 
 | case | unit | ours | spread | limit | ratio | target | |
 |---|---|---:|---:|---:|---:|---:|---|
@@ -53,7 +78,7 @@ the distance from the lowest to the highest round, as a part of the median.
     let optional = |value: Option<f64>| value.map(number).unwrap_or_default();
     for case in cases {
         let _ = writeln!(
-            page,
+            section,
             "| {} | {} | {} | {:.0} % | {} | {} | {} | {} |",
             case.case,
             case.unit,
@@ -65,11 +90,11 @@ the distance from the lowest to the highest round, as a part of the median.
             verdict(case),
         );
     }
-    page.push_str("\nWhat else was measured:\n\n| case | what | |\n|---|---|---:|\n");
+    section.push_str("\nWhat else was measured:\n\n| case | what | |\n|---|---|---:|\n");
     for case in cases {
         for (name, ratio) in &case.ratio_to_peers {
             let _ = writeln!(
-                page,
+                section,
                 "| {} | ratio to {name} | {} |",
                 case.case,
                 number(*ratio)
@@ -77,10 +102,10 @@ the distance from the lowest to the highest round, as a part of the median.
         }
         for (name, value) in &case.details {
             let name = name.replace('_', " ");
-            let _ = writeln!(page, "| {} | {name} | {} |", case.case, number(*value));
+            let _ = writeln!(section, "| {} | {name} | {} |", case.case, number(*value));
         }
     }
-    page + "\n" + REMARKS_START + remarks + REMARKS_END + "\n"
+    section + "\n" + REMARKS_START + remarks + REMARKS_END
 }
 
 #[cfg(test)]
@@ -89,13 +114,35 @@ mod tests {
     use crate::report::{Better, Case};
 
     #[test]
-    fn remarks_outlive_the_page() {
-        let case = Case::new("append", "MB/s", Better::Higher, vec![100.0]);
-        let report = Report::now("log", vec![case.by_hand(vec![125.0]).target(0.7)]);
-        let first = page(&report, remarks(""));
+    fn remarks_outlive_the_page_and_sections_without_results_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("benchmarks.md");
+        let store = |name: &str, ours| {
+            let case = Case::new("append", "MB/s", Better::Higher, vec![ours]);
+            let report = Report::now(name, vec![case.by_hand(vec![125.0]).target(0.7)]);
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+            let json = folder.path().join(name).join(format!("{name}.json"));
+            report.write(&json).unwrap();
+        };
+        let page = || {
+            write(&path, folder.path()).unwrap();
+            fs::read_to_string(&path).unwrap()
+        };
+        store("engine", 200.0);
+        assert!(!page().contains("## log"));
+        store("log", 100.0);
+        let first = page();
         assert!(first.contains("| append | MB/s | 100 | 0 % | 125 | 0.800 | 0.700 | reached |"));
-        let edited = first.replace(REMARKS_START, &format!("{REMARKS_START}\n\nSlow disk."));
-        assert!(page(&report, remarks(&edited)).contains("\n\nSlow disk.\n\n"));
-        assert_eq!(page(&report, remarks(&edited)), edited);
+
+        // Each has its own remarks.
+        let (log, engine) = first.split_once("\n## engine\n").unwrap();
+        let remark = |section: &str, text: &str| {
+            section.replace(REMARKS_START, &format!("{REMARKS_START}\n\n{text}"))
+        };
+        let edited = remark(log, "## Disk\n") + "\n## engine\n" + &remark(engine, "Cache.\n");
+        fs::write(&path, &edited).unwrap();
+        assert_eq!(page(), edited);
+        fs::remove_dir_all(folder.path().join("log")).unwrap();
+        assert_eq!(page(), edited);
     }
 }

@@ -2,7 +2,9 @@
 //! in the same run.
 
 mod arguments;
+mod benchmark;
 mod docs;
+mod engine;
 mod log;
 mod machine;
 mod measure;
@@ -15,6 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 
 use crate::arguments::{Arguments, usage};
+use crate::benchmark::Benchmark;
 use crate::measure::Bench;
 use crate::report::Report;
 
@@ -47,24 +50,31 @@ fn exit(result: Result<()>) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let out = match &arguments.out {
         Some(out) => out.clone(),
-        None => project().join("target/bench").join(log::NAME),
+        None => project().join("target/bench"),
     };
-    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {out:?}"))?;
-    let json = out.join(format!("{}.json", log::NAME));
     if arguments.write_docs {
-        return docs::write(&project().join("docs/benchmarks.md"), &Report::read(&json)?);
+        return docs::write(&project().join("docs/benchmarks.md"), &out);
     }
+    for benchmark in arguments.benchmarks() {
+        run_one(benchmark, arguments, &out.join(benchmark.name))?;
+    }
+    Ok(())
+}
+
+fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot create {out:?}"))?;
     let data = arguments.dir.clone().unwrap_or_else(|| out.join("data"));
-    let bench = Bench::new(data, arguments.quick);
-    let cases = log::run(&bench, arguments.case.as_deref())?;
-    let mut report = Report::now(log::NAME, cases);
+    let bench = Bench::new(data, out.to_owned(), arguments.quick);
+    let cases = benchmark.run(&bench, arguments.case.as_deref())?;
+    let json = out.join(format!("{}.json", benchmark.name));
+    let mut report = Report::now(benchmark.name, cases);
     let ran = report.clone();
     if arguments.case.is_some() && json.exists() {
         // A single case takes its place among the results that are there.
         report = Report::read(&json)?.updated(report);
     }
     report.write(&json)?;
-    plot::draw(&report, &out)?;
+    plot::draw(&report, out)?;
     if arguments.json {
         println!("{}", serde_json::to_string(&ran)?);
     } else {

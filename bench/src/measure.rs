@@ -1,5 +1,6 @@
 //! What all benchmarks share: rounds, times, folders.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,15 +8,42 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::engine::Text;
+
 /// How a run of benchmarks is set.
 pub struct Bench {
     dir: PathBuf,
+    out: PathBuf,
     quick: bool,
+    text: OnceCell<Text>,
 }
 
 impl Bench {
-    pub fn new(dir: PathBuf, quick: bool) -> Bench {
-        Bench { dir, quick }
+    /// Data goes to `dir` while it is needed, results to `out`.
+    pub fn new(dir: PathBuf, out: PathBuf, quick: bool) -> Bench {
+        Bench {
+            dir,
+            out,
+            quick,
+            text: OnceCell::new(),
+        }
+    }
+
+    pub fn out(&self) -> &Path {
+        &self.out
+    }
+
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
+    /// A text that cases share; written by the first that asks, removed at the end.
+    pub fn text(&self) -> Result<&Text> {
+        if let Some(text) = self.text.get() {
+            return Ok(text);
+        }
+        let text = Text::of_words(self, self.size(2 << 30, 4 << 20))?;
+        Ok(self.text.get_or_init(|| text))
     }
 
     /// The size that this run takes.
@@ -118,10 +146,15 @@ pub fn megabytes_per_second(bytes: f64, rounds: &[Took]) -> Vec<f64> {
     rounds.iter().map(rate).collect()
 }
 
+/// Processor time in the median round, in seconds.
+pub fn cpu_median(rounds: &[Took]) -> f64 {
+    let cpu: Vec<f64> = rounds.iter().map(|took| took.cpu_seconds).collect();
+    median(&cpu)
+}
+
 /// Processor time for a million records, in the median round.
 pub fn cpu_per_million(records: f64, rounds: &[Took]) -> f64 {
-    let cpu: Vec<f64> = rounds.iter().map(|took| took.cpu_seconds).collect();
-    median(&cpu) / (records / 1e6)
+    cpu_median(rounds) / (records / 1e6)
 }
 
 /// The middle one of `values`, or the mean of the middle two.

@@ -1,40 +1,67 @@
 //! Every case runs, at a small size, so that no benchmark breaks unseen.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-#[test]
-fn every_case_of_the_log_runs() {
+/// Runs a benchmark and gives its report.
+fn run(name: &str, out: &Path, words: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_millstream-bench"))
+        .args([name, "--quick", "--json", "--out"])
+        .arg(out)
+        .args(words)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs all cases of a benchmark, and one alone.
+#[track_caller]
+fn check(name: &str, cases_min: usize, one: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let bench = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_millstream-bench"))
-            .args(["log", "--quick", "--json", "--out"])
-            .arg(dir.path())
-            .args(words)
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
-    let report = bench(&[]);
+    let report = run(name, dir.path(), &[]);
+    let out = dir.path().join(name);
     let cases = report["cases"].as_array().unwrap();
-    assert!(cases.len() >= 15, "{report}");
+    assert!(cases.len() >= cases_min, "{report}");
     for case in cases {
         assert!(case["ours"].as_f64().is_some_and(f64::is_finite), "{case}");
         let name = case["case"].as_str().unwrap().replace('/', "-");
         let rounds = case["rounds"]["ours"].as_array().unwrap().len();
-        let is_drawn = dir.path().join(format!("{name}.png")).exists();
+        let is_drawn = out.join(format!("{name}.png")).exists();
         assert_eq!(is_drawn, rounds > 1, "{name}");
     }
-    assert!(dir.path().join("ratios.png").exists());
+    assert!(out.join("ratios.png").exists());
     // Nothing of the data stays, and one case alone leaves the results of the others in place.
-    let left = std::fs::read_dir(dir.path().join("data")).unwrap().count();
+    let left = std::fs::read_dir(out.join("data")).unwrap().count();
     assert_eq!(left, 0);
-    let one = bench(&["--case", "append-memory"]);
-    assert_eq!(one["cases"].as_array().unwrap().len(), 1);
-    let stored = std::fs::read(dir.path().join("log.json")).unwrap();
+    let report = run(name, dir.path(), &["--case", one]);
+    assert_eq!(report["cases"].as_array().unwrap().len(), 1);
+    let stored = std::fs::read(out.join(format!("{name}.json"))).unwrap();
     let stored: Value = serde_json::from_slice(&stored).unwrap();
     assert_eq!(stored["cases"].as_array().unwrap().len(), cases.len());
+}
+
+#[test]
+fn every_case_of_the_log_runs() {
+    check("log", 15, "append-memory");
+}
+
+/// But for the peers, which take tools that are not everywhere: those that are built run, too.
+#[test]
+fn every_case_of_the_engine_runs() {
+    check("engine", 14, "kills");
+}
+
+#[test]
+fn the_engine_draws_its_throughput_over_time() {
+    let dir = tempfile::tempdir().unwrap();
+    run("engine", dir.path(), &["--case", "equilibrium"]);
+    let out = dir.path().join("engine");
+    assert!(out.join("equilibrium-throughput.png").exists());
+    let csv = std::fs::read_to_string(out.join("equilibrium-throughput.csv")).unwrap();
+    assert!(csv.lines().count() > 5, "{csv}");
+    assert!(csv.starts_with("round,contender,seconds,mb_per_s\n1,ours,"));
 }

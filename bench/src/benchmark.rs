@@ -1,0 +1,38 @@
+//! Benchmarks by name, and how their cases are run.
+
+use anyhow::{Context as _, Result};
+
+use crate::measure::Bench;
+use crate::report::Case;
+use crate::{engine, log};
+
+/// All benchmarks, in the order in which they run.
+pub const BENCHMARKS: [Benchmark; 2] = [log::BENCHMARK, engine::BENCHMARK];
+
+/// Measures something, and gives one or more numbers.
+pub type Run = fn(&Bench) -> Result<Vec<Case>>;
+
+/// Cases that are reported together.
+pub struct Benchmark {
+    pub name: &'static str,
+    /// In the order in which they run.
+    pub cases: &'static [(&'static str, Run)],
+}
+
+impl Benchmark {
+    pub fn has_case(&self, case: &str) -> bool {
+        self.cases.iter().any(|(name, _)| *name == case)
+    }
+
+    /// Runs all cases, or one.
+    pub fn run(&self, bench: &Bench, only: Option<&str>) -> Result<Vec<Case>> {
+        let mut results = Vec::new();
+        for (name, run) in self.cases {
+            if only.is_none_or(|only| only == *name) {
+                eprintln!("bench: {} {name} …", self.name);
+                results.extend(run(bench).with_context(|| format!("case {name}"))?);
+            }
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,33 @@
+//! The engine: the log parser beside a loop by hand, schedulers beside each other, rings beside
+//! other queues, and other programs that do the same.
+
+mod by_hand;
+mod equilibrium;
+mod kills;
+mod ours;
+mod peers;
+mod rings;
+mod schedulers;
+mod staging;
+mod swings;
+mod text;
+
+pub use self::text::Text;
+use crate::benchmark::Benchmark;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "engine",
+    cases: &[
+        (staging::FUSED, staging::fused),
+        (staging::SEPARATE, staging::separate),
+        (schedulers::REGULAR, schedulers::regular),
+        (swings::SWINGS, swings::swings),
+        (equilibrium::EQUILIBRIUM, equilibrium::equilibrium),
+        (kills::KILLS, kills::kills),
+        (rings::RINGS, rings::rings),
+        (peers::PEERS, peers::peers),
+    ],
+};
+
+/// Worker threads of a flow, and threads of a loop by hand, where the case does not vary them.
+const WORKERS: usize = 2;

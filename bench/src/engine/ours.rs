@@ -1,0 +1,83 @@
+//! The log parser, as a flow.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use millstream_base::SystemDisk;
+use millstream_flow::FlowSettings;
+use millstream_flow::sources::{LineFiles, LineLimits};
+use millstream_logparser::{LogParser, Staging};
+
+use super::WORKERS;
+use super::text::{PREFIX, Text};
+use crate::measure::{Took, time};
+
+/// What was found in a text.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Words that start with the prefix.
+    pub count: u64,
+    /// All words.
+    pub words: u64,
+}
+
+impl Counted {
+    /// In so many passes.
+    pub fn times(self, passes: u64) -> Counted {
+        Counted {
+            count: self.count * passes,
+            words: self.words * passes,
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Counted) -> Counted {
+        Counted {
+            count: self.count + other.count,
+            words: self.words + other.words,
+        }
+    }
+}
+
+/// What a flow is run with if nothing else is said.
+pub fn settings(workers: usize) -> FlowSettings {
+    FlowSettings {
+        workers: NonZeroUsize::new(workers).expect("there are workers"),
+        ..FlowSettings::default()
+    }
+}
+
+/// Starts to count words in some files.
+pub fn start<'p>(
+    paths: impl Iterator<Item = &'p Path>,
+    staging: Staging,
+    settings: FlowSettings,
+) -> Result<LogParser> {
+    let paths = paths.map(Path::to_owned);
+    let files = LineFiles::open(&SystemDisk, paths, LineLimits::default())?;
+    Ok(LogParser::start(files, PREFIX, staging, settings)?)
+}
+
+/// What it found; it must have come to its end.
+pub fn counted(parser: &LogParser) -> Counted {
+    Counted {
+        count: parser.count(),
+        words: parser.words(),
+    }
+}
+
+/// Counts the words of the text, rightly.
+pub fn run(text: &Text, staging: Staging, settings: FlowSettings) -> Result<Took> {
+    time(|| {
+        let parser = start(text.paths(1), staging, settings)?;
+        parser.running().join()?;
+        text.check(counted(&parser), 1)
+    })
+}
+
+/// How many passes over the text the separate stages do in so many seconds; at least one.
+pub fn passes_in(text: &Text, seconds: f64) -> Result<usize> {
+    let took = run(text, Staging::Separate, settings(WORKERS)).context("the first run")?;
+    Ok((seconds / took.seconds).ceil() as usize)
+}

@@ -1,0 +1,254 @@
+//! Other programs that do the same.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use super::WORKERS;
+use super::text::{PREFIX, Text};
+use crate::measure::{Bench, median};
+use crate::project;
+use crate::report::{Better, Case};
+
+pub const PEERS: &str = "peers";
+
+/// Of how often our program's memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+struct Peer {
+    name: &'static str,
+    /// What it leaves behind when it is built, in the folder of the peers.
+    built: &'static str,
+    /// How many times its throughput ours must be.
+    faster: f64,
+    /// How many times as much processor time, and memory, it must take.
+    thriftier: Option<(f64, f64)>,
+}
+
+const ALL: [Peer; 5] = [
+    Peer {
+        name: "flink",
+        built: "flink/built",
+        faster: 4.0,
+        thriftier: Some((5.0, 10.0)),
+    },
+    Peer {
+        name: "spark",
+        built: "spark/built",
+        faster: 8.0,
+        thriftier: Some((5.0, 10.0)),
+    },
+    Peer {
+        name: "timely",
+        built: "timely/release/timely-peer",
+        faster: 1.0,
+        thriftier: None,
+    },
+    Peer {
+        name: "duckdb",
+        built: "duckdb/built",
+        faster: 1.0,
+        thriftier: None,
+    },
+    Peer {
+        name: "polars",
+        built: "polars/built",
+        faster: 1.0,
+        thriftier: None,
+    },
+];
+
+/// What a program tells of its count.
+#[derive(Debug, Deserialize)]
+struct Said {
+    count: u64,
+    /// Without what starting up takes.
+    seconds: f64,
+    cpu_seconds: f64,
+    /// Ours does not tell: then it is looked at from outside.
+    #[serde(default)]
+    peak_bytes: u64,
+    /// Until it could count. Ours does not tell: then it is all that the count did not take.
+    startup_seconds: Option<f64>,
+}
+
+/// What a count took.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    mb_per_s: f64,
+    cpu_seconds: f64,
+    peak_mib: f64,
+    startup_seconds: f64,
+}
+
+/// The program `millstream`, fused, and each peer in turn; each in a process of its own.
+pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
+    let Some(program) = our_program() else {
+        eprintln!("bench: {PEERS} left out: no program millstream beside this one; build it first");
+        return Ok(Vec::new());
+    };
+    if !bench.is_quick() {
+        build();
+    }
+    let out = project().join("target/peers");
+    let (mut peers, missing): (Vec<&Peer>, Vec<&Peer>) =
+        ALL.iter().partition(|peer| out.join(peer.built).exists());
+    for peer in missing {
+        let name = peer.name;
+        eprintln!("bench: {PEERS}/{name} left out: bench/peers/setup.sh has not built it");
+    }
+    if peers.is_empty() {
+        return Ok(Vec::new());
+    }
+
+    let text = bench.text()?;
+    let mut ours = Vec::new();
+    let mut theirs: Vec<Vec<Count>> = vec![Vec::new(); ALL.len()];
+    // Each warms itself up.
+    for _ in 0..bench.size(3, 1) {
+        ours.push(run_ours(&program, text)?);
+        peers.retain(|peer| match run_peer(peer.name, text) {
+            Ok(count) => {
+                theirs[index(peer)].push(count);
+                true
+            }
+            Err(error) => {
+                eprintln!("bench: {PEERS}/{} left out: {error:#}", peer.name);
+                false
+            }
+        });
+    }
+    let cases = peers.iter();
+    let cases = cases.flat_map(|peer| beside(peer, &ours, &theirs[index(peer)]));
+    Ok(cases.collect())
+}
+
+fn index(peer: &Peer) -> usize {
+    let index = ALL.iter().position(|other| other.name == peer.name);
+    index.expect("one of all")
+}
+
+/// The limit is the peer.
+fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> [Case; 3] {
+    let case = |what: &str, unit, better, pick: fn(&Count) -> f64| {
+        let name = format!("{PEERS}/{}/{what}", peer.name);
+        let ours = ours.iter().map(pick).collect();
+        Case::new(name, unit, better, ours).by_hand(theirs.iter().map(pick).collect())
+    };
+    let throughput = case("throughput", "MB/s", Better::Higher, |c| c.mb_per_s);
+    let cpu = case("cpu", "s", Better::Lower, |c| c.cpu_seconds);
+    let memory = case("memory", "MiB", Better::Lower, |c| c.peak_mib);
+    let startup = |counts: &[Count]| {
+        let seconds: Vec<f64> = counts.iter().map(|count| count.startup_seconds).collect();
+        median(&seconds)
+    };
+    let throughput = throughput
+        .target(peer.faster)
+        .detail("startup_s", startup(ours))
+        .detail("startup_of_the_peer_s", startup(theirs));
+    match peer.thriftier {
+        Some((less_cpu, less_memory)) => {
+            [throughput, cpu.target(less_cpu), memory.target(less_memory)]
+        }
+        None => [throughput, cpu, memory],
+    }
+}
+
+/// The program that is measured is built with this one.
+fn our_program() -> Option<PathBuf> {
+    let named = env::var_os("MILLSTREAM_BIN").map(PathBuf::from);
+    let beside = || Some(env::current_exe().ok()?.with_file_name("millstream"));
+    named.or_else(beside).filter(|program| program.exists())
+}
+
+/// Builds the peers that are missing, as far as it goes; the script tells what is wrong.
+fn build() {
+    let status = Command::new(project().join("bench/peers/setup.sh"))
+        .stdin(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => eprintln!("bench: {PEERS}: setup.sh failed ({status}); see above"),
+        Err(error) => eprintln!("bench: {PEERS}: cannot start setup.sh: {error}"),
+    }
+}
+
+fn run_peer(name: &str, text: &Text) -> Result<Count> {
+    let mut command = Command::new(project().join("bench/peers/run.sh"));
+    let prefix = str::from_utf8(PREFIX)?;
+    command.args([name]).arg(&text.path).arg(prefix);
+    run(&mut command, text, |_| 0)
+}
+
+fn run_ours(program: &Path, text: &Text) -> Result<Count> {
+    let mut command = Command::new(program);
+    command
+        .env("MILLSTREAM_WORKERS", WORKERS.to_string())
+        .args(["flow", "run", "logparser", "--json", "--stages", "fused"])
+        .args(["--prefix", str::from_utf8(PREFIX)?, "--file"])
+        .arg(&text.path);
+    run(&mut command, text, peak_bytes).context("millstream flow run logparser")
+}
+
+/// Runs a program that prints what it counted and took as its last line; looks from time to time at
+/// how much memory its process has taken.
+fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result<Count> {
+    let started_at = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start it")?;
+    let mut stdout = child.stdout.take().context("it has no output")?;
+    let id = child.id();
+    let mut printed = String::new();
+    let has_ended = AtomicBool::new(false);
+    let (read, seen_bytes) = thread::scope(|scope| {
+        let look = scope.spawn(|| {
+            let mut peak = 0;
+            while !has_ended.load(Ordering::Relaxed) {
+                peak = peak.max(peak_bytes(id));
+                thread::sleep(LOOK_EVERY);
+            }
+            peak
+        });
+        let read = stdout.read_to_string(&mut printed);
+        has_ended.store(true, Ordering::Relaxed);
+        (read, look.join().unwrap_or(0))
+    });
+    let status = child.wait()?;
+    let wall_seconds = started_at.elapsed().as_secs_f64();
+    read?;
+    ensure!(status.success(), "it failed: {status} (see above)");
+    let line = printed.lines().last().unwrap_or_default();
+    let said: Said = serde_json::from_str(line).with_context(|| format!("it printed {line:?}"))?;
+    let expected = text.expected.count;
+    ensure!(
+        said.count == expected,
+        "it counted {} words of {expected}",
+        said.count
+    );
+    Ok(Count {
+        mb_per_s: text.bytes as f64 / 1e6 / said.seconds,
+        cpu_seconds: said.cpu_seconds,
+        peak_mib: said.peak_bytes.max(seen_bytes) as f64 / f64::from(1 << 20),
+        startup_seconds: said.startup_seconds.unwrap_or(wall_seconds - said.seconds),
+    })
+}
+
+/// The most memory that a process ever had resident; 0 when it has ended. The kernel keeps the
+/// highest value, so that only what is taken after the last look is missed.
+fn peak_bytes(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    peak.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
