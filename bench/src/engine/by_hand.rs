@@ -20,20 +20,11 @@ const RANGE_BYTES: u64 = 128 << 10;
 /// Read behind a range at first, to reach the end of its last word.
 const OVERHANG_BYTES: u64 = 256;
 
-/// How words are found and compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Split {
-    /// As fast as we know how to.
-    Masks,
-    /// As the application does it: what is left of the difference is the engine's.
-    AsOurs,
-}
-
 /// Counts the words of the text, rightly.
-pub fn run(text: &Text, threads: usize, split: Split) -> Result<Took> {
+pub fn run(text: &Text, threads: usize) -> Result<Took> {
     time(|| {
         let progress = AtomicU64::new(0);
-        text.check(count(text.paths(1), threads, split, &progress)?, 1)
+        text.check(count(text.paths(1), threads, &progress)?, 1)
     })
 }
 
@@ -41,7 +32,6 @@ pub fn run(text: &Text, threads: usize, split: Split) -> Result<Took> {
 pub fn count<'p>(
     paths: impl Iterator<Item = &'p Path>,
     threads: usize,
-    split: Split,
     progress: &AtomicU64,
 ) -> Result<Counted> {
     let files = paths.map(Ranges::open).collect::<io::Result<Vec<_>>>()?;
@@ -50,7 +40,7 @@ pub fn count<'p>(
         let mut counted = Counted::default();
         for file in &files {
             while let Some(range) = file.next() {
-                let found = count_in(file.words_of(range, &mut buffer)?, split);
+                let found = count_in(file.words_of(range, &mut buffer)?);
                 counted = counted.plus(found);
                 progress.fetch_add(file.range_bytes(range), Ordering::Relaxed);
             }
@@ -69,22 +59,16 @@ pub fn count<'p>(
     })
 }
 
-fn count_in(text: &[u8], split: Split) -> Counted {
+fn count_in(text: &[u8]) -> Counted {
     // As for the flow, the prefix could be any.
     let prefix = black_box(PREFIX);
     let mut counted = Counted::default();
-    match split {
-        Split::Masks => for_each_word(text, |word| {
-            counted.words += 1;
-            // To compare slices of any length takes a call: most words need none.
-            let may_start = word.first() == prefix.first() || prefix.is_empty();
-            counted.count += u64::from(may_start && word.starts_with(prefix));
-        }),
-        Split::AsOurs => millstream_logparser::words(text).for_each(|word| {
-            counted.words += 1;
-            counted.count += u64::from(word.starts_with(prefix));
-        }),
-    }
+    for_each_word(text, |word| {
+        counted.words += 1;
+        // To compare slices of any length takes a call: most words need none.
+        let may_start = word.first() == prefix.first() || prefix.is_empty();
+        counted.count += u64::from(may_start && word.starts_with(prefix));
+    });
     counted
 }
 
@@ -225,14 +209,12 @@ mod tests {
                 count: starts.clone().filter(|pair| pair[1] == b'a').count() as u64,
                 words: starts.count() as u64,
             };
-            for split in [Split::Masks, Split::AsOurs] {
-                for threads in [1, 2] {
-                    let progress = AtomicU64::new(0);
-                    let paths = std::iter::once(path.as_path());
-                    let found = count(paths, threads, split, &progress).unwrap();
-                    assert_eq!(found, expected, "text {number}, {split:?}, {threads}");
-                    assert_eq!(progress.into_inner(), text.len() as u64 - 1);
-                }
+            for threads in [1, 2] {
+                let progress = AtomicU64::new(0);
+                let paths = std::iter::once(path.as_path());
+                let found = count(paths, threads, &progress).unwrap();
+                assert_eq!(found, expected, "text {number}, {threads} threads");
+                assert_eq!(progress.into_inner(), text.len() as u64 - 1);
             }
         }
     }

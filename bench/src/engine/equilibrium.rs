@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use millstream_logparser::Staging;
 
-use super::by_hand::{self, Split};
 use super::text::Text;
-use super::{WORKERS, ours};
+use super::{WORKERS, by_hand, ours};
 use crate::measure::{Bench, median};
 use crate::plot;
 use crate::report::{Better, Case};
@@ -145,7 +144,7 @@ fn rates_by_hand(text: &Text, passes: usize, interval: Duration) -> Result<Rates
     let progress = AtomicU64::new(0);
     thread::scope(|scope| {
         let paths = text.paths(passes);
-        let count = scope.spawn(|| by_hand::count(paths, WORKERS, Split::Masks, &progress));
+        let count = scope.spawn(|| by_hand::count(paths, WORKERS, &progress));
         let bytes = || progress.load(Ordering::Relaxed);
         let rates = watch(interval, || count.is_finished(), bytes);
         let counted = count.join();
@@ -156,7 +155,7 @@ fn rates_by_hand(text: &Text, passes: usize, interval: Duration) -> Result<Rates
 }
 
 fn by_hand_passes_in(text: &Text, seconds: f64) -> Result<usize> {
-    let took = by_hand::run(text, WORKERS, Split::Masks)?;
+    let took = by_hand::run(text, WORKERS)?;
     Ok((seconds / took.seconds).ceil() as usize)
 }
 

@@ -3,9 +3,8 @@
 use anyhow::Result;
 use millstream_logparser::Staging;
 
-use super::by_hand::{self, Split};
-use super::ours;
-use crate::measure::{Bench, Took, cpu_median, median, megabytes_per_second};
+use super::{by_hand, ours};
+use crate::measure::{Bench, Took, cpu_median, megabytes_per_second};
 use crate::report::{Better, Case};
 
 pub const FUSED: &str = "fused";
@@ -26,14 +25,12 @@ fn beside_by_hand(bench: &Bench, name: &str, staging: Staging, target: f64) -> R
     let mut cases = Vec::new();
     for workers in [1, 2] {
         let rounds = bench.rounds(|| {
-            Ok([
+            Ok((
                 ours::run(text, staging, ours::settings(workers))?,
-                by_hand::run(text, workers, Split::Masks)?,
-                by_hand::run(text, workers, Split::AsOurs)?,
-            ])
+                by_hand::run(text, workers)?,
+            ))
         })?;
-        let [ours, by_hand, as_ours] =
-            [0, 1, 2].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<Took>>());
+        let (ours, by_hand): (Vec<Took>, Vec<Took>) = rounds.into_iter().unzip();
         let rates = |took: &[Took]| megabytes_per_second(text.bytes as f64, took);
         cases.push(
             Case::new(
@@ -44,7 +41,6 @@ fn beside_by_hand(bench: &Bench, name: &str, staging: Staging, target: f64) -> R
             )
             .by_hand(rates(&by_hand))
             .target(target)
-            .peer("by hand, split as ours", median(&rates(&as_ours)))
             .detail("cpu_s", cpu_median(&ours))
             .detail("by_hand_cpu_s", cpu_median(&by_hand))
             .detail("text_mb", text.bytes as f64 / 1e6),
