@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millstream_flow::sources::{LineBlock, LineFiles};
 use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Partial, Running};
 
-use crate::words::{WordRun, words};
+use crate::words::{WordRun, for_each_word, starts_with};
 
 /// The name of the flow.
 pub const FLOW: &str = "logparser";
@@ -64,13 +64,13 @@ impl LogParser {
                 .sources("read", sources)
                 .flat_map(move |block: &LineBlock, emit: &mut Emit<[u8]>| {
                     let mut found = 0;
-                    for word in words(&block.bytes) {
+                    for_each_word(&block.bytes, |word| {
                         found += 1;
                         emit(word);
-                    }
+                    });
                     counts.add(block, found);
                 })
-                .filter(move |word| word.starts_with(&prefix))
+                .filter(move |word| starts_with(word, &prefix))
                 .fold_local(&count, |count, _| *count += 1),
             Staging::Separate => flow
                 .sources("read", sources)
@@ -80,7 +80,7 @@ impl LogParser {
                 })
                 .boundary("filter")
                 .flat_map(move |run: &WordRun, emit: &mut Emit<WordRun>| {
-                    if let Some(kept) = run.filter(|word| word.starts_with(&prefix)) {
+                    if let Some(kept) = run.filter(|word| starts_with(word, &prefix)) {
                         emit(&kept);
                     }
                 })

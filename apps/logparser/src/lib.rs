@@ -5,7 +5,7 @@
 //! ways ([`Staging`]): fused into one loop, as a user would write it, and as four stages joined by
 //! rings, which gives the scheduler something to decide.
 //!
-//! A word is a run of bytes that are no white space of ASCII ([`words`]); it need not be text.
+//! A word is a run of bytes that are no white space of ASCII ([`for_each_word`]); it need not be text.
 //!
 //! ```
 //! use millstream_base::SystemDisk;
@@ -30,4 +30,4 @@ mod flow;
 mod words;
 
 pub use flow::{FLOW, LogParser, Staging};
-pub use words::words;
+pub use words::{for_each_word, starts_with};

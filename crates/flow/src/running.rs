@@ -102,6 +102,11 @@ impl Running {
         self.workers.count()
     }
 
+    /// Workers that have died so far, and were replaced.
+    pub fn workers_replaced(&self) -> u64 {
+        self.workers.replaced()
+    }
+
     /// Makes so many workers die in the middle of their work, to show what then happens: others take
     /// their place, and go on with what they had in hand.
     pub fn kill_workers(&self, count: usize) {

@@ -14,7 +14,7 @@ use crate::channel::ChannelState;
 use crate::dead_letter::DeadLetters;
 use crate::error::Failure;
 use crate::input::{Input, Took};
-use crate::metrics::Counters;
+use crate::metrics::{Counters, SLICE_NS};
 use crate::terminal::{InputEnd, Slice, Terminal};
 
 /// What an activation achieved.
@@ -41,6 +41,9 @@ pub struct Context<'a> {
     pub condemned: &'a AtomicUsize,
     pub dead_letters: Option<&'a dyn DeadLetters>,
 }
+
+/// What is assumed of a stage that has not worked yet.
+const UNKNOWN_ITEM_NS: f64 = 1_000.0;
 
 /// How many items a worker finishes before it looks whether it is to die.
 const MORTAL_ITEMS: usize = 64;
@@ -81,6 +84,9 @@ pub trait Stage: Send + Sync {
 
     /// How many items wait for it, as far as is known.
     fn readable(&self, rings: u64) -> usize;
+
+    /// How long a worker could work on what waits for it, as far as is known.
+    fn waiting_ns(&self, rings: u64) -> f64;
 
     /// Whether another worker could come to help, as far as is known.
     fn has_free_instance(&self) -> bool;
@@ -498,6 +504,20 @@ where
             None if self.has_ended() => 0,
             None if self.idle_since.load(Ordering::Relaxed) == rings + 1 => 0,
             None => self.counters.budget(),
+        }
+    }
+
+    fn waiting_ns(&self, rings: u64) -> f64 {
+        let item_ns = match self.counters.item_ns() {
+            0.0 => UNKNOWN_ITEM_NS,
+            item_ns => item_ns,
+        };
+        let waiting_ns = self.readable(rings) as f64 * item_ns;
+        // A source that gave enough for a whole slice has more, as a rule.
+        let is_rich = self.input.is_none() && self.counters.slice_ns() >= SLICE_NS / 2;
+        match is_rich && waiting_ns > 0.0 {
+            true => 2.0 * SLICE_NS as f64,
+            false => waiting_ns,
         }
     }
 

@@ -28,9 +28,6 @@ const HELP_NS: f64 = SLICE_NS as f64 / 2.0;
 /// A stage that no worker has tried for so long has its turn, whatever the scheduler finds: ten slices.
 const STARVING_NS: u64 = 10 * SLICE_NS;
 
-/// What is assumed of a stage that has not worked yet.
-const UNKNOWN_ITEM_NS: f64 = 1_000.0;
-
 pub struct Workers {
     pub name: String,
     pub clock: Arc<dyn Clock>,
@@ -397,13 +394,7 @@ impl Workers {
             return;
         }
         let free = self.stages.iter().filter(|stage| stage.has_free_instance());
-        let waiting_ns = free.map(|stage| {
-            let item_ns = match stage.counters().item_ns() {
-                0.0 => UNKNOWN_ITEM_NS,
-                item_ns => item_ns,
-            };
-            stage.readable(rings) as f64 * item_ns
-        });
+        let waiting_ns = free.map(|stage| stage.waiting_ns(rings));
         // This worker takes a slice itself.
         if waiting_ns.sum::<f64>() < HELP_NS + SLICE_NS as f64 {
             return;

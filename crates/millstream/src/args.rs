@@ -309,9 +309,10 @@ pub struct RunArgs {
     /// Who decides what the workers do next
     #[arg(long, value_enum, value_name = "WHO", default_value_t = SchedulerName::Priority)]
     pub scheduler: SchedulerName,
-    /// Whether items keep their order from stage to stage
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OrderName::Kept)]
-    pub order: OrderName,
+    /// Whether items keep their order from stage to stage; only if the result depends on it, unless
+    /// this says otherwise
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub order: Option<OrderName>,
     /// Kill a share of the workers from time to time, for instance 60%/4s, to see what happens
     #[arg(long, value_name = "SHARE/TIME")]
     pub kill_workers: Option<Kills>,

@@ -59,14 +59,14 @@ fn list(is_json: bool) -> anyhow::Result<()> {
     table.print()
 }
 
-/// How a flow is run, as the flags and settings say.
-fn flow_settings(args: &RunArgs, settings: &Settings) -> FlowSettings {
+/// How a flow is run, as the flags and settings say; `order` is what it needs by itself.
+fn flow_settings(args: &RunArgs, settings: &Settings, order: Order) -> FlowSettings {
     let mut flow = FlowSettings::default();
     flow.workers = settings.workers.unwrap_or(flow.workers);
-    flow.order = match args.order {
+    flow.order = args.order.map_or(order, |name| match name {
         OrderName::Kept => Order::Kept,
         OrderName::Free => Order::Free,
-    };
+    });
     if args.scheduler == SchedulerName::RoundRobin {
         flow.scheduler = Arc::new(RoundRobin::default());
     }

@@ -12,9 +12,9 @@
 //! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>/<key>` | the value of one key |
 //!
-//! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `stages` (a
-//! [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph), `latency` (a
-//! [`Latency`](millstream_flow::Latency)), `watched_seconds` (how long this server has looked at the
+//! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`,
+//! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
+//! `latency` (a [`Latency`](millstream_flow::Latency)), `watched_seconds` (how long this server has looked at the
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
 //! scale of `watched_seconds`, and `items_per_second`, what each stage read in it.
 //!

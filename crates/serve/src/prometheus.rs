@@ -52,11 +52,13 @@ const fn family<T>(
 }
 
 #[rustfmt::skip]
-const OF_FLOWS: [Family<Running>; 2] = [
+const OF_FLOWS: [Family<Running>; 3] = [
     family("flow_finished", Gauge, |flow| Some(f64::from(u8::from(flow.is_finished()))),
         "1 when the flow has ended, and 0 before."),
     family("flow_workers", Gauge, |flow| Some(flow.workers() as f64),
         "Workers that exist now, asleep or not."),
+    family("flow_workers_replaced_total", Counter, |flow| Some(flow.workers_replaced() as f64),
+        "Workers that died and were replaced."),
 ];
 
 /// All of [`StageMetrics`].

@@ -76,6 +76,7 @@ struct FlowMetrics {
     flow: String,
     is_finished: bool,
     workers: usize,
+    workers_replaced: u64,
     stages: Vec<StageMetrics>,
     latency: Latency,
     #[serde(flatten)]
@@ -93,6 +94,7 @@ async fn flow_metrics(
             flow: flow.name().to_owned(),
             is_finished: flow.is_finished(),
             workers: flow.workers(),
+            workers_replaced: flow.workers_replaced(),
             stages: flow.metrics(),
             latency: flow.latency(),
             throughput: history.of(&flow),

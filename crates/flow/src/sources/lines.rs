@@ -10,6 +10,7 @@ use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Disk, DiskFile, Text};
+use parking_lot::Mutex;
 
 use crate::error::BoxError;
 use crate::parts::Parts;
@@ -124,6 +125,7 @@ pub struct LineFiles {
 struct Shared {
     limits: LineLimits,
     files: Vec<File>,
+    buffers: Arc<Buffers>,
     /// The next range that nobody reads, numbered through all files.
     next_range: AtomicU64,
 }
@@ -171,6 +173,7 @@ impl LineFiles {
             shared: Arc::new(Shared {
                 limits,
                 files,
+                buffers: Arc::default(),
                 next_range: AtomicU64::new(0),
             }),
         })
@@ -209,7 +212,8 @@ impl Source for LineFiles {
             .checked_sub(1)
             .map_or(0, |before| shared.files[before].ranges_end);
         let start = (range - first_range) * shared.limits.block_bytes;
-        if let Some((position, bytes)) = opened.lines_from(start, shared.limits)? {
+        let lines = opened.lines_from(start, shared.limits, &shared.buffers)?;
+        if let Some((position, bytes)) = lines {
             out.push(LineBlock {
                 file,
                 position,
@@ -229,13 +233,15 @@ impl File {
         &self,
         start: u64,
         limits: LineLimits,
+        buffers: &Arc<Buffers>,
     ) -> Result<Option<(u64, Bytes)>, LineError> {
         let end = self.len.min(start + limits.block_bytes);
         // A line begins behind a line end: the byte before the range tells whether one begins
         // with the range.
         let read_from = start.saturating_sub(1);
-        let mut bytes = Vec::new();
-        self.read_to(&mut bytes, read_from, end.saturating_add(OVERHANG_BYTES))?;
+        let mut buffer = Buffer::take(buffers);
+        self.read_to(&mut buffer, read_from, end.saturating_add(OVERHANG_BYTES))?;
+        let mut bytes = buffer.as_ref();
         let in_range = &bytes[..(end - read_from) as usize];
         let first = match start {
             0 => 0,
@@ -249,7 +255,7 @@ impl File {
         let last_start = memrchr(b'\n', &bytes[first..searched]).map_or(first, |at| first + at + 1);
         loop {
             if let Some(line_end) = memchr(b'\n', &bytes[searched..]) {
-                bytes.truncate(searched + line_end + 1);
+                bytes = &bytes[..searched + line_end + 1];
                 break;
             }
             searched = bytes.len();
@@ -262,7 +268,8 @@ impl File {
             }
             // Twice as much each time, but never much more than the longest line.
             let more = (searched as u64).min(limits.line_bytes_max) + 1;
-            self.read_to(&mut bytes, read_from, read_to + more)?;
+            self.read_to(&mut buffer, read_from, read_to + more)?;
+            bytes = buffer.as_ref();
         }
         let last_line = &bytes[last_start..];
         let last_line = last_line.strip_suffix(b"\n").unwrap_or(last_line);
@@ -274,18 +281,17 @@ impl File {
             });
         }
         let position = read_from + first as u64;
-        Ok(Some((position, Bytes::from(bytes).slice(first..))))
+        let lines = first..bytes.len();
+        Ok(Some((position, Bytes::from_owner(buffer).slice(lines))))
     }
 
-    /// Extends `bytes`, which hold the file from `from`, to position `to` or the end.
-    fn read_to(&self, bytes: &mut Vec<u8>, from: u64, to: u64) -> Result<(), LineError> {
+    /// Extends a buffer, which holds the file from `from`, to position `to` or the end.
+    fn read_to(&self, buffer: &mut Buffer, from: u64, to: u64) -> Result<(), LineError> {
         let to = to.min(self.len);
-        let before = bytes.len();
-        bytes.resize((to - from) as usize, 0);
-        let position = from + before as u64;
+        let position = from + buffer.filled as u64;
         let count = self
             .file
-            .read_full_at(&mut bytes[before..], position)
+            .read_full_at(buffer.extend_to((to - from) as usize), position)
             .map_err(|error| LineError::Io {
                 path: self.path.clone(),
                 error,
@@ -299,5 +305,61 @@ impl File {
             });
         }
         Ok(())
+    }
+}
+
+/// Memory that blocks were read into, to be used again: the last one first, since it may still be in
+/// a core's cache.
+#[derive(Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+/// As many are kept as may be on their way through a flow.
+const BUFFERS_MAX: usize = 64;
+
+/// Larger ones were for a line that is longer than usual.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// Goes back to the others when nobody refers to it any more.
+struct Buffer {
+    /// Once written bytes stay: memory is not cleared again.
+    bytes: Vec<u8>,
+    /// How many hold something.
+    filled: usize,
+    buffers: Arc<Buffers>,
+}
+
+impl Buffer {
+    fn take(buffers: &Arc<Buffers>) -> Buffer {
+        Buffer {
+            bytes: buffers.0.lock().pop().unwrap_or_default(),
+            filled: 0,
+            buffers: Arc::clone(buffers),
+        }
+    }
+
+    /// Room behind what it holds, up to so many bytes in all.
+    fn extend_to(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() < bytes {
+            self.bytes.resize(bytes, 0);
+        }
+        let before = std::mem::replace(&mut self.filled, bytes);
+        &mut self.bytes[before..bytes]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.bytes.len() <= BUFFER_BYTES_MAX {
+            let mut kept = self.buffers.0.lock();
+            if kept.len() < BUFFERS_MAX {
+                kept.push(std::mem::take(&mut self.bytes));
+            }
+        }
     }
 }

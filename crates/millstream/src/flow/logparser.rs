@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use millstream_base::SystemDisk;
-use millstream_flow::Running;
 use millstream_flow::sources::{LineFiles, LineLimits};
+use millstream_flow::{Order, Running};
 use millstream_logparser::{LogParser, Staging};
 use millstream_serve::{Content, Metric};
 use serde::Serialize;
@@ -50,7 +50,8 @@ pub fn run(
     };
     let prefix = args.prefix.as_bytes();
     let progress = Progress::new(is_json);
-    let flow_settings = flow_settings(&args.run, settings);
+    // No count depends on it.
+    let flow_settings = flow_settings(&args.run, settings, Order::Free);
     let parser = Arc::new(LogParser::start(files, prefix, staging, flow_settings)?);
     let content = Arc::new(LogParserContent {
         parser: Arc::clone(&parser),

@@ -136,6 +136,7 @@ impl Observer<'_> {
                     at: summary.duration,
                     stages: &summary.stages,
                     workers: running.workers(),
+                    workers_replaced: summary.workers_replaced,
                     latency: &running.latency(),
                 })?;
             }
@@ -165,6 +166,7 @@ impl Observer<'_> {
                 at,
                 stages: &self.running.metrics(),
                 workers: self.running.workers(),
+                workers_replaced: self.running.workers_replaced(),
                 latency: &self.running.latency(),
             }),
             None => Ok(()),

@@ -12,7 +12,7 @@ use millstream_flow::{Latency, StageMetrics};
 /// The first line of the file. What concerns the flow as a whole stands in the line of each stage.
 const HEADER: &str = "seconds,stage,items_in,items_out,readable,room,capacity,throughput,\
                       selectivity,item_ns,activations,blocked,idle,target,priority,busy_seconds,\
-                      dead_letters,workers,latency_p50_us,latency_p90_us,latency_p99_us,\
+                      dead_letters,workers,workers_replaced,latency_p50_us,latency_p90_us,latency_p99_us,\
                       latency_p999_us,latency_max_us";
 
 /// What a flow is like at a time.
@@ -21,6 +21,7 @@ pub struct Moment<'a> {
     pub at: Duration,
     pub stages: &'a [StageMetrics],
     pub workers: usize,
+    pub workers_replaced: u64,
     pub latency: &'a Latency,
 }
 
@@ -79,13 +80,14 @@ impl Record {
         } = moment.latency;
         let seconds = moment.at.as_secs_f64();
         let workers = moment.workers;
+        let replaced = moment.workers_replaced;
         let room = cell(metrics.room);
         let capacity = cell(metrics.capacity);
         writeln!(
             self.file,
             "{seconds:.3},{stage},{items_in},{items_out},{readable},{room},{capacity},\
              {throughput:.1},{selectivity:.4},{item_ns:.1},{activations},{blocked},{idle},\
-             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{p50_us:.1},\
+             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{replaced},{p50_us:.1},\
              {p90_us:.1},{p99_us:.1},{p999_us:.1},{max_us:.1}"
         )
     }

@@ -250,7 +250,7 @@ fn a_record_has_every_figure_of_every_stage_at_every_time() {
     let csv = fs::read_to_string(&record).unwrap();
     let columns = columns(&csv);
     let mut expected = names_of(&report["stages"][0]);
-    expected.extend(["seconds", "workers"]);
+    expected.extend(["seconds", "workers", "workers_replaced"]);
     let latencies = ["p50", "p90", "p99", "p999", "max"].map(|name| format!("latency_{name}_us"));
     expected.extend(latencies.iter().map(|name| &**name));
     assert!(columns.keys().copied().eq(expected), "{:?}", columns.keys());
