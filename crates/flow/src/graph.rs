@@ -608,6 +608,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             instances,
             turn: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
+            giving_since_ns: AtomicU64::new(0),
             is_blocked: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
             input: self.channel,

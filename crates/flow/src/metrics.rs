@@ -34,8 +34,6 @@ pub struct Counters {
     dead_letters: AtomicU64,
     /// When a worker last tried it, in nanoseconds of the flow's clock. Written and read by workers.
     pub tried_at_ns: AtomicU64,
-    /// What the last slice took.
-    slice_ns: AtomicU64,
     /// Results per item, over the last slices.
     selectivity: AtomicF64,
     /// Nanoseconds per item, over the last slices; 0 before the first.
@@ -119,7 +117,6 @@ impl Default for Counters {
             busy_ns: AtomicU64::default(),
             dead_letters: AtomicU64::default(),
             tried_at_ns: AtomicU64::default(),
-            slice_ns: AtomicU64::default(),
             selectivity: AtomicF64::new(1.0),
             item_ns: AtomicF64::new(0.0),
             throughput: AtomicF64::new(0.0),
@@ -137,7 +134,6 @@ impl Counters {
         self.items_out
             .fetch_add(items_out as u64, Ordering::Relaxed);
         self.busy_ns.fetch_add(ns, Ordering::Relaxed);
-        self.slice_ns.store(ns, Ordering::Relaxed);
         if items_in > 0 {
             let is_first = self.item_ns.get() == 0.0;
             let average = |value: &AtomicF64, newest: f64| {
@@ -147,11 +143,6 @@ impl Counters {
             average(&self.selectivity, items_out as f64 / items_in as f64);
             average(&self.item_ns, ns as f64 / items_in as f64);
         }
-    }
-
-    /// What the last slice took.
-    pub fn slice_ns(&self) -> u64 {
-        self.slice_ns.load(Ordering::Relaxed)
     }
 
     /// Results that did not come with a slice.

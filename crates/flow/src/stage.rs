@@ -42,6 +42,9 @@ pub struct Context<'a> {
     pub dead_letters: Option<&'a dyn DeadLetters>,
 }
 
+/// A source that has given something without a break for so long has more, enough for another worker.
+const RICH_NS: u64 = 2 * SLICE_NS;
+
 /// What is assumed of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;
 
@@ -85,8 +88,9 @@ pub trait Stage: Send + Sync {
     /// How many items wait for it, as far as is known.
     fn readable(&self, rings: u64) -> usize;
 
-    /// How long a worker could work on what waits for it, as far as is known.
-    fn waiting_ns(&self, rings: u64) -> f64;
+    /// How long a worker could work on what waits for it, as far as is known at `now_ns` of the flow's
+    /// clock.
+    fn waiting_ns(&self, rings: u64, now_ns: u64) -> f64;
 
     /// Whether another worker could come to help, as far as is known.
     fn has_free_instance(&self) -> bool;
@@ -124,6 +128,9 @@ pub struct FusedStage<I, C, T> {
     pub turn: AtomicUsize,
     /// Instances that workers are in.
     pub busy: AtomicUsize,
+    /// Since when the source has always had something to give, in nanoseconds of the flow's clock; 0 if
+    /// it was idle when it was last asked, and for stages that read a ring.
+    pub giving_since_ns: AtomicU64,
     /// It was found without room for its results when it was last looked at.
     pub is_blocked: AtomicBool,
     /// Instances that have not ended. Each is counted down once, by the worker that ends it.
@@ -474,6 +481,10 @@ where
                 drop(instance);
                 if let Activation::Done(_) = activation {
                     self.is_blocked.store(false, Ordering::Relaxed);
+                    if self.input.is_none() && self.giving_since_ns.load(Ordering::Relaxed) == 0 {
+                        self.giving_since_ns
+                            .store(context.now_ns(), Ordering::Relaxed);
+                    }
                     self.counters.add_activation(activation);
                     return Ok(activation);
                 }
@@ -491,6 +502,7 @@ where
         } else {
             if !is_contended {
                 self.idle_since.store(context.rings + 1, Ordering::Relaxed);
+                self.giving_since_ns.store(0, Ordering::Relaxed);
             }
             Activation::Idle
         };
@@ -507,18 +519,16 @@ where
         }
     }
 
-    fn waiting_ns(&self, rings: u64) -> f64 {
+    fn waiting_ns(&self, rings: u64, now_ns: u64) -> f64 {
+        let giving_since_ns = self.giving_since_ns.load(Ordering::Relaxed);
+        if giving_since_ns > 0 && now_ns.saturating_sub(giving_since_ns) > RICH_NS {
+            return RICH_NS as f64;
+        }
         let item_ns = match self.counters.item_ns() {
             0.0 => UNKNOWN_ITEM_NS,
             item_ns => item_ns,
         };
-        let waiting_ns = self.readable(rings) as f64 * item_ns;
-        // A source that gave enough for a whole slice has more, as a rule.
-        let is_rich = self.input.is_none() && self.counters.slice_ns() >= SLICE_NS / 2;
-        match is_rich && waiting_ns > 0.0 {
-            true => 2.0 * SLICE_NS as f64,
-            false => waiting_ns,
-        }
+        self.readable(rings) as f64 * item_ns
     }
 
     fn has_free_instance(&self) -> bool {

@@ -259,7 +259,7 @@ impl Workers {
             }
             if let Next::Worked = next {
                 self.commits.worked(now);
-                self.call_for_help(rings);
+                self.call_for_help(rings, now);
             }
         }
         Leaving::Ended
@@ -387,14 +387,15 @@ impl Workers {
     }
 
     /// Wakes or starts another worker if there is enough for it to do.
-    fn call_for_help(self: &Arc<Self>, rings: u64) {
+    fn call_for_help(self: &Arc<Self>, rings: u64, now: Duration) {
         let has_sleepers = self.doorbell.has_sleepers();
         let count = self.count();
         if !has_sleepers && count == self.count_max {
             return;
         }
         let free = self.stages.iter().filter(|stage| stage.has_free_instance());
-        let waiting_ns = free.map(|stage| stage.waiting_ns(rings));
+        let now_ns = now.as_nanos() as u64;
+        let waiting_ns = free.map(|stage| stage.waiting_ns(rings, now_ns));
         // This worker takes a slice itself.
         if waiting_ns.sum::<f64>() < HELP_NS + SLICE_NS as f64 {
             return;
