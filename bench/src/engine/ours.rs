@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use millstream_base::SystemDisk;
-use millstream_flow::FlowSettings;
 use millstream_flow::sources::{LineFiles, LineLimits};
+use millstream_flow::{FlowSettings, Order};
 use millstream_logparser::{LogParser, Staging};
 
 use super::WORKERS;
@@ -40,10 +40,11 @@ impl Counted {
     }
 }
 
-/// What a flow is run with if nothing else is said.
+/// What the log parser is run with if nothing else is said: a count depends on no order.
 pub fn settings(workers: usize) -> FlowSettings {
     FlowSettings {
         workers: NonZeroUsize::new(workers).expect("there are workers"),
+        order: Order::Free,
         ..FlowSettings::default()
     }
 }

@@ -32,6 +32,8 @@ struct HandedGroup {
     cursor: Cursor,
     /// Up to where it is known to be done.
     committed: Position,
+    /// There was nothing more in it when it was last looked at.
+    is_at_head: bool,
 }
 
 impl ApplicationReader {
@@ -105,7 +107,7 @@ impl ApplicationReader {
         };
         // What is durable of a group has all of those before it: now there is nothing that these may
         // still get.
-        if let Some(earlier) = first_readable(&self.log, &groups[..index], end)? {
+        if let Some(earlier) = first_readable(&self.log, &mut groups[..index], end)? {
             (index, chunks) = earlier;
         }
         groups[index].cursor = chunks.next;
@@ -125,16 +127,30 @@ impl ApplicationReader {
                 .application
                 .next_groups(streamlet, &self.consumer, count)?;
             for cursor in handed {
-                let lane = self.stream.lane_of_group(streamlet, cursor.group)?;
+                // Retention may be faster.
+                let Ok(lane) = self.stream.lane_of_group(streamlet, cursor.group) else {
+                    continue;
+                };
                 let groups = self.lanes.entry(lane.partition()).or_default();
-                groups.push_back(HandedGroup {
+                // What another flow gave back may be earlier than what this one has.
+                let place = groups.partition_point(|group| group.cursor.group < cursor.group);
+                let group = HandedGroup {
                     committed: cursor.position,
+                    is_at_head: false,
                     cursor,
-                });
+                };
+                groups.insert(place, group);
                 has_any = true;
             }
         }
         Ok(has_any)
+    }
+
+    /// Gives back all groups. What was not committed is handed out again.
+    pub fn release(&mut self) {
+        self.lanes.clear();
+        self.passed.clear();
+        self.application.release(&self.consumer);
     }
 
     /// Keeps how far everything is read.
@@ -154,14 +170,20 @@ impl ApplicationReader {
 /// The first group that has something before `end`.
 fn first_readable(
     log: &Log,
-    groups: &[HandedGroup],
+    groups: &mut [HandedGroup],
     end: Option<&Cursor>,
 ) -> Result<Option<(usize, ReadChunks)>, LogError> {
-    for (index, HandedGroup { cursor, .. }) in groups.iter().enumerate() {
+    for (index, group) in groups.iter_mut().enumerate() {
+        let cursor = &group.cursor;
         if end.is_some_and(|end| !is_before(cursor, end)) {
             break;
         }
-        let chunks = log.read(cursor, SLICE_BYTES)?;
+        let chunks = match log.read(cursor, SLICE_BYTES) {
+            // Retention took the group after all of it was read.
+            Err(LogError::CursorRemoved { .. }) if group.is_at_head => None,
+            chunks => chunks?,
+        };
+        group.is_at_head = chunks.is_none();
         let chunks = chunks.and_then(|chunks| match end {
             Some(end) if is_before(end, &chunks.next) => cut(chunks, end),
             _ => Some(chunks),
@@ -173,9 +195,8 @@ fn first_readable(
     Ok(None)
 }
 
-/// What was not committed is handed out again.
 impl Drop for ApplicationReader {
     fn drop(&mut self) {
-        self.application.release(&self.consumer);
+        self.release();
     }
 }

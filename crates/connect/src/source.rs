@@ -102,8 +102,6 @@ impl Parts for StoredChunks {
 /// work, slice by slice.
 pub struct StreamSource {
     shared: Arc<Shared>,
-    /// Set by the operators that this instance gives its items to.
-    fault: Arc<OnceLock<SourceError>>,
     /// Three, since there may be more to read, or memory to read it into, or nothing more to come.
     /// Listening ends when one hears.
     listeners: Option<[EventListener; 3]>,
@@ -112,6 +110,8 @@ pub struct StreamSource {
 struct Shared {
     stream: Stream,
     state: Mutex<State>,
+    /// Set by the operators that the items go to: nothing is committed any more.
+    fault: Arc<OnceLock<SourceError>>,
     /// Notified when the end is known.
     end_known: Event,
 }
@@ -165,7 +165,8 @@ impl StreamSource {
     /// What a flow keeps in its states and open windows is not kept with it: a flow that counts
     /// everything reads everything.
     ///
-    /// Several flows that read as one application at once share the stream's groups.
+    /// Several flows that read as one application at once share the stream's groups: each ends when
+    /// nothing is left that the others do not have.
     ///
     /// # Errors
     /// When there is no such stream, or the application's name is refused.
@@ -215,9 +216,9 @@ impl StreamSource {
             shared: Arc::new(Shared {
                 stream: stream.clone(),
                 state: Mutex::new(state),
+                fault: Arc::default(),
                 end_known: Event::new(),
             }),
-            fault: Arc::default(),
             listeners: None,
         }
     }
@@ -234,7 +235,6 @@ impl StreamSource {
     pub fn split(self, instances: usize) -> Vec<Self> {
         let instance = || StreamSource {
             shared: Arc::clone(&self.shared),
-            fault: Arc::default(),
             listeners: None,
         };
         std::iter::repeat_with(instance).take(instances).collect()
@@ -255,7 +255,14 @@ impl Source for StreamSource {
         matches!(self.shared.state.lock().reader, Reader::Application(_))
     }
 
+    fn close(&mut self) {
+        if let Reader::Application(reader) = &mut self.shared.state.lock().reader {
+            reader.release();
+        }
+    }
+
     fn commit(&mut self) -> Result<(), BoxError> {
+        self.shared.check_fault()?;
         match &mut self.shared.state.lock().reader {
             Reader::Everything(_) => Ok(()),
             Reader::Application(reader) => {
@@ -271,9 +278,7 @@ impl Source for StreamSource {
         _budget: usize,
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
-        if let Some(fault) = self.fault.get() {
-            return Err(fault.clone().into());
-        }
+        self.shared.check_fault()?;
         loop {
             match self
                 .shared
@@ -283,7 +288,7 @@ impl Source for StreamSource {
                 Read::Chunks(chunks) => {
                     out.push(StoredChunks {
                         chunks,
-                        fault: Arc::clone(&self.fault),
+                        fault: Arc::clone(&self.shared.fault),
                     });
                     return Ok(SourceStatus::Ready);
                 }
@@ -397,6 +402,13 @@ impl Shared {
         match reader {
             Reader::Everything(reader) => reader.read(&self.stream, ends.as_deref()),
             Reader::Application(reader) => reader.read(ends.as_deref()),
+        }
+    }
+
+    fn check_fault(&self) -> Result<(), SourceError> {
+        match self.fault.get() {
+            None => Ok(()),
+            Some(fault) => Err(fault.clone()),
         }
     }
 

@@ -571,3 +571,23 @@ fn flows_of_one_application_share_its_groups() {
     assert_eq!(counts.len() as u64, produced);
     assert!(counts.values().all(|count| *count == 1));
 }
+
+#[test]
+fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
+    const ITEMS: u64 = 50_000;
+    let (_dir, log, stream, copies) = open_for_copies();
+    let (first, ending_of_first) = copy(&log, &copies, "first");
+    produce_everywhere(&stream, 0..ITEMS);
+    let (second, ending) = copy(&log, &copies, "second");
+    produce_everywhere(&stream, ITEMS..2 * ITEMS);
+    // It keeps no group, though somebody still holds it.
+    first.stop();
+    first.join().unwrap();
+    produce_everywhere(&stream, 2 * ITEMS..3 * ITEMS);
+    ending.end_at_durable_head();
+    second.join().unwrap();
+    drop(ending_of_first);
+    let counts = counts(&copies);
+    assert_eq!(counts.len() as u64, 3 * ITEMS);
+    assert!(counts.values().all(|count| *count == 1));
+}

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::Failure;
-use crate::stage::Stage;
+use crate::stage::{Rest, Stage};
 
 pub struct Commits {
     /// Whether any source wants them.
@@ -70,7 +70,7 @@ impl Commits {
     }
 
     /// For a worker that finds nothing to do: commits if the sources pause and everything has arrived.
-    /// Returns whether the sources go on.
+    /// Returns whether there may be something to do now.
     pub fn commit_if_at_rest(
         &self,
         stages: &[Arc<dyn Stage>],
@@ -79,11 +79,15 @@ impl Commits {
         if !self.pausing.load(Ordering::SeqCst) {
             return Ok(false);
         }
-        let Some(_looking) = self.looking.try_lock() else {
-            return Ok(false);
-        };
-        if !self.pausing.load(Ordering::SeqCst) || !is_at_rest(stages) {
-            return Ok(false);
+        // Who waits here looks itself afterwards: what the other found may be over.
+        let _looking = self.looking.lock();
+        if !self.pausing.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        match rest(stages) {
+            Rest::Busy => return Ok(false),
+            Rest::Missed => return Ok(true),
+            Rest::Quiet => {}
         }
         commit(stages)?;
         self.is_due.store(false, Ordering::Relaxed);
@@ -110,14 +114,20 @@ fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
 /// Whether nothing is under way in a flow whose sources pause. Sources come first: one that nobody is
 /// in gives nothing any more. From then on items only move on. Rings are looked at as in
 /// [`Ring::positions`](millstream_ring::Ring::positions), since they may move in a circle.
-fn is_at_rest(stages: &[Arc<dyn Stage>]) -> bool {
+fn rest(stages: &[Arc<dyn Stage>]) -> Rest {
     let rings = || {
         let inputs = stages.iter().filter_map(|stage| stage.input());
         inputs.flat_map(|input| &input.rings)
     };
     let positions = || rings().map(|ring| ring.positions()).collect::<Vec<_>>();
     let before = positions();
-    before.iter().all(|positions| positions.is_empty())
-        && stages.iter().all(|stage| stage.is_at_rest())
-        && positions() == before
+    if !before.iter().all(|positions| positions.is_empty()) {
+        return Rest::Busy;
+    }
+    let mut rests = stages.iter().map(|stage| stage.rest());
+    match rests.find(|rest| *rest != Rest::Quiet) {
+        Some(rest) => rest,
+        None if positions() == before => Rest::Quiet,
+        None => Rest::Busy,
+    }
 }

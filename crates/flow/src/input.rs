@@ -55,6 +55,9 @@ pub trait Input: Send + 'static {
         false
     }
 
+    /// The flow is over.
+    fn close(&mut self) {}
+
     /// Everything that was taken has arrived for good.
     fn commit(&mut self) -> Result<(), Failure> {
         Ok(())
@@ -146,6 +149,10 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn wants_commits(&self) -> bool {
         self.source.wants_commits()
+    }
+
+    fn close(&mut self) {
+        self.source.close();
     }
 
     fn commit(&mut self) -> Result<(), Failure> {

@@ -41,6 +41,9 @@ pub trait Source: Send + 'static {
         false
     }
 
+    /// The flow is over, whether it came to its end or not: nothing more is asked of the source.
+    fn close(&mut self) {}
+
     /// Everything that the source has given has gone through the flow, and its sinks have it for
     /// good. Called about once per [interval](crate::FlowSettings::commit_interval) and at the end. It
     /// may wait: the flow's sources pause meanwhile.
@@ -70,6 +73,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn commit(&mut self) -> Result<(), BoxError> {
         (**self).commit()
+    }
+
+    fn close(&mut self) {
+        (**self).close();
     }
 }
 

@@ -30,6 +30,15 @@ pub enum Activation {
     Ended,
 }
 
+/// Whether something of a stage is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    Quiet,
+    Busy,
+    /// While this was looked at, another worker came with something to do, perhaps, and left.
+    Missed,
+}
+
 /// What a worker brings along to an activation.
 pub struct Context<'a> {
     pub clock: &'a dyn Clock,
@@ -103,8 +112,11 @@ pub trait Stage: Send + Sync {
 
     fn has_ended(&self) -> bool;
 
-    /// Whether nobody is in it, has anything in hand, or has left anything behind.
-    fn is_at_rest(&self) -> bool;
+    /// The flow is over.
+    fn close(&self);
+
+    /// Whether anybody is in it, has anything in hand, or has left anything behind.
+    fn rest(&self) -> Rest;
 
     fn wants_commits(&self) -> bool;
 
@@ -548,11 +560,27 @@ where
         self.live.load(Ordering::Acquire) == 0
     }
 
-    fn is_at_rest(&self) -> bool {
-        self.instances.iter().all(|slot| {
-            let instance = slot.instance.try_lock();
-            instance.is_some_and(|instance| !instance.is_working && instance.terminal.is_at_rest())
-        })
+    fn close(&self) {
+        for slot in &self.instances {
+            slot.instance.lock().input.close();
+        }
+    }
+
+    fn rest(&self) -> Rest {
+        for slot in &self.instances {
+            let Some(instance) = slot.enter() else {
+                return Rest::Busy;
+            };
+            let is_at_rest = !instance.is_working && instance.terminal.is_at_rest();
+            drop(instance);
+            if slot.was_missed() {
+                return Rest::Missed;
+            }
+            if !is_at_rest {
+                return Rest::Busy;
+            }
+        }
+        Rest::Quiet
     }
 
     fn wants_commits(&self) -> bool {

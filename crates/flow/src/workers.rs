@@ -204,6 +204,7 @@ impl Workers {
 
     fn leave(&self) {
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stages.iter().for_each(|stage| stage.close());
             *self.ended_at.lock() = Some(self.clock.monotonic());
             self.ended.notify_all();
         }
@@ -275,13 +276,17 @@ impl Workers {
         };
         let untried = || (0..tried.len()).filter(|stage| !tried[*stage]);
         let whole = |stage| Pick { stage, items: None };
-        let now_ns = now.as_nanos() as u64;
-        let is_starving = |stage: &usize| {
-            let stage = &self.stages[*stage];
-            let tried_at_ns = stage.counters().tried_at_ns.load(Ordering::Relaxed);
-            now_ns.saturating_sub(tried_at_ns) > STARVING_NS && !stage.has_ended()
+        let tried_at_ns = |stage: &usize| {
+            let counters = self.stages[*stage].counters();
+            counters.tried_at_ns.load(Ordering::Relaxed)
         };
-        if let Some(starving) = untried().find(is_starving) {
+        let now_ns = now.as_nanos() as u64;
+        let starving = untried().filter(|stage| {
+            now_ns.saturating_sub(tried_at_ns(stage)) > STARVING_NS
+                && !self.stages[*stage].has_ended()
+        });
+        // The one that waits longest, so that each has its turn.
+        if let Some(starving) = starving.min_by_key(tried_at_ns) {
             return Some(whole(starving));
         }
         let picked = self.scheduler.pick(&stages);

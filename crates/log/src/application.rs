@@ -187,6 +187,8 @@ impl Application {
         for hand_out in self.streamlets.lock().values_mut() {
             hand_out.given.retain(|_, holder| holder != consumer);
         }
+        // There is something to read for those who found nothing.
+        self.stream.shared.durable_moved.notify(usize::MAX);
     }
 
     /// As [`Application::groups`], with all whose ids were given before: a lane makes a group under

@@ -435,3 +435,23 @@ fn killed_workers_change_neither_the_items_nor_their_order() {
     let collected = collected.lock().unwrap();
     assert!(collected.iter().copied().eq(0..2 * ITEMS));
 }
+
+#[test]
+fn stages_whose_items_take_long_have_their_turns() {
+    let mut flow = Flow::with_settings("turns", workers(1));
+    let counts = ["one", "two", "three", "four"].map(|name| {
+        let count = flow.partial::<u64>(&format!("count {name}"));
+        flow.source(name, Generator::new(|number| number))
+            .map(|number| {
+                work_for(Duration::from_millis(3));
+                *number
+            })
+            .fold_local(&count, |count, _| *count += 1);
+        count
+    });
+    let running = flow.run().unwrap();
+    wait_until("a stage starves", || {
+        counts.iter().all(|count| count.merged() > 5)
+    });
+    drop(running);
+}
