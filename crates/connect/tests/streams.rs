@@ -8,7 +8,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp};
+use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp, crc32c};
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
     StreamSink, StreamSource,
@@ -590,4 +590,36 @@ fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
     let counts = counts(&copies);
     assert_eq!(counts.len() as u64, 3 * ITEMS);
     assert!(counts.values().all(|count| *count == 1));
+}
+
+#[test]
+fn no_position_is_kept_behind_a_malformed_chunk() {
+    let (_dir, log, stream, copies) = open_for_copies();
+    produce_everywhere(&stream, 0..1000);
+    let mut builder = ChunkBuilder::new(Compression::None);
+    builder
+        .push(Timestamp(0), None, Some(b"12345678"), &[])
+        .unwrap();
+    let mut chunk = builder.finish(None).unwrap().to_vec();
+    // The first record says that it is longer than the chunk; the checksum is right.
+    const RECORDS: usize = 61;
+    chunk[RECORDS] = 0x7e;
+    let crc = crc32c(&chunk[21..]).to_be_bytes();
+    chunk[17..21].copy_from_slice(&crc);
+    // It comes when the next commit is long due: at once after the chunk.
+    let (running, _) = copy(&log, &copies, "copy");
+    thread::sleep(Duration::from_millis(50));
+    let lane = stream.partition(0).unwrap();
+    let appended = lane.append(&chunk).unwrap();
+    lane.acknowledge(&appended).unwrap();
+    let check = |running: Running| {
+        let error = running.join().unwrap_err().to_string();
+        assert!(error.contains("stored as its producer sent it"), "{error}");
+    };
+    check(running);
+    for _ in 0..2 {
+        let (running, ending) = copy(&log, &copies, "copy");
+        ending.end_at_durable_head();
+        check(running);
+    }
 }
