@@ -526,9 +526,9 @@ fn a_flow_that_ends_in_the_middle_loses_nothing_and_repeats_little() {
     loop {
         let (running, ending) = copy(&log, &copies, "copy");
         ending.end_at_durable_head();
-        let is_killed = runs < 8;
+        let is_killed = runs < 6;
         if is_killed {
-            thread::sleep(Duration::from_millis(15));
+            thread::sleep(Duration::from_millis(15 << runs));
             drop(running);
         } else {
             running.join().unwrap();

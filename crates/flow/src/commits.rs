@@ -97,10 +97,9 @@ impl Commits {
         Ok(true)
     }
 
-    /// For the worker that finds all stages ended.
+    /// For the last worker, when all stages have ended.
     pub fn commit_at_end(&self, stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
-        let _looking = self.looking.lock();
-        match self.is_due.swap(false, Ordering::Relaxed) {
+        match self.are_wanted {
             true => commit(stages),
             false => Ok(()),
         }

@@ -204,6 +204,12 @@ impl Workers {
 
     fn leave(&self) {
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Nobody else is at work any more.
+            let is_whole =
+                self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
+            if is_whole && let Err(failure) = self.commits.commit_at_end(&self.stages) {
+                self.fail(self.error(failure));
+            }
             self.stages.iter().for_each(|stage| stage.close());
             *self.ended_at.lock() = Some(self.clock.monotonic());
             self.ended.notify_all();
@@ -236,9 +242,6 @@ impl Workers {
                     }
                 }
                 None if self.stages.iter().all(|stage| stage.has_ended()) => {
-                    if let Err(failure) = self.commits.commit_at_end(&self.stages) {
-                        self.fail(self.error(failure));
-                    }
                     // Sleeping workers have not seen the end.
                     self.leaving.store(true, Ordering::Relaxed);
                     self.doorbell.ring_all();
