@@ -95,8 +95,8 @@ impl Parts for StoredChunks {
     }
 }
 
-/// Reads a stream from the oldest record on, or on from where an application is. Goes on for ever, unless its [`Ending`] says where to
-/// end.
+/// Reads a stream from the oldest record on, or on from where an application is. Goes on for ever,
+/// unless its [`Ending`] says where to end.
 ///
 /// One alone gives the records of each lane in order; [split](StreamSource::split) ones share the
 /// work, slice by slice.

@@ -46,11 +46,10 @@ impl Commits {
         }
     }
 
-    /// Something was processed. Pauses the sources if it is time to.
-    pub fn worked(&self, now: Duration) {
+    /// Something was processed.
+    pub fn worked(&self) {
         if self.are_wanted {
             self.is_due.store(true, Ordering::Relaxed);
-            self.pause_if_due(now);
         }
     }
 

@@ -152,7 +152,7 @@ impl<S: Source> Input for SourceInput<S> {
     }
 
     fn close(&mut self) {
-        self.source.close();
+        self.label.run(|| self.source.close());
     }
 
     fn commit(&mut self) -> Result<(), Failure> {

@@ -204,16 +204,24 @@ impl Workers {
 
     fn leave(&self) {
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Nobody else is at work any more.
-            let is_whole =
-                self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-            if is_whole && let Err(failure) = self.commits.commit_at_end(&self.stages) {
-                self.fail(self.error(failure));
+            // Sources are the user's, too: whatever they do, those who wait for the end are told.
+            let closed = panic::catch_unwind(AssertUnwindSafe(|| self.close_sources()));
+            if let Err(panic) = closed {
+                self.fail(self.panicked("the end of the flow", &*panic));
             }
-            self.stages.iter().for_each(|stage| stage.close());
             *self.ended_at.lock() = Some(self.clock.monotonic());
             self.ended.notify_all();
         }
+    }
+
+    /// For the last worker, when nobody else is at work any more.
+    fn close_sources(&self) {
+        let is_whole =
+            self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
+        if is_whole && let Err(failure) = self.commits.commit_at_end(&self.stages) {
+            self.fail(self.error(failure));
+        }
+        self.stages.iter().for_each(|stage| stage.close());
     }
 
     /// Does what the scheduler picks until the flow has ended.
@@ -223,8 +231,8 @@ impl Workers {
         // Noted before the stages are looked at: what rings from then on ends the sleep at once.
         let mut rings = self.doorbell.rings();
         let mut is_blocked = false;
+        let mut now = self.clock.monotonic();
         while !self.leaving.load(Ordering::Relaxed) {
-            let now = self.clock.monotonic();
             let next = match self.pick(&tried, rings, turn, now) {
                 Some(pick) => {
                     turn = turn.wrapping_add(1);
@@ -254,17 +262,19 @@ impl Workers {
                     Woken::Rung | Woken::Forgotten => Next::LookAgain,
                 },
             };
-            if let Next::Worked | Next::LookAgain = next {
-                tried.fill(false);
-                is_blocked = false;
-                rings = self.doorbell.rings();
-                self.adjust_if_due();
-                self.commits.pause_if_due(now);
+            if let Next::Same = next {
+                continue;
             }
+            tried.fill(false);
+            is_blocked = false;
+            rings = self.doorbell.rings();
+            now = self.clock.monotonic();
+            self.adjust_if_due(now);
             if let Next::Worked = next {
-                self.commits.worked(now);
+                self.commits.worked();
                 self.call_for_help(rings, now);
             }
+            self.commits.pause_if_due(now);
         }
         Leaving::Ended
     }
@@ -421,11 +431,10 @@ impl Workers {
         }
     }
 
-    fn adjust_if_due(&self) {
+    fn adjust_if_due(&self, now: Duration) {
         if self.settled.load(Ordering::Relaxed) {
             self.settled.store(false, Ordering::Relaxed);
         }
-        let now = self.clock.monotonic();
         self.doorbell.ring_if_due(now);
         let due_ns = self.adjust_at_ns.load(Ordering::Relaxed);
         let next_ns = (now + self.interval).as_nanos() as u64;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order, Pick, Priority,
-    RoundRobin, Running, Scheduler, Sink, Stages, TumblingWindows,
+    BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick,
+    Priority, RoundRobin, Running, Scheduler, Sink, Source, SourceStatus, Stages, TumblingWindows,
 };
 
 use crate::support::{Collect, Hand, settings, wait_until};
@@ -454,4 +454,61 @@ fn stages_whose_items_take_long_have_their_turns() {
         counts.iter().all(|count| count.merged() > 5)
     });
     drop(running);
+}
+
+/// Gives one item, and panics when it is to keep that, or when the flow is over.
+struct PanicsAtTheEnd {
+    has_given: bool,
+    at_commit: bool,
+}
+
+impl Source for PanicsAtTheEnd {
+    type Item = u64;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<u64>,
+        _: usize,
+        _: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        if std::mem::replace(&mut self.has_given, true) {
+            return Ok(SourceStatus::End);
+        }
+        out.push(1);
+        Ok(SourceStatus::Ready)
+    }
+
+    fn wants_commits(&self) -> bool {
+        true
+    }
+
+    fn commit(&mut self) -> Result<(), BoxError> {
+        assert!(!self.at_commit, "cannot be kept");
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        assert!(self.at_commit, "cannot be closed");
+    }
+}
+
+#[test]
+fn a_source_that_panics_at_the_end_fails_the_flow_and_keeps_nobody_waiting() {
+    for (at_commit, message) in [(true, "cannot be kept"), (false, "cannot be closed")] {
+        let mut flow = Flow::with_settings("end", workers(2));
+        let sum = flow.partial::<u64>("sum");
+        let source = PanicsAtTheEnd {
+            has_given: false,
+            at_commit,
+        };
+        flow.source("numbers", source)
+            .fold_local(&sum, |sum, number| *sum += number);
+        let running = flow.run().unwrap();
+        wait_until("the flow hangs", || running.is_finished());
+        let error = running.join().unwrap_err().to_string();
+        assert!(
+            error.contains("\"numbers\"") && error.contains(message),
+            "{error}"
+        );
+    }
 }
