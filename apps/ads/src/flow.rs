@@ -109,12 +109,7 @@ impl AdsFlow {
             dead_letters: Some(Arc::new(dead_letters)),
             ..settings
         };
-        let events = match log.stream(EVENTS_STREAM) {
-            Err(LogError::UnknownStream { .. }) => {
-                log.create_stream(EVENTS_STREAM, StreamConfig::default())?
-            }
-            stream => stream?,
-        };
+        let events = log.stream_or_create(EVENTS_STREAM, StreamConfig::default())?;
         let results = log.create_stream(COUNTS_STREAM, StreamConfig::default())?;
 
         let windows = TumblingWindows {

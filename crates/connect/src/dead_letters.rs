@@ -39,12 +39,8 @@ impl DeadLetterStream {
     }
 
     fn open(&self) -> Result<StreamProducer, LogError> {
-        let stream = match self.log.stream(&self.stream) {
-            Err(LogError::UnknownStream { .. }) => self
-                .log
-                .create_stream(&self.stream, StreamConfig::default())?,
-            stream => stream?,
-        };
+        let config = StreamConfig::default();
+        let stream = self.log.stream_or_create(&self.stream, config)?;
         StreamProducer::new(&stream, ProducerId::NONE)
     }
 }

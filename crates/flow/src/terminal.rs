@@ -77,6 +77,8 @@ pub struct Outbox<T> {
     input: Option<Arc<ChannelState>>,
     /// Of each ring, while a slice of input is worked on.
     open: Vec<WriteSlice<T>>,
+    /// Those of them that are smaller than was asked for.
+    small: Vec<usize>,
 }
 
 impl<T> Outbox<T> {
@@ -93,6 +95,7 @@ impl<T> Outbox<T> {
                 .collect(),
             input: input.cloned(),
             open: Vec::new(),
+            small: Vec::new(),
         }
     }
 
@@ -107,6 +110,7 @@ impl<T> Outbox<T> {
             channels: vec![Arc::clone(channel)],
             input: input.cloned(),
             open: Vec::new(),
+            small: Vec::new(),
         }
     }
 
@@ -127,14 +131,18 @@ impl<T> Outbox<T> {
             }
             let slice = ring.try_write_at_least(channel::room_min(ring, share), share);
             let room = slice.as_ref().map_or(0, WriteSlice::room);
-            if room < share && channel.may_grow(ring.capacity()) {
-                ring.grow();
-            }
+            let may_grow = room < share && channel.may_grow(ring.capacity());
             let Some(slice) = slice else {
+                if may_grow {
+                    ring.grow();
+                }
                 self.cancel();
                 return None;
             };
             self.open.push(slice);
+            if may_grow {
+                self.small.push(index);
+            }
             room_min = room_min.min(room);
         }
         Some(room_min * count)
@@ -144,6 +152,7 @@ impl<T> Outbox<T> {
     /// when nothing is reserved behind it.
     pub fn cancel(&mut self) {
         while self.open.pop().is_some() {}
+        self.small.clear();
     }
 
     #[inline]
@@ -157,6 +166,10 @@ impl<T> Outbox<T> {
             count += slice.len();
             slice.set_stamp(stamp);
             slice.commit();
+        }
+        // Not before there are results: a source that finds nothing needs no room.
+        for ring in self.small.drain(..).filter(|_| count > 0) {
+            self.rings[ring].grow();
         }
         count
     }

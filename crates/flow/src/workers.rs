@@ -269,11 +269,12 @@ impl Workers {
             is_blocked = false;
             rings = self.doorbell.rings();
             now = self.clock.monotonic();
-            self.adjust_if_due(now);
             if let Next::Worked = next {
+                self.unsettle();
                 self.commits.worked();
                 self.call_for_help(rings, now);
             }
+            self.adjust_if_due(now);
             self.commits.pause_if_due(now);
         }
         Leaving::Ended
@@ -432,9 +433,6 @@ impl Workers {
     }
 
     fn adjust_if_due(&self, now: Duration) {
-        if self.settled.load(Ordering::Relaxed) {
-            self.settled.store(false, Ordering::Relaxed);
-        }
         self.doorbell.ring_if_due(now);
         let due_ns = self.adjust_at_ns.load(Ordering::Relaxed);
         let next_ns = (now + self.interval).as_nanos() as u64;
@@ -448,11 +446,21 @@ impl Workers {
         }
     }
 
+    /// Something has happened. Looking for work is nothing: workers that wake each other to look would
+    /// never settle.
+    fn unsettle(&self) {
+        if self.settled.load(Ordering::Relaxed) {
+            self.settled.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Measures throughput, gives back the memory of idle rings, and lets the scheduler adjust.
     fn adjust(&self, now: Duration) {
         let mut adjusted = self.adjusted.lock();
         let seconds = now.saturating_sub(adjusted.at).as_secs_f64();
         adjusted.at = now;
+        // Whatever happens from here on unsettles again.
+        self.settled.store(true, Ordering::Relaxed);
         let mut is_settled = true;
         for (stage, before) in self.stages.iter().zip(&mut adjusted.items_in) {
             let counters = stage.counters();
@@ -474,6 +482,8 @@ impl Workers {
             rings,
             turn: 0,
         });
-        self.settled.store(is_settled, Ordering::Relaxed);
+        if !is_settled {
+            self.unsettle();
+        }
     }
 }

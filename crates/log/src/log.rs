@@ -338,6 +338,21 @@ impl Log {
         })
     }
 
+    /// The stream of this name; created like this if there is none.
+    ///
+    /// # Errors
+    /// As [`Log::create_stream`], but for a stream that exists.
+    pub fn stream_or_create(&self, name: &str, config: StreamConfig) -> Result<Stream> {
+        match self.stream(name) {
+            Err(LogError::UnknownStream { .. }) => match self.create_stream(name, config) {
+                // Somebody else was faster.
+                Err(LogError::Exists { .. }) => self.stream(name),
+                created => created,
+            },
+            found => found,
+        }
+    }
+
     /// The stream of this id.
     ///
     /// # Errors

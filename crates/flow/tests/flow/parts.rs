@@ -1,12 +1,12 @@
 //! Items that consist of parts, and what becomes of parts that cannot be processed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use millstream_flow::sources::Generator;
 use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, Parts};
 
-use crate::support::{Collect, settings};
+use crate::support::{Collect, Letters, settings};
 
 const PARTS: u64 = 100;
 
@@ -19,16 +19,6 @@ impl Parts for Numbers {
 
     fn for_each_part(&self, mut visit: impl FnMut(&u64)) {
         (self.0..self.0 + PARTS).for_each(|number| visit(&number));
-    }
-}
-
-#[derive(Default)]
-struct Letters(Mutex<Vec<DeadLetter>>);
-
-impl DeadLetters for Letters {
-    fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
-        self.0.lock().unwrap().extend_from_slice(letters);
-        Ok(())
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use millstream_flow::{BoxError, FlowSettings, Output, Sink, Source, SourceStatus};
+use millstream_flow::{
+    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourceStatus,
+};
 
 pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
     FlowSettings {
@@ -45,6 +47,17 @@ impl<T: Clone + Send + 'static> Sink<T> for Collect<T> {
 
     fn flush(&mut self, _waker: &Waker) -> Result<bool, BoxError> {
         Ok(true)
+    }
+}
+
+/// Keeps all dead letters.
+#[derive(Default)]
+pub struct Letters(pub Mutex<Vec<DeadLetter>>);
+
+impl DeadLetters for Letters {
+    fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+        self.0.lock().unwrap().extend_from_slice(letters);
+        Ok(())
     }
 }
 

@@ -45,12 +45,8 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         .iter()
         .map(|path| Input::open(path, run.stop))
         .collect::<Result<_, _>>()?;
-    let stream = match run.log.stream(STREAM) {
-        Err(LogError::UnknownStream { .. }) => {
-            run.log.create_stream(STREAM, StreamConfig::default())?
-        }
-        stream => stream?,
-    };
+    let config = StreamConfig::default();
+    let stream = run.log.stream_or_create(STREAM, config)?;
 
     let read_records = Arc::new(AtomicU64::new(0));
     let reading = Arc::clone(&read_records);
