@@ -1,0 +1,1 @@
+//! The network door: listeners, requests, consumer groups, security.
