@@ -41,7 +41,8 @@ pub struct ChannelState {
     cycle: AtomicUsize,
 }
 
-/// A full ring should keep its reader busy for so long; longer only adds latency and memory.
+/// A full ring should keep its reader busy for so long; longer adds latency and memory, and what waits
+/// falls out of the processor's cache.
 const FULL_RING_NS: u64 = 4 * SLICE_NS;
 
 /// Before it is known how long the reader takes.
@@ -111,6 +112,11 @@ impl ChannelState {
         self.rings.iter().map(|ring| ring.readable()).sum()
     }
 
+    /// The part of it that the caller's thread wrote, where threads have lanes of their own.
+    pub fn own_readable(&self) -> usize {
+        self.rings.iter().map(|ring| ring.own_readable()).sum()
+    }
+
     /// Room of the fullest ring, as if all were like that.
     pub fn room(&self) -> usize {
         let rooms = self.rings.iter().map(|ring| ring.room());
@@ -134,6 +140,7 @@ impl ChannelState {
 /// A ring, whatever its items are.
 pub trait AnyRing: Send + Sync {
     fn readable(&self) -> usize;
+    fn own_readable(&self) -> usize;
     fn room(&self) -> usize;
     fn capacity(&self) -> usize;
     fn is_empty(&self) -> bool;
@@ -154,6 +161,10 @@ pub fn room_min<T>(ring: &Ring<T>, items: usize) -> usize {
 impl<T: Send> AnyRing for Arc<Ring<T>> {
     fn readable(&self) -> usize {
         Ring::readable(self)
+    }
+
+    fn own_readable(&self) -> usize {
+        Ring::own_readable(self)
     }
 
     fn room(&self) -> usize {

@@ -85,7 +85,7 @@ impl Default for FlowSettings {
 }
 
 /// Room of a ring at first.
-const RING_ITEMS_MIN: usize = 64;
+const RING_ITEMS_MIN: usize = 8;
 
 /// Memory of a ring at most, so that what is handed on is still in the cache when it is read;
 /// whatever that is in items, there is room for `RING_ITEMS_MIN`.

@@ -14,7 +14,7 @@ use crate::channel::ChannelState;
 use crate::dead_letter::DeadLetters;
 use crate::error::Failure;
 use crate::input::{Input, Took};
-use crate::metrics::{Counters, SLICE_NS};
+use crate::metrics::Counters;
 use crate::terminal::{InputEnd, Slice, Terminal};
 
 /// What an activation achieved.
@@ -52,7 +52,7 @@ pub struct Context<'a> {
 }
 
 /// A source that has given something without a break for so long has more, enough for another worker.
-const RICH_NS: u64 = 2 * SLICE_NS;
+const RICH_NS: u64 = 400_000;
 
 /// What is assumed of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;

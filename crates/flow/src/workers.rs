@@ -1,6 +1,8 @@
 //! The workers of a running flow: as many threads as its load needs.
 
 use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,10 +25,10 @@ use crate::scheduler::{Pick, Scheduler, Stages};
 use crate::stage::{Activation, Context, Killed, Stage};
 
 /// Work for others that makes a worker call for help: enough to be worth waking a thread for.
-const HELP_NS: f64 = SLICE_NS as f64 / 2.0;
+const HELP_NS: f64 = 100_000.0;
 
-/// A stage that no worker has tried for so long has its turn, whatever the scheduler finds: ten slices.
-const STARVING_NS: u64 = 10 * SLICE_NS;
+/// A stage that no worker has tried for so long has its turn, whatever the scheduler finds.
+const STARVING_NS: u64 = 2_000_000;
 
 pub struct Workers {
     pub name: String,
@@ -50,6 +52,8 @@ pub struct Workers {
     /// Workers that have not left, and at most how many there may be.
     count: AtomicUsize,
     count_max: usize,
+    /// What those who come next are numbered. A number decides which lane of a ring is the worker's own.
+    numbers: Mutex<BinaryHeap<Reverse<usize>>>,
     /// Workers that are to die, and how many have.
     condemned: AtomicUsize,
     replaced: AtomicU64,
@@ -121,11 +125,12 @@ impl Workers {
             ended: Condvar::new(),
             count: AtomicUsize::new(1),
             count_max: settings.workers.get(),
+            numbers: Mutex::new((0..settings.workers.get()).map(Reverse).collect()),
             condemned: AtomicUsize::new(0),
             replaced: AtomicU64::new(0),
             settled: AtomicBool::new(false),
         });
-        workers.spawn().map_err(|error| FlowError::Worker {
+        workers.spawn_new().map_err(|error| FlowError::Worker {
             flow: workers.name.clone(),
             error: Arc::new(error),
         })?;
@@ -172,24 +177,32 @@ impl Workers {
     }
 
     /// Starts a worker that is counted already.
-    fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+    fn spawn_new(self: &Arc<Self>) -> std::io::Result<()> {
+        let number = self.numbers.lock().pop();
+        let Reverse(number) = number.expect("there is a number for each worker that is counted");
+        self.spawn(number)
+            .inspect_err(|_| self.numbers.lock().push(Reverse(number)))
+    }
+
+    fn spawn(self: &Arc<Self>, number: usize) -> std::io::Result<()> {
         let workers = Arc::clone(self);
         thread::Builder::new()
             .name(self.name.clone())
-            .spawn(move || workers.live())?;
+            .spawn(move || workers.live(number))?;
         Ok(())
     }
 
     /// The life of a worker's thread.
-    fn live(self: Arc<Self>) {
-        match panic::catch_unwind(AssertUnwindSafe(|| self.work())) {
+    fn live(self: Arc<Self>, number: usize) {
+        millstream_ring::set_thread_number(number);
+        match panic::catch_unwind(AssertUnwindSafe(|| self.work(number))) {
             Ok(Leaving::Retired) => return,
             Ok(Leaving::Ended) => {}
             Err(panic) if panic.is::<Killed>() => {
                 self.replaced.fetch_add(1, Ordering::Relaxed);
                 // The place of the dead is taken at once, and what they left in a stage is found
                 // there by whoever comes next.
-                match self.spawn() {
+                match self.spawn(number) {
                     Ok(()) => return,
                     Err(error) => self.fail(FlowError::Worker {
                         flow: self.name.clone(),
@@ -225,7 +238,7 @@ impl Workers {
     }
 
     /// Does what the scheduler picks until the flow has ended.
-    fn work(self: &Arc<Self>) -> Leaving {
+    fn work(self: &Arc<Self>, number: usize) -> Leaving {
         let mut tried = vec![false; self.stages.len()];
         let mut turn = 0;
         // Noted before the stages are looked at: what rings from then on ends the sleep at once.
@@ -258,7 +271,7 @@ impl Workers {
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
                 None if self.commit_if_at_rest(now) => Next::LookAgain,
                 None => match self.sleep(rings) {
-                    Woken::Forgotten if self.retire() => return Leaving::Retired,
+                    Woken::Forgotten if self.retire(number) => return Leaving::Retired,
                     Woken::Rung | Woken::Forgotten => Next::LookAgain,
                 },
             };
@@ -398,11 +411,18 @@ impl Workers {
     }
 
     /// Takes this worker off the count, unless it is the last.
-    fn retire(&self) -> bool {
+    fn retire(&self, number: usize) -> bool {
+        // Locked first: whoever sees the count and takes the place finds the number.
+        let mut numbers = self.numbers.lock();
         let others = |count: usize| (count > 1).then(|| count - 1);
-        self.count
+        let has_retired = self
+            .count
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
-            .is_ok()
+            .is_ok();
+        if has_retired {
+            numbers.push(Reverse(number));
+        }
+        has_retired
     }
 
     /// Wakes or starts another worker if there is enough for it to do.
@@ -425,7 +445,7 @@ impl Workers {
             .count
             .compare_exchange(count, count + 1, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
-            && self.spawn().is_err()
+            && self.spawn_new().is_err()
         {
             // The machine gives no more threads; those that there are do the work.
             self.count.fetch_sub(1, Ordering::AcqRel);

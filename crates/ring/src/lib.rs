@@ -34,6 +34,7 @@ mod read;
 mod sync;
 mod write;
 
+use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ impl<T> Ring<T> {
     /// many as a lane holds, if that is less.
     #[inline]
     pub fn try_write_at_least(&self, items_min: usize, items: usize) -> Option<WriteSlice<T>> {
-        let mut lanes = self.lanes_from_own();
+        let mut lanes = self.lanes_from_own(|| 0);
         lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items_min, items)?)))
     }
 
@@ -119,7 +120,7 @@ impl<T> Ring<T> {
     /// what is left of them would hold up a resize until somebody comes for it.
     #[inline]
     pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
-        let mut lanes = self.lanes_from_own();
+        let mut lanes = self.lanes_from_own(read_away);
         lanes.find_map(|lane| Some(ReadSlice::new(lane, lane.try_read(items)?)))
     }
 
@@ -128,6 +129,12 @@ impl<T> Ring<T> {
     /// commits are under way, and above 0 with nothing to read until a reader has looked.
     pub fn readable(&self) -> usize {
         self.lanes.iter().map(|lane| lane.readable()).sum()
+    }
+
+    /// The part of [`readable`](Ring::readable) that is in this thread's own lane.
+    pub fn own_readable(&self) -> usize {
+        let own = self.lanes_from_own(|| 0).next();
+        own.map_or(0, |lane| lane.readable())
     }
 
     /// How many items a writer could reserve.
@@ -217,26 +224,54 @@ impl<T> Ring<T> {
         asked.fold(false, |any, asked| any | asked)
     }
 
-    /// All lanes, beginning with this thread's own.
+    /// All lanes, beginning with the one that is so many away from this thread's own.
     #[inline]
-    fn lanes_from_own(&self) -> impl Iterator<Item = LaneRef<T>> {
-        let own = match self.lanes.len() {
+    fn lanes_from_own(&self, away: impl FnOnce() -> usize) -> impl Iterator<Item = LaneRef<T>> {
+        let first = match self.lanes.len() {
             1 => 0,
-            lanes => thread_number() % lanes,
+            lanes => thread_number().wrapping_add(away()) % lanes,
         };
-        let (after, from) = self.lanes.split_at(own);
+        let (after, from) = self.lanes.split_at(first);
         from.iter().chain(after).copied()
     }
 }
 
-/// Numbers the threads in the order in which they come here.
+/// After so many reads a thread begins with another lane than its own once, so that what is in a lane
+/// without a thread is not forgotten.
+const OWN_READS: usize = 16;
+
+thread_local! {
+    /// `usize::MAX` before the thread has one.
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Reads of rings with several lanes.
+    static READS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Gives this thread a number: it begins with the lane of this number, modulo the lanes. Threads that
+/// work side by side should have numbers that follow each other. Without this they are numbered in the
+/// order in which they first use a ring of several lanes.
+pub fn set_thread_number(number: usize) {
+    NUMBER.set(number);
+}
+
+#[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    if NUMBER.get() == usize::MAX {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
-    // A thread that ends has lost its number: any will do.
-    NUMBER.try_with(|number| *number).unwrap_or(0)
+    NUMBER.get()
+}
+
+/// By how many lanes a read begins away from the thread's own.
+#[inline]
+fn read_away() -> usize {
+    let reads = READS.get().wrapping_add(1);
+    READS.set(reads);
+    match reads % OWN_READS {
+        0 => reads / OWN_READS,
+        _ => 0,
+    }
 }
 
 impl<T> Drop for Ring<T> {
