@@ -27,7 +27,7 @@ const LOOKS: u32 = 32;
 pub fn rings(bench: &Bench) -> Result<Vec<Case>> {
     let items = bench.size(8 << 20, 1 << 14);
     let mut cases = Vec::new();
-    for threads in [1, 2] {
+    for threads in [0, 1, 2] {
         for slice in [1, 64, 4096] {
             // Slices of one item take many times as long.
             let items = if slice == 1 { items / 4 } else { items };
@@ -45,7 +45,11 @@ pub fn rings(bench: &Bench) -> Result<Vec<Case>> {
             })?;
             let [ours, channel, deque] =
                 [0, 1, 2].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<f64>>());
-            let name = format!("{RINGS}/{threads}x{threads}/slices-of-{slice}");
+            let topology = match threads {
+                0 => "alone".to_owned(),
+                threads => format!("{threads}x{threads}"),
+            };
+            let name = format!("{RINGS}/{topology}/slices-of-{slice}");
             cases.push(
                 Case::new(name, "ns/item", Better::Lower, ours)
                     .peer("a crossbeam channel", median(&channel))
@@ -135,7 +139,8 @@ impl Queue for Mutex<VecDeque<u64>> {
 
 /// What goes through a queue.
 struct Load {
-    /// Producers, and as many consumers.
+    /// Producers, and as many consumers; 0 for one thread that is both, so that nothing goes from one
+    /// core to another.
     threads: usize,
     slice: usize,
     /// Of all producers.
@@ -144,6 +149,28 @@ struct Load {
 
 impl Load {
     fn ns_per_item(&self, queue: &impl Queue) -> Result<f64> {
+        match self.threads {
+            0 => self.ns_alone(queue),
+            _ => self.ns_between_threads(queue),
+        }
+    }
+
+    fn ns_alone(&self, queue: &impl Queue) -> Result<f64> {
+        let items = self.items as u64;
+        let took = time(|| {
+            let (mut next, mut sum) = (0, 0);
+            while next < items {
+                next += queue.write(next, self.slice.min((items - next) as usize)) as u64;
+                while queue.read(self.slice, &mut sum) > 0 {}
+            }
+            let expected = items * (items - 1) / 2;
+            ensure!(sum == expected, "read {sum} of {expected}");
+            Ok(())
+        })?;
+        Ok(took.seconds * 1e9 / items as f64)
+    }
+
+    fn ns_between_threads(&self, queue: &impl Queue) -> Result<f64> {
         let each = (self.items / self.threads) as u64;
         let producing = AtomicUsize::new(self.threads);
         let producer = || {
