@@ -1,1 +1,88 @@
-//! Frames and messages of the Kafka protocol and of the native requests; no I/O.
+//! Frames and messages of Kafka's protocol and of the native requests. No I/O.
+//!
+//! The messages are generated from Kafka's own definitions (crate `kafka-protocol`); this crate puts
+//! bounds around their decoders, and writes large payloads from where they lie. What comes in is
+//! taken in three steps, and each refuses what it cannot believe:
+//!
+//! 1. [`take_frame`] takes the next whole frame out of the bytes that a connection has received.
+//! 2. [`decode_request`] makes a [`RequestHeader`] and a [`Request`] of it. Strings, bytes and records
+//!    are slices of the frame. An array never has memory reserved for more elements than the frame
+//!    has bytes, nor than [`REQUEST_FIELDS_MAX`].
+//! 3. What the records are is for others to check.
+//!
+//! [`encode_response`] makes [`Pieces`] of the answer, which are written with vectored writes.
+//! [`encode_request`] and [`decode_response`] are the client's side.
+//!
+//! [`SUPPORTED`] lists all requests and their versions. `docs/protocol.md` describes them.
+//!
+//! ```
+//! use bytes::{Buf, BytesMut};
+//! use millstream_wire::messages::ApiVersionsRequest;
+//! use millstream_wire::{
+//!     ApiKey, Request, RequestHeader, Response, api_versions, decode_request, decode_response,
+//!     encode_request, encode_response, take_frame,
+//! };
+//!
+//! // The client sends.
+//! let header = RequestHeader {
+//!     api: ApiKey::ApiVersions,
+//!     version: 3,
+//!     correlation_id: 7,
+//!     client_id: Some("example".into()),
+//! };
+//! let request = Request::ApiVersions(ApiVersionsRequest::default());
+//! let sent = encode_request(&header, &request)?.into_bytes();
+//!
+//! // The broker answers.
+//! let mut received = BytesMut::from(sent);
+//! let frame = take_frame(&mut received, 1 << 20)?.expect("it is whole");
+//! let (header, request) = decode_request(frame)?;
+//! assert_eq!(request.api(), ApiKey::ApiVersions);
+//! let answer = encode_response(&header, &Response::ApiVersions(api_versions()))?;
+//!
+//! // The client reads.
+//! let mut received = BytesMut::from(answer.into_bytes());
+//! let frame = take_frame(&mut received, 1 << 20)?.expect("it is whole");
+//! let (correlation_id, response) = decode_response(header.api, header.version, frame)?;
+//! assert_eq!(correlation_id, 7);
+//! assert_eq!(response, Response::ApiVersions(api_versions()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod api;
+mod body;
+mod error;
+mod fetch;
+mod fields;
+#[cfg(test)]
+mod forge;
+mod frame;
+mod header;
+mod input;
+mod message;
+pub mod native;
+mod pieces;
+mod produce;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use api::{ApiKey, Request, Response, SUPPORTED, Supported, UnknownApiKey, api_versions};
+pub use error::{EncodeError, FrameError, Malformed, RequestError, ResponseFrameError};
+pub use fetch::{FetchResponse, FetchedPartition, FetchedTopic};
+pub use frame::{FRAME_HEADER_BYTES, missing_bytes, take_frame};
+pub use header::RequestHeader;
+pub use input::{REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
+pub use message::{
+    correlation_id, decode_request, decode_response, encode_request, encode_response,
+};
+pub use pieces::Pieces;
+pub use refusal::refuse;
+
+/// Kafka's error codes.
+pub use kafka_protocol::error::{ParseResponseErrorCode, ResponseError};
+/// The messages that are generated from Kafka's definitions.
+pub use kafka_protocol::messages;
+/// A string that is a slice of its frame.
+pub use kafka_protocol::protocol::StrBytes;
+pub use uuid::Uuid;

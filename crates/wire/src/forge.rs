@@ -1,0 +1,156 @@
+//! Random messages, for tests: what the generated decoders make of a stream of plausible numbers.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
+use kafka_protocol::protocol::Decodable;
+use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
+
+use crate::input::{FieldsMax, Input, Lengths};
+
+/// After so many numbers all others are 0, so that a message comes to its end.
+const NUMBERS_MAX: usize = 400;
+
+/// Gives out numbers that can be lengths, tags, booleans or values, and keeps them: they are the
+/// bytes of the message.
+#[derive(Debug)]
+pub(crate) struct Forge {
+    random: u64,
+    numbers_left: usize,
+    bytes: BytesMut,
+}
+
+/// What can be forged.
+pub(crate) trait Forged: Sized {
+    fn forge(forge: &mut Forge, version: i16) -> Option<Self>;
+}
+
+impl<T: Decodable> Forged for T {
+    fn forge(forge: &mut Forge, version: i16) -> Option<T> {
+        T::decode(forge, version).ok()
+    }
+}
+
+impl Forge {
+    pub(crate) fn new(seed: u64) -> Forge {
+        Forge {
+            random: seed,
+            numbers_left: NUMBERS_MAX,
+            bytes: BytesMut::new(),
+        }
+    }
+
+    /// A random number below `end` (splitmix64).
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    /// Bytes of which most are lengths, booleans or null, for the decoders of this crate.
+    pub(crate) fn input(&mut self) -> Input {
+        let random = (0..NUMBERS_MAX).map(|_| match self.below(20) {
+            0..10 => 0,
+            10..16 => 1,
+            16..18 => 2,
+            _ => 0xff,
+        });
+        let bytes = random.collect();
+        Input::new(bytes, Lengths::Compact, FieldsMax(NUMBERS_MAX))
+    }
+
+    fn small(&mut self) -> u8 {
+        match self.numbers_left.checked_sub(1) {
+            Some(left) => {
+                self.numbers_left = left;
+                self.below(4) as u8
+            }
+            None => 0,
+        }
+    }
+}
+
+impl Buf for Forge {
+    fn remaining(&self) -> usize {
+        usize::MAX
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &[]
+    }
+
+    fn advance(&mut self, _: usize) {
+        unreachable!("the decoders use the methods below");
+    }
+
+    fn try_get_u8(&mut self) -> Result<u8, TryGetError> {
+        let value = self.small();
+        self.bytes.put_u8(value);
+        Ok(value)
+    }
+
+    fn try_get_i8(&mut self) -> Result<i8, TryGetError> {
+        let value = self.small() as i8 - 1;
+        self.bytes.put_i8(value);
+        Ok(value)
+    }
+
+    fn try_get_i16(&mut self) -> Result<i16, TryGetError> {
+        let value = self.small().into();
+        self.bytes.put_i16(value);
+        Ok(value)
+    }
+
+    fn try_get_u16(&mut self) -> Result<u16, TryGetError> {
+        let value = self.small().into();
+        self.bytes.put_u16(value);
+        Ok(value)
+    }
+
+    fn try_get_i32(&mut self) -> Result<i32, TryGetError> {
+        let value = self.small().into();
+        self.bytes.put_i32(value);
+        Ok(value)
+    }
+
+    fn try_get_u32(&mut self) -> Result<u32, TryGetError> {
+        let value = self.small().into();
+        self.bytes.put_u32(value);
+        Ok(value)
+    }
+
+    fn try_get_i64(&mut self) -> Result<i64, TryGetError> {
+        let value = i64::from(self.small()) << 40;
+        self.bytes.put_i64(value);
+        Ok(value)
+    }
+
+    fn try_get_f64(&mut self) -> Result<f64, TryGetError> {
+        let value = self.small().into();
+        self.bytes.put_f64(value);
+        Ok(value)
+    }
+
+    fn try_copy_to_slice(&mut self, target: &mut [u8]) -> Result<(), TryGetError> {
+        target.fill(self.small());
+        self.bytes.put_slice(target);
+        Ok(())
+    }
+}
+
+impl ByteBuf for Forge {
+    fn peek_bytes(&mut self, _: std::ops::Range<usize>) -> Bytes {
+        unreachable!("the decoders do not peek")
+    }
+
+    fn get_bytes(&mut self, size: usize) -> Bytes {
+        let letter = b'a' + self.below(26) as u8;
+        let bytes = vec![letter; size];
+        self.bytes.put_slice(&bytes);
+        bytes.into()
+    }
+
+    fn try_get_bytes(&mut self, size: usize) -> Result<Bytes, NotEnoughBytesError> {
+        Ok(self.get_bytes(size))
+    }
+}

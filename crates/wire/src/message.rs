@@ -1,0 +1,129 @@
+//! Whole frames: requests and responses with their headers.
+
+use bytes::Bytes;
+
+use crate::api::{ApiKey, Request, Response};
+use crate::error::{EncodeError, Malformed, RequestError, ResponseFrameError};
+use crate::header::{RequestHeader, response_has_tags};
+use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
+use crate::pieces::{Output, Pieces};
+use crate::produce::put_produce;
+
+/// Decodes a request. Records, strings and bytes in it are slices of the frame.
+///
+/// # Errors
+/// When the request is not supported, or not whole, or more than that. Where the other side can be
+/// told, [`RequestError::answer`] has what to say; the connection is to be closed otherwise.
+pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestError> {
+    let (header, mut input) = RequestHeader::decode(frame)?;
+    let request = Request::decode(header.api, header.version, &mut input);
+    match request.and_then(|request| input.end().map(|()| request)) {
+        Ok(request) => Ok((header, request)),
+        Err(malformed) => Err(RequestError::Body { header, malformed }),
+    }
+}
+
+/// Encodes the response to a request. Payloads that are large are pieces of their own.
+///
+/// # Errors
+/// When the response does not answer this request, or has a field that does not exist in its version.
+pub fn encode_response(header: &RequestHeader, response: &Response) -> Result<Pieces, EncodeError> {
+    if header.api != response.api() {
+        return Err(EncodeError::OtherApi {
+            request: header.api,
+            response: response.api(),
+        });
+    }
+    encode_response_body(header.version, header.correlation_id, response)
+}
+
+pub(crate) fn encode_response_body(
+    version: i16,
+    correlation_id: i32,
+    response: &Response,
+) -> Result<Pieces, EncodeError> {
+    let api = check_version(response.api(), version)?;
+    let mut output = Output::new();
+    output.int32(correlation_id);
+    if response_has_tags(api, version) {
+        output.no_tags();
+    }
+    response.encode(version, &mut output)?;
+    output.finish()
+}
+
+/// Encodes a request. Payloads that are large are pieces of their own.
+///
+/// # Errors
+/// When the request is not that of the header, or has a field that does not exist in its version.
+pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Pieces, EncodeError> {
+    if header.api != request.api() {
+        return Err(EncodeError::OtherApi {
+            request: header.api,
+            response: request.api(),
+        });
+    }
+    check_version(header.api, header.version)?;
+    let mut output = Output::new();
+    header.encode(&mut output)?;
+    match request {
+        Request::Produce(produce) => put_produce(produce, header.version, &mut output)?,
+        _ => request.encode(header.version, &mut output)?,
+    }
+    output.finish()
+}
+
+/// The correlation id of a response: which request it answers. `None` when it is cut off.
+pub fn correlation_id(frame: &[u8]) -> Option<i32> {
+    frame.first_chunk().map(|bytes| i32::from_be_bytes(*bytes))
+}
+
+/// Decodes the response to a request of this version. Records, strings and bytes in it are slices of
+/// the frame.
+///
+/// # Errors
+/// When the version is not supported, or the frame is no such response, or more than that.
+pub fn decode_response(
+    api: ApiKey,
+    version: i16,
+    frame: Bytes,
+) -> Result<(i32, Response), ResponseFrameError> {
+    let refuse = |malformed| ResponseFrameError {
+        api,
+        version,
+        malformed,
+    };
+    decode_response_frame(api, version, frame).map_err(refuse)
+}
+
+fn decode_response_frame(
+    api: ApiKey,
+    version: i16,
+    frame: Bytes,
+) -> Result<(i32, Response), Malformed> {
+    let lengths = match api.is_flexible(version) {
+        true => Lengths::Compact,
+        false => Lengths::FixedAndChecked,
+    };
+    let mut input = Input::new(frame, lengths, FieldsMax(RESPONSE_FIELDS_MAX));
+    if !api.versions().contains(&version) {
+        return Err(input.malformed("this version is not supported"));
+    }
+    let correlation_id = input.int32("correlation id")?;
+    if response_has_tags(api, version) {
+        input.tags()?;
+    }
+    if lengths == Lengths::FixedAndChecked {
+        input.set_lengths(Lengths::Fixed);
+    }
+    let response = Response::decode(api, version, &mut input)?;
+    input.end()?;
+    Ok((correlation_id, response))
+}
+
+fn check_version(api: ApiKey, version: i16) -> Result<ApiKey, EncodeError> {
+    match api.versions().contains(&version) {
+        true => Ok(api),
+        false => Err(EncodeError::Version { api, version }),
+    }
+}

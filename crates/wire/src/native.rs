@@ -1,0 +1,274 @@
+//! The native requests: what Kafka's protocol has no words for. Streamlets, groups and segments are
+//! read and written as they are (kera, tables 6.1 and 6.2), and objects are put and got.
+//!
+//! Their keys start at 10000. There is one version of each, in the encoding of Kafka's flexible
+//! versions; `docs/protocol.md` has all fields.
+
+mod chunks;
+mod groups;
+mod objects;
+mod streams;
+
+pub use chunks::*;
+pub use groups::*;
+pub use objects::*;
+pub use streams::*;
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+use millstream_base::{
+    ByteSize, Cursor, GroupId, LaneIndex, Offset, Position, SegmentIndex, StreamId, StreamletIndex,
+    Timestamp,
+};
+
+use crate::error::Malformed;
+use crate::input::Input;
+use crate::pieces::Output;
+
+/// A field of a native message: how it is written, and what that is called in the documentation.
+pub(crate) trait Field: Sized {
+    fn decode(input: &mut Input, name: &str) -> Result<Self, Malformed>;
+
+    fn encode(&self, output: &mut Output);
+
+    /// The name of its type.
+    #[cfg(test)]
+    fn type_name() -> String;
+}
+
+/// Declares a message: its fields are written in this order, and tagged fields end it.
+macro_rules! native {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            pub struct $name {
+                $($(#[$field_doc])* pub $field: $type,)*
+            }
+
+            impl $crate::native::Field for $name {
+                fn decode(
+                    input: &mut $crate::input::Input,
+                    _: &str,
+                ) -> Result<$name, $crate::error::Malformed> {
+                    $(let $field = $crate::native::Field::decode(input, stringify!($field))?;)*
+                    input.tags()?;
+                    Ok($name { $($field,)* })
+                }
+
+                fn encode(&self, output: &mut $crate::pieces::Output) {
+                    $($crate::native::Field::encode(&self.$field, output);)*
+                    output.no_tags();
+                }
+
+                #[cfg(test)]
+                fn type_name() -> String {
+                    stringify!($name).to_owned()
+                }
+            }
+
+            impl $crate::body::Body for $name {
+                fn decode(
+                    input: &mut $crate::input::Input,
+                    _: i16,
+                ) -> Result<$name, $crate::error::Malformed> {
+                    $crate::native::Field::decode(input, stringify!($name))
+                }
+
+                fn encode(&self, output: &mut $crate::pieces::Output, _: i16) -> Result<(), String> {
+                    $crate::native::Field::encode(self, output);
+                    Ok(())
+                }
+            }
+
+            #[cfg(test)]
+            impl $crate::native::described::Described for $name {
+                fn fields() -> Vec<(&'static str, String)> {
+                    vec![$((
+                        stringify!($field),
+                        <$type as $crate::native::Field>::type_name(),
+                    ),)*]
+                }
+            }
+
+            #[cfg(test)]
+            impl $crate::forge::Forged for $name {
+                fn forge(forge: &mut $crate::forge::Forge, version: i16) -> Option<$name> {
+                    let mut input = forge.input();
+                    $crate::body::Body::decode(&mut input, version).ok()
+                }
+            }
+        )*
+    };
+}
+pub(crate) use native;
+
+/// What the documentation has to say of a message.
+#[cfg(test)]
+pub(crate) mod described {
+    pub(crate) trait Described {
+        /// Names and types, in their order.
+        fn fields() -> Vec<(&'static str, String)>;
+    }
+}
+
+/// Bytes of any size, which are written from where they lie; in one piece when they are received.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Payload(pub Vec<Bytes>);
+
+impl Payload {
+    /// The bytes of all pieces.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Payload {
+        match bytes.is_empty() {
+            true => Payload::default(),
+            false => Payload(vec![bytes]),
+        }
+    }
+}
+
+macro_rules! field {
+    ($($type:ty, $name:literal, $method:ident,
+        $value:ident => $wrap:expr, $field:ident => $unwrap:expr;)*) => {
+        $(
+            impl Field for $type {
+                fn decode(input: &mut Input, name: &str) -> Result<$type, Malformed> {
+                    let $value = input.$method(name)?;
+                    Ok($wrap)
+                }
+
+                fn encode(&self, output: &mut Output) {
+                    let $field = self;
+                    output.$method($unwrap);
+                }
+
+                #[cfg(test)]
+                fn type_name() -> String {
+                    $name.to_owned()
+                }
+            }
+        )*
+    };
+}
+
+// Type, its name in the documentation, how it is read and written, and the value inside.
+field! {
+    bool, "bool", boolean, value => value, field => *field;
+    i16, "int16", int16, value => value, field => *field;
+    u32, "uint32", uint32, value => value, field => *field;
+    u64, "uint64", uint64, value => value, field => *field;
+    StreamId, "uint64", uint64, value => StreamId(value), field => field.0;
+    StreamletIndex, "uint32", uint32, value => StreamletIndex(value), field => field.0;
+    LaneIndex, "uint32", uint32, value => LaneIndex(value), field => field.0;
+    GroupId, "uint64", uint64, value => GroupId(value), field => field.0;
+    SegmentIndex, "uint32", uint32, value => SegmentIndex(value), field => field.0;
+    Position, "uint64", uint64, value => Position(value), field => field.0;
+    Offset, "uint64", uint64, value => Offset(value), field => field.0;
+    Timestamp, "int64", int64, value => Timestamp(value), field => field.0;
+    ByteSize, "uint64", uint64, value => ByteSize(value), field => field.0;
+    StrBytes, "string", string, value => value, field => field;
+    Option<StrBytes>, "nullable string", nullable_string, value => value, field => field.as_deref();
+    Bytes, "bytes", bytes, value => value, field => std::slice::from_ref(field);
+    Payload, "bytes", bytes, value => Payload::from(value), field => &field.0;
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn decode(input: &mut Input, name: &str) -> Result<Vec<T>, Malformed> {
+        input.array(name, |input| T::decode(input, name))
+    }
+
+    fn encode(&self, output: &mut Output) {
+        output.array(self, |output, element| element.encode(output));
+    }
+
+    #[cfg(test)]
+    fn type_name() -> String {
+        format!("array of {}", T::type_name())
+    }
+}
+
+/// What comes before a value that can be null.
+const PRESENT: i8 = 1;
+const NULL: i8 = -1;
+
+/// Declares types that can be null: a byte says whether they are, as for Kafka's structures.
+macro_rules! nullable {
+    ($($type:ty),*) => {
+        $(
+            impl $crate::native::Field for Option<$type> {
+                fn decode(
+                    input: &mut $crate::input::Input,
+                    name: &str,
+                ) -> Result<Option<$type>, $crate::error::Malformed> {
+                    if input.presence(name)? {
+                        $crate::native::Field::decode(input, name).map(Some)
+                    } else {
+                        Ok(None)
+                    }
+                }
+
+                fn encode(&self, output: &mut $crate::pieces::Output) {
+                    output.presence(self.is_some());
+                    if let Some(value) = self {
+                        $crate::native::Field::encode(value, output);
+                    }
+                }
+
+                #[cfg(test)]
+                fn type_name() -> String {
+                    format!("nullable {}", <$type as $crate::native::Field>::type_name())
+                }
+            }
+        )*
+    };
+}
+pub(crate) use nullable;
+
+nullable!(u64, ByteSize);
+
+impl Field for Cursor {
+    fn decode(input: &mut Input, _: &str) -> Result<Cursor, Malformed> {
+        Ok(Cursor {
+            stream: Field::decode(input, "stream")?,
+            streamlet: Field::decode(input, "streamlet")?,
+            group: Field::decode(input, "group")?,
+            segment: Field::decode(input, "segment")?,
+            position: Field::decode(input, "position")?,
+        })
+    }
+
+    fn encode(&self, output: &mut Output) {
+        self.stream.encode(output);
+        self.streamlet.encode(output);
+        self.group.encode(output);
+        self.segment.encode(output);
+        self.position.encode(output);
+    }
+
+    #[cfg(test)]
+    fn type_name() -> String {
+        "Cursor".to_owned()
+    }
+}
+
+impl Input {
+    /// Whether a value that can be null is there.
+    fn presence(&mut self, name: &str) -> Result<bool, Malformed> {
+        match self.int8(name)? {
+            PRESENT => Ok(true),
+            NULL => Ok(false),
+            other => Err(self.malformed(format!("{name} is neither there nor null, but {other}"))),
+        }
+    }
+}
+
+impl Output {
+    fn presence(&mut self, is_present: bool) {
+        self.int8(if is_present { PRESENT } else { NULL });
+    }
+}

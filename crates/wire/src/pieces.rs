@@ -1,0 +1,198 @@
+//! What goes out: a frame in pieces, so that large payloads are written from where they lie.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::error::EncodeError;
+use crate::frame::FRAME_HEADER_BYTES;
+
+/// Smaller payloads are copied: a piece of its own costs more.
+const SHARED_BYTES_MIN: usize = 1024;
+
+/// A whole frame, with its length, in pieces. To be written in one go with vectored writes: it is a
+/// [`Buf`], and gives what is left of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pieces {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// The pieces that are left.
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
+    /// Everything that is left, in one piece: copied, if there are more.
+    pub fn into_bytes(mut self) -> Bytes {
+        self.copy_to_bytes(self.bytes)
+    }
+}
+
+impl FromIterator<Bytes> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Pieces {
+        let pieces: VecDeque<Bytes> = pieces
+            .into_iter()
+            .filter(|piece| !piece.is_empty())
+            .collect();
+        Pieces {
+            bytes: pieces.iter().map(Bytes::len).sum(),
+            pieces,
+        }
+    }
+}
+
+impl Buf for Pieces {
+    fn remaining(&self) -> usize {
+        self.bytes
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.pieces.front().map(Bytes::as_ref).unwrap_or_default()
+    }
+
+    fn chunks_vectored<'a>(&'a self, target: &mut [IoSlice<'a>]) -> usize {
+        let filled = self.pieces.iter().zip(target);
+        filled
+            .map(|(piece, slot)| *slot = IoSlice::new(piece))
+            .count()
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.bytes, "no more than is left can be written");
+        self.bytes -= count;
+        while let Some(piece) = self.pieces.front_mut() {
+            if count < piece.len() {
+                piece.advance(count);
+                return;
+            }
+            count -= piece.len();
+            // Given free at once: it may hold a segment or a window of catch-up reads.
+            self.pieces.pop_front();
+        }
+    }
+
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        match self.pieces.front_mut() {
+            Some(piece) if piece.len() >= count => {
+                let bytes = piece.split_to(count);
+                self.bytes -= count;
+                if piece.is_empty() {
+                    self.pieces.pop_front();
+                }
+                bytes
+            }
+            _ => {
+                assert!(count <= self.bytes, "no more than is left can be copied");
+                let mut bytes = BytesMut::with_capacity(count);
+                bytes.put(self.take(count));
+                bytes.freeze()
+            }
+        }
+    }
+}
+
+/// Writes one frame.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// All that is copied, from the frame's length on.
+    copied: BytesMut,
+    /// What comes in between, each with its position in `copied`.
+    shared: Vec<(usize, Bytes)>,
+    shared_bytes: usize,
+}
+
+impl Output {
+    pub(crate) fn new() -> Output {
+        let mut copied = BytesMut::with_capacity(256);
+        copied.put_bytes(0, FRAME_HEADER_BYTES);
+        Output {
+            copied,
+            shared: Vec::new(),
+            shared_bytes: 0,
+        }
+    }
+
+    /// Where all but large payloads are written to.
+    pub(crate) fn copied(&mut self) -> &mut BytesMut {
+        &mut self.copied
+    }
+
+    /// Writes a payload, without copying where it is large.
+    pub(crate) fn put_shared(&mut self, payload: &Bytes) {
+        if payload.len() < SHARED_BYTES_MIN {
+            self.copied.put_slice(payload);
+        } else {
+            self.shared.push((self.copied.len(), payload.clone()));
+            self.shared_bytes += payload.len();
+        }
+    }
+
+    /// The whole frame.
+    pub(crate) fn finish(mut self) -> Result<Pieces, EncodeError> {
+        let bytes = self.copied.len() - FRAME_HEADER_BYTES + self.shared_bytes;
+        let Ok(length) = i32::try_from(bytes) else {
+            return Err(EncodeError::TooLarge { bytes });
+        };
+        self.copied[..FRAME_HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+        let mut copied = self.copied.freeze();
+        let mut pieces = Vec::with_capacity(2 * self.shared.len() + 1);
+        let mut position = 0;
+        for (at, payload) in self.shared {
+            pieces.push(copied.split_to(at - position));
+            pieces.push(payload);
+            position = at;
+        }
+        pieces.push(copied);
+        Ok(pieces.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Pieces {
+        let mut output = Output::new();
+        output.copied().put_slice(b"head");
+        output.put_shared(&Bytes::from_static(&[1; SHARED_BYTES_MIN]));
+        output.put_shared(&Bytes::from_static(&[2; SHARED_BYTES_MIN]));
+        output.put_shared(&Bytes::from_static(b"small"));
+        output.finish().unwrap()
+    }
+
+    #[test]
+    fn large_payloads_are_pieces_of_their_own_and_small_ones_are_copied() {
+        let pieces = frame();
+        let lengths: Vec<usize> = pieces.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [8, SHARED_BYTES_MIN, SHARED_BYTES_MIN, 5]);
+        let bytes = pieces.into_bytes();
+        assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_be_bytes());
+        assert_eq!(&bytes[4..9], b"head\x01");
+        assert_eq!(&bytes[bytes.len() - 6..], b"\x02small");
+    }
+
+    #[test]
+    fn it_is_written_in_steps_of_any_size() {
+        let whole = frame().into_bytes();
+        for step in [1, 7, 1000, SHARED_BYTES_MIN, 1500, whole.len()] {
+            let mut pieces = frame();
+            let mut written = Vec::new();
+            while pieces.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 3];
+                let filled = pieces.chunks_vectored(&mut slices);
+                let gathered: Vec<u8> = slices[..filled]
+                    .iter()
+                    .flat_map(|slice| slice.iter().copied())
+                    .collect();
+                let count = gathered.len().min(step);
+                written.extend_from_slice(&gathered[..count]);
+                pieces.advance(count);
+            }
+            assert_eq!(written, whole, "step {step}");
+            assert_eq!(pieces.iter().count(), 0);
+        }
+    }
+}

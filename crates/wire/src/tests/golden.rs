@@ -1,0 +1,351 @@
+//! The bytes of native messages, which never change.
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+use millstream_base::{
+    ByteSize, Cursor, GroupId, LaneIndex, Offset, Position, SegmentIndex, StreamId, StreamletIndex,
+    Timestamp,
+};
+
+use super::round_trips::body;
+use crate::native::*;
+use crate::{
+    Request, RequestHeader, Response, SUPPORTED, decode_request, decode_response, encode_request,
+    encode_response,
+};
+
+/// Bytes before the body: api key, version, correlation id, no client id, no tagged fields.
+const REQUEST_HEADER_BYTES: usize = 11;
+/// Correlation id, no tagged fields.
+const RESPONSE_HEADER_BYTES: usize = 5;
+
+const GOLDEN: &str = include_str!("golden.txt");
+
+fn settings() -> StreamSettings {
+    StreamSettings {
+        streamlets: 2,
+        lanes: 3,
+        virtual_logs: 4,
+        durability: Durability::Async,
+        group_segments: 16,
+        segment_bytes: ByteSize(8 << 20),
+        retention_ms: Some(1000),
+        retention_bytes: None,
+    }
+}
+
+fn cursor() -> Cursor {
+    Cursor {
+        stream: StreamId(16),
+        streamlet: StreamletIndex(1),
+        group: GroupId(7),
+        segment: SegmentIndex(2),
+        position: Position(300),
+    }
+}
+
+fn object() -> ObjectDescription {
+    ObjectDescription {
+        name: "a/b".into(),
+        bytes: ByteSize(5),
+        crc32c: 0x9a71_bb4c,
+        created: Timestamp(-1),
+        stream: StreamId(17),
+    }
+}
+
+fn wrong() -> Option<StrBytes> {
+    Some("wrong".into())
+}
+
+fn requests() -> Vec<Request> {
+    let stream = StreamId(16);
+    let streamlet = StreamletIndex(1);
+    let group = GroupId(7);
+    let application = StrBytes::from("count");
+    let consumer = StrBytes::from("c-1");
+    vec![
+        CreateStreamRequest {
+            name: "lines".into(),
+            settings: settings(),
+            or_existing: true,
+        }
+        .into(),
+        DescribeStreamRequest {
+            name: None,
+            stream,
+            with_lanes: true,
+        }
+        .into(),
+        ListStreamsRequest {
+            prefix: "l".into(),
+            after: Some("lines".into()),
+            streams_max: 100,
+        }
+        .into(),
+        GrowStreamRequest {
+            name: "lines".into(),
+            streamlets: 3,
+            lanes: 4,
+        }
+        .into(),
+        DeleteStreamRequest {
+            name: "lines".into(),
+        }
+        .into(),
+        WriteChunksRequest {
+            stream,
+            chunks: vec![ChunkToWrite {
+                streamlet,
+                chunk: Bytes::from_static(b"chunk"),
+            }],
+        }
+        .into(),
+        ReadChunksRequest {
+            cursors: vec![cursor(), cursor()],
+            bytes_max: 1 << 20,
+            bytes_min: 1,
+            wait_ms_max: 500,
+        }
+        .into(),
+        NextGroupsRequest {
+            stream,
+            streamlet,
+            application: application.clone(),
+            consumer: consumer.clone(),
+            groups_max: 4,
+        }
+        .into(),
+        NextSegmentsRequest {
+            stream,
+            streamlet,
+            group,
+            from: SegmentIndex(2),
+            segments_max: 8,
+        }
+        .into(),
+        AvailableGroupsRequest { stream, streamlet }.into(),
+        AvailableSegmentsRequest {
+            stream,
+            streamlet,
+            group,
+        }
+        .into(),
+        CommitCursorsRequest {
+            application: application.clone(),
+            consumer: consumer.clone(),
+            cursors: vec![cursor()],
+        }
+        .into(),
+        ReleaseGroupsRequest {
+            stream,
+            application,
+            consumer,
+        }
+        .into(),
+        PutObjectRequest {
+            name: "a/b".into(),
+            start: 2,
+            content: Bytes::from_static(b"llo"),
+            is_last: true,
+        }
+        .into(),
+        GetObjectRequest {
+            name: "a/b".into(),
+            start: 1,
+            bytes_max: 3,
+        }
+        .into(),
+        ListObjectsRequest {
+            prefix: StrBytes::default(),
+            after: None,
+            objects_max: 10,
+        }
+        .into(),
+        DeleteObjectRequest { name: "a/b".into() }.into(),
+    ]
+}
+
+fn responses() -> Vec<Response> {
+    let stream = StreamId(16);
+    let (throttle_time_ms, error_code, error_message) = (9, 42, wrong());
+    vec![
+        CreateStreamResponse {
+            stream,
+            is_new: true,
+            ..CreateStreamResponse::default()
+        }
+        .into(),
+        DescribeStreamResponse {
+            name: "lines".into(),
+            stream,
+            settings: settings(),
+            lanes: vec![LaneDescription {
+                partition: 5,
+                streamlet: StreamletIndex(1),
+                lane: LaneIndex(2),
+                earliest: Offset(100),
+                durable: Offset(200),
+                groups: 3,
+                bytes: ByteSize(4096),
+                fault: wrong(),
+            }],
+            ..DescribeStreamResponse::default()
+        }
+        .into(),
+        ListStreamsResponse {
+            streams: vec![ListedStream {
+                name: "lines".into(),
+                stream,
+                streamlets: 2,
+                lanes: 3,
+            }],
+            has_more: true,
+            ..ListStreamsResponse::default()
+        }
+        .into(),
+        GrowStreamResponse {
+            throttle_time_ms,
+            error_code,
+            error_message: error_message.clone(),
+        }
+        .into(),
+        DeleteStreamResponse::default().into(),
+        WriteChunksResponse {
+            chunks: vec![WrittenChunk {
+                error_code,
+                error_message: wrong(),
+                lane: LaneIndex(2),
+                base_offset: Offset(200),
+                next_offset: Offset(210),
+                is_duplicate: true,
+            }],
+            ..WriteChunksResponse::default()
+        }
+        .into(),
+        ReadChunksResponse {
+            reads: vec![ReadFromCursor {
+                error_code: 0,
+                error_message: None,
+                next: cursor(),
+                chunks: Bytes::from_static(b"chunks").into(),
+            }],
+            ..ReadChunksResponse::default()
+        }
+        .into(),
+        NextGroupsResponse {
+            cursors: vec![cursor()],
+            ..NextGroupsResponse::default()
+        }
+        .into(),
+        NextSegmentsResponse {
+            segments: vec![SegmentStart {
+                segment: SegmentIndex(2),
+                position: Position(300),
+            }],
+            ..NextSegmentsResponse::default()
+        }
+        .into(),
+        AvailableGroupsResponse {
+            groups: Some(GroupRange {
+                first: GroupId(1),
+                last: GroupId(7),
+            }),
+            ..AvailableGroupsResponse::default()
+        }
+        .into(),
+        AvailableSegmentsResponse {
+            segments: Some(SegmentRange {
+                first: SegmentIndex(0),
+                last: SegmentIndex(2),
+            }),
+            ..AvailableSegmentsResponse::default()
+        }
+        .into(),
+        CommitCursorsResponse {
+            commits: vec![CommittedCursor::default()],
+            ..CommitCursorsResponse::default()
+        }
+        .into(),
+        ReleaseGroupsResponse::default().into(),
+        PutObjectResponse {
+            object: Some(object()),
+            ..PutObjectResponse::default()
+        }
+        .into(),
+        GetObjectResponse {
+            object: Some(object()),
+            content: Bytes::from_static(b"ell").into(),
+            ..GetObjectResponse::default()
+        }
+        .into(),
+        ListObjectsResponse {
+            objects: vec![object(), object()],
+            ..ListObjectsResponse::default()
+        }
+        .into(),
+        DeleteObjectResponse {
+            throttle_time_ms,
+            error_code,
+            error_message,
+        }
+        .into(),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn native_messages_are_written_as_ever() {
+    let mut written = String::new();
+    for (request, response) in requests().into_iter().zip(responses()) {
+        let header = RequestHeader {
+            api: request.api(),
+            version: 0,
+            correlation_id: 1,
+            client_id: None,
+        };
+        let frame = body(encode_request(&header, &request).unwrap());
+        let bytes = hex(&frame[REQUEST_HEADER_BYTES..]);
+        written.push_str(&format!("{:?}Request {bytes}\n", header.api));
+        assert_eq!(decode_request(frame), Ok((header.clone(), request)));
+
+        let frame = body(encode_response(&header, &response).unwrap());
+        let bytes = hex(&frame[RESPONSE_HEADER_BYTES..]);
+        written.push_str(&format!("{:?}Response {bytes}\n", header.api));
+        assert_eq!(decode_response(header.api, 0, frame), Ok((1, response)));
+    }
+    assert_eq!(written, GOLDEN);
+}
+
+#[test]
+fn every_native_message_has_its_golden_bytes() {
+    let native: Vec<_> = SUPPORTED
+        .iter()
+        .map(|supported| supported.api)
+        .filter(|api| *api as i16 >= 10_000)
+        .collect();
+    let of_requests: Vec<_> = requests().iter().map(Request::api).collect();
+    let of_responses: Vec<_> = responses().iter().map(Response::api).collect();
+    assert_eq!(of_requests, native);
+    assert_eq!(of_responses, native);
+}
+
+#[test]
+fn tagged_fields_of_the_future_are_skipped() {
+    let header = RequestHeader {
+        api: crate::ApiKey::DeleteStream,
+        version: 0,
+        correlation_id: 1,
+        client_id: None,
+    };
+    let request = Request::from(DeleteStreamRequest {
+        name: "lines".into(),
+    });
+    let frame = body(encode_request(&header, &request).unwrap());
+    let mut future = frame[..frame.len() - 1].to_vec();
+    future.extend_from_slice(b"\x02\x00\x03abc\x05\x00");
+    assert_eq!(decode_request(future.into()), Ok((header, request)));
+}
