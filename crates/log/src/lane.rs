@@ -1,11 +1,11 @@
 //! A lane: one of the places of a streamlet where appends happen; an ordered series of groups.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use event_listener::Event;
+use event_listener::{Event, IntoNotification as _};
 use hashbrown::HashSet;
 use millstream_base::{Cursor, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
 use millstream_record::{ChunkHeader, set_base_offset};
@@ -20,6 +20,7 @@ use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, Verdict};
 use crate::stream::Limits;
 use crate::virtual_log::VirtualLog;
+use crate::watch::Watchers;
 
 /// Where a reader stands in a lane that has no groups yet: ids start from 1.
 const BEFORE_ALL: GroupId = GroupId(0);
@@ -62,6 +63,8 @@ pub struct LaneState {
     durable_offset: AtomicU64,
     /// Notified when `durable_offset` moves, and when it will not.
     pub durable_moved: Event,
+    /// Told when `durable_offset` moves, and when the stream is deleted.
+    pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
     /// Where readers of this lane stand: what eviction asks.
@@ -172,6 +175,7 @@ impl LaneState {
             groups: RwLock::new(stored.groups),
             durable_offset: AtomicU64::new(stored.next_offset.0),
             durable_moved: Event::new(),
+            watchers: Watchers::default(),
             fault,
             marks: Mutex::default(),
         }
@@ -469,8 +473,17 @@ impl LaneState {
             "the durable head never goes back"
         );
         self.durable_offset.store(offset.0, Ordering::Release);
-        self.durable_moved.notify(usize::MAX);
-        self.stream.durable_moved.notify(usize::MAX);
+        self.wake();
+    }
+
+    /// Wakes who waits for the lane: its durable offset has moved, or will not any more.
+    pub fn wake(&self) {
+        // One fence for all: whoever is about to wait either is seen below, or sees what has changed
+        // (a listener looks again after it is made, and so does a watch that is armed).
+        fence(Ordering::SeqCst);
+        self.durable_moved.notify(usize::MAX.relaxed());
+        self.stream.durable_moved.notify(usize::MAX.relaxed());
+        self.watchers.tell(self.durable_offset(), self.is_removed());
     }
 
     pub fn fault(&self) -> Option<&LogError> {
@@ -482,8 +495,12 @@ impl LaneState {
         if self.fault.set(fault.clone()).is_ok() {
             tracing::error!(stream = %self.stream.name, lane = ?self.id, %fault, "lane refuses writes");
         }
-        self.durable_moved.notify(usize::MAX);
-        self.stream.durable_moved.notify(usize::MAX);
+        self.wake();
+    }
+
+    /// Whether its stream is deleted.
+    pub fn is_removed(&self) -> bool {
+        self.stream.removed.load(Ordering::Acquire)
     }
 
     pub fn groups(&self) -> Vec<Arc<Group>> {

@@ -46,6 +46,7 @@ mod recovery;
 mod stream;
 mod table;
 mod virtual_log;
+mod watch;
 
 pub use application::Application;
 pub use config::{Background, Durability, LANES_MAX, LogConfig, StreamConfig};
@@ -58,3 +59,4 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
 pub use reader::{From, LaneReader, ReadChunks, StreamReader, WINDOW_BYTES};
 pub use stream::Shape;
+pub use watch::{Watch, Watched};

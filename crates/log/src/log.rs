@@ -857,9 +857,8 @@ impl Inner {
         for lane in stream.lanes() {
             // An append that had not seen it is over when its lane's lock is free.
             lane.next_offset();
-            lane.durable_moved.notify(usize::MAX);
+            lane.wake();
         }
-        stream.shared.durable_moved.notify(usize::MAX);
         wait_durable(&self.core, self.catalog.lane(), offset)
     }
 
@@ -1092,7 +1091,7 @@ fn poll_durable(core: &Core, lane: &LaneState, offset: Offset) -> Option<Result<
     if let Some(fault) = lane.fault() {
         return Some(Err(fault.clone()));
     }
-    if lane.stream.removed.load(Ordering::Acquire) {
+    if lane.is_removed() {
         return Some(Err(LogError::UnknownStream {
             name: lane.stream.name.clone(),
         }));
@@ -1110,8 +1109,8 @@ pub struct Stream {
 /// A lane to append to.
 #[derive(Debug, Clone)]
 pub struct Lane {
-    core: Arc<Core>,
-    lane: Arc<LaneState>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) lane: Arc<LaneState>,
 }
 
 impl Stream {
@@ -1368,6 +1367,9 @@ impl Lane {
     /// See [`Lane::wait_durable`].
     pub async fn durable(&self, offset: Offset) -> Result<()> {
         loop {
+            if let Some(result) = poll_durable(&self.core, &self.lane, offset) {
+                return result;
+            }
             let moved = self.lane.durable_moved.listen();
             if let Some(result) = poll_durable(&self.core, &self.lane, offset) {
                 return result;
