@@ -22,6 +22,7 @@ use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::LaneState;
+use crate::places::KeptPlaces;
 use crate::pool::{Arena, Pool};
 use crate::stream::{Limits, StreamState};
 use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
@@ -61,6 +62,7 @@ pub struct Core {
     pub queue: SyncQueue,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
+    pub kept_places: KeptPlaces,
     /// Segments in memory, oldest first: what eviction goes through.
     residents: Mutex<VecDeque<Resident>>,
     /// Virtual logs that cannot go on before the disk or the journal has room.
@@ -144,6 +146,7 @@ impl Core {
             queue: SyncQueue::default(),
             journal,
             streams: RwLock::default(),
+            kept_places: KeptPlaces::default(),
             residents: Mutex::default(),
             stalled: Mutex::default(),
             disk_full: AtomicBool::new(false),

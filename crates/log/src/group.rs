@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::index::{Index, IndexWriter, Mark, MarkKind};
+use crate::places::Places;
 use crate::pool::{Buffer, Slice};
 
 /// When more group files are open than this, a busy lane's file is closed after each commit too:
@@ -72,6 +73,10 @@ pub struct Group {
     segments: RwLock<Vec<Segment>>,
     /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
     marks: Mutex<VecDeque<Mark>>,
+    /// What the index says, for readers. The lane adds; `None` when it is to be read from the index.
+    places: RwLock<Option<Places>>,
+    /// Whether the places were used since they were asked for the last time.
+    places_used: AtomicBool,
     file: Mutex<GroupFile>,
 }
 
@@ -145,6 +150,8 @@ pub struct StoredGroup {
     pub buffers: Vec<Arc<Buffer>>,
     /// Marks that are not in the index yet.
     pub marks: Vec<Mark>,
+    /// What all of its marks say; `None` when they are not loaded.
+    pub places: Option<Places>,
     /// Whether the file's name survives a crash.
     pub named: bool,
 }
@@ -170,6 +177,8 @@ impl Group {
             failed: AtomicBool::new(false),
             segments: RwLock::new(Vec::new()),
             marks: Mutex::new(VecDeque::new()),
+            places: RwLock::new(Some(Places::default())),
+            places_used: AtomicBool::new(false),
             file: Mutex::new(GroupFile {
                 open: None,
                 index: None,
@@ -208,6 +217,7 @@ impl Group {
                 .collect();
         }
         *group.marks.lock() = stored.marks.into();
+        *group.places.write() = stored.places;
         if let Some(end) = stored.end {
             group.close(end);
         }
@@ -247,6 +257,44 @@ impl Group {
 
     pub fn add_mark(&self, mark: Mark) {
         self.marks.lock().push_back(mark);
+    }
+
+    /// Adds what a mark says of a place; all that come before were added.
+    pub fn add_place(&self, mark: &Mark) {
+        if let Some(places) = &mut *self.places.write() {
+            places.add(mark);
+        }
+    }
+
+    /// Lets `look` see the places, if they are known.
+    pub fn look_at_places<R>(&self, look: impl Fn(&Places) -> R) -> Option<R> {
+        let seen = self.places.read().as_ref().map(look);
+        if !self.places_used.load(Ordering::Relaxed) {
+            self.places_used.store(true, Ordering::Relaxed);
+        }
+        seen
+    }
+
+    /// Takes over what was read from the index. `false` when it is known already.
+    pub fn set_places(&self, loaded: Places) -> bool {
+        let mut places = self.places.write();
+        let is_news = places.is_none() && !self.is_removed();
+        if is_news {
+            *places = Some(loaded);
+        }
+        is_news
+    }
+
+    /// Whether the places were used since this was asked for the last time.
+    pub fn places_are_used(&self) -> bool {
+        self.places_used.swap(false, Ordering::Relaxed)
+    }
+
+    /// Forgets the places, if the index has all of them.
+    pub fn forget_places(&self) {
+        if self.is_settled() {
+            *self.places.write() = None;
+        }
     }
 
     /// Whether there are marks that are not in the index yet.
@@ -363,7 +411,23 @@ impl Group {
         if self.is_removed() || segment.end.is_some_and(|end| end <= synced) {
             segment.buffer = None;
         }
-        segment.buffer.is_none()
+        let is_evicted = segment.buffer.is_none();
+        drop(segments);
+        if is_evicted {
+            self.forget_places_if_cold();
+        }
+        is_evicted
+    }
+
+    /// Forgets the places of a group that no longer takes memory otherwise: who needs them again has
+    /// them read from the index.
+    fn forget_places_if_cold(&self) {
+        let segments = self.segments.read();
+        // Eviction goes through them from the first to the last.
+        let in_memory = |segment: &Segment| segment.buffer.is_some();
+        if !segments.iter().rev().any(in_memory) {
+            self.forget_places();
+        }
     }
 
     /// The end of a segment, if it is closed.
@@ -501,6 +565,7 @@ impl Group {
         debug_assert!(self.synced() <= to && to.0 <= file.written);
         self.synced.store(to.0, Ordering::Release);
         self.write_marks(dir, file, to);
+        self.forget_places_if_cold();
         let done = self.end().is_some_and(|end| end.position <= to);
         let keep_open = keep_open == KeepOpen::Yes
             && dir.open_group_files.load(Ordering::Relaxed) <= OPEN_FILES_MAX;
@@ -602,6 +667,7 @@ impl Group {
         for segment in self.segments.write().iter_mut() {
             segment.buffer = None;
         }
+        *self.places.write() = None;
         self.marks.lock().clear();
     }
 

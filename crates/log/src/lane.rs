@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::{Durability, StreamConfig};
 use crate::core::{Core, Resident};
 use crate::error::{LogError, Result};
+use crate::fetch::FetchEnds;
 use crate::group::{Group, GroupEnd, LaneId};
 use crate::index::{MARK_BYTES, Mark, MarkKind};
 use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
@@ -67,6 +68,8 @@ pub struct LaneState {
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
+    /// Where fetches go on.
+    pub fetch_ends: FetchEnds,
     /// Where readers of this lane stand: what eviction asks.
     marks: Mutex<Vec<Weak<ReaderMark>>>,
 }
@@ -95,6 +98,8 @@ struct OpenGroup {
     /// The head segment, if there is one.
     writer: Option<BufferWriter>,
     position: Position,
+    /// Whether it is never written to disk, and so has places but no index.
+    is_scratch: bool,
     /// Where the group is full.
     bytes_max: u64,
     max_timestamp: Timestamp,
@@ -150,6 +155,7 @@ impl LaneState {
                 group: Arc::clone(group),
                 writer: None,
                 position: group.durable(),
+                is_scratch: stream.durability == Durability::Memory,
                 bytes_max: stream.limits.group_bytes_max,
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 marked_at: group.durable(),
@@ -177,6 +183,7 @@ impl LaneState {
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
+            fetch_ends: FetchEnds::default(),
             marks: Mutex::default(),
         }
     }
@@ -231,7 +238,7 @@ impl LaneState {
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
         let durability = self.stream.durability;
-        if durability != Durability::Memory && open.position.0 - open.marked_at.0 >= MARK_BYTES {
+        if open.position.0 - open.marked_at.0 >= MARK_BYTES {
             open.mark(MarkKind::Within, base_offset, producers);
         }
         let position = open.position;
@@ -318,9 +325,7 @@ impl LaneState {
             Some(open) => open,
             None => open.insert(self.new_group(*next_offset)),
         };
-        if config.durability != Durability::Memory {
-            open.mark(MarkKind::SegmentStart, *next_offset, producers);
-        }
+        open.mark(MarkKind::SegmentStart, *next_offset, producers);
         let segment = open
             .group
             .open_segment(open.position, Arc::clone(writer.buffer()));
@@ -341,6 +346,7 @@ impl LaneState {
             group,
             writer: None,
             position: Position(0),
+            is_scratch: self.is_scratch(),
             bytes_max: self.stream.limits.group_bytes_max,
             max_timestamp: Timestamp(i64::MIN),
             marked_at: Position(0),
@@ -528,6 +534,12 @@ impl LaneState {
         groups.get(n).cloned()
     }
 
+    /// The group that goes on behind `position` of `group`, if this is where `group` ends.
+    pub fn group_behind(&self, group: &Group, position: Position) -> Option<Arc<Group>> {
+        let ended = group.end().is_some_and(|end| position >= end.position);
+        ended.then(|| self.group_after(group.id)).flatten()
+    }
+
     /// The group that holds `offset`, or the last one if it lies behind all.
     pub fn group_of_offset(&self, offset: Offset) -> Option<Arc<Group>> {
         let groups = self.groups.read();
@@ -631,7 +643,9 @@ impl OpenGroup {
 
     /// Notes what holds at the end of the group: `producers` must not know what comes after.
     fn mark(&mut self, kind: MarkKind, offset: Offset, producers: &Producers) {
-        let producers = if self.position == Position(0) {
+        let producers = if self.is_scratch {
+            Vec::new()
+        } else if self.position == Position(0) {
             let all = producers.iter();
             all.map(|(id, state)| (id, state.clone())).collect()
         } else {
@@ -642,13 +656,17 @@ impl OpenGroup {
         };
         self.changed.clear();
         self.marked_at = self.position;
-        self.group.add_mark(Mark {
+        let mark = Mark {
             kind,
             position: self.position,
             offset,
             max_timestamp: self.max_timestamp,
             producers,
-        });
+        };
+        self.group.add_place(&mark);
+        if !self.is_scratch {
+            self.group.add_mark(mark);
+        }
     }
 }
 

@@ -10,13 +10,18 @@ use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::index::Index;
+use crate::index::MARK_BYTES;
 use crate::lane::{LaneState, ReaderMark};
+use crate::places::{Place, look_at};
 use crate::pool::{Arena, Slice};
 use crate::stream::StreamState;
 
 /// How much a catch-up read brings in at once.
 pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// How much is read at once to find one chunk in a group's file: marks are not further apart, unless
+/// a chunk is larger.
+const FIND_BYTES: usize = 2 * MARK_BYTES as usize;
 
 /// How far ahead of a catch-up reader the disk is asked to read.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
@@ -49,18 +54,33 @@ pub fn read_group(
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
+    let Some(slice) = read_durable(core, group, from, bytes_max)? else {
+        return Ok(None);
+    };
+    let whole =
+        ChunkHeader::parse(&slice).is_ok_and(|header| header.total_bytes as usize <= slice.len());
+    if !whole {
+        return Err(no_chunk(group, from));
+    }
+    Ok(Some(cut_at_chunk(slice, bytes_max)))
+}
+
+/// What is durable behind a position of a group, where a chunk starts: all that memory has of its
+/// segment, or whole chunks from the file, at most `bytes_max` unless one chunk is larger. `None` at
+/// the durable head.
+pub fn read_durable(
+    core: &Core,
+    group: &Group,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
     loop {
         let durable = group.durable();
         if from >= durable {
             return Ok(None);
         }
         if let Some(slice) = group.slice_in_memory(from, durable) {
-            let whole = ChunkHeader::parse(&slice)
-                .is_ok_and(|header| header.total_bytes as usize <= slice.len());
-            if !whole {
-                return Err(no_chunk(group, from));
-            }
-            return Ok(Some(cut_at_chunk(slice, bytes_max)));
+            return Ok(Some(slice));
         }
         if group.is_removed() {
             return Ok(None);
@@ -277,8 +297,7 @@ impl LaneReader {
             if group.is_removed() {
                 continue;
             }
-            let ended = group.end().is_some_and(|end| self.position >= end.position);
-            let Some(next) = ended.then(|| self.lane.group_after(self.group)).flatten() else {
+            let Some(next) = self.lane.group_behind(&group, self.position) else {
                 return Ok(None);
             };
             self.group = next.id;
@@ -398,22 +417,17 @@ pub struct Found {
     pub base_offset: Offset,
 }
 
-/// The first chunk of a lane that `wanted` says yes to, given a header; `skip_to` picks the last
-/// mark of the index before it.
+/// The first chunk of a group that `wanted` says yes to, given a header; it comes behind the last
+/// place that `is_before` says yes to.
 pub fn find_chunk(
     core: &Core,
-    group: &Group,
-    before: impl Fn(&crate::index::Mark) -> bool,
+    group: &Arc<Group>,
+    is_before: impl Fn(&Place) -> bool,
     wanted: impl Fn(&ChunkHeader) -> bool,
 ) -> Result<Option<Found>> {
-    let path = group.index_path(&core.dir);
-    let index =
-        Index::read(&*core.dir.disk, &path).map_err(|error| LogError::io("read", &path, error))?;
-    let before = index.marks.partition_point(before);
-    let mut at = before
-        .checked_sub(1)
-        .map_or(Position(0), |mark| index.marks[mark].position);
-    while let Some(slice) = read_group(core, group, at, WINDOW_BYTES)? {
+    let place = look_at(core, group, |places| places.last_before(&is_before))?;
+    let mut at = place.map_or(Position(0), |place| place.position);
+    while let Some(slice) = read_durable(core, group, at, FIND_BYTES)? {
         let mut chunks = Chunks::trusted(&slice);
         let mut start = 0;
         while let Some(chunk) = chunks.next() {
@@ -455,7 +469,7 @@ pub fn seek_offset(core: &Core, lane: &LaneState, offset: Offset) -> Result<Foun
     let found = find_chunk(
         core,
         &group,
-        |mark| mark.offset <= offset,
+        |place| place.offset <= offset,
         |header| header.last_offset() >= offset,
     )?;
     Ok(found.unwrap_or(Found {
@@ -478,7 +492,7 @@ pub fn seek_timestamp(
         let found = find_chunk(
             core,
             &group,
-            |mark| mark.max_timestamp < timestamp,
+            |place| place.max_timestamp < timestamp,
             |header| header.max_timestamp >= timestamp,
         )?;
         if found.is_some() {

@@ -29,6 +29,7 @@ use crate::group::{Group, GroupEnd, LaneId, StoredGroup};
 use crate::index::{Index, IndexWriter, MARK_BYTES, Mark, MarkKind};
 use crate::journal::{OldJournal, RecoveredRun};
 use crate::lane::StoredLane;
+use crate::places::Places;
 use crate::pool::{Arena, Buffer, BufferWriter, Pool};
 use crate::producers::Producers;
 
@@ -70,6 +71,8 @@ struct ClosedGroup {
     marks: Vec<Mark>,
     /// Segment starts; empty when they are not loaded.
     segments: Vec<Position>,
+    /// What all of its marks say; `None` when they are not loaded.
+    places: Option<Places>,
     replayed: Replayed,
 }
 
@@ -103,6 +106,7 @@ struct Tail {
     unmarked: HashSet<ProducerId>,
     marked_at: Position,
     segments: Vec<Position>,
+    places: Places,
     end: Option<GroupEnd>,
     /// Bytes of the index that are valid.
     index_len: u64,
@@ -493,6 +497,7 @@ impl RecoveredLane {
                     index_len: group.index_len,
                     segments: group.segments,
                     marks: group.marks,
+                    places: group.places,
                     synced: group.replayed.from,
                     named: group.replayed.has_file,
                     buffers: group.replayed.into_buffers(),
@@ -512,6 +517,7 @@ impl RecoveredLane {
                     None => tail.marks,
                     Some(_) => Vec::new(),
                 },
+                places: Some(tail.places),
                 synced: tail.replayed.from,
                 named: tail.replayed.has_file,
                 buffers: tail.replayed.into_buffers(),
@@ -540,6 +546,7 @@ impl ClosedGroup {
             index_len: 0,
             marks: Vec::new(),
             segments: Vec::new(),
+            places: None,
             replayed: Replayed {
                 from: end.position,
                 segments: Vec::new(),
@@ -611,6 +618,7 @@ impl Tail {
             unmarked: HashSet::new(),
             marked_at: Position(0),
             segments: Vec::new(),
+            places: Places::default(),
             end: None,
             index_len: 0,
             marks: Vec::new(),
@@ -732,6 +740,7 @@ impl Tail {
     }
 
     fn restore(&mut self, mark: Mark) {
+        self.places.add(&mark);
         self.position = mark.position;
         self.offset = mark.offset;
         self.max_timestamp = mark.max_timestamp;
@@ -808,13 +817,15 @@ impl Tail {
             self.segments.push(self.position);
         }
         self.marked_at = self.position;
-        self.marks.push(Mark {
+        let mark = Mark {
             kind,
             position: self.position,
             offset: self.offset,
             max_timestamp: self.max_timestamp,
             producers,
-        });
+        };
+        self.places.add(&mark);
+        self.marks.push(mark);
     }
 
     fn close(&mut self) {
@@ -872,6 +883,8 @@ impl Tail {
 
     /// The group, which is closed.
     fn into_closed(self) -> ClosedGroup {
+        // The others' are in the index, and nobody may want them.
+        let is_needed = !self.marks.is_empty() || !self.replayed.segments.is_empty();
         ClosedGroup {
             id: self.id,
             first_offset: self.first_offset,
@@ -879,6 +892,7 @@ impl Tail {
             index_len: self.index_len,
             marks: self.marks,
             segments: self.segments,
+            places: is_needed.then_some(self.places),
             replayed: self.replayed,
         }
     }

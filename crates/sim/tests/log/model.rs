@@ -66,7 +66,8 @@ fn step(world: &mut World) {
             }
         }
         45..=50 => world.check_lane(&name, key),
-        51..=54 => world.check_seek(&name, key),
+        51..=52 => world.check_seek(&name, key),
+        53..=54 => world.check_fetch(&name, key),
         55..=66 => background(world),
         67..=69 => world.retain(),
         70..=75 => {

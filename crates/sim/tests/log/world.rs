@@ -12,9 +12,9 @@ use millstream_base::{
     StreamletIndex, Timestamp,
 };
 use millstream_log::{
-    Appended, Background, Durability, Lane, Log, LogConfig, LogError, Stream, StreamConfig,
+    Appended, AtLeast, Background, Durability, Lane, Log, LogConfig, LogError, Stream, StreamConfig,
 };
-use millstream_record::{ChunkBuilder, Compression, Producer};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Producer};
 use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
 
 pub const DIR: &str = "/data";
@@ -599,6 +599,65 @@ impl World {
         }
     }
 
+    /// Fetches from anywhere, and goes on where that ended.
+    pub fn check_fetch(&mut self, name: &str, key: (u32, u32)) {
+        let stream = self.stream(name);
+        let lane = lane_of(&stream, key);
+        let durable = lane.durable_offset().0;
+        let mut from = self.rng.u64(0..=durable + 2);
+        for _ in 0..3 {
+            let earliest = lane.info().earliest.0;
+            let model = &self.model.streams[name].lanes[&key];
+            let end = from + self.rng.u64(..20);
+            // So that the little memory for reads from disk has room for all pieces.
+            let bytes_max = 1 << self.rng.u32(6..17);
+            let at_least = match self.rng.bool() {
+                true => AtLeast::OneChunk,
+                false => AtLeast::Nothing,
+            };
+            let at =
+                format!("{name} {key:?} from {from} to {end}, {bytes_max} bytes, {at_least:?}");
+            let fetched = match lane.fetch(Offset(from), Offset(end), bytes_max, at_least) {
+                Ok(fetched) => fetched,
+                Err(LogError::OffsetOutOfRange { .. }) => {
+                    assert!(from < earliest || from > durable, "{at}");
+                    return;
+                }
+                Err(error) => return self.excuse(&error),
+            };
+            assert!((earliest..=durable).contains(&from), "{at}");
+            let mut left = bytes_max;
+            let mut expected = model
+                .chunks
+                .iter()
+                .skip_while(|chunk| chunk.end() <= from)
+                .take_while(|chunk| from < end && chunk.base < end.min(durable))
+                .enumerate()
+                .take_while(|(n, chunk)| {
+                    let bytes = chunk.bytes.len();
+                    let fits = bytes <= left || *n == 0 && at_least == AtLeast::OneChunk;
+                    left = left.saturating_sub(bytes);
+                    fits
+                })
+                .map(|(_, chunk)| chunk);
+            let mut next = from;
+            for piece in &fetched.pieces {
+                for chunk in Chunks::new(piece) {
+                    let chunk = chunk.expect("whole chunks");
+                    let expected = expected.next().unwrap_or_else(|| panic!("{at}: too much"));
+                    assert_eq!(chunk.header().base_offset.0, expected.base, "{at}");
+                    compare(model, expected.base, chunk.bytes(), &at);
+                    next = expected.end();
+                }
+            }
+            assert!(expected.next().is_none(), "{at}: too little");
+            assert_eq!(fetched.next.0, next, "{at}");
+            let bytes: usize = fetched.pieces.iter().map(|piece| piece.len()).sum();
+            assert_eq!(fetched.bytes, bytes, "{at}");
+            from = next;
+        }
+    }
+
     // ---- Retention -----------------------------------------------------------------------------
 
     pub fn retain(&mut self) {
@@ -1070,6 +1129,7 @@ impl World {
                 assert!(self.acknowledge(&name, &lane, &appended));
             }
             self.check_seek(&name, (streamlet, lane));
+            self.check_fetch(&name, (streamlet, lane));
         }
         while self.log().step() {}
         self.drain();

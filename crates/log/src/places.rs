@@ -1,0 +1,129 @@
+//! Where things are in a group: what its index says, in memory.
+//!
+//! A group that takes appends, or whose segments are in memory, has its places from the beginning. Of
+//! others they are read from the index when they are asked for, and kept while they are used.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use millstream_base::{Offset, Position, Timestamp};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::index::{Index, Mark, MarkKind};
+
+/// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
+const KEPT_MAX: usize = 1 << 20;
+
+/// What holds at a position of a group: a mark of its index, without the producers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub position: Position,
+    /// The offset of the chunk that starts there.
+    pub offset: Offset,
+    /// The largest timestamp of the chunks before it in the group.
+    pub max_timestamp: Timestamp,
+}
+
+/// The places of one group, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    places: Vec<Place>,
+}
+
+impl Places {
+    /// What an index says.
+    pub fn of(index: &Index) -> Places {
+        let mut places = Places::default();
+        index.marks.iter().for_each(|mark| places.add(mark));
+        places
+    }
+
+    /// Adds the place of a mark behind the others.
+    pub fn add(&mut self, mark: &Mark) {
+        if mark.kind == MarkKind::GroupEnd {
+            // No chunk starts there.
+            return;
+        }
+        let place = Place {
+            position: mark.position,
+            offset: mark.offset,
+            max_timestamp: mark.max_timestamp,
+        };
+        match self.places.last_mut() {
+            // A segment that was given back before anything came behind it.
+            Some(last) if last.position == place.position => *last = place,
+            _ => self.places.push(place),
+        }
+    }
+
+    /// The last place that says yes to `is_before`, which those behind the first that says no do not.
+    /// `None` is the group's start.
+    pub fn last_before(&self, is_before: impl Fn(&Place) -> bool) -> Option<Place> {
+        let count = self.places.partition_point(is_before);
+        count.checked_sub(1).map(|last| self.places[last])
+    }
+
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// Groups whose places were read from their indexes. When they are too many, those go that were not
+/// used since they were looked at for the last time.
+#[derive(Debug, Default)]
+pub struct KeptPlaces {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those looked at for the last time longest ago come first. With the number of their places.
+    groups: VecDeque<(Weak<Group>, usize)>,
+    places: usize,
+}
+
+impl KeptPlaces {
+    fn add(&self, group: &Arc<Group>, places: usize) {
+        let mut kept = self.kept.lock();
+        kept.groups.push_back((Arc::downgrade(group), places));
+        kept.places += places;
+        // Each is used at most once more while it is looked at.
+        for _ in 0..2 * kept.groups.len() {
+            if kept.places <= KEPT_MAX {
+                break;
+            }
+            let Some((oldest, places)) = kept.groups.pop_front() else {
+                break;
+            };
+            match oldest.upgrade() {
+                Some(oldest) if oldest.places_are_used() => {
+                    kept.groups.push_back((Arc::downgrade(&oldest), places));
+                }
+                oldest => {
+                    kept.places -= places;
+                    oldest.inspect(|group| group.forget_places());
+                }
+            }
+        }
+    }
+}
+
+/// Looks at the places of a group; reads them where they are not known.
+pub fn look_at<R>(core: &Core, group: &Arc<Group>, look: impl Fn(&Places) -> R) -> Result<R> {
+    if let Some(seen) = group.look_at_places(&look) {
+        return Ok(seen);
+    }
+    let path = group.index_path(&core.dir);
+    let index =
+        Index::read(&*core.dir.disk, &path).map_err(|error| LogError::io("read", &path, error))?;
+    let places = Places::of(&index);
+    let seen = look(&places);
+    let count = places.len();
+    if group.set_places(places) {
+        core.kept_places.add(group, count);
+    }
+    Ok(seen)
+}
