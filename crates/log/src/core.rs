@@ -15,16 +15,17 @@ use hashbrown::HashMap;
 use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Clock, Position, SegmentIndex, StreamId, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
+use uuid::Uuid;
 
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
-use crate::lane::LaneState;
+use crate::lane::{LaneState, StreamShared};
 use crate::places::KeptPlaces;
 use crate::pool::{Arena, Pool};
-use crate::stream::{Limits, StreamState};
+use crate::stream::{Limits, StreamKind, StreamState};
 use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
 
 /// The journal is emptied into group files when it is fuller than this.
@@ -90,7 +91,26 @@ pub struct Core {
 pub struct Streams {
     pub by_id: HashMap<StreamId, Arc<StreamState>>,
     pub by_name: HashMap<String, StreamId>,
+    /// Of users' streams.
+    pub by_uuid: HashMap<Uuid, StreamId>,
     pub next_id: u64,
+}
+
+impl Streams {
+    pub fn add(&mut self, stream: Arc<StreamState>) {
+        let shared = &stream.shared;
+        self.by_name.insert(shared.name.clone(), shared.id);
+        if stream.kind == StreamKind::Stream {
+            self.by_uuid.insert(shared.uuid, shared.id);
+        }
+        self.by_id.insert(shared.id, stream);
+    }
+
+    /// Makes a stream that is deleted unknown to those who ask for it.
+    pub fn forget_names(&mut self, shared: &StreamShared) {
+        self.by_name.remove(&shared.name);
+        self.by_uuid.remove(&shared.uuid);
+    }
 }
 
 /// A segment that takes memory.

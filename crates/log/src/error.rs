@@ -28,14 +28,26 @@ pub enum LogError {
     },
     /// The data was written by a later version.
     #[error(
-        "data directory {dir} has format {found}, this program reads up to {known}; use a newer program"
+        "data directory {dir} has format {found}, this program reads {known}; use a newer program"
     )]
     NewerFormat {
         /// The data directory.
         dir: PathBuf,
         /// What its marker says.
         found: u32,
-        /// The newest format known here.
+        /// The format known here.
+        known: u32,
+    },
+    /// The data was written by an earlier version.
+    #[error(
+        "data directory {dir} has format {found}, this program reads {known}; use the program that wrote it, or an empty folder"
+    )]
+    OlderFormat {
+        /// The data directory.
+        dir: PathBuf,
+        /// What its marker says.
+        found: u32,
+        /// The format known here.
         known: u32,
     },
     /// The journal was written by an earlier version, which did not end cleanly.

@@ -23,8 +23,9 @@ use crate::group::LaneId;
 const MARKER: &str = "millstream.data";
 const MARKER_TEXT: &str = "millstream data, format ";
 
-/// The format that this program writes, and the newest it reads.
-pub const FORMAT: u32 = 1;
+/// The format that this program writes, and the only one that it reads. Streams of the first one had
+/// no identity.
+pub const FORMAT: u32 = 2;
 
 /// A folder that file systems make at their root; nobody put it there.
 pub const LOST_AND_FOUND: &str = "lost+found";
@@ -76,6 +77,13 @@ impl DataDir {
         match parse_marker(&text[..count]) {
             Some(version) if version > FORMAT => {
                 return Err(LogError::NewerFormat {
+                    dir: root.to_owned(),
+                    found: version,
+                    known: FORMAT,
+                });
+            }
+            Some(version) if version < FORMAT && names.len() > 1 => {
+                return Err(LogError::OlderFormat {
                     dir: root.to_owned(),
                     found: version,
                     known: FORMAT,

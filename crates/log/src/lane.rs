@@ -10,6 +10,7 @@ use hashbrown::HashSet;
 use millstream_base::{Cursor, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
 use millstream_record::{ChunkHeader, set_base_offset};
 use parking_lot::{Mutex, RwLock};
+use uuid::Uuid;
 
 use crate::config::{Durability, StreamConfig};
 use crate::core::{Core, Resident};
@@ -30,6 +31,8 @@ const BEFORE_ALL: GroupId = GroupId(0);
 #[derive(Debug)]
 pub struct StreamShared {
     pub id: StreamId,
+    /// As [`StreamInfo::uuid`](crate::StreamInfo::uuid).
+    pub uuid: Uuid,
     pub name: String,
     pub config: RwLock<StreamConfig>,
     /// As in `config`, where it never changes: every append asks.

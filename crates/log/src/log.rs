@@ -16,6 +16,7 @@ use millstream_base::{
 use millstream_record::{ChunkHeader, check};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::application::Application;
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
@@ -31,7 +32,7 @@ use crate::reader::{
     From, LaneReader, ReadChunks, StreamReader, read_group, seek_offset, seek_timestamp,
 };
 use crate::recovery::Recovered;
-use crate::stream::{Shape, StreamKind, StreamState};
+use crate::stream::{Named, Shape, StreamKind, StreamState};
 use crate::table::Table;
 
 /// The stream of the catalog: which streams and objects there are.
@@ -68,6 +69,7 @@ struct Inner {
     changing: Mutex<()>,
     /// Names whose streams are being created: not to be used before that is durable.
     creating: Mutex<HashSet<String>>,
+    random: Arc<dyn Random>,
     syncers: Mutex<Vec<JoinHandle<()>>>,
     persister: Mutex<Option<JoinHandle<()>>>,
 }
@@ -84,6 +86,7 @@ impl std::fmt::Debug for Inner {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct CatalogEntry {
     id: StreamId,
+    uuid: Uuid,
     kind: StreamKind,
     config: StreamConfig,
     shapes: Vec<Shape>,
@@ -96,6 +99,9 @@ pub struct StreamInfo {
     pub name: String,
     /// Its id.
     pub id: StreamId,
+    /// What tells it from all other streams that there have been or will be, also of its name. Nil for
+    /// the log's own.
+    pub uuid: Uuid,
     /// Its settings.
     pub config: StreamConfig,
     /// Its lanes, by partition.
@@ -159,7 +165,7 @@ impl Log {
             config,
             Arc::new(SystemDisk),
             Arc::new(SystemClock::default()),
-            &SystemRandom,
+            Arc::new(SystemRandom),
         )
     }
 
@@ -171,7 +177,7 @@ impl Log {
         config: LogConfig,
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
-        random: &dyn Random,
+        random: Arc<dyn Random>,
     ) -> Result<Log> {
         config.check()?;
         let dir = DataDir::open(disk, &config.dir)?;
@@ -181,10 +187,7 @@ impl Log {
         // What the last run left.
         let old_journal = OldJournal::find(&dir)?;
         let mut recovered = Recovered::read(&dir, &pool, &old_journal)?;
-        let mut secret = [0; 8];
-        random
-            .fill(&mut secret)
-            .map_err(|error| LogError::io("read", "the random source", error))?;
+        let secret = draw(&*random)?;
         let journal = Journal::new(
             old_journal.next_sequence(clock.now()),
             u64::from_le_bytes(secret),
@@ -214,18 +217,20 @@ impl Log {
             }
             recovered.check_gaps(entry.id)?;
             let limits = core.limits(&entry.config);
-            let stream = StreamState::new(
-                entry.id,
+            let named = Named {
+                id: entry.id,
+                uuid: entry.uuid,
                 name,
+            };
+            let stream = StreamState::new(
+                named,
                 entry.kind,
                 entry.config,
                 &entry.shapes,
                 limits,
                 |lane| recovered.take(lane),
             );
-            let mut streams = core.streams.write();
-            streams.by_name.insert(name.to_owned(), entry.id);
-            streams.by_id.insert(entry.id, Arc::new(stream));
+            core.streams.write().add(Arc::new(stream));
         }
         // In the files or in the journal, which may stay for a while.
         let mut orphans = recovered.streams();
@@ -273,6 +278,7 @@ impl Log {
             applications: Mutex::default(),
             changing: Mutex::default(),
             creating: Mutex::default(),
+            random,
             syncers: Mutex::default(),
             persister: Mutex::default(),
             core,
@@ -367,6 +373,18 @@ impl Log {
             core: Arc::clone(&self.inner.core),
             stream,
         })
+    }
+
+    /// The stream of this identity.
+    ///
+    /// # Errors
+    /// When there is none, or not any more.
+    pub fn stream_by_uuid(&self, uuid: Uuid) -> Result<Stream> {
+        let id = self.inner.core.streams.read().by_uuid.get(&uuid).copied();
+        let id = id.ok_or_else(|| LogError::UnknownStream {
+            name: format!("with identity {uuid}"),
+        })?;
+        self.stream_by_id(id)
     }
 
     /// The names of all streams of users, sorted.
@@ -763,9 +781,9 @@ impl Inner {
             streamlets: config.streamlets,
             lanes: config.lanes,
         }];
+        let uuid = new_uuid(&*self.random)?;
         let stream = Arc::new(StreamState::new(
-            id,
-            name,
+            Named { id, uuid, name },
             kind,
             config.clone(),
             &shapes,
@@ -773,10 +791,7 @@ impl Inner {
             |_| Default::default(),
         ));
         self.store_entry(&stream, &config, shapes)?;
-        let mut streams = self.core.streams.write();
-        streams.by_name.insert(name.to_owned(), id);
-        streams.by_id.insert(id, Arc::clone(&stream));
-        drop(streams);
+        self.core.streams.write().add(Arc::clone(&stream));
         Ok(Stream {
             core: Arc::clone(&self.core),
             stream,
@@ -791,6 +806,7 @@ impl Inner {
     ) -> Result<()> {
         let entry = CatalogEntry {
             id: stream.shared.id,
+            uuid: stream.shared.uuid,
             kind: stream.kind,
             config: config.clone(),
             shapes,
@@ -846,11 +862,7 @@ impl Inner {
         let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
         // From here on the next start may find it deleted, so nothing more is acknowledged.
         stream.shared.removed.store(true, Ordering::Release);
-        self.core
-            .streams
-            .write()
-            .by_name
-            .remove(&stream.shared.name);
+        self.core.streams.write().forget_names(&stream.shared);
         self.applications
             .lock()
             .retain(|(stream, _), _| *stream != id);
@@ -994,9 +1006,9 @@ fn open_table(
         lanes: config.lanes,
     };
     let limits = core.limits(&config);
+    let uuid = Uuid::nil();
     let stream = Arc::new(StreamState::new(
-        id,
-        name,
+        Named { id, uuid, name },
         StreamKind::Internal,
         config,
         &[shape],
@@ -1009,11 +1021,24 @@ fn open_table(
     if let Some(fault) = lane.fault() {
         return Err(fault.clone());
     }
-    let mut streams = core.streams.write();
-    streams.by_name.insert(name.to_owned(), id);
-    streams.by_id.insert(id, stream);
-    drop(streams);
+    core.streams.write().add(stream);
     Table::open(core, lane)
+}
+
+fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    random
+        .fill(&mut bytes)
+        .map_err(|error| LogError::io("read", "the random source", error))?;
+    Ok(bytes)
+}
+
+/// An identity that no other stream has, as far as 121 random bits go.
+fn new_uuid(random: &dyn Random) -> Result<Uuid> {
+    let mut bytes: [u8; 16] = draw(random)?;
+    // So that its text in Kafka's tools, which is base64, does not begin as an option does.
+    bytes[0] &= 0x7f;
+    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -1119,6 +1144,11 @@ impl Stream {
         self.stream.shared.id
     }
 
+    /// What tells it from all other streams: see [`StreamInfo::uuid`].
+    pub fn uuid(&self) -> Uuid {
+        self.stream.shared.uuid
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.stream.shared.name
@@ -1135,6 +1165,7 @@ impl Stream {
         StreamInfo {
             name: self.name().to_owned(),
             id: self.id(),
+            uuid: self.uuid(),
             config: self.config(),
             lanes: lanes.iter().map(|lane| lane_info(lane)).collect(),
         }

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use millstream_base::{GroupId, LaneIndex, ProducerId, StreamId, StreamletIndex};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::config::StreamConfig;
 use crate::group::LaneId;
@@ -50,6 +51,14 @@ pub enum StreamKind {
     Internal,
 }
 
+/// What a stream is called.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    pub id: StreamId,
+    pub uuid: Uuid,
+    pub name: &'a str,
+}
+
 #[derive(Debug)]
 pub struct StreamState {
     pub shared: Arc<StreamShared>,
@@ -87,8 +96,7 @@ struct Streamlet {
 impl StreamState {
     /// A stream with the lanes of `shapes`; `stored` tells what recovery found of each.
     pub fn new(
-        id: StreamId,
-        name: &str,
+        named: Named<'_>,
         kind: StreamKind,
         config: StreamConfig,
         shapes: &[Shape],
@@ -100,8 +108,9 @@ impl StreamState {
             .collect();
         let stream = StreamState {
             shared: Arc::new(StreamShared {
-                id,
-                name: name.to_owned(),
+                id: named.id,
+                uuid: named.uuid,
+                name: named.name.to_owned(),
                 durability: config.durability,
                 limits,
                 config: RwLock::new(config),

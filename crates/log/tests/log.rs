@@ -486,3 +486,26 @@ fn a_cursor_within_a_chunk_is_refused() {
     let error = log.read(&cursor, 1000).unwrap_err();
     assert!(matches!(error, LogError::BadCursor { .. }), "{error}");
 }
+
+#[test]
+fn a_stream_that_is_created_again_is_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let first = log.create_stream("s", StreamConfig::default()).unwrap();
+    let other = log.create_stream("t", StreamConfig::default()).unwrap();
+    assert_ne!(first.uuid(), other.uuid());
+    assert_eq!(log.stream_by_uuid(first.uuid()).unwrap().name(), "s");
+    log.delete_stream("s").unwrap();
+    let second = log.create_stream("s", StreamConfig::default()).unwrap();
+    assert_ne!(first.uuid(), second.uuid());
+    let gone = log.stream_by_uuid(first.uuid());
+    assert!(matches!(gone, Err(LogError::UnknownStream { .. })));
+    let uuid = second.uuid();
+    drop((first, second, other));
+    log.close().unwrap();
+
+    let log = Log::open(config(dir.path())).unwrap();
+    assert_eq!(log.stream("s").unwrap().uuid(), uuid);
+    assert_eq!(log.stream("s").unwrap().info().uuid, uuid);
+    assert_eq!(log.stream_by_uuid(uuid).unwrap().name(), "s");
+}

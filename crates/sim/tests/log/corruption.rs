@@ -215,19 +215,25 @@ fn foreign_files_are_named_and_left_alone() {
 }
 
 #[test]
-fn a_newer_format_is_refused() {
+fn another_format_is_refused() {
     let mut world = World::new(1);
     assert!(world.open());
     fill(&mut world);
     world.close();
     let marker = "/data/millstream.data";
-    world
-        .disk
-        .write_file(marker, b"millstream data, format 2\n")
-        .expect("it exists");
-    let error = open(&world.disk, &world.clock).expect_err("it is newer");
+    let error_of = |text: &[u8]| {
+        let written = world.disk.write_file(marker, text);
+        written.expect("it exists");
+        open(&world.disk, &world.clock).expect_err("another format")
+    };
+    let newer = error_of(b"millstream data, format 3\n");
     assert!(
-        matches!(error, LogError::NewerFormat { found: 2, .. }),
-        "{error}"
+        matches!(newer, LogError::NewerFormat { found: 3, .. }),
+        "{newer}"
+    );
+    let older = error_of(b"millstream data, format 1\n");
+    assert!(
+        matches!(older, LogError::OlderFormat { found: 1, .. }),
+        "{older}"
     );
 }

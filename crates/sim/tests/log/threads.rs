@@ -39,7 +39,7 @@ fn open(disk: &SimDisk) -> Result<Log, LogError> {
         config,
         Arc::new(disk.clone()),
         Arc::new(SystemClock::default()),
-        &SystemRandom,
+        Arc::new(SystemRandom),
     )
 }
 
@@ -436,7 +436,8 @@ fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
     let closed = slow.gate.lock();
     let clock = Arc::new(SystemClock::default());
     let on = Arc::clone(&slow) as Arc<dyn Disk>;
-    let log = Log::open_on(threads(), on, clock, &SystemRandom).expect("no faults");
+    let random = Arc::new(SystemRandom);
+    let log = Log::open_on(threads(), on, clock, random).expect("no faults");
     send(&log, 1);
     let mut rng = Rng::with_seed(0);
     let images: Vec<SimDisk> = (0..20).map(|_| killed.crash(&mut rng)).collect();

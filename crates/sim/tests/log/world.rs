@@ -38,11 +38,14 @@ pub fn open(disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
 }
 
 pub fn open_with(config: LogConfig, disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
+    // No two lives of a log draw the same: their journals have other names.
+    let files = format!("{:?}", disk.files());
+    let seed = disk.operations() << 32 | u64::from(millstream_base::crc32c(files.as_bytes()));
     Log::open_on(
         config,
         Arc::new(disk.clone()),
         Arc::new(clock.clone()),
-        &SimRandom::new(disk.operations()),
+        Arc::new(SimRandom::new(seed)),
     )
 }
 
@@ -161,6 +164,7 @@ impl ModelLane {
 #[derive(Debug, Clone)]
 pub struct ModelStream {
     pub id: StreamId,
+    pub uuid: u128,
     pub config: StreamConfig,
     pub lanes: BTreeMap<(u32, u32), ModelLane>,
     /// Shapes that a failed growth may have left: they count from the next start on.
@@ -218,6 +222,8 @@ pub struct World {
     pub log: Option<Log>,
     pub model: Model,
     pub faults: Faults,
+    /// Of all streams that there ever were.
+    uuids: BTreeSet<u128>,
     /// Makes every chunk unlike all others.
     chunks_made: u64,
     /// What was done, each before the disk operation with the next number.
@@ -237,6 +243,7 @@ impl World {
             log: None,
             model: Model::default(),
             faults: Faults::default(),
+            uuids: BTreeSet::new(),
             chunks_made: 0,
             notes: Vec::new(),
         }
@@ -288,7 +295,12 @@ impl World {
         self.note(format!("create {name}: {config:?}"));
         match self.log().create_stream(name, config.clone()) {
             Ok(stream) => {
-                let model = ModelStream::new(stream.id(), config);
+                let uuid = stream.uuid().as_u128();
+                assert!(
+                    self.uuids.insert(uuid),
+                    "{name} has the identity of another"
+                );
+                let model = ModelStream::new(stream.id(), uuid, config);
                 let ghost = self.model.streams.insert(name.to_owned(), model);
                 assert!(ghost.is_none_or(|ghost| ghost.maybe_deleted));
                 self.model.maybe_streams.remove(name);
@@ -306,7 +318,9 @@ impl World {
         let id = self.stream(name).id();
         match self.log().delete_stream(name) {
             Ok(()) => {
-                self.model.streams.remove(name);
+                let deleted = self.model.streams.remove(name).expect("just deleted");
+                let gone = uuid::Uuid::from_u128(deleted.uuid);
+                assert!(self.log().stream_by_uuid(gone).is_err());
                 let folder = format!("{DIR}/streams/{id}/");
                 let left = self.disk.files();
                 assert!(!left.iter().any(|(path, _)| path.starts_with(&folder)));
@@ -972,7 +986,12 @@ impl World {
             {
                 let known = model.streams.get(&name);
                 if known.is_none_or(|known| known.id != stream.id()) {
-                    let adopted = ModelStream::new(stream.id(), stream.config());
+                    let uuid = stream.uuid().as_u128();
+                    assert!(
+                        self.uuids.insert(uuid),
+                        "{name} has the identity of another"
+                    );
+                    let adopted = ModelStream::new(stream.id(), uuid, stream.config());
                     model.streams.insert(name, adopted);
                 }
             }
@@ -998,6 +1017,9 @@ impl World {
                 stream.config.retention_ms = info.config.retention_ms;
             }
             assert_eq!(info.id, stream.id, "{name}");
+            assert_eq!(info.uuid.as_u128(), stream.uuid, "{name}");
+            let found = log.stream_by_uuid(info.uuid).expect("it has this one");
+            assert_eq!(found.id(), stream.id, "{name}");
             assert_eq!(info.config, stream.config, "{name}");
             let found: BTreeSet<(u32, u32)> = info
                 .lanes
@@ -1192,9 +1214,10 @@ impl Drop for World {
 }
 
 impl ModelStream {
-    pub fn new(id: StreamId, config: StreamConfig) -> ModelStream {
+    pub fn new(id: StreamId, uuid: u128, config: StreamConfig) -> ModelStream {
         let mut stream = ModelStream {
             id,
+            uuid,
             config,
             lanes: BTreeMap::new(),
             maybe_shapes: Vec::new(),
