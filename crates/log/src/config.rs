@@ -1,5 +1,6 @@
 //! Settings of the log and of its streams.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -139,6 +140,10 @@ pub struct StreamConfig {
     pub retention_ms: Option<u64>,
     /// Closed groups are removed, oldest first, while a lane holds more than this.
     pub retention: Option<ByteSize>,
+    /// The largest chunk that is taken in, where that is less than what fits a segment.
+    pub chunk_bytes_max: Option<ByteSize>,
+    /// Further settings, which the log keeps for others and does not read.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Default for StreamConfig {
@@ -152,12 +157,24 @@ impl Default for StreamConfig {
             segment: ByteSize(BLOCK_BYTES_MAX as u64),
             retention_ms: None,
             retention: None,
+            chunk_bytes_max: None,
+            settings: BTreeMap::new(),
         }
     }
 }
 
 /// The most lanes that one stream may have, over all its streamlets.
 pub const LANES_MAX: u64 = 65_536;
+
+/// The most further settings of one stream …
+pub const SETTINGS_MAX: usize = 256;
+
+/// … and the most bytes that their names and values may take together: they are one record of the
+/// catalog.
+pub const SETTINGS_BYTES_MAX: usize = 16 << 10;
+
+/// Nothing that is worth a stream is smaller.
+const CHUNK_BYTES_MAX_MIN: u64 = 128;
 
 impl StreamConfig {
     pub(crate) fn check(&self) -> Result<()> {
@@ -186,6 +203,36 @@ impl StreamConfig {
         if !segment.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&segment) {
             return refuse("segment", "a power of two from 64 KiB to 8 MiB");
         }
+        if self
+            .chunk_bytes_max
+            .is_some_and(|most| most.0 < CHUNK_BYTES_MAX_MIN)
+        {
+            return refuse("chunk_bytes_max", "at least 128 bytes");
+        }
+        let bytes = |(name, value): (&String, &String)| name.len() + value.len();
+        let settings_bytes: usize = self.settings.iter().map(bytes).sum();
+        if self.settings.len() > SETTINGS_MAX || settings_bytes > SETTINGS_BYTES_MAX {
+            return refuse("settings", "at most 256, of 16 KiB together");
+        }
         Ok(())
+    }
+
+    /// Whether a stream with this configuration may have `other` from now on.
+    pub(crate) fn check_change(&self, other: &StreamConfig) -> Result<()> {
+        let fixed = [
+            ("streamlets", self.streamlets == other.streamlets),
+            ("lanes", self.lanes == other.lanes),
+            ("virtual_logs", self.virtual_logs == other.virtual_logs),
+            ("durability", self.durability == other.durability),
+        ];
+        for (setting, is_same) in fixed {
+            if !is_same {
+                return Err(LogError::BadSetting {
+                    setting,
+                    why: "it cannot be altered; streams grow by growing".to_owned(),
+                });
+            }
+        }
+        other.check()
     }
 }

@@ -199,8 +199,12 @@ impl Core {
             Durability::Memory => group_bytes.min(self.config.pool.0 / SCRATCH_GROUPS_MIN),
             Durability::Replicated | Durability::Async => group_bytes,
         };
+        let wanted = config
+            .chunk_bytes_max
+            .map_or(usize::MAX, ByteSize::as_usize);
         Limits {
-            chunk_bytes_max,
+            chunk_bytes_max: chunk_bytes_max.min(wanted),
+            segment_bytes_max: segment,
             group_bytes_max,
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
         }

@@ -20,7 +20,7 @@ use crate::group::{Group, GroupEnd, LaneId};
 use crate::index::{MARK_BYTES, Mark, MarkKind};
 use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, Verdict};
-use crate::stream::Limits;
+use crate::stream::LiveLimits;
 use crate::virtual_log::VirtualLog;
 use crate::watch::Watchers;
 
@@ -38,7 +38,7 @@ pub struct StreamShared {
     /// As in `config`, where it never changes: every append asks.
     pub durability: Durability,
     /// What bounds its chunks and groups.
-    pub limits: Limits,
+    pub limits: LiveLimits,
     /// Notified when the durable head of any lane moves.
     pub durable_moved: Event,
     pub removed: AtomicBool,
@@ -159,7 +159,7 @@ impl LaneState {
                 writer: None,
                 position: group.durable(),
                 is_scratch: stream.durability == Durability::Memory,
-                bytes_max: stream.limits.group_bytes_max,
+                bytes_max: stream.limits.group_bytes_max(),
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 marked_at: group.durable(),
                 changed: stored.unmarked,
@@ -296,11 +296,10 @@ impl LaneState {
     /// Opens a segment with room for `bytes`, and a group where the last one is full. `false` when
     /// the pool has no buffer.
     fn open_segment(&self, core: &Core, head: &mut Head, bytes: usize) -> Result<bool> {
-        let config = self.stream.config.read().clone();
         let full = head.open.as_ref().is_some_and(|open| open.writer.is_some());
         let wanted = if full {
             // The last one was filled, not given back: the lane is busy.
-            (head.segment_bytes * 2).min(config.segment.as_usize())
+            (head.segment_bytes * 2).min(self.stream.limits.segment_bytes_max())
         } else {
             BLOCK_BYTES_MIN
         };
@@ -350,7 +349,7 @@ impl LaneState {
             writer: None,
             position: Position(0),
             is_scratch: self.is_scratch(),
-            bytes_max: self.stream.limits.group_bytes_max,
+            bytes_max: self.stream.limits.group_bytes_max(),
             max_timestamp: Timestamp(i64::MIN),
             marked_at: Position(0),
             changed: HashSet::new(),

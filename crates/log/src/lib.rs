@@ -51,7 +51,9 @@ mod virtual_log;
 mod watch;
 
 pub use application::Application;
-pub use config::{Background, Durability, LANES_MAX, LogConfig, StreamConfig};
+pub use config::{
+    Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
+};
 pub use error::{LogError, Result};
 pub use fetch::{AtLeast, Fetched};
 pub use files::FORMAT;

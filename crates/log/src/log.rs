@@ -458,14 +458,41 @@ impl Log {
         retention_ms: Option<u64>,
         retention: Option<ByteSize>,
     ) -> Result<()> {
+        let alter = |config: &mut StreamConfig| {
+            config.retention_ms = retention_ms;
+            config.retention = retention;
+        };
+        self.alter_stream(name, alter).map(drop)
+    }
+
+    /// Alters the settings of a stream while it is in use: `alter` is given those that it has. All
+    /// but the number of its lanes and virtual logs and its durability can be altered; a new size of
+    /// segments, groups or chunks counts from the next one on. Answers the settings that the stream
+    /// has from now on, when that is durable.
+    ///
+    /// # Errors
+    /// When there is no such stream, a setting is out of its bounds, or the change cannot be stored.
+    pub fn alter_stream(
+        &self,
+        name: &str,
+        alter: impl FnOnce(&mut StreamConfig),
+    ) -> Result<StreamConfig> {
         let _one = self.inner.changing.lock();
         let stream = self.stream(name)?.stream;
-        let mut config = stream.shared.config.read().clone();
-        config.retention_ms = retention_ms;
-        config.retention = retention;
+        let before = stream.shared.config.read().clone();
+        let mut config = before.clone();
+        alter(&mut config);
+        before.check_change(&config)?;
+        if stream.kind != StreamKind::Stream {
+            return Err(LogError::BadName {
+                name: name.to_owned(),
+                why: "the log needs its own streams",
+            });
+        }
         self.inner.store_entry(&stream, &config, stream.shapes())?;
-        *stream.shared.config.write() = config;
-        Ok(())
+        stream.shared.limits.set(self.inner.core.limits(&config));
+        *stream.shared.config.write() = config.clone();
+        Ok(config)
     }
 
     /// Reads durable chunks from a cursor on, within its group; `None` at the durable head.
@@ -1071,7 +1098,7 @@ pub(crate) fn append_to_lane(
     if header.record_count == 0 {
         return Err(LogError::EmptyChunk);
     }
-    let bytes_max = lane.stream.limits.chunk_bytes_max;
+    let bytes_max = lane.stream.limits.chunk_bytes_max();
     if chunk.len() > bytes_max {
         return Err(LogError::ChunkTooLarge {
             bytes: ByteSize(chunk.len() as u64),
@@ -1374,7 +1401,7 @@ impl Lane {
 
     /// The largest chunk that it takes.
     pub fn chunk_bytes_max(&self) -> usize {
-        self.lane.stream.limits.chunk_bytes_max
+        self.lane.stream.limits.chunk_bytes_max()
     }
 
     /// The offset behind the last durable record.

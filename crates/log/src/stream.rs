@@ -33,10 +33,51 @@ pub struct Shape {
 pub struct Limits {
     /// The largest chunk.
     pub chunk_bytes_max: usize,
+    /// The largest segment.
+    pub segment_bytes_max: usize,
     /// A group is closed before it grows beyond this, except by its first chunk.
     pub group_bytes_max: u64,
     /// Neighbouring chunks are joined up to this size on their way to the disk.
     pub run_bytes_max: usize,
+}
+
+/// The limits that follow the stream's settings, as every append sees them. Stored when the settings
+/// change; each counts from the next chunk, segment or group on.
+#[derive(Debug)]
+pub struct LiveLimits {
+    chunk_bytes_max: AtomicUsize,
+    segment_bytes_max: AtomicUsize,
+    group_bytes_max: AtomicU64,
+}
+
+impl LiveLimits {
+    fn new(limits: Limits) -> LiveLimits {
+        LiveLimits {
+            chunk_bytes_max: AtomicUsize::new(limits.chunk_bytes_max),
+            segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
+            group_bytes_max: AtomicU64::new(limits.group_bytes_max),
+        }
+    }
+
+    pub fn set(&self, limits: Limits) {
+        let relaxed = Ordering::Relaxed;
+        self.chunk_bytes_max.store(limits.chunk_bytes_max, relaxed);
+        self.segment_bytes_max
+            .store(limits.segment_bytes_max, relaxed);
+        self.group_bytes_max.store(limits.group_bytes_max, relaxed);
+    }
+
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.chunk_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn segment_bytes_max(&self) -> usize {
+        self.segment_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn group_bytes_max(&self) -> u64 {
+        self.group_bytes_max.load(Ordering::Relaxed)
+    }
 }
 
 /// What a stream is for.
@@ -112,7 +153,7 @@ impl StreamState {
                 uuid: named.uuid,
                 name: named.name.to_owned(),
                 durability: config.durability,
-                limits,
+                limits: LiveLimits::new(limits),
                 config: RwLock::new(config),
                 durable_moved: Event::new(),
                 removed: AtomicBool::new(false),

@@ -509,3 +509,74 @@ fn a_stream_that_is_created_again_is_another_one() {
     assert_eq!(log.stream("s").unwrap().info().uuid, uuid);
     assert_eq!(log.stream_by_uuid(uuid).unwrap().name(), "s");
 }
+
+#[test]
+fn settings_are_altered_in_use_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let large = chunk(&[&"x".repeat(2_000)], None);
+    append(&stream, &large);
+    let altered = log
+        .alter_stream("s", |config| {
+            config.chunk_bytes_max = Some(ByteSize(1_000));
+            config.group_segments = 3;
+            let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
+            config.settings.extend([policy]);
+        })
+        .unwrap();
+    assert_eq!(altered, stream.config());
+    assert_eq!(stream.partition(0).unwrap().chunk_bytes_max(), 1_000);
+    let refused = stream.append(S0, &large).unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            LogError::ChunkTooLarge {
+                bytes_max: ByteSize(1_000),
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    append(&stream, &chunk(&["small"], None));
+
+    type Alter = fn(&mut StreamConfig);
+    let refused: [(&str, Alter); 6] = [
+        ("lanes", |config| config.lanes = 2),
+        ("durability", |config| {
+            config.durability = Durability::Memory
+        }),
+        ("segment", |config| config.segment = ByteSize(100_000)),
+        ("chunk_bytes_max", |config| {
+            config.chunk_bytes_max = Some(ByteSize(1));
+        }),
+        ("settings", |config| {
+            let all = (0..300).map(|n| (n.to_string(), String::new()));
+            config.settings = all.collect();
+        }),
+        ("settings", |config| {
+            let long = ("x".to_owned(), "y".repeat(17 << 10));
+            config.settings.extend([long]);
+        }),
+    ];
+    for (name, alter) in refused {
+        match log.alter_stream("s", alter) {
+            Err(LogError::BadSetting { setting, .. }) => assert_eq!(setting, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert_eq!(stream.config(), altered, "nothing of these holds");
+    let own = log.alter_stream("__catalog", |_| {});
+    assert!(matches!(own, Err(LogError::BadName { .. })));
+    drop(stream);
+    log.close().unwrap();
+
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.stream("s").unwrap();
+    assert_eq!(stream.config(), altered);
+    let refused = stream.append(S0, &large).unwrap_err();
+    assert!(matches!(refused, LogError::ChunkTooLarge { .. }));
+    log.alter_stream("s", |config| config.chunk_bytes_max = None)
+        .unwrap();
+    append(&stream, &large);
+}

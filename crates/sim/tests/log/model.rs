@@ -1,5 +1,6 @@
 //! Random operations, faults, crashes and restarts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millstream_base::ByteSize;
@@ -93,7 +94,10 @@ fn step(world: &mut World) {
         86..=87 => {
             let age_ms = world.rng.bool().then(|| world.rng.u64(..20_000));
             let bytes = world.rng.bool().then(|| world.rng.u64(..200_000));
-            world.set_retention(&name, age_ms, bytes);
+            match world.rng.bool() {
+                true => world.set_retention(&name, age_ms, bytes),
+                false => alter(world, &name),
+            }
         }
         88 => world.delete(&name),
         89..=93 => world
@@ -125,8 +129,25 @@ fn create(world: &mut World) {
         segment: ByteSize(65_536 << rng.u32(..3)),
         retention: rng.bool().then(|| ByteSize(rng.u64(..200_000))),
         retention_ms: rng.bool().then(|| rng.u64(..20_000)),
+        chunk_bytes_max: None,
+        settings: BTreeMap::new(),
     };
     world.create(name, config);
+}
+
+fn alter(world: &mut World, name: &str) {
+    let rng = &mut world.rng;
+    let group_segments = rng.u32(1..3);
+    let segment = ByteSize(65_536 << rng.u32(..3));
+    let chunk_bytes_max = rng.bool().then(|| ByteSize(rng.u64(1_000..100_000)));
+    let setting = format!("{}", rng.u8(..));
+    world.alter(name, |config| {
+        config.group_segments = group_segments;
+        config.segment = segment;
+        config.chunk_bytes_max = chunk_bytes_max;
+        let settings = &mut config.settings;
+        settings.insert("cleanup.policy".to_owned(), setting.clone());
+    });
 }
 
 fn append(world: &mut World, name: &str, streamlet: u32) {

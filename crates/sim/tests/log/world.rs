@@ -169,8 +169,8 @@ pub struct ModelStream {
     pub lanes: BTreeMap<(u32, u32), ModelLane>,
     /// Shapes that a failed growth may have left: they count from the next start on.
     pub maybe_shapes: Vec<(u32, u32)>,
-    /// A change of retention failed, so what it is after the next start is open.
-    pub maybe_retention: bool,
+    /// Changes of the settings that failed: one of them may hold from the next start on.
+    pub maybe_altered: Vec<StreamConfig>,
     /// A deletion failed: the stream is gone for now, and may be back after the next start.
     pub maybe_deleted: bool,
     /// A deletion failed on a full disk, and may have removed groups.
@@ -354,26 +354,39 @@ impl World {
                 (model.config.streamlets, model.config.lanes) = (streamlets, lanes);
                 model.add_lanes();
                 model.maybe_shapes.clear();
-                model.maybe_retention = false;
+                model.maybe_altered.clear();
             }
             Err(_) => model.maybe_shapes.push((streamlets, lanes)),
         }
     }
 
     pub fn set_retention(&mut self, name: &str, age_ms: Option<u64>, bytes: Option<u64>) {
-        let bytes = bytes.map(ByteSize);
-        let result = self.log().set_retention(name, age_ms, bytes);
+        self.alter(name, |config| {
+            config.retention_ms = age_ms;
+            config.retention = bytes.map(ByteSize);
+        });
+    }
+
+    pub fn alter(&mut self, name: &str, alter: impl Fn(&mut StreamConfig)) {
+        let result = self.log().alter_stream(name, &alter);
         if let Err(error) = &result {
             self.excuse(error);
         }
         let model = self.model.streams.get_mut(name).expect("the caller's");
+        let mut altered = model.config.clone();
+        alter(&mut altered);
+        self.notes.push((
+            self.disk.operations(),
+            format!("alter {name} to {altered:?}"),
+        ));
         match result {
-            Ok(()) => {
-                (model.config.retention_ms, model.config.retention) = (age_ms, bytes);
-                model.maybe_retention = false;
+            Ok(config) => {
+                assert_eq!(config, altered, "{name}");
+                model.config = altered;
+                model.maybe_altered.clear();
                 model.maybe_shapes.clear();
             }
-            Err(_) => model.maybe_retention = true,
+            Err(_) => model.maybe_altered.push(altered),
         }
     }
 
@@ -1012,9 +1025,14 @@ impl World {
                 stream.add_lanes();
             }
             stream.maybe_shapes.clear();
-            if std::mem::take(&mut stream.maybe_retention) {
-                stream.config.retention = info.config.retention;
-                stream.config.retention_ms = info.config.retention_ms;
+            let maybe_altered = std::mem::take(&mut stream.maybe_altered).into_iter();
+            let mut with_shape = maybe_altered.map(|altered| StreamConfig {
+                streamlets: stream.config.streamlets,
+                lanes: stream.config.lanes,
+                ..altered
+            });
+            if let Some(altered) = with_shape.find(|altered| *altered == info.config) {
+                stream.config = altered;
             }
             assert_eq!(info.id, stream.id, "{name}");
             assert_eq!(info.uuid.as_u128(), stream.uuid, "{name}");
@@ -1221,7 +1239,7 @@ impl ModelStream {
             config,
             lanes: BTreeMap::new(),
             maybe_shapes: Vec::new(),
-            maybe_retention: false,
+            maybe_altered: Vec::new(),
             maybe_deleted: false,
             maybe_emptied: false,
             consumed: Consumed::default(),
