@@ -18,7 +18,7 @@ use crate::lane::LaneState;
 use crate::log::Lane;
 use crate::places;
 use crate::pool::Slice;
-use crate::reader::{find_chunk, read_durable};
+use crate::reader::{read_durable, search};
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
 const PIECES_MAX: usize = 1024;
@@ -212,13 +212,13 @@ fn locate(core: &Core, lane: &LaneState, offset: Offset) -> Result<Option<(Arc<G
     let Some(group) = lane.group_of_offset(offset) else {
         return Ok(None);
     };
-    let found = find_chunk(
+    let found = search(
         core,
         &group,
         |place| place.offset <= offset,
-        |header| header.last_offset() >= offset,
+        |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
     )?;
-    let position = found.map_or(group.durable(), |found| found.position);
+    let position = found.unwrap_or(group.durable());
     Ok(Some((group, position)))
 }
 

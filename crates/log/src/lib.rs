@@ -47,6 +47,7 @@ mod reader;
 mod recovery;
 mod stream;
 mod table;
+mod timestamps;
 mod virtual_log;
 mod watch;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_base::disk::Access;
 use millstream_base::{Cursor, GroupId, LaneIndex, Offset, Position, StreamletIndex, Timestamp};
-use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
+use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
@@ -417,29 +417,25 @@ pub struct Found {
     pub base_offset: Offset,
 }
 
-/// The first chunk of a group that `wanted` says yes to, given a header; it comes behind the last
-/// place that `is_before` says yes to.
-pub fn find_chunk(
+/// Shows the durable chunks of a group to `look`, with their positions, until it answers. It begins
+/// behind the last place that `is_before` says yes to.
+pub fn search<R>(
     core: &Core,
     group: &Arc<Group>,
     is_before: impl Fn(&Place) -> bool,
-    wanted: impl Fn(&ChunkHeader) -> bool,
-) -> Result<Option<Found>> {
+    mut look: impl FnMut(Position, &Chunk<'_>) -> Option<R>,
+) -> Result<Option<R>> {
     let place = look_at(core, group, |places| places.last_before(&is_before))?;
     let mut at = place.map_or(Position(0), |place| place.position);
     while let Some(slice) = read_durable(core, group, at, FIND_BYTES)? {
         let mut chunks = Chunks::trusted(&slice);
         let mut start = 0;
         while let Some(chunk) = chunks.next() {
-            let header = *chunk
-                .map_err(|error| LogError::corrupted(group.path(&core.dir), at, error))?
-                .header();
-            if wanted(&header) {
-                return Ok(Some(Found {
-                    group: group.id,
-                    position: at.plus(start as u64),
-                    base_offset: header.base_offset,
-                }));
+            let position = at.plus(start as u64);
+            let chunk = chunk
+                .map_err(|error| LogError::corrupted(group.path(&core.dir), position, error))?;
+            if let Some(found) = look(position, &chunk) {
+                return Ok(Some(found));
             }
             start = chunks.position();
         }
@@ -466,11 +462,18 @@ pub fn seek_offset(core: &Core, lane: &LaneState, offset: Offset) -> Result<Foun
             base_offset: offset,
         });
     };
-    let found = find_chunk(
+    let found = search(
         core,
         &group,
         |place| place.offset <= offset,
-        |header| header.last_offset() >= offset,
+        |position, chunk| {
+            let header = chunk.header();
+            (header.last_offset() >= offset).then_some(Found {
+                group: group.id,
+                position,
+                base_offset: header.base_offset,
+            })
+        },
     )?;
     Ok(found.unwrap_or(Found {
         group: group.id,
@@ -489,11 +492,18 @@ pub fn seek_timestamp(
         if group.end().is_some_and(|end| end.max_timestamp < timestamp) {
             continue;
         }
-        let found = find_chunk(
+        let found = search(
             core,
             &group,
             |place| place.max_timestamp < timestamp,
-            |header| header.max_timestamp >= timestamp,
+            |position, chunk| {
+                let header = chunk.header();
+                (header.max_timestamp >= timestamp).then_some(Found {
+                    group: group.id,
+                    position,
+                    base_offset: header.base_offset,
+                })
+            },
         )?;
         if found.is_some() {
             return Ok(found);

@@ -624,6 +624,25 @@ impl World {
             ),
             Err(error) => self.excuse(&error),
         }
+        match lane.record_at(Timestamp(timestamp)) {
+            Ok(found) => assert_eq!(
+                found.map(|(offset, timestamp)| (offset.0, timestamp.0)),
+                expected.map(|chunk| (chunk.base, chunk.timestamp)),
+                "{name} {key:?} at {timestamp}"
+            ),
+            Err(error) => self.excuse(&error),
+        }
+        let end = self.rng.u64(0..=durable + 1);
+        let before = stored().filter(|chunk| chunk.base < end);
+        let expected = before.rev().max_by_key(|chunk| chunk.timestamp);
+        match lane.newest_record(Offset(end)) {
+            Ok(found) => assert_eq!(
+                found.map(|(offset, timestamp)| (offset.0, timestamp.0)),
+                expected.map(|chunk| (chunk.base, chunk.timestamp)),
+                "{name} {key:?} before {end}"
+            ),
+            Err(error) => self.excuse(&error),
+        }
     }
 
     /// Fetches from anywhere, and goes on where that ended.
