@@ -1,1 +1,3 @@
 //! The network door: listeners, requests, consumer groups, security.
+
+pub mod groups;

@@ -1,0 +1,126 @@
+//! The broker: what all connections share, and who works on which request.
+
+use std::sync::Arc;
+
+use millstream_base::{Clock, Random};
+use millstream_log::{Log, LogError};
+use millstream_wire::{Request, RequestHeader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client::Client;
+use crate::config::BrokerConfig;
+use crate::fetch::Sessions;
+use crate::reply::Reply;
+use crate::{cluster, configs, fetch, native, offsets, produce, topics};
+
+/// Memory is counted in units of so many bytes.
+const MEMORY_UNIT: usize = 1 << 10;
+
+/// The only broker of a node.
+pub const NODE_ID: i32 = 0;
+
+/// What all connections share.
+pub struct Broker {
+    config: BrokerConfig,
+    log: Log,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    /// Memory that requests may take, in units of [`MEMORY_UNIT`].
+    memory: Arc<Semaphore>,
+    pub(crate) sessions: Sessions,
+    cluster_id: String,
+}
+
+impl Broker {
+    /// A broker of this log.
+    ///
+    /// # Errors
+    /// When the log cannot keep what the broker keeps in it.
+    pub fn new(
+        config: BrokerConfig,
+        log: Log,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Arc<Broker>, LogError> {
+        let units = config.requests_bytes_max / MEMORY_UNIT;
+        Ok(Arc::new(Broker {
+            memory: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            sessions: Sessions::default(),
+            cluster_id: cluster::id(&log)?,
+            config,
+            log,
+            clock,
+            random,
+        }))
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn random(&self) -> &dyn Random {
+        &*self.random
+    }
+
+    pub(crate) fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    fn units_of(&self, bytes: usize) -> u32 {
+        // One that is larger than all there is waits until it is alone.
+        let all = self.config.requests_bytes_max / MEMORY_UNIT;
+        bytes.div_ceil(MEMORY_UNIT).clamp(1, all.max(1)) as u32
+    }
+
+    /// Memory for a request of so many bytes, if it can be had at once.
+    pub(crate) fn try_memory_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let memory = Arc::clone(&self.memory);
+        memory.try_acquire_many_owned(self.units_of(bytes)).ok()
+    }
+
+    /// Waits for memory for a request of so many bytes.
+    pub(crate) async fn memory_for(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let memory = Arc::clone(&self.memory);
+        let permit = memory.acquire_many_owned(self.units_of(bytes)).await;
+        permit.expect("the semaphore is never closed")
+    }
+
+    /// Works on a request. What it changes is changed, or under way in its order, when this returns.
+    pub(crate) fn handle(
+        self: &Arc<Self>,
+        client: &mut Client,
+        header: &RequestHeader,
+        request: Request,
+    ) -> Reply {
+        let version = header.version;
+        match request {
+            Request::Produce(request) => produce::produce(client, version, request),
+            Request::Fetch(request) => fetch::fetch(self, client, version, request),
+            Request::ListOffsets(request) => offsets::list(client, request),
+            Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
+            Request::Metadata(request) => topics::metadata(self, client, version, request),
+            Request::CreateTopics(request) => topics::create(self, request),
+            Request::DeleteTopics(request) => topics::delete(self, version, request),
+            Request::CreatePartitions(request) => topics::create_partitions(self, request),
+            Request::DescribeTopicPartitions(request) => topics::describe(self, client, request),
+            Request::DescribeConfigs(request) => configs::describe(self, request),
+            Request::AlterConfigs(request) => configs::alter(self, request),
+            Request::IncrementalAlterConfigs(request) => configs::alter_incrementally(self, request),
+            Request::ApiVersions(_) => millstream_wire::api_versions().into(),
+            Request::DescribeCluster(request) => cluster::describe(self, client, request),
+            Request::DescribeLogDirs(request) => cluster::describe_log_dirs(self, request),
+            Request::FindCoordinator(request) => cluster::find_coordinator(client, version, request),
+            request => native::handle(self, version, request),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Settings of the broker.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Settings of the network door.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// Where it listens; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Where clients are sent: host and port. Without it, to the address that they came to.
+    pub advertised: Option<(String, u16)>,
+    /// The largest request, in bytes.
+    pub request_bytes_max: usize,
+    /// Memory of all requests that are being worked on, in bytes. Connections wait for their turn.
+    pub requests_bytes_max: usize,
+    /// Connections at the same time; further ones are closed at once.
+    pub connections_max: usize,
+    /// A connection that says nothing for so long is closed.
+    pub idle_max: Duration,
+    /// A connection that takes nothing of an answer for so long is closed, so that it does not hold
+    /// memory.
+    pub write_stall_max: Duration,
+    /// The most bytes of records in one answer to a fetch.
+    pub fetch_bytes_max: usize,
+    /// Whether a topic that a client asks for is created if there is none.
+    pub auto_create_topics: bool,
+    /// Partitions of topics that are created without a number.
+    pub partitions_default: u32,
+    /// The most partitions of one topic.
+    pub partitions_max: u32,
+}
+
+impl BrokerConfig {
+    /// The defaults, listening on `listen`.
+    pub fn new(listen: SocketAddr) -> BrokerConfig {
+        BrokerConfig {
+            listen,
+            advertised: None,
+            request_bytes_max: 100 << 20,
+            requests_bytes_max: 512 << 20,
+            connections_max: 20_000,
+            idle_max: Duration::from_secs(600),
+            write_stall_max: Duration::from_secs(30),
+            fetch_bytes_max: 55 << 20,
+            auto_create_topics: true,
+            partitions_default: 1,
+            partitions_max: 10_000,
+        }
+    }
+}

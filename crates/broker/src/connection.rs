@@ -1,0 +1,269 @@
+//! One connection: frames in, answers out, in their order.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use millstream_wire::{
+    FrameError, Pieces, RequestHeader, decode_request, encode_response, missing_bytes, take_frame,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::reply::Reply;
+
+/// Requests of one connection that are worked on at once; the next is read when the first is answered.
+const REQUESTS_MAX: usize = 64;
+
+/// Room for what arrives: small for those who say little.
+const READ_BYTES_MIN: usize = 4 << 10;
+/// The same for those who say much.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// Who is on the other side.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Where it came to.
+    pub local: Option<SocketAddr>,
+}
+
+/// A connection, from the first byte to the last.
+pub struct Connection<S> {
+    reader: ReadHalf<S>,
+    writer: WriteHalf<S>,
+    received: BytesMut,
+    /// Memory for the large request that is arriving.
+    arriving: Option<OwnedSemaphorePermit>,
+    /// In the order of the requests.
+    pending: VecDeque<Pending>,
+    client: Client,
+    broker: Arc<Broker>,
+    stop: watch::Receiver<bool>,
+}
+
+/// A request that is not answered yet.
+struct Pending {
+    header: RequestHeader,
+    reply: Reply,
+    /// The memory that it takes.
+    _memory: OwnedSemaphorePermit,
+}
+
+/// Why a connection ends.
+enum End {
+    /// The other side closed it, or broke it off.
+    Gone,
+    /// This side closes it.
+    Refused(String),
+    /// The broker ends.
+    Stopping,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Gone
+    }
+}
+
+impl From<FrameError> for End {
+    fn from(error: FrameError) -> End {
+        End::Refused(error.to_string())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
+    pub fn new(stream: S, peer: Peer, broker: Arc<Broker>, stop: watch::Receiver<bool>) -> Self {
+        let (reader, writer) = tokio::io::split(stream);
+        Connection {
+            reader,
+            writer,
+            received: BytesMut::new(),
+            arriving: None,
+            pending: VecDeque::new(),
+            client: Client::new(peer, &broker),
+            broker,
+            stop,
+        }
+    }
+
+    /// Serves until either side has enough.
+    pub async fn run(mut self) {
+        let address = self.client.peer().address;
+        match self.serve().await {
+            Ok(()) | Err(End::Gone | End::Stopping) => {}
+            Err(End::Refused(why)) => tracing::warn!(%address, "connection closed: {why}"),
+        }
+        let _ = self.writer.shutdown().await;
+    }
+
+    async fn serve(&mut self) -> Result<(), End> {
+        loop {
+            self.take_requests().await?;
+            let may_read = self.pending.len() < REQUESTS_MAX;
+            let is_idle = self.pending.is_empty();
+            if may_read {
+                let missing = missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
+                if missing > READ_BYTES_MAX && self.arriving.is_none() {
+                    self.arriving = Some(self.memory_for(self.received.len() + missing).await?);
+                    continue;
+                }
+                self.received.reserve(missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+            }
+            tokio::select! {
+                biased;
+                reply = first_reply(&mut self.pending), if !is_idle => self.answer(reply).await?,
+                _ = self.stop.wait_for(|stop| *stop), if is_idle => return Err(End::Stopping),
+                read = timeout(self.broker.config().idle_max, self.reader.read_buf(&mut self.received)),
+                    if may_read =>
+                {
+                    match read {
+                        Ok(Ok(0)) => return self.finish().await,
+                        Ok(read) => drop(read?),
+                        Err(_) if is_idle => return Err(End::Gone),
+                        // It waits for an answer, as it should.
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The other side sends nothing more, but may still read.
+    async fn finish(&mut self) -> Result<(), End> {
+        while !self.pending.is_empty() {
+            let reply = first_reply(&mut self.pending).await;
+            self.answer(reply).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to work on the requests that have arrived whole.
+    async fn take_requests(&mut self) -> Result<(), End> {
+        while self.pending.len() < REQUESTS_MAX {
+            let bytes_max = self.broker.config().request_bytes_max;
+            let Some(frame) = take_frame(&mut self.received, bytes_max)? else {
+                return Ok(());
+            };
+            let memory = match self.arriving.take() {
+                Some(memory) => memory,
+                None => self.memory_for(frame.len()).await?,
+            };
+            let (header, request) = match decode_request(frame) {
+                Ok(request) => request,
+                Err(error) => {
+                    if let Some(answer) = error.answer() {
+                        self.finish().await?;
+                        self.write(answer).await?;
+                        continue;
+                    }
+                    return Err(End::Refused(error.to_string()));
+                }
+            };
+            let reply = self.broker.handle(&mut self.client, &header, request);
+            self.pending.push_back(Pending {
+                header,
+                reply,
+                _memory: memory,
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until there is memory for a request of so many bytes. What this connection holds is given
+    /// back first: nobody waits for memory with memory in hand.
+    async fn memory_for(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, End> {
+        loop {
+            if let Some(memory) = self.broker.try_memory_for(bytes) {
+                return Ok(memory);
+            }
+            if self.pending.is_empty() {
+                return Ok(self.broker.memory_for(bytes).await);
+            }
+            let reply = first_reply(&mut self.pending).await;
+            self.answer(reply).await?;
+        }
+    }
+
+    /// Sends the first of the replies that are waited for, and those behind it that are there by now.
+    async fn answer(&mut self, reply: Reply) -> Result<(), End> {
+        let mut out = Pieces::default();
+        let mut reply = Some(reply);
+        while let Some(next) = reply.take() {
+            let Some(pending) = self.pending.pop_front() else {
+                break;
+            };
+            match next {
+                Reply::Now(response) => {
+                    let pieces = encode_response(&pending.header, &response);
+                    out.append(pieces.map_err(|error| End::Refused(error.to_string()))?);
+                }
+                Reply::Nothing => {}
+                Reply::Close(why) => {
+                    self.write(out).await?;
+                    return Err(End::Refused(why));
+                }
+                Reply::Later(_) => unreachable!("who waits for a reply gets it whole"),
+            }
+            reply = ready_reply(&mut self.pending).await;
+        }
+        self.write(out).await
+    }
+
+    async fn write(&mut self, mut pieces: Pieces) -> Result<(), End> {
+        let stall_max: Duration = self.broker.config().write_stall_max;
+        while pieces.has_remaining() {
+            match timeout(stall_max, self.writer.write_buf(&mut pieces)).await {
+                Ok(Ok(0)) => return Err(End::Gone),
+                Ok(written) => drop(written?),
+                Err(_) => {
+                    return Err(End::Refused(format!(
+                        "it has taken nothing of an answer for {} s",
+                        stall_max.as_secs()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reply to the first request, when it is there. Nothing is lost when this is dropped before.
+async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
+    poll_fn(|context| {
+        let Some(first) = pending.front_mut() else {
+            return Poll::Pending;
+        };
+        loop {
+            match &mut first.reply {
+                Reply::Later(answer) => match answer.as_mut().poll(context) {
+                    Poll::Ready(reply) => first.reply = reply,
+                    Poll::Pending => return Poll::Pending,
+                },
+                reply => return Poll::Ready(std::mem::replace(reply, Reply::Nothing)),
+            }
+        }
+    })
+    .await
+}
+
+/// The same, if it is there already.
+async fn ready_reply(pending: &mut VecDeque<Pending>) -> Option<Reply> {
+    if pending.is_empty() {
+        return None;
+    }
+    tokio::select! {
+        biased;
+        reply = first_reply(pending) => Some(reply),
+        () = std::future::ready(()) => None,
+    }
+}

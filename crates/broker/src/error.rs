@@ -1,0 +1,43 @@
+//! What errors of the log are called in Kafka's protocol.
+
+use millstream_log::LogError;
+use millstream_record::ChunkError;
+use millstream_wire::ResponseError;
+
+/// Kafka's error for an error of the log.
+pub fn response_error(error: &LogError) -> ResponseError {
+    match error {
+        LogError::UnknownStream { .. } | LogError::UnknownLane { .. } => {
+            ResponseError::UnknownTopicOrPartition
+        }
+        LogError::Exists { .. } => ResponseError::TopicAlreadyExists,
+        LogError::BadName { .. } => ResponseError::InvalidTopicException,
+        LogError::BadSetting { .. } => ResponseError::InvalidConfig,
+        LogError::Chunk(error) => chunk_error(error),
+        LogError::EmptyChunk => ResponseError::InvalidRecord,
+        LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
+        LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
+        LogError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
+        LogError::OffsetOutOfRange { .. }
+        | LogError::CursorRemoved { .. }
+        | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
+        // Clients try again.
+        LogError::PoolExhausted { .. } | LogError::ReadBudget => ResponseError::RequestTimedOut,
+        LogError::Closed => ResponseError::NotLeaderOrFollower,
+        LogError::LaneFault { .. }
+        | LogError::DiskFull { .. }
+        | LogError::NoRoomToStart { .. }
+        | LogError::Io { .. }
+        | LogError::Corrupted { .. } => ResponseError::KafkaStorageError,
+        LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
+        LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,
+        _ => ResponseError::UnknownServerError,
+    }
+}
+
+fn chunk_error(error: &ChunkError) -> ResponseError {
+    match error {
+        ChunkError::Crc { .. } => ResponseError::CorruptMessage,
+        _ => ResponseError::InvalidRecord,
+    }
+}

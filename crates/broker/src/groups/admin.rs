@@ -1,0 +1,184 @@
+//! Requests about groups as a whole, and what happens to them as time goes by.
+
+use super::answer::{Answer, DescribedConsumerGroup, DescribedGroup, GroupState};
+use super::classic::ClassicGroup;
+use super::consumer::ConsumerGroup;
+use super::group::{Groups, Members};
+use super::record::Record;
+use super::timers::Timer;
+use super::turn::Turn;
+use super::{GroupError, GroupName, ListGroups, RequestId, TopicName};
+
+impl Groups {
+    pub fn describe(&self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {
+        let described = names.into_iter().map(|name| match self.members(&name) {
+            Some(Members::Classic(group)) => group.described(),
+            Some(Members::Consumer(_)) | None => no_such_group(name),
+        });
+        let described = described.collect();
+        turn.answer(request, Answer::DescribeGroups(described));
+    }
+
+    pub fn describe_consumer_groups(
+        &self,
+        turn: &mut Turn,
+        request: RequestId,
+        names: Vec<GroupName>,
+    ) {
+        let described = names.into_iter().map(|name| match self.members(&name) {
+            Some(Members::Consumer(group)) => group.described(turn.topics),
+            Some(Members::Classic(_)) | None => no_such_consumer_group(name),
+        });
+        let described = described.collect();
+        turn.answer(request, Answer::DescribeConsumerGroups(described));
+    }
+
+    fn members(&self, name: &GroupName) -> Option<&Members> {
+        self.by_name.get(name).map(|group| &group.members)
+    }
+
+    pub fn list(&self, turn: &mut Turn, request: RequestId, list: &ListGroups) {
+        let is_wanted = |wanted: &[String], name: &str| {
+            let is_it = |wanted: &String| wanted.trim().eq_ignore_ascii_case(name);
+            wanted.is_empty() || wanted.iter().any(is_it)
+        };
+        let listed = self.by_name.values().map(|group| match &group.members {
+            Members::Classic(group) => group.listed(),
+            Members::Consumer(group) => group.listed(),
+        });
+        let listed = listed.filter(|group| {
+            is_wanted(&list.states, group.state.as_str())
+                && is_wanted(&list.types, group.group_type.as_str())
+        });
+        turn.answer(request, Answer::ListGroups(listed.collect()));
+    }
+
+    pub fn delete(&mut self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {
+        let delete = |name: GroupName| {
+            let result = self.delete_one(turn, &name);
+            (name, result)
+        };
+        let results = names.into_iter().map(delete).collect();
+        turn.answer(request, Answer::DeleteGroups(results));
+    }
+
+    fn delete_one(&mut self, turn: &mut Turn, name: &GroupName) -> Result<(), GroupError> {
+        let group = self.by_name.get_mut(name);
+        let group = group.ok_or(GroupError::GroupIdNotFound)?;
+        if !group.members.is_empty() {
+            return Err(GroupError::NonEmptyGroup);
+        }
+        group.members.remove_stored(turn);
+        group.offsets.clear(turn, name);
+        self.by_name.remove(name);
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub fn on_timer(&mut self, turn: &mut Turn, timer: Timer) {
+        match timer {
+            Timer::Expiry => self.expire(turn),
+            Timer::ClassicJoin(name) => {
+                self.on_classic_timer(&name, |group| group.join_time_is_up(turn));
+            }
+            Timer::ClassicSync(name) => {
+                self.on_classic_timer(&name, |group| group.sync_time_is_up(turn));
+            }
+            Timer::ClassicSession(name, member) => {
+                self.on_classic_timer(&name, |group| group.session_is_over(turn, &member));
+            }
+            Timer::ConsumerSession(name, member) => {
+                self.on_consumer_timer(&name, |group| group.session_is_over(turn, &member));
+            }
+            Timer::ConsumerRebalance(name, member) => {
+                self.on_consumer_timer(&name, |group| group.rebalance_time_is_up(turn, &member));
+            }
+        }
+    }
+
+    fn on_classic_timer(&mut self, name: &GroupName, event: impl FnOnce(&mut ClassicGroup)) {
+        // It may have changed its protocol since.
+        if let Some(Members::Classic(group)) = self.members_mut(name) {
+            event(group);
+        }
+        self.forget_if_unused(name);
+    }
+
+    fn on_consumer_timer(&mut self, name: &GroupName, event: impl FnOnce(&mut ConsumerGroup)) {
+        if let Some(Members::Consumer(group)) = self.members_mut(name) {
+            event(group);
+        }
+    }
+
+    fn members_mut(&mut self, name: &GroupName) -> Option<&mut Members> {
+        self.by_name.get_mut(name).map(|group| &mut group.members)
+    }
+
+    /// Forgets offsets that have expired, and groups that have neither offsets nor members.
+    fn expire(&mut self, turn: &mut Turn) {
+        for (name, group) in &mut self.by_name {
+            let members = &group.members;
+            group.offsets.expire(turn, name, |topic, committed_at| {
+                let since = members.retained_since(committed_at);
+                since.filter(|_| !members.subscribes_to(topic))
+            });
+            if group.offsets.is_empty() && group.members.is_abandoned() {
+                group.members.remove_stored(turn);
+            }
+        }
+        self.by_name
+            .retain(|_, group| !group.members.is_unused() || !group.offsets.is_empty());
+    }
+
+    /// Forgets the offsets of a topic that is gone.
+    pub fn remove_topic(&mut self, turn: &mut Turn, topic: &TopicName) {
+        for (name, group) in &mut self.by_name {
+            group.offsets.remove_topic(turn, name, topic);
+        }
+    }
+
+    /// A topic has come, changed or gone.
+    pub fn topic_changed(&mut self, topic: &TopicName) {
+        for group in self.by_name.values_mut() {
+            if let Members::Consumer(group) = &mut group.members {
+                group.topic_changed(topic);
+            }
+        }
+    }
+
+    /// All that is stored.
+    pub fn snapshot(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (name, group) in &self.by_name {
+            match &group.members {
+                Members::Classic(group) => group.snapshot(&mut records),
+                Members::Consumer(group) => group.snapshot(&mut records),
+            }
+            group.offsets.snapshot(name, &mut records);
+        }
+        records
+    }
+}
+
+fn no_such_group(group: GroupName) -> DescribedGroup {
+    DescribedGroup {
+        group,
+        error: Some(GroupError::GroupIdNotFound),
+        state: GroupState::Dead,
+        protocol_type: Default::default(),
+        protocol: Default::default(),
+        members: Vec::new(),
+    }
+}
+
+fn no_such_consumer_group(group: GroupName) -> DescribedConsumerGroup {
+    DescribedConsumerGroup {
+        group,
+        error: Some(GroupError::GroupIdNotFound),
+        state: GroupState::Dead,
+        epoch: Default::default(),
+        target_epoch: Default::default(),
+        assignor: Default::default(),
+        members: Vec::new(),
+    }
+}

@@ -1,0 +1,330 @@
+//! What groups answer, apart from how it is put on the wire.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::Offset;
+
+use super::{
+    Client, Epoch, Generation, GroupError, GroupName, InstanceId, LeaderEpoch, MemberId, Partition,
+    TopicId, TopicName, TopicPartitions,
+};
+
+/// The answer to a [`Request`](super::Request) of the same name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The member's place in the new generation.
+    JoinGroup(Result<Joined, JoinRefused>),
+    /// The member's assignment.
+    SyncGroup(Result<Synced, GroupError>),
+    /// Whether the member may go on as before.
+    Heartbeat(Result<(), GroupError>),
+    /// For each member, in the order of the request. Before version 3 the error of the only one is that of
+    /// the whole answer.
+    LeaveGroup(Result<Vec<LeftMember>, GroupError>),
+    /// For each group, in the order of the request.
+    DescribeGroups(Vec<DescribedGroup>),
+    /// In the order of their names.
+    ListGroups(Vec<ListedGroup>),
+    /// For each group, in the order of the request.
+    DeleteGroups(Vec<(GroupName, Result<(), GroupError>)>),
+    /// For each partition of the request.
+    CommitOffsets(Vec<TopicResults>),
+    /// For each partition of the request.
+    CommitTransactionOffsets(Vec<TopicResults>),
+    /// The transaction is ended.
+    EndTransaction,
+    /// For each partition of the request, or all that there are.
+    FetchOffsets(Result<Vec<TopicOffsets>, GroupError>),
+    /// For each partition of the request.
+    DeleteOffsets(Result<Vec<TopicResults>, GroupError>),
+    /// The member's epoch, and what it is to have.
+    ConsumerHeartbeat(Result<ConsumerBeat, HeartbeatRefused>),
+    /// For each group, in the order of the request.
+    DescribeConsumerGroups(Vec<DescribedConsumerGroup>),
+}
+
+/// A member's place in a generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// The member's id, from now on.
+    pub member: MemberId,
+    /// The generation.
+    pub generation: Generation,
+    /// What the group is for.
+    pub protocol_type: Option<Arc<str>>,
+    /// The protocol that was chosen.
+    pub protocol: Option<Arc<str>>,
+    /// Who is to hand out the assignment.
+    pub leader: MemberId,
+    /// For the leader, all members; empty for the others.
+    pub members: Vec<JoinedMember>,
+    /// Whether the leader has nothing to assign, and only asks for its own assignment.
+    pub skip_assignment: bool,
+}
+
+/// What the leader is told of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinedMember {
+    /// The member.
+    pub member: MemberId,
+    /// Who it is, if it is a static member.
+    pub instance: Option<InstanceId>,
+    /// What it said under the chosen protocol.
+    pub metadata: Bytes,
+}
+
+/// A member was not let in; the answer's generation is -1 and its leader empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinRefused {
+    /// Why.
+    pub error: GroupError,
+    /// The id to send back: with `MemberIdRequired` the member's new one.
+    pub member: MemberId,
+}
+
+/// A member's assignment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Synced {
+    /// What the group is for.
+    pub protocol_type: Option<Arc<str>>,
+    /// The protocol that was chosen.
+    pub protocol: Option<Arc<str>>,
+    /// What the leader gave it; empty if nothing.
+    pub assignment: Bytes,
+}
+
+/// What became of a member that was to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftMember {
+    /// As in the request.
+    pub member: MemberId,
+    /// As in the request.
+    pub instance: Option<InstanceId>,
+    /// Why it did not leave, if it did not.
+    pub error: Option<GroupError>,
+}
+
+/// The state of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupState {
+    /// No members; offsets at most.
+    Empty,
+    /// Classic: members join.
+    PreparingRebalance,
+    /// Classic: the leader is to hand out the assignment.
+    CompletingRebalance,
+    /// KIP-848: what members are to have is not decided yet.
+    Assigning,
+    /// KIP-848: some members do not have yet what they are to have.
+    Reconciling,
+    /// All members have what they are to have.
+    Stable,
+    /// There is no such group.
+    Dead,
+}
+
+impl GroupState {
+    /// Kafka's name of the state.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GroupState::Empty => "Empty",
+            GroupState::PreparingRebalance => "PreparingRebalance",
+            GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::Assigning => "Assigning",
+            GroupState::Reconciling => "Reconciling",
+            GroupState::Stable => "Stable",
+            GroupState::Dead => "Dead",
+        }
+    }
+}
+
+impl fmt::Display for GroupState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which protocol a group uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupType {
+    /// Members join together, and one of them assigns.
+    Classic,
+    /// KIP-848: the coordinator assigns.
+    Consumer,
+}
+
+impl GroupType {
+    /// Kafka's name of the type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GroupType::Classic => "classic",
+            GroupType::Consumer => "consumer",
+        }
+    }
+}
+
+/// A group of the classic protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedGroup {
+    /// The group.
+    pub group: GroupName,
+    /// `GroupIdNotFound` for what is no classic group; before version 6 only the state `Dead` tells.
+    pub error: Option<GroupError>,
+    /// Its state.
+    pub state: GroupState,
+    /// What it is for; empty if it only keeps offsets.
+    pub protocol_type: Arc<str>,
+    /// The protocol that was chosen; empty unless the group is stable.
+    pub protocol: Arc<str>,
+    /// Its members.
+    pub members: Vec<DescribedMember>,
+}
+
+/// A member of a classic group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedMember {
+    /// The member.
+    pub member: MemberId,
+    /// Who it is, if it is a static member.
+    pub instance: Option<InstanceId>,
+    /// Where it is.
+    pub client: Client,
+    /// What it said under the chosen protocol; empty unless the group is stable.
+    pub metadata: Bytes,
+    /// What it was given; empty unless the group is stable.
+    pub assignment: Bytes,
+}
+
+/// A group in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedGroup {
+    /// The group.
+    pub group: GroupName,
+    /// What it is for; empty if it only keeps offsets.
+    pub protocol_type: Arc<str>,
+    /// Its state.
+    pub state: GroupState,
+    /// Its type.
+    pub group_type: GroupType,
+}
+
+/// What became of each partition of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicResults {
+    /// The topic.
+    pub topic: TopicName,
+    /// Its partitions, in the order of the request.
+    pub partitions: Vec<(Partition, Result<(), GroupError>)>,
+}
+
+/// Offsets of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicOffsets {
+    /// The topic.
+    pub topic: TopicName,
+    /// Its partitions; `None` where no offset was committed.
+    pub partitions: Vec<(Partition, Result<Option<FetchedOffset>, GroupError>)>,
+}
+
+/// An offset that was committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedOffset {
+    /// Where to go on reading.
+    pub offset: Offset,
+    /// The epoch of the leader that was read from, if the client knew it.
+    pub leader_epoch: Option<LeaderEpoch>,
+    /// What the client said with it.
+    pub metadata: Arc<str>,
+}
+
+/// What a member of a group of KIP-848 is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerBeat {
+    /// The member.
+    pub member: MemberId,
+    /// Its epoch from now on.
+    pub epoch: Epoch,
+    /// When to send the next heartbeat.
+    pub heartbeat_interval: Duration,
+    /// All that it is to have; `None` if nothing has changed. What it has besides it is to give up, and to
+    /// say so by naming what it owns.
+    pub assignment: Option<TopicPartitions>,
+}
+
+/// A heartbeat was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeartbeatRefused {
+    /// Why.
+    pub error: GroupError,
+    /// Why, in words for whoever reads the client's log.
+    pub reason: String,
+}
+
+impl HeartbeatRefused {
+    pub(super) fn new(error: GroupError, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        HeartbeatRefused { error, reason }
+    }
+}
+
+impl From<GroupError> for HeartbeatRefused {
+    fn from(error: GroupError) -> Self {
+        HeartbeatRefused::new(error, error.to_string())
+    }
+}
+
+/// A group of KIP-848.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedConsumerGroup {
+    /// The group.
+    pub group: GroupName,
+    /// `GroupIdNotFound` for what is no such group.
+    pub error: Option<GroupError>,
+    /// Its state.
+    pub state: GroupState,
+    /// The group's epoch.
+    pub epoch: Epoch,
+    /// The epoch of the members' targets.
+    pub target_epoch: Epoch,
+    /// The assignor in use.
+    pub assignor: Arc<str>,
+    /// Its members.
+    pub members: Vec<ConsumerMember>,
+}
+
+/// A member of a group of KIP-848.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerMember {
+    /// The member.
+    pub member: MemberId,
+    /// Who it is, if it is a static member.
+    pub instance: Option<InstanceId>,
+    /// Where it is.
+    pub rack: Option<Arc<str>>,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who it is on the network.
+    pub client: Client,
+    /// The topics that it names.
+    pub topics: Vec<TopicName>,
+    /// Its regular expression for further topics.
+    pub regex: Option<Arc<str>>,
+    /// What it has.
+    pub assigned: Vec<TopicAssignment>,
+    /// What it is to have.
+    pub target: Vec<TopicAssignment>,
+}
+
+/// Partitions of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicAssignment {
+    /// The topic's id.
+    pub id: TopicId,
+    /// Its name.
+    pub topic: TopicName,
+    /// The partitions, in growing order.
+    pub partitions: Vec<Partition>,
+}

@@ -1,0 +1,76 @@
+//! Settings and bounds.
+
+use std::time::Duration;
+
+use super::GroupError;
+
+/// The longest name of a group, in bytes.
+pub const GROUP_NAME_BYTES_MAX: usize = 4096;
+/// The longest id of a client, host, member or rack, and name of a protocol or topic, in bytes.
+pub const ID_BYTES_MAX: usize = 4096;
+/// The longest instance id, in bytes: what Kafka's own client allows.
+pub const INSTANCE_ID_BYTES_MAX: usize = 249;
+/// The most protocols that a member may offer.
+pub const PROTOCOLS_MAX: usize = 64;
+/// The most bytes that the protocols of a member may carry, and that a leader may assign to one.
+pub const MEMBER_BYTES_MAX: usize = 1 << 20;
+/// The most offsets that a group may have, those of open transactions included.
+pub const OFFSETS_PER_GROUP_MAX: usize = 1 << 20;
+
+/// The most topics that a member of a group of KIP-848 may name.
+pub const TOPICS_PER_MEMBER_MAX: usize = 10_000;
+/// The most different regular expressions that the members of a group may use.
+pub const REGEXES_PER_GROUP_MAX: usize = 100;
+
+/// How groups behave. The defaults are Kafka's where it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// How many groups there may be.
+    pub groups_max: usize,
+    /// How many members a group may have; and how many that were given an id may not have joined yet.
+    pub members_max: usize,
+    /// How long the first members of an empty group wait for others.
+    pub initial_rebalance_delay: Duration,
+    /// The shortest session timeout that a classic member may ask for.
+    pub session_timeout_min: Duration,
+    /// The longest.
+    pub session_timeout_max: Duration,
+    /// How long a new member waits to be let in, since it cannot send heartbeats yet.
+    pub new_member_join_timeout: Duration,
+    /// How long a member of a group of KIP-848 may be silent.
+    pub consumer_session_timeout: Duration,
+    /// How often such a member is to send a heartbeat.
+    pub consumer_heartbeat_interval: Duration,
+    /// How long an offset is kept after the group has become empty.
+    pub offsets_retention: Duration,
+    /// How often offsets and groups are looked through for what has expired.
+    pub offsets_retention_check_interval: Duration,
+    /// The longest text that may go with an offset, in UTF-16 units.
+    pub offset_metadata_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            groups_max: 100_000,
+            members_max: 5_000,
+            initial_rebalance_delay: Duration::from_secs(3),
+            session_timeout_min: Duration::from_secs(6),
+            session_timeout_max: Duration::from_secs(30 * 60),
+            new_member_join_timeout: Duration::from_secs(5 * 60),
+            consumer_session_timeout: Duration::from_secs(45),
+            consumer_heartbeat_interval: Duration::from_secs(5),
+            offsets_retention: Duration::from_secs(7 * 24 * 60 * 60),
+            offsets_retention_check_interval: Duration::from_secs(10 * 60),
+            offset_metadata_max: 4096,
+        }
+    }
+}
+
+/// Checks the name of a group that may be created.
+pub(super) fn check_group_name(name: &str) -> Result<(), GroupError> {
+    match name.len() {
+        1..=GROUP_NAME_BYTES_MAX => Ok(()),
+        _ => Err(GroupError::InvalidGroupId),
+    }
+}

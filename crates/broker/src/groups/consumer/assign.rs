@@ -1,0 +1,170 @@
+//! The target: what each member is to have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::assignor::{self, Demand};
+use super::{ConsumerGroup, Member, pattern};
+use crate::groups::record::{Key, Value};
+use crate::groups::topics::Topics;
+use crate::groups::turn::Turn;
+use crate::groups::{Epoch, MemberId, TopicId, TopicName};
+
+impl ConsumerGroup {
+    /// Makes a new target if the group has changed, or the topics that its members subscribe to have.
+    pub(super) fn refresh_target(&mut self, turn: &mut Turn, has_changed: bool) {
+        if !has_changed && !self.topics_changed && self.epoch == self.target_epoch {
+            return;
+        }
+        self.topics_changed = false;
+        self.refresh_patterns(turn.topics);
+        let order = self.order();
+        let demands = self.demands(&order, turn.topics);
+        let topics_hash = hash(&demands);
+        let has_changed = has_changed || topics_hash != self.topics_hash;
+        if has_changed && self.epoch == self.target_epoch {
+            self.epoch = self.epoch.next();
+        }
+        if self.epoch > self.target_epoch {
+            self.topics_hash = topics_hash;
+            self.assign(turn, order, &demands);
+            self.target_epoch = self.epoch;
+            self.store_group(turn);
+        }
+    }
+
+    /// Matches all regular expressions in use anew.
+    fn refresh_patterns(&mut self, topics: &Topics) {
+        let in_use = self
+            .members
+            .values()
+            .filter_map(|member| member.subscription.regex.clone());
+        let in_use: BTreeSet<_> = in_use.collect();
+        let matched = in_use.into_iter().map(|regex| {
+            let matching = pattern::matching(&regex, topics);
+            (regex, matching)
+        });
+        self.patterns = matched.collect();
+    }
+
+    /// The members in the order in which they are given partitions: that of their instance ids, so that a
+    /// static member that comes back gets the same, and of their ids.
+    fn order(&self) -> Vec<MemberId> {
+        let mut order: Vec<(bool, &str, &MemberId)> = Vec::with_capacity(self.members.len());
+        for (id, member) in &self.members {
+            match &member.subscription.instance {
+                Some(instance) => order.push((false, instance, id)),
+                None => order.push((true, id, id)),
+            }
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, id)| id.clone()).collect()
+    }
+
+    /// The topics that members subscribe to, and which members do, by their place in `order`.
+    fn demands(&self, order: &[MemberId], topics: &Topics) -> Vec<Demand> {
+        let mut demands: BTreeMap<TopicId, Demand> = BTreeMap::new();
+        for (place, id) in order.iter().enumerate() {
+            let Some(member) = self.members.get(id) else {
+                continue;
+            };
+            for topic in self.subscribed(member) {
+                let Some(topic) = topics.get(topic) else {
+                    continue;
+                };
+                let demand = demands.entry(topic.id).or_insert_with(|| Demand {
+                    topic: topic.id,
+                    partitions: topic.partitions,
+                    subscribers: Vec::new(),
+                });
+                demand.subscribers.push(place);
+            }
+        }
+        demands.into_values().collect()
+    }
+
+    /// The topics that a member subscribes to, each once; they need not exist.
+    fn subscribed<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a TopicName> {
+        let named = &member.subscription.topics;
+        let regex = member.subscription.regex.as_ref();
+        let matched = regex
+            .and_then(|regex| self.patterns.get(regex))
+            .into_iter()
+            .flatten();
+        named
+            .iter()
+            .chain(matched.filter(|topic| !named.contains(*topic)))
+    }
+
+    fn assign(&mut self, turn: &mut Turn, order: Vec<MemberId>, demands: &[Demand]) {
+        let before = order.iter().filter_map(|id| self.members.get(id));
+        let before: Vec<_> = before.map(|member| &member.target).collect();
+        let targets = assignor::by_name(self.assignor())(demands, &before);
+        for (id, target) in order.into_iter().zip(targets) {
+            if let Some(member) = self.members.get_mut(&id)
+                && member.target != target
+            {
+                member.target = target;
+                self.store_target(turn, &id);
+            }
+        }
+    }
+
+    /// Stores what a member is to have. Nothing is not stored.
+    pub(super) fn store_target(&self, turn: &mut Turn, id: &MemberId) {
+        let key = Key::Target(self.name.clone(), id.clone());
+        match self.members.get(id).map(|member| &member.target) {
+            Some(target) if !target.is_empty() => turn.store(&key, &Value::Target(target.clone())),
+            _ => turn.remove(&key),
+        }
+    }
+
+    /// The assignor that most members want.
+    pub(super) fn assignor(&self) -> &'static str {
+        let mut votes = [0; assignor::NAMES.len()];
+        for member in self.members.values() {
+            let wanted = member.subscription.assignor.as_deref();
+            let place = assignor::NAMES
+                .iter()
+                .position(|name| Some(*name) == wanted);
+            if let Some(place) = place {
+                votes[place] += 1;
+            }
+        }
+        let most = votes.iter().max().copied().unwrap_or_default();
+        let place = votes
+            .iter()
+            .position(|count| *count == most)
+            .unwrap_or_default();
+        assignor::NAMES[place]
+    }
+
+    /// A topic has come, changed or gone: at the next heartbeat it is seen what this means.
+    pub fn topic_changed(&mut self, topic: &TopicName) {
+        let mut members = self.members.values();
+        self.topics_changed |= members.any(|member| {
+            member.subscription.regex.is_some() || member.subscription.topics.contains(topic)
+        });
+    }
+}
+
+impl Epoch {
+    pub(super) fn next(self) -> Epoch {
+        Epoch(self.0.saturating_add(1))
+    }
+}
+
+/// Tells one set of topics from another (FNV-1a, 64 bits). No defence against somebody who makes up ids; then
+/// a change of topics would only be noticed with the next change of members.
+fn hash(demands: &[Demand]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for demand in demands {
+        add(&demand.topic.0.to_be_bytes());
+        add(&demand.partitions.to_be_bytes());
+    }
+    hash
+}

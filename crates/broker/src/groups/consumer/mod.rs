@@ -1,0 +1,277 @@
+//! A group of the protocol of KIP-848: the coordinator assigns, and members follow one by one.
+//!
+//! The group has an epoch, which grows with every change of its members, of what they subscribe to and of
+//! those topics. For each epoch there is a *target*: what each member is to have. A member learns with
+//! its heartbeats what to give up and what to take, and has the epoch of the target as soon as it has given
+//! up what it is not to have. Only then does somebody else get it: no partition has two owners.
+//!
+//! ```text
+//!             a new target               all that it lacks is free
+//!      Stable ────────────► Unrevoked ──────────────────────────────► Stable
+//!        │                      │ has given up, but not all is free      ▲
+//!        │ a new target,        ▼                                        │
+//!        └─────────────────► Unreleased ─────────────────────────────────┘
+//!          nothing to give up              what it lacks is free
+//! ```
+
+mod assign;
+mod assignor;
+mod heartbeat;
+mod members;
+mod pattern;
+mod reconcile;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{
+    ConsumerMember, DescribedConsumerGroup, GroupState, GroupType, ListedGroup, TopicAssignment,
+};
+use super::classic::CONSUMER;
+use super::timers::Timer;
+use super::topics::Topics;
+use super::{
+    Client, Epoch, Generation, GroupError, GroupName, InstanceId, MemberId, Partition, TopicId,
+    TopicName,
+};
+
+pub(super) use self::heartbeat::check;
+pub(super) use self::store::StoredConsumerMember;
+
+/// Partitions of topics; no topic without partitions.
+pub(super) type Assignment = BTreeMap<TopicId, BTreeSet<Partition>>;
+
+/// A group of the protocol of KIP-848.
+#[derive(Debug)]
+pub(super) struct ConsumerGroup {
+    name: GroupName,
+    epoch: Epoch,
+    /// The epoch that the members' targets are of; behind `epoch` until the next heartbeat.
+    target_epoch: Epoch,
+    /// Tells whether the topics that members subscribe to are still what they were for the target.
+    topics_hash: u64,
+    /// Topics may have changed since the target was made.
+    topics_changed: bool,
+    members: BTreeMap<MemberId, Member>,
+    /// The members of `members` that are static.
+    static_members: BTreeMap<InstanceId, MemberId>,
+    /// Who has a partition, or has yet to give it up.
+    owners: BTreeMap<(TopicId, Partition), MemberId>,
+    /// The topics that match each regular expression in use, as of the target.
+    patterns: BTreeMap<Arc<str>, BTreeSet<TopicName>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Member {
+    subscription: Subscription,
+    current: Current,
+    target: Assignment,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub instance: Option<InstanceId>,
+    pub rack: Option<Arc<str>>,
+    pub client: Client,
+    pub rebalance_timeout: Duration,
+    pub topics: BTreeSet<TopicName>,
+    /// A regular expression for further topics.
+    pub regex: Option<Arc<str>>,
+    pub assignor: Option<Arc<str>>,
+}
+
+/// What a member has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Current {
+    /// 0 before the first target.
+    pub epoch: Epoch,
+    /// The one before: an answer with a new one may be lost.
+    pub previous_epoch: Epoch,
+    pub state: MemberState,
+    pub assigned: Assignment,
+    /// What it has yet to give up.
+    pub revoking: Assignment,
+}
+
+/// How far a member has followed the target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum MemberState {
+    /// It has what the target of its epoch gives it.
+    #[default]
+    Stable,
+    /// It has yet to give up partitions.
+    Unrevoked,
+    /// It has given up what it should, and waits for others to do so.
+    Unreleased,
+}
+
+impl ConsumerGroup {
+    pub fn new(name: GroupName) -> Self {
+        ConsumerGroup {
+            name,
+            epoch: Epoch(0),
+            target_epoch: Epoch(0),
+            topics_hash: 0,
+            topics_changed: false,
+            members: BTreeMap::new(),
+            static_members: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            patterns: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Whether nothing of it is stored: its epoch is, from the first member on.
+    pub fn is_unused(&self) -> bool {
+        self.epoch == Epoch(0)
+    }
+
+    /// Checks a commit of offsets.
+    pub fn check_commit(
+        &self,
+        member: &MemberId,
+        epoch: Generation,
+        is_transactional: bool,
+        knows_member_epochs: bool,
+    ) -> Result<(), GroupError> {
+        if epoch.0 < 0 && self.is_empty() {
+            return Ok(());
+        }
+        let member = self
+            .members
+            .get(member)
+            .ok_or(GroupError::UnknownMemberId)?;
+        if !is_transactional && !knows_member_epochs {
+            return Err(GroupError::UnsupportedVersion);
+        }
+        member.check_epoch(epoch)
+    }
+
+    /// Checks the member of a request for offsets, if it names one.
+    pub fn check_fetch(
+        &self,
+        member: Option<&MemberId>,
+        epoch: Generation,
+    ) -> Result<(), GroupError> {
+        match member {
+            None if epoch.0 < 0 => Ok(()),
+            None => Err(GroupError::UnknownMemberId),
+            Some(member) => {
+                let member = self.members.get(member);
+                member
+                    .ok_or(GroupError::UnknownMemberId)?
+                    .check_epoch(epoch)
+            }
+        }
+    }
+
+    /// Whether offsets of the topic are in use.
+    pub fn subscribes_to(&self, topic: &TopicName) -> bool {
+        let mut members = self.members.values();
+        members.any(|member| {
+            let subscription = &member.subscription;
+            subscription.topics.contains(topic)
+                || subscription.regex.as_ref().is_some_and(|regex| {
+                    // What a regular expression matches is known only after the next heartbeat.
+                    let matched = self.patterns.get(regex).filter(|_| !self.topics_changed);
+                    matched.is_none_or(|topics| topics.contains(topic))
+                })
+        })
+    }
+
+    fn state(&self) -> GroupState {
+        let mut members = self.members.values();
+        if self.is_empty() {
+            GroupState::Empty
+        } else if self.epoch > self.target_epoch {
+            GroupState::Assigning
+        } else if members.any(|member| !member.current.has_reached(self.target_epoch)) {
+            GroupState::Reconciling
+        } else {
+            GroupState::Stable
+        }
+    }
+
+    pub fn listed(&self) -> ListedGroup {
+        ListedGroup {
+            group: self.name.clone(),
+            protocol_type: CONSUMER.into(),
+            state: self.state(),
+            group_type: GroupType::Consumer,
+        }
+    }
+
+    pub fn described(&self, topics: &Topics) -> DescribedConsumerGroup {
+        let describe = |(id, member): (&MemberId, &Member)| {
+            let subscription = &member.subscription;
+            ConsumerMember {
+                member: id.clone(),
+                instance: subscription.instance.clone(),
+                rack: subscription.rack.clone(),
+                epoch: member.current.epoch,
+                client: subscription.client.clone(),
+                topics: subscription.topics.iter().cloned().collect(),
+                regex: subscription.regex.clone(),
+                assigned: with_names(&member.current.assigned, topics),
+                target: with_names(&member.target, topics),
+            }
+        };
+        DescribedConsumerGroup {
+            group: self.name.clone(),
+            error: None,
+            state: self.state(),
+            epoch: self.epoch,
+            target_epoch: self.target_epoch,
+            assignor: self.assignor().into(),
+            members: self.members.iter().map(describe).collect(),
+        }
+    }
+
+    fn session_timer(&self, member: &MemberId) -> Timer {
+        Timer::ConsumerSession(self.name.clone(), member.clone())
+    }
+
+    fn rebalance_timer(&self, member: &MemberId) -> Timer {
+        Timer::ConsumerRebalance(self.name.clone(), member.clone())
+    }
+}
+
+/// Topics that are gone have no name to show.
+fn with_names(assignment: &Assignment, topics: &Topics) -> Vec<TopicAssignment> {
+    let named = assignment.iter().filter_map(|(id, partitions)| {
+        Some(TopicAssignment {
+            id: *id,
+            topic: topics.name(*id)?.clone(),
+            partitions: partitions.iter().copied().collect(),
+        })
+    });
+    named.collect()
+}
+
+impl Member {
+    fn check_epoch(&self, epoch: Generation) -> Result<(), GroupError> {
+        match epoch.0 == self.current.epoch.0 {
+            true => Ok(()),
+            false => Err(GroupError::StaleMemberEpoch),
+        }
+    }
+}
+
+impl Current {
+    /// Whether the member has all that the target of an epoch gives it.
+    fn has_reached(&self, epoch: Epoch) -> bool {
+        self.state == MemberState::Stable && self.epoch == epoch
+    }
+
+    /// What nobody else may have yet.
+    fn owned(&self) -> impl Iterator<Item = (TopicId, Partition)> {
+        let all = self.assigned.iter().chain(&self.revoking);
+        all.flat_map(|(topic, partitions)| partitions.iter().map(|partition| (*topic, *partition)))
+    }
+}

@@ -1,0 +1,150 @@
+//! The coordinator: events in, actions out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::config::Config;
+use super::group::Groups;
+use super::record::{Record, RecordError};
+use super::restore::Restoring;
+use super::timers::{Timer, Timers};
+use super::topics::{Topic, Topics};
+use super::turn::{Action, Moment, Turn};
+use super::{Request, RequestId, TopicName};
+
+/// The coordinator of all groups.
+///
+/// It does no I/O and asks no clock: it is told what happens and when, and says what is to be done. Every
+/// request is answered exactly once, unless the coordinator is dropped before.
+///
+/// What it holds in memory runs ahead of the log. If an append fails, drop it, and
+/// [restore](Coordinator::restore) it from what the log has.
+#[derive(Debug)]
+pub struct Coordinator {
+    config: Config,
+    groups: Groups,
+    topics: Topics,
+    timers: Timers,
+}
+
+impl Coordinator {
+    /// A coordinator without groups.
+    pub fn new(config: Config, now: Moment) -> Self {
+        let mut coordinator = Coordinator {
+            config,
+            groups: Groups::default(),
+            topics: Topics::default(),
+            timers: Timers::default(),
+        };
+        coordinator.turn(now, |_, turn| set_expiry_timer(turn));
+        coordinator
+    }
+
+    /// A coordinator that goes on where the log ends. `records` are those of a [snapshot](Self::snapshot)
+    /// and what was persisted since, or all that were ever persisted, in their order.
+    ///
+    /// Members have their session timeout from now on to be heard of. A rebalance that was under way is begun
+    /// again by its members.
+    ///
+    /// # Errors
+    /// When a record is not one of this module.
+    pub fn restore(
+        config: Config,
+        now: Moment,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<Self, RecordError> {
+        // Only the last value of a key counts.
+        let mut values = BTreeMap::new();
+        for record in records {
+            match record.decode()? {
+                (key, Some(value)) => values.insert(key, value),
+                (key, None) => values.remove(&key),
+            };
+        }
+        let mut coordinator = Coordinator::new(config, now);
+        coordinator.turn(now, |groups, turn| {
+            let mut restoring = Restoring::new(groups, turn);
+            values
+                .into_iter()
+                .for_each(|(key, value)| restoring.add(key, value));
+            restoring.complete();
+        });
+        Ok(coordinator)
+    }
+
+    /// Handles a request. It is answered by one of the actions, or by those of a later call.
+    pub fn handle(&mut self, now: Moment, id: RequestId, request: Request) -> Vec<Action> {
+        self.turn(now, |groups, turn| match request {
+            Request::JoinGroup(join) => groups.join(turn, id, join),
+            Request::SyncGroup(sync) => groups.sync(turn, id, sync),
+            Request::Heartbeat(heartbeat) => groups.heartbeat(turn, id, &heartbeat),
+            Request::LeaveGroup(leave) => groups.leave(turn, id, leave),
+            Request::DescribeGroups(names) => groups.describe(turn, id, names),
+            Request::ListGroups(list) => groups.list(turn, id, &list),
+            Request::DeleteGroups(names) => groups.delete(turn, id, names),
+            Request::CommitOffsets(commit) => groups.commit(turn, id, commit),
+            Request::CommitTransactionOffsets(commit) => {
+                groups.commit_transaction_offsets(turn, id, commit);
+            }
+            Request::EndTransaction(end) => groups.end_transaction(turn, id, end),
+            Request::FetchOffsets(fetch) => groups.fetch(turn, id, fetch),
+            Request::DeleteOffsets(delete) => groups.delete_offsets(turn, id, delete),
+            Request::ConsumerHeartbeat(beat) => groups.consumer_heartbeat(turn, id, beat),
+            Request::DescribeConsumerGroups(names) => {
+                groups.describe_consumer_groups(turn, id, names);
+            }
+        })
+    }
+
+    /// When to call [`tick`](Self::tick) next, in the time of [`Moment::elapsed`].
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+
+    /// Does what is due by now.
+    pub fn tick(&mut self, now: Moment) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some(timer) = self.timers.pop(now.elapsed) {
+            let done = self.turn(now, |groups, turn| {
+                if timer == Timer::Expiry {
+                    set_expiry_timer(turn);
+                }
+                groups.on_timer(turn, timer);
+            });
+            actions.extend(done);
+        }
+        actions
+    }
+
+    /// A topic was made, or has more partitions now. To be told of all topics before the first request, since
+    /// members of groups of KIP-848 have to give up the partitions of topics that there are not.
+    pub fn put_topic(&mut self, topic: Topic) {
+        self.groups.topic_changed(&topic.name);
+        self.topics.put(topic);
+    }
+
+    /// A topic was deleted: so are its offsets.
+    pub fn remove_topic(&mut self, now: Moment, topic: &TopicName) -> Vec<Action> {
+        self.topics.remove(topic);
+        self.groups.topic_changed(topic);
+        self.turn(now, |groups, turn| groups.remove_topic(turn, topic))
+    }
+
+    /// All that is persisted, as if everything before were compacted: what a coordinator can be
+    /// [restored](Self::restore) from.
+    pub fn snapshot(&self) -> Vec<Record> {
+        self.groups.snapshot()
+    }
+
+    fn turn(&mut self, now: Moment, event: impl FnOnce(&mut Groups, &mut Turn)) -> Vec<Action> {
+        let mut turn = Turn::new(now, &self.config, &self.topics, &mut self.timers);
+        event(&mut self.groups, &mut turn);
+        turn.actions
+    }
+}
+
+fn set_expiry_timer(turn: &mut Turn) {
+    // Never at once, or a tick would not end.
+    let interval = turn.config.offsets_retention_check_interval;
+    turn.set_timer(Timer::Expiry, interval.max(Duration::from_millis(1)));
+}

@@ -1,0 +1,270 @@
+//! All groups, and which of them a request is for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use millstream_base::{ProducerId, Timestamp};
+
+use super::answer::{Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember};
+use super::classic::{self, ClassicGroup};
+use super::config::check_group_name;
+use super::consumer::{self, ConsumerGroup};
+use super::offsets::Offsets;
+use super::turn::Turn;
+use super::{
+    ConsumerHeartbeat, Epoch, GroupError, GroupName, Heartbeat, JoinGroup, LeaveGroup,
+    LeavingMember, MemberId, RequestId, SyncGroup, TopicName,
+};
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    pub by_name: BTreeMap<GroupName, Group>,
+    /// The groups in which a producer's open transaction has, or had, offsets.
+    pub transactions: HashMap<ProducerId, BTreeSet<GroupName>>,
+}
+
+/// A group: its members, and its offsets.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub members: Members,
+    pub offsets: Offsets,
+}
+
+/// The members of a group. Without members, a group may change its protocol.
+#[derive(Debug)]
+pub(super) enum Members {
+    Classic(Box<ClassicGroup>),
+    Consumer(ConsumerGroup),
+}
+
+impl Group {
+    pub fn new(name: &GroupName, now: Timestamp) -> Self {
+        Group {
+            members: Members::new_classic(name, now),
+            offsets: Offsets::default(),
+        }
+    }
+
+    /// The group as one of the classic protocol, unless it has members of the other.
+    fn classic(&mut self, turn: &mut Turn, name: &GroupName) -> Option<&mut ClassicGroup> {
+        if let Members::Consumer(group) = &self.members {
+            if !group.is_empty() {
+                return None;
+            }
+            group.remove_stored(turn);
+            self.members = Members::new_classic(name, turn.now.timestamp);
+        }
+        match &mut self.members {
+            Members::Classic(group) => Some(group),
+            Members::Consumer(_) => None,
+        }
+    }
+
+    /// The group as one of KIP-848, unless it has members of the other protocol.
+    fn consumer(&mut self, turn: &mut Turn, name: &GroupName) -> Option<&mut ConsumerGroup> {
+        if let Members::Classic(group) = &mut self.members {
+            if !group.is_empty() {
+                return None;
+            }
+            group.remove_stored(turn);
+            self.members = Members::Consumer(ConsumerGroup::new(name.clone()));
+        }
+        match &mut self.members {
+            Members::Consumer(group) => Some(group),
+            Members::Classic(_) => None,
+        }
+    }
+}
+
+impl Members {
+    fn new_classic(name: &GroupName, now: Timestamp) -> Self {
+        Members::Classic(Box::new(ClassicGroup::new(name.clone(), now)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Members::Classic(group) => group.is_empty(),
+            Members::Consumer(group) => group.is_empty(),
+        }
+    }
+
+    /// Whether nobody belongs to it, nor is about to.
+    pub fn is_abandoned(&self) -> bool {
+        match self {
+            Members::Classic(group) => group.is_abandoned(),
+            Members::Consumer(group) => group.is_empty(),
+        }
+    }
+
+    /// Whether there is nothing of it, here or in the log.
+    pub fn is_unused(&self) -> bool {
+        match self {
+            Members::Classic(group) => group.is_unused(),
+            Members::Consumer(group) => group.is_empty() && group.is_unused(),
+        }
+    }
+
+    /// Whether offsets of the topic are in use.
+    pub fn subscribes_to(&self, topic: &TopicName) -> bool {
+        match self {
+            Members::Classic(group) => group.subscribes_to(topic),
+            Members::Consumer(group) => group.subscribes_to(topic),
+        }
+    }
+
+    /// From when on an offset's retention counts that was committed then; `None` if it is kept.
+    pub fn retained_since(&self, committed_at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Members::Classic(group) => group.retained_since(committed_at),
+            Members::Consumer(_) => Some(committed_at),
+        }
+    }
+
+    /// Removes all that is stored of a group without members.
+    pub fn remove_stored(&mut self, turn: &mut Turn) {
+        match self {
+            Members::Classic(group) => group.remove_stored(turn),
+            Members::Consumer(group) => group.remove_stored(turn),
+        }
+    }
+}
+
+impl Groups {
+    /// The group of this name, or a new one if there is room.
+    pub fn get_or_create(
+        &mut self,
+        name: &GroupName,
+        turn: &Turn,
+    ) -> Result<&mut Group, GroupError> {
+        let is_new = !self.by_name.contains_key(name);
+        if is_new && self.by_name.len() >= turn.config.groups_max {
+            return Err(GroupError::GroupMaxSizeReached);
+        }
+        let now = turn.now.timestamp;
+        let group = self.by_name.entry(name.clone());
+        Ok(group.or_insert_with(|| Group::new(name, now)))
+    }
+
+    /// Forgets a group that came to nothing.
+    pub fn forget_if_unused(&mut self, name: &GroupName) {
+        let group = self.by_name.get(name);
+        if group.is_some_and(|group| group.members.is_unused() && group.offsets.is_empty()) {
+            self.by_name.remove(name);
+        }
+    }
+
+    pub fn join(&mut self, turn: &mut Turn, request: RequestId, join: JoinGroup) {
+        let name = join.group.clone();
+        let member = join.member.clone();
+        if let Err(error) = self.try_join(turn, request, join) {
+            // Who has found no room among the groups has no member id either.
+            let member = match error {
+                GroupError::GroupMaxSizeReached => MemberId::default(),
+                _ => member,
+            };
+            turn.answer(
+                request,
+                Answer::JoinGroup(Err(JoinRefused { error, member })),
+            );
+        }
+        self.forget_if_unused(&name);
+    }
+
+    fn try_join(
+        &mut self,
+        turn: &mut Turn,
+        request: RequestId,
+        join: JoinGroup,
+    ) -> Result<(), GroupError> {
+        check_group_name(&join.group)?;
+        classic::check_join(&join, turn)?;
+        if !join.member.is_empty() && !self.by_name.contains_key(&join.group) {
+            return Err(GroupError::UnknownMemberId);
+        }
+        let name = join.group.clone();
+        let group = self.get_or_create(&name, turn)?;
+        match group.classic(turn, &name) {
+            Some(group) => {
+                group.join(turn, request, join);
+                Ok(())
+            }
+            None => Err(GroupError::InconsistentGroupProtocol),
+        }
+    }
+
+    pub fn sync(&mut self, turn: &mut Turn, request: RequestId, sync: SyncGroup) {
+        let group = self.member_group(&sync.group);
+        match group {
+            Err(error) => turn.answer(request, Answer::SyncGroup(Err(error))),
+            Ok(group) => group.sync(turn, request, sync),
+        }
+    }
+
+    pub fn heartbeat(&mut self, turn: &mut Turn, request: RequestId, heartbeat: &Heartbeat) {
+        let group = self.member_group(&heartbeat.group);
+        let result = group.and_then(|group| group.heartbeat(turn, heartbeat));
+        turn.answer(request, Answer::Heartbeat(result));
+    }
+
+    pub fn leave(&mut self, turn: &mut Turn, request: RequestId, leave: LeaveGroup) {
+        let left = match self.member_group(&leave.group) {
+            Ok(group) => Ok(group.leave(turn, leave.members)),
+            // Members of a group of KIP-848 leave by heartbeat.
+            Err(error @ GroupError::UnknownMemberId) => {
+                let refuse = |leaving: LeavingMember| LeftMember {
+                    member: leaving.member,
+                    instance: leaving.instance,
+                    error: Some(error),
+                };
+                Ok(leave.members.into_iter().map(refuse).collect())
+            }
+            Err(error) => Err(error),
+        };
+        turn.answer(request, Answer::LeaveGroup(left));
+    }
+
+    pub fn consumer_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        request: RequestId,
+        heartbeat: ConsumerHeartbeat,
+    ) {
+        let name = heartbeat.group.clone();
+        let result = self.try_consumer_heartbeat(turn, heartbeat);
+        turn.answer(request, Answer::ConsumerHeartbeat(result));
+        self.forget_if_unused(&name);
+    }
+
+    fn try_consumer_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        heartbeat: ConsumerHeartbeat,
+    ) -> Result<ConsumerBeat, HeartbeatRefused> {
+        check_group_name(&heartbeat.group).map_err(|_| GroupError::InvalidRequest)?;
+        consumer::check(&heartbeat)?;
+        let name = heartbeat.group.clone();
+        if heartbeat.epoch == Epoch::JOIN {
+            let group = self.get_or_create(&name, turn)?;
+            let group = group.consumer(turn, &name);
+            let group = group.ok_or(GroupError::GroupIdNotFound)?;
+            return group.heartbeat(turn, heartbeat);
+        }
+        match self.by_name.get_mut(&name).map(|group| &mut group.members) {
+            Some(Members::Consumer(group)) if heartbeat.epoch < Epoch::JOIN => {
+                group.leave(turn, &heartbeat)
+            }
+            Some(Members::Consumer(group)) => group.heartbeat(turn, heartbeat),
+            Some(Members::Classic(_)) | None => Err(GroupError::GroupIdNotFound.into()),
+        }
+    }
+
+    /// The classic group that somebody says to be a member of.
+    fn member_group(&mut self, name: &GroupName) -> Result<&mut ClassicGroup, GroupError> {
+        check_group_name(name)?;
+        let group = self.by_name.get_mut(name);
+        match group.map(|group| &mut group.members) {
+            Some(Members::Classic(group)) => Ok(group),
+            Some(Members::Consumer(_)) | None => Err(GroupError::UnknownMemberId),
+        }
+    }
+}

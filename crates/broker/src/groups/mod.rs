@@ -1,0 +1,50 @@
+//! The coordinator of consumer groups: who belongs to a group, who reads what, and up to where.
+//!
+//! A state machine without I/O, clock, threads and randomness of its own: [`Coordinator::handle`] and
+//! [`Coordinator::tick`] are told what happens and when, and return [`Action`]s: what to append to the log,
+//! and whom to answer what. A request that has to wait, for others to join or for the leader to
+//! assign, is answered by a later call; its [`RequestId`] says which it is.
+//!
+//! Groups behave as Apache Kafka's do, so that its clients find what they expect. Where this module knows a
+//! bound that Kafka has not, it is in [`config`].
+//!
+//! ```
+//! use millstream_base::Timestamp;
+//! use millstream_broker::groups::{
+//!     Action, Answer, Config, Coordinator, ListGroups, Moment, Request, RequestId,
+//! };
+//!
+//! let now = Moment { elapsed: Default::default(), timestamp: Timestamp(0) };
+//! let mut coordinator = Coordinator::new(Config::default(), now);
+//! let list = Request::ListGroups(ListGroups::default());
+//! let actions = coordinator.handle(now, RequestId(1), list);
+//! assert_eq!(actions, [Action::Answer(RequestId(1), Answer::ListGroups(Vec::new()))]);
+//! ```
+
+mod admin;
+mod answer;
+mod classic;
+pub mod config;
+mod consumer;
+mod coordinator;
+mod error;
+mod group;
+mod group_offsets;
+mod names;
+mod offsets;
+mod record;
+mod request;
+mod restore;
+mod timers;
+mod topics;
+mod turn;
+
+pub use self::answer::*;
+pub use self::config::Config;
+pub use self::coordinator::Coordinator;
+pub use self::error::GroupError;
+pub use self::names::*;
+pub use self::record::{Record, RecordError};
+pub use self::request::*;
+pub use self::topics::Topic;
+pub use self::turn::{Action, Moment};

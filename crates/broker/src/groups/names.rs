@@ -1,0 +1,152 @@
+//! What groups, members and topics are called, and the numbers that go with them.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                $name(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                $name(text.into())
+            }
+        }
+
+        impl From<Arc<str>> for $name {
+            fn from(text: Arc<str>) -> Self {
+                $name(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text! {
+    /// A consumer group: Kafka's `group.id`.
+    GroupName
+}
+text! {
+    /// A member of a group, for as long as it belongs to it. Empty in the requests of who has none yet.
+    MemberId
+}
+text! {
+    /// Who a static member is, beyond its restarts: Kafka's `group.instance.id`.
+    InstanceId
+}
+text! {
+    /// A topic.
+    TopicName
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The number of a partition in its topic, from 0.
+    Partition(i32)
+}
+number! {
+    /// How often a classic group was put together; negative in the requests of who belongs to none.
+    ///
+    /// With the protocol of KIP-848 the epoch of a member takes its place in requests about offsets.
+    Generation(i32)
+}
+number! {
+    /// The epoch of a group of KIP-848, or of one of its members.
+    Epoch(i32)
+}
+number! {
+    /// The epoch of the leader that a consumer read from, as it says itself.
+    LeaderEpoch(i32)
+}
+number! {
+    /// A topic, for as long as it exists: another one of the same name has another id.
+    TopicId(u128)
+}
+number! {
+    /// What the caller knows a request by; comes back with its answer.
+    RequestId(u64)
+}
+number! {
+    /// 16 random bytes that the caller brings, in case a member needs an id.
+    RandomBytes(u128)
+}
+
+impl Generation {
+    /// What a request carries that does not come from a member.
+    pub const NONE: Generation = Generation(-1);
+}
+
+impl Epoch {
+    /// What a member brings that joins, also one that has to join again.
+    pub const JOIN: Epoch = Epoch(0);
+    /// What a member brings that leaves.
+    pub const LEAVE: Epoch = Epoch(-1);
+    /// What a static member brings that leaves and means to come back.
+    pub const LEAVE_FOR_NOW: Epoch = Epoch(-2);
+}
+
+impl RandomBytes {
+    /// As a random UUID, in text.
+    ///
+    /// ```
+    /// use millstream_broker::groups::RandomBytes;
+    /// assert_eq!(RandomBytes(0).uuid(), "00000000-0000-4000-8000-000000000000");
+    /// ```
+    pub fn uuid(self) -> String {
+        // Version 4, variant 1: what is left are 122 random bits.
+        let bits = self.0 & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+        let (first, second) = ((bits >> 96) as u32, (bits >> 80) as u16);
+        let (third, fourth) = ((bits >> 64) as u16, (bits >> 48) as u16);
+        let last = bits as u64 & 0xffff_ffff_ffff;
+        format!("{first:08x}-{second:04x}-{third:04x}-{fourth:04x}-{last:012x}")
+    }
+}

@@ -1,0 +1,195 @@
+//! The offsets that a group has committed, and those that wait for the end of a transaction.
+
+pub(super) mod commit;
+mod fetch;
+
+use std::collections::BTreeMap;
+
+use millstream_base::{ProducerId, Timestamp};
+
+use super::record::{CommittedOffset, Key, Record, Value};
+use super::turn::Turn;
+use super::{GroupName, Partition, TopicName};
+
+/// The offsets of one group.
+#[derive(Debug, Default)]
+pub(super) struct Offsets {
+    /// What is committed.
+    committed: BTreeMap<TopicName, BTreeMap<Partition, CommittedOffset>>,
+    /// What will be when its transaction is committed. No entry is empty.
+    pending: BTreeMap<ProducerId, BTreeMap<(TopicName, Partition), CommittedOffset>>,
+    /// How many there are in both.
+    count: usize,
+    /// The order of the next commit.
+    next_order: u64,
+}
+
+impl Offsets {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn is_pending(&self, topic: &TopicName, partition: Partition) -> bool {
+        let place = (topic.clone(), partition);
+        self.pending
+            .values()
+            .any(|offsets| offsets.contains_key(&place))
+    }
+
+    fn insert(&mut self, topic: &TopicName, partition: Partition, offset: CommittedOffset) {
+        let partitions = self.committed.entry(topic.clone()).or_default();
+        if partitions.insert(partition, offset).is_none() {
+            self.count += 1;
+        }
+    }
+
+    fn insert_pending(
+        &mut self,
+        producer: ProducerId,
+        place: (TopicName, Partition),
+        offset: CommittedOffset,
+    ) {
+        let offsets = self.pending.entry(producer).or_default();
+        if offsets.insert(place, offset).is_none() {
+            self.count += 1;
+        }
+    }
+
+    /// Forgets a partition, also what transactions would commit to it.
+    fn remove(
+        &mut self,
+        turn: &mut Turn,
+        group: &GroupName,
+        topic: &TopicName,
+        partition: Partition,
+    ) {
+        if let Some(partitions) = self.committed.get_mut(topic) {
+            if partitions.remove(&partition).is_some() {
+                self.count -= 1;
+                turn.remove(&Key::Offset(group.clone(), topic.clone(), partition));
+            }
+            if partitions.is_empty() {
+                self.committed.remove(topic);
+            }
+        }
+        let place = (topic.clone(), partition);
+        for (producer, offsets) in &mut self.pending {
+            if offsets.remove(&place).is_some() {
+                self.count -= 1;
+                let topic = topic.clone();
+                turn.remove(&Key::PendingOffset(
+                    group.clone(),
+                    *producer,
+                    topic,
+                    partition,
+                ));
+            }
+        }
+        self.pending.retain(|_, offsets| !offsets.is_empty());
+    }
+
+    /// Forgets all offsets.
+    pub fn clear(&mut self, turn: &mut Turn, group: &GroupName) {
+        for key in self.entries(group).map(|(key, _)| key) {
+            turn.remove(&key);
+        }
+        *self = Offsets {
+            next_order: self.next_order,
+            ..Offsets::default()
+        };
+    }
+
+    /// Forgets all offsets of a topic, which is gone.
+    pub fn remove_topic(&mut self, turn: &mut Turn, group: &GroupName, topic: &TopicName) {
+        let committed = self.committed.get(topic).into_iter().flatten();
+        let pending = self.pending.values().flat_map(|offsets| offsets.keys());
+        let pending = pending.filter(|(pending, _)| pending == topic);
+        let mut partitions: Vec<Partition> = committed.map(|(partition, _)| *partition).collect();
+        partitions.extend(pending.map(|(_, partition)| *partition));
+        for partition in partitions {
+            self.remove(turn, group, topic, partition);
+        }
+    }
+
+    /// Forgets what has expired. `since` says from when on an offset's retention counts that was committed
+    /// then, and `None` if it is kept.
+    pub fn expire(
+        &mut self,
+        turn: &mut Turn,
+        group: &GroupName,
+        since: impl Fn(&TopicName, Timestamp) -> Option<Timestamp>,
+    ) {
+        let now = turn.now.timestamp;
+        let retention = turn.config.offsets_retention.as_millis();
+        let has_expired = |topic: &TopicName, offset: &CommittedOffset| {
+            let Some(since) = since(topic, offset.committed_at) else {
+                return false;
+            };
+            match offset.expires_at {
+                Some(at) => now >= at,
+                None => i128::from(now.0) - i128::from(since.0) >= retention as i128,
+            }
+        };
+        let mut expired = Vec::new();
+        for (topic, partitions) in &self.committed {
+            for (partition, offset) in partitions {
+                if has_expired(topic, offset) && !self.is_pending(topic, *partition) {
+                    expired.push((topic.clone(), *partition));
+                }
+            }
+        }
+        for (topic, partition) in expired {
+            self.remove(turn, group, &topic, partition);
+        }
+    }
+
+    /// What is stored of the offsets.
+    fn entries<'a>(
+        &'a self,
+        group: &'a GroupName,
+    ) -> impl Iterator<Item = (Key, &'a CommittedOffset)> {
+        let committed = self.committed.iter().flat_map(move |(topic, partitions)| {
+            let key = move |partition| Key::Offset(group.clone(), topic.clone(), partition);
+            partitions
+                .iter()
+                .map(move |(partition, offset)| (key(*partition), offset))
+        });
+        let pending = self.pending.iter().flat_map(move |(producer, offsets)| {
+            let key = move |topic: &TopicName, partition| {
+                Key::PendingOffset(group.clone(), *producer, topic.clone(), partition)
+            };
+            offsets
+                .iter()
+                .map(move |((topic, partition), offset)| (key(topic, *partition), offset))
+        });
+        committed.chain(pending)
+    }
+
+    pub fn snapshot(&self, group: &GroupName, records: &mut Vec<Record>) {
+        let entries = self.entries(group);
+        records
+            .extend(entries.map(|(key, offset)| Record::new(&key, &Value::Offset(offset.clone()))));
+    }
+
+    /// Takes over a stored offset.
+    pub fn restore(&mut self, topic: TopicName, partition: Partition, offset: CommittedOffset) {
+        self.next_order = self.next_order.max(offset.order.saturating_add(1));
+        self.insert(&topic, partition, offset);
+    }
+
+    /// Takes over a stored offset of an open transaction.
+    pub fn restore_pending(
+        &mut self,
+        producer: ProducerId,
+        topic: TopicName,
+        partition: Partition,
+        offset: CommittedOffset,
+    ) {
+        self.next_order = self.next_order.max(offset.order.saturating_add(1));
+        self.insert_pending(producer, (topic, partition), offset);
+    }
+}

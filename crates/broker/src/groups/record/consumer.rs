@@ -1,0 +1,126 @@
+//! The values of groups of KIP-848.
+
+use std::collections::BTreeSet;
+
+use super::codec::{Reader, Writer};
+use super::{RecordError, StoredConsumerGroup, read_client};
+use crate::groups::consumer::{Assignment, Current, MemberState, Subscription};
+use crate::groups::{Epoch, Partition, TopicId};
+
+impl StoredConsumerGroup {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer
+            .i32(self.epoch.0)
+            .i32(self.target_epoch.0)
+            .u64(self.topics_hash);
+    }
+
+    pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(StoredConsumerGroup {
+            epoch: Epoch(reader.i32("epoch")?),
+            target_epoch: Epoch(reader.i32("target epoch")?),
+            topics_hash: reader.u64("hash of the topics")?,
+        })
+    }
+}
+
+impl Subscription {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer
+            .option(&self.instance, |writer, text| writer.text(text))
+            .option(&self.rack, |writer, text| writer.text(text))
+            .text(&self.client.id)
+            .text(&self.client.host)
+            .duration(self.rebalance_timeout)
+            .count(self.topics.len());
+        for topic in &self.topics {
+            writer.text(topic);
+        }
+        writer
+            .option(&self.regex, |writer, text| writer.text(text))
+            .option(&self.assignor, |writer, text| writer.text(text));
+    }
+
+    pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        let instance = reader.option("instance", Reader::text)?;
+        let rack = reader.option("rack", Reader::text)?;
+        let client = read_client(reader)?;
+        let rebalance_timeout = reader.duration("rebalance timeout")?;
+        let mut topics = BTreeSet::new();
+        for _ in 0..reader.count("topics")? {
+            topics.insert(reader.text("topic")?);
+        }
+        Ok(Subscription {
+            instance,
+            rack,
+            client,
+            rebalance_timeout,
+            topics,
+            regex: reader.option("regex", Reader::text)?,
+            assignor: reader.option("assignor", Reader::text)?,
+        })
+    }
+}
+
+impl Current {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        let state = match self.state {
+            MemberState::Stable => 0,
+            MemberState::Unrevoked => 1,
+            MemberState::Unreleased => 2,
+        };
+        writer
+            .i32(self.epoch.0)
+            .i32(self.previous_epoch.0)
+            .u8(state);
+        write_partitions(writer, &self.assigned);
+        write_partitions(writer, &self.revoking);
+    }
+
+    pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        let epoch = Epoch(reader.i32("epoch")?);
+        let previous_epoch = Epoch(reader.i32("previous epoch")?);
+        let field = "state";
+        let state = match reader.u8(field)? {
+            0 => MemberState::Stable,
+            1 => MemberState::Unrevoked,
+            2 => MemberState::Unreleased,
+            value => return Err(RecordError::Unknown { field, value }),
+        };
+        Ok(Current {
+            epoch,
+            previous_epoch,
+            state,
+            assigned: read_partitions(reader, "assigned")?,
+            revoking: read_partitions(reader, "to give up")?,
+        })
+    }
+}
+
+pub(super) fn write_partitions(writer: &mut Writer, assignment: &Assignment) {
+    writer.count(assignment.len());
+    for (topic, partitions) in assignment {
+        writer.u128(topic.0).count(partitions.len());
+        for partition in partitions {
+            writer.i32(partition.0);
+        }
+    }
+}
+
+pub(super) fn read_partitions(
+    reader: &mut Reader,
+    field: &'static str,
+) -> Result<Assignment, RecordError> {
+    let mut assignment = Assignment::new();
+    for _ in 0..reader.count(field)? {
+        let topic = TopicId(reader.u128(field)?);
+        let mut partitions = BTreeSet::new();
+        for _ in 0..reader.count(field)? {
+            partitions.insert(Partition(reader.i32(field)?));
+        }
+        if !partitions.is_empty() {
+            assignment.insert(topic, partitions);
+        }
+    }
+    Ok(assignment)
+}

@@ -1,0 +1,382 @@
+//! What groups keep in the log, byte for byte.
+//!
+//! A record has a key and a value; a later one with the same key takes the place of an earlier one, and one
+//! without value (a tombstone) removes it. So the log may be compacted by key.
+//!
+//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. `text`
+//! and `bytes` are a u32 length and so many bytes. `?` is a byte that is 1 before something, or 0 before
+//! nothing. Durations are u64 milliseconds; timestamps are i64 milliseconds since 1970.
+//!
+//! ```text
+//! kind  key                                  value
+//! 1     group: text                          classic group: generation i32, protocol type ?text,
+//!                                            protocol ?text, leader ?text, state since timestamp
+//! 2     group: text, member: text            member of a classic group: generation i32, instance ?text,
+//!                                            client text, host text, rebalance timeout duration,
+//!                                            session timeout duration, metadata bytes, assignment bytes
+//! 3     group: text, topic: text,            offset: offset u64, leader epoch ?i32, metadata text,
+//!       partition i32                        committed timestamp, expires ?timestamp, order u64
+//! 4     group: text, producer i64,           offset of an open transaction: as 3
+//!       topic: text, partition i32
+//! 5     group: text                          group of KIP-848: epoch i32, target epoch i32,
+//!                                            hash of the topics u64
+//! 6     group: text, member: text            what its member says: instance ?text, rack ?text,
+//!                                            client text, host text, rebalance timeout duration,
+//!                                            topics: count u32 and so many text, regex ?text,
+//!                                            assignor ?text
+//! 7     group: text, member: text            what it is to have: partitions
+//! 8     group: text, member: text            what it has: epoch i32, previous epoch i32, state u8
+//!                                            (0 stable, 1 unrevoked, 2 unreleased), assigned
+//!                                            partitions, partitions to give up
+//! ```
+//!
+//! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and so many i32.
+//!
+//! A member of a classic group counts only if it has the generation of its group: so a generation of which
+//! a crash took the end is told from a whole one.
+
+mod codec;
+mod consumer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Offset, ProducerId, Timestamp};
+
+use self::codec::{Reader, Writer};
+use self::consumer::{read_partitions, write_partitions};
+use super::consumer::{Assignment, Current, Subscription};
+use super::{
+    Client, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, TopicName,
+};
+
+/// The version of all values.
+const VERSION: u8 = 1;
+
+const CLASSIC_GROUP: u8 = 1;
+const CLASSIC_MEMBER: u8 = 2;
+const OFFSET: u8 = 3;
+const PENDING_OFFSET: u8 = 4;
+const CONSUMER_GROUP: u8 = 5;
+const CONSUMER_MEMBER: u8 = 6;
+const TARGET: u8 = 7;
+const CURRENT: u8 = 8;
+
+/// A record for the log, or from it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// What it is about.
+    pub key: Bytes,
+    /// What is so from now on; `None` if there is nothing any more.
+    pub value: Option<Bytes>,
+}
+
+/// Why stored bytes are not what groups keep in the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The bytes end too early.
+    #[error("record of a group is cut off at {field}")]
+    CutOff {
+        /// What is missing.
+        field: &'static str,
+    },
+    /// There are more bytes than there should be.
+    #[error("record of a group has {bytes} bytes behind its end")]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+    /// What should be text is not.
+    #[error("record of a group: {field} is not UTF-8")]
+    NotText {
+        /// What it is.
+        field: &'static str,
+    },
+    /// A number has no meaning here; perhaps a later program wrote it.
+    #[error("record of a group: {field} is {value}, which this program does not know")]
+    Unknown {
+        /// What the number is.
+        field: &'static str,
+        /// The number.
+        value: u8,
+    },
+}
+
+/// What a record is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    ClassicGroup(GroupName),
+    ClassicMember(GroupName, MemberId),
+    Offset(GroupName, TopicName, Partition),
+    PendingOffset(GroupName, ProducerId, TopicName, Partition),
+    ConsumerGroup(GroupName),
+    ConsumerMember(GroupName, MemberId),
+    Target(GroupName, MemberId),
+    Current(GroupName, MemberId),
+}
+
+/// What is kept under a key; of the variant of the same name, an offset for both kinds of offsets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    ClassicGroup(StoredGroup),
+    ClassicMember(StoredMember),
+    Offset(CommittedOffset),
+    ConsumerGroup(StoredConsumerGroup),
+    ConsumerMember(Subscription),
+    Target(Assignment),
+    Current(Current),
+}
+
+/// A classic group, apart from its members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredGroup {
+    pub generation: Generation,
+    pub protocol_type: Option<Arc<str>>,
+    pub protocol: Option<Arc<str>>,
+    pub leader: Option<MemberId>,
+    pub state_since: Timestamp,
+}
+
+/// A member of a classic group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredMember {
+    pub generation: Generation,
+    pub instance: Option<InstanceId>,
+    pub client: Client,
+    pub rebalance_timeout: Duration,
+    pub session_timeout: Duration,
+    /// What it said under the chosen protocol.
+    pub metadata: Bytes,
+    pub assignment: Bytes,
+}
+
+/// An offset that was committed, or will be with its transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommittedOffset {
+    pub offset: Offset,
+    pub leader_epoch: Option<LeaderEpoch>,
+    pub metadata: Arc<str>,
+    pub committed_at: Timestamp,
+    /// Where the client says so itself.
+    pub expires_at: Option<Timestamp>,
+    /// Grows with every commit of the group: of two, the later one counts, whenever a transaction ends.
+    pub order: u64,
+}
+
+/// A group of KIP-848, apart from its members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredConsumerGroup {
+    pub epoch: Epoch,
+    pub target_epoch: Epoch,
+    pub topics_hash: u64,
+}
+
+impl Record {
+    pub(super) fn new(key: &Key, value: &Value) -> Record {
+        Record {
+            key: key.encode(),
+            value: Some(value.encode()),
+        }
+    }
+
+    pub(super) fn tombstone(key: &Key) -> Record {
+        Record {
+            key: key.encode(),
+            value: None,
+        }
+    }
+
+    pub(super) fn decode(self) -> Result<(Key, Option<Value>), RecordError> {
+        let key = Key::decode(self.key)?;
+        let value = self.value.map(|value| Value::decode(&key, value));
+        Ok((key, value.transpose()?))
+    }
+}
+
+impl Key {
+    fn encode(&self) -> Bytes {
+        let mut writer;
+        match self {
+            Key::ClassicGroup(group) => writer = of_group(CLASSIC_GROUP, group),
+            Key::ClassicMember(group, member) => writer = of_member(CLASSIC_MEMBER, group, member),
+            Key::Offset(group, topic, partition) => {
+                writer = Writer::new(OFFSET);
+                writer.text(group).text(topic).i32(partition.0);
+            }
+            Key::PendingOffset(group, producer, topic, partition) => {
+                writer = Writer::new(PENDING_OFFSET);
+                writer.text(group).i64(producer.0);
+                writer.text(topic).i32(partition.0);
+            }
+            Key::ConsumerGroup(group) => writer = of_group(CONSUMER_GROUP, group),
+            Key::ConsumerMember(group, member) => {
+                writer = of_member(CONSUMER_MEMBER, group, member);
+            }
+            Key::Target(group, member) => writer = of_member(TARGET, group, member),
+            Key::Current(group, member) => writer = of_member(CURRENT, group, member),
+        }
+        writer.done()
+    }
+
+    fn decode(bytes: Bytes) -> Result<Key, RecordError> {
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8("kind")?;
+        let group = reader.text("group")?;
+        let key = match kind {
+            CLASSIC_GROUP => Key::ClassicGroup(group),
+            CLASSIC_MEMBER => Key::ClassicMember(group, reader.text("member")?),
+            OFFSET => Key::Offset(
+                group,
+                reader.text("topic")?,
+                Partition(reader.i32("partition")?),
+            ),
+            PENDING_OFFSET => Key::PendingOffset(
+                group,
+                ProducerId(reader.i64("producer")?),
+                reader.text("topic")?,
+                Partition(reader.i32("partition")?),
+            ),
+            CONSUMER_GROUP => Key::ConsumerGroup(group),
+            CONSUMER_MEMBER => Key::ConsumerMember(group, reader.text("member")?),
+            TARGET => Key::Target(group, reader.text("member")?),
+            CURRENT => Key::Current(group, reader.text("member")?),
+            value => {
+                let field = "kind";
+                return Err(RecordError::Unknown { field, value });
+            }
+        };
+        reader.done()?;
+        Ok(key)
+    }
+}
+
+fn of_group(kind: u8, group: &GroupName) -> Writer {
+    let mut writer = Writer::new(kind);
+    writer.text(group);
+    writer
+}
+
+fn of_member(kind: u8, group: &GroupName, member: &MemberId) -> Writer {
+    let mut writer = of_group(kind, group);
+    writer.text(member);
+    writer
+}
+
+impl Value {
+    fn encode(&self) -> Bytes {
+        let mut writer = Writer::new(VERSION);
+        match self {
+            Value::ClassicGroup(group) => group.write(&mut writer),
+            Value::ClassicMember(member) => member.write(&mut writer),
+            Value::Offset(offset) => offset.write(&mut writer),
+            Value::ConsumerGroup(group) => group.write(&mut writer),
+            Value::ConsumerMember(subscription) => subscription.write(&mut writer),
+            Value::Target(target) => write_partitions(&mut writer, target),
+            Value::Current(current) => current.write(&mut writer),
+        }
+        writer.done()
+    }
+
+    fn decode(key: &Key, bytes: Bytes) -> Result<Value, RecordError> {
+        let mut reader = Reader::new(bytes);
+        let value = reader.u8("version")?;
+        if value != VERSION {
+            let field = "version";
+            return Err(RecordError::Unknown { field, value });
+        }
+        let value = match key {
+            Key::ClassicGroup(_) => Value::ClassicGroup(StoredGroup::read(&mut reader)?),
+            Key::ClassicMember(..) => Value::ClassicMember(StoredMember::read(&mut reader)?),
+            Key::Offset(..) | Key::PendingOffset(..) => {
+                Value::Offset(CommittedOffset::read(&mut reader)?)
+            }
+            Key::ConsumerGroup(_) => Value::ConsumerGroup(StoredConsumerGroup::read(&mut reader)?),
+            Key::ConsumerMember(..) => Value::ConsumerMember(Subscription::read(&mut reader)?),
+            Key::Target(..) => Value::Target(read_partitions(&mut reader, "target")?),
+            Key::Current(..) => Value::Current(Current::read(&mut reader)?),
+        };
+        reader.done()?;
+        Ok(value)
+    }
+}
+
+impl StoredGroup {
+    fn write(&self, writer: &mut Writer) {
+        writer
+            .i32(self.generation.0)
+            .option(&self.protocol_type, |writer, text| writer.text(text))
+            .option(&self.protocol, |writer, text| writer.text(text))
+            .option(&self.leader, |writer, leader| writer.text(leader))
+            .timestamp(self.state_since);
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(StoredGroup {
+            generation: Generation(reader.i32("generation")?),
+            protocol_type: reader.option("protocol type", Reader::text)?,
+            protocol: reader.option("protocol", Reader::text)?,
+            leader: reader.option("leader", Reader::text)?,
+            state_since: reader.timestamp("state since")?,
+        })
+    }
+}
+
+impl StoredMember {
+    fn write(&self, writer: &mut Writer) {
+        writer
+            .i32(self.generation.0)
+            .option(&self.instance, |writer, instance| writer.text(instance))
+            .text(&self.client.id)
+            .text(&self.client.host)
+            .duration(self.rebalance_timeout)
+            .duration(self.session_timeout)
+            .bytes(&self.metadata)
+            .bytes(&self.assignment);
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(StoredMember {
+            generation: Generation(reader.i32("generation")?),
+            instance: reader.option("instance", Reader::text)?,
+            client: read_client(reader)?,
+            rebalance_timeout: reader.duration("rebalance timeout")?,
+            session_timeout: reader.duration("session timeout")?,
+            // Copied: they are kept, and what they are read from is large.
+            metadata: Bytes::copy_from_slice(&reader.bytes("metadata")?),
+            assignment: Bytes::copy_from_slice(&reader.bytes("assignment")?),
+        })
+    }
+}
+
+fn read_client(reader: &mut Reader) -> Result<Client, RecordError> {
+    Ok(Client {
+        id: reader.text("client")?,
+        host: reader.text("host")?,
+    })
+}
+
+impl CommittedOffset {
+    fn write(&self, writer: &mut Writer) {
+        writer
+            .u64(self.offset.0)
+            .option(&self.leader_epoch, |writer, epoch| writer.i32(epoch.0))
+            .text(&self.metadata)
+            .timestamp(self.committed_at)
+            .option(&self.expires_at, |writer, at| writer.timestamp(*at))
+            .u64(self.order);
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        let offset = Offset(reader.u64("offset")?);
+        let leader_epoch = reader.option("leader epoch", Reader::i32)?;
+        Ok(CommittedOffset {
+            offset,
+            leader_epoch: leader_epoch.map(LeaderEpoch),
+            metadata: reader.text("metadata")?,
+            committed_at: reader.timestamp("committed")?,
+            expires_at: reader.option("expires", Reader::timestamp)?,
+            order: reader.u64("order")?,
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! The topics that there are, as far as groups need to know.
+
+use std::collections::BTreeMap;
+
+use super::{TopicId, TopicName};
+
+/// A topic that members may subscribe to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name.
+    pub name: TopicName,
+    /// Its id; a topic that is deleted and made again has another.
+    pub id: TopicId,
+    /// How many partitions it has; they are numbered from 0.
+    pub partitions: i32,
+}
+
+/// All topics.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    by_name: BTreeMap<TopicName, Topic>,
+    names: BTreeMap<TopicId, TopicName>,
+}
+
+impl Topics {
+    pub fn put(&mut self, topic: Topic) {
+        self.remove(&topic.name);
+        self.names.insert(topic.id, topic.name.clone());
+        self.by_name.insert(topic.name.clone(), topic);
+    }
+
+    pub fn remove(&mut self, name: &TopicName) {
+        if let Some(topic) = self.by_name.remove(name) {
+            self.names.remove(&topic.id);
+        }
+    }
+
+    pub fn get(&self, name: &TopicName) -> Option<&Topic> {
+        self.by_name.get(name)
+    }
+
+    pub fn name(&self, id: TopicId) -> Option<&TopicName> {
+        self.names.get(&id)
+    }
+
+    /// The names of all topics.
+    pub fn all(&self) -> impl Iterator<Item = &TopicName> {
+        self.by_name.keys()
+    }
+}

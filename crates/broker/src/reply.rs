@@ -1,0 +1,43 @@
+//! Answers: at once, later, or never.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use millstream_wire::Response;
+
+/// What becomes of a request.
+pub enum Reply {
+    /// It is answered.
+    Now(Response),
+    /// It will be answered. What it changes is changed already, so later requests of the connection
+    /// come after it.
+    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    /// It asked for no answer.
+    Nothing,
+    /// The connection is closed: the other side can be told nothing, or should not be.
+    Close(String),
+}
+
+impl Reply {
+    /// Answers when `answer` is done.
+    pub fn later<R: Into<Response>>(answer: impl Future<Output = R> + Send + 'static) -> Reply {
+        Reply::Later(Box::pin(async move { Reply::Now(answer.await.into()) }))
+    }
+
+    /// Answers when `work`, which may block, is done.
+    pub fn blocking<R: Into<Response>>(work: impl FnOnce() -> R + Send + 'static) -> Reply {
+        Reply::Later(Box::pin(async move {
+            match tokio::task::spawn_blocking(move || work().into()).await {
+                Ok(response) => Reply::Now(response),
+                // It panicked, or the runtime is going down.
+                Err(error) => Reply::Close(format!("the request was not carried out: {error}")),
+            }
+        }))
+    }
+}
+
+impl<R: Into<Response>> From<R> for Reply {
+    fn from(response: R) -> Reply {
+        Reply::Now(response.into())
+    }
+}

@@ -1,0 +1,319 @@
+//! Offsets: committed, with and without transactions, read, deleted and expired.
+
+use millstream_base::{Offset, ProducerId};
+use millstream_broker::groups::*;
+
+use crate::support::*;
+
+const PRODUCER: ProducerId = ProducerId(5);
+
+fn commit_in_transaction(world: &mut World, topic: &str, offset: u64) -> Result<(), GroupError> {
+    let commit = CommitTransactionOffsets {
+        group: GROUP.into(),
+        producer: PRODUCER,
+        member: MemberId::default(),
+        instance: None,
+        generation: Generation::NONE,
+        topics: topic_commits(topic, offset),
+    };
+    match world.ask(Request::CommitTransactionOffsets(commit)) {
+        Answer::CommitTransactionOffsets(topics) => topics[0].partitions[0].1,
+        other => panic!("committed, not {other:?}"),
+    }
+}
+
+fn end_transaction(world: &mut World, committed: bool) {
+    let end = EndTransaction {
+        producer: PRODUCER,
+        committed,
+    };
+    assert_eq!(
+        world.ask(Request::EndTransaction(end)),
+        Answer::EndTransaction
+    );
+}
+
+fn delete(world: &mut World, topic: &str) -> Result<Result<(), GroupError>, GroupError> {
+    let delete = DeleteOffsets {
+        group: GROUP.into(),
+        topics: vec![(topic.into(), vec![Partition(0)])],
+    };
+    match world.ask(Request::DeleteOffsets(delete)) {
+        Answer::DeleteOffsets(result) => result.map(|topics| topics[0].partitions[0].1),
+        other => panic!("deleted, not {other:?}"),
+    }
+}
+
+#[test]
+fn who_is_no_member_keeps_offsets_in_a_group_of_its_own() {
+    let mut world = World::new();
+    assert_eq!(world.fetch("orders", false), Ok(None));
+    assert_eq!(world.commit(commit("orders", 7)), Ok(()));
+    assert_eq!(world.fetch("orders", false), Ok(Some(7)));
+    let listed = world.list(&[], &[]);
+    assert_eq!(
+        (&*listed[0].protocol_type, listed[0].state),
+        ("", GroupState::Empty)
+    );
+    world.restart();
+    assert_eq!(world.fetch("orders", true), Ok(Some(7)));
+}
+
+#[test]
+fn what_was_said_with_an_offset_comes_back_with_it() {
+    let mut world = World::new();
+    let mut commit = commit("orders", 7);
+    commit.topics[0].partitions[0].leader_epoch = Some(LeaderEpoch(3));
+    commit.topics[0].partitions[0].metadata = "from here".into();
+    assert_eq!(world.commit(commit), Ok(()));
+    world.restart();
+    let all = FetchOffsets {
+        group: GROUP.into(),
+        member: None,
+        member_epoch: Generation::NONE,
+        topics: None,
+        require_stable: false,
+    };
+    let offset = FetchedOffset {
+        offset: Offset(7),
+        leader_epoch: Some(LeaderEpoch(3)),
+        metadata: "from here".into(),
+    };
+    let orders = TopicOffsets {
+        topic: "orders".into(),
+        partitions: vec![(Partition(0), Ok(Some(offset)))],
+    };
+    let answer = world.ask(Request::FetchOffsets(all));
+    assert_eq!(answer, Answer::FetchOffsets(Ok(vec![orders])));
+}
+
+#[test]
+fn only_members_commit_to_a_group_that_has_some() {
+    let mut world = World::new();
+    let members = world.stable_group(&["a"]);
+    assert_eq!(
+        world.commit(commit("orders", 1)),
+        Err(GroupError::UnknownMemberId)
+    );
+    assert_eq!(world.commit(commit_by(&members[0], "orders", 2)), Ok(()));
+    let mut stranger = commit_by(&members[0], "orders", 3);
+    stranger.member = "stranger".into();
+    assert_eq!(world.commit(stranger), Err(GroupError::UnknownMemberId));
+    assert_eq!(world.fetch("orders", false), Ok(Some(2)));
+}
+
+#[test]
+fn a_generation_of_a_group_that_is_not_there_is_refused_as_the_version_allows() {
+    let mut world = World::new();
+    let mut commit = commit("orders", 1);
+    commit.generation = Generation(3);
+    assert_eq!(
+        world.commit(commit.clone()),
+        Err(GroupError::GroupIdNotFound)
+    );
+    commit.knows_member_epochs = false;
+    assert_eq!(world.commit(commit), Err(GroupError::IllegalGeneration));
+    assert_eq!(world.list(&[], &[]), []);
+}
+
+#[test]
+fn between_joining_and_the_assignment_nobody_commits() {
+    let mut world = World::new();
+    let join = world.new_member("a");
+    let id = world.send(Request::JoinGroup(join));
+    world.settle();
+    let joined = world.joined(id);
+    let commit = commit_by(&joined, "orders", 1);
+    assert_eq!(world.commit(commit), Err(GroupError::RebalanceInProgress));
+}
+
+#[test]
+fn a_member_that_commits_is_alive() {
+    let mut world = World::new();
+    let members = world.stable_group(&["a"]);
+    for offset in 0..5 {
+        world.pass(SESSION - SECOND);
+        assert_eq!(
+            world.commit(commit_by(&members[0], "orders", offset)),
+            Ok(())
+        );
+    }
+}
+
+#[test]
+fn long_metadata_is_refused_for_its_partition_alone() {
+    let mut world = World::new();
+    let mut commit = commit("orders", 7);
+    let mut other = commit.topics[0].partitions[0].clone();
+    other.partition = Partition(1);
+    other.metadata = "x".repeat(world.config.offset_metadata_max + 1).into();
+    commit.topics[0].partitions.push(other);
+    let Answer::CommitOffsets(topics) = world.ask(Request::CommitOffsets(commit)) else {
+        panic!("committed");
+    };
+    let results: Vec<_> = topics[0]
+        .partitions
+        .iter()
+        .map(|(_, result)| *result)
+        .collect();
+    assert_eq!(results, [Ok(()), Err(GroupError::OffsetMetadataTooLarge)]);
+}
+
+#[test]
+fn offsets_of_a_transaction_count_when_it_is_committed() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit("orders", 1)), Ok(()));
+    assert_eq!(commit_in_transaction(&mut world, "orders", 9), Ok(()));
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
+    assert_eq!(
+        world.fetch("orders", true),
+        Err(GroupError::UnstableOffsetCommit)
+    );
+    world.restart();
+    assert_eq!(
+        world.fetch("orders", true),
+        Err(GroupError::UnstableOffsetCommit)
+    );
+    end_transaction(&mut world, true);
+    assert_eq!(world.fetch("orders", true), Ok(Some(9)));
+    end_transaction(&mut world, true);
+    assert_eq!(world.fetch("orders", true), Ok(Some(9)));
+}
+
+#[test]
+fn offsets_of_a_transaction_are_dropped_when_it_is_aborted() {
+    let mut world = World::new();
+    assert_eq!(commit_in_transaction(&mut world, "orders", 9), Ok(()));
+    end_transaction(&mut world, false);
+    assert_eq!(world.fetch("orders", true), Ok(None));
+    assert!(world.log.is_empty());
+}
+
+#[test]
+fn a_later_commit_overtakes_a_transaction() {
+    let mut world = World::new();
+    assert_eq!(commit_in_transaction(&mut world, "orders", 9), Ok(()));
+    assert_eq!(world.commit(commit("orders", 12)), Ok(()));
+    world.restart();
+    end_transaction(&mut world, true);
+    assert_eq!(world.fetch("orders", true), Ok(Some(12)));
+}
+
+#[test]
+fn a_transaction_names_members_of_this_generation() {
+    let mut world = World::new();
+    let members = world.stable_group(&["a"]);
+    let mut commit = CommitTransactionOffsets {
+        group: GROUP.into(),
+        producer: PRODUCER,
+        member: members[0].member.clone(),
+        instance: None,
+        generation: Generation(0),
+        topics: topic_commits("orders", 9),
+    };
+    let mut commit_at = |generation| {
+        commit.generation = generation;
+        match world.ask(Request::CommitTransactionOffsets(commit.clone())) {
+            Answer::CommitTransactionOffsets(topics) => topics[0].partitions[0].1,
+            other => panic!("committed, not {other:?}"),
+        }
+    };
+    assert_eq!(commit_at(Generation(0)), Err(GroupError::IllegalGeneration));
+    assert_eq!(commit_at(members[0].generation), Ok(()));
+    // Older producers say nothing of members.
+    assert_eq!(commit_in_transaction(&mut world, "orders", 10), Ok(()));
+}
+
+#[test]
+fn offsets_are_deleted_unless_members_subscribe_to_the_topic() {
+    let mut world = World::new();
+    assert_eq!(
+        delete(&mut world, "orders"),
+        Err(GroupError::GroupIdNotFound)
+    );
+    let members = world.stable_group(&["a"]);
+    for topic in ["orders", "payments"] {
+        assert_eq!(world.commit(commit_by(&members[0], topic, 1)), Ok(()));
+    }
+    let subscribed = GroupError::GroupSubscribedToTopic;
+    assert_eq!(delete(&mut world, "orders"), Ok(Err(subscribed)));
+    assert_eq!(delete(&mut world, "payments"), Ok(Ok(())));
+    assert_eq!(world.fetch("payments", false), Ok(None));
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
+}
+
+#[test]
+fn offsets_of_a_deleted_topic_go_with_it() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit("orders", 1)), Ok(()));
+    assert_eq!(commit_in_transaction(&mut world, "orders", 2), Ok(()));
+    assert_eq!(world.commit(commit("payments", 1)), Ok(()));
+    world.remove_topic("orders");
+    end_transaction(&mut world, true);
+    assert_eq!(world.fetch("orders", true), Ok(None));
+    assert_eq!(world.fetch("payments", true), Ok(Some(1)));
+}
+
+#[test]
+fn offsets_expire_when_the_group_has_been_empty_for_long() {
+    let mut world = World::new();
+    let members = world.stable_group(&["a"]);
+    assert_eq!(world.commit(commit_by(&members[0], "orders", 1)), Ok(()));
+    let retention = world.config.offsets_retention;
+    // The clock on the wall jumps ahead, but members are there.
+    world.now.timestamp.0 += retention.as_millis() as i64;
+    for _ in 0..240 {
+        world.pass(SESSION / 2);
+        assert_eq!(world.heartbeat(&members[0]), Ok(()));
+    }
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
+    world.pass(SESSION + SECOND);
+    assert_eq!(world.state(), GroupState::Empty);
+    world.pass(retention - 600 * SECOND);
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
+    world.restart();
+    world.pass(1200 * SECOND);
+    assert_eq!(world.fetch("orders", false), Ok(None));
+    assert_eq!(world.list(&[], &[]), []);
+    assert!(world.log.is_empty());
+}
+
+#[test]
+fn offsets_of_who_is_no_member_expire_after_their_commit_and_those_with_a_time_of_their_own_then() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit("orders", 1)), Ok(()));
+    let mut brief = commit("payments", 1);
+    brief.retention = Some(3600 * SECOND);
+    assert_eq!(world.commit(brief), Ok(()));
+    assert_eq!(commit_in_transaction(&mut world, "orders", 2), Ok(()));
+    world.pass(2 * 3600 * SECOND);
+    assert_eq!(world.fetch("payments", false), Ok(None));
+    let retention = world.config.offsets_retention;
+    world.pass(retention);
+    assert_eq!(
+        world.fetch("orders", false),
+        Ok(Some(1)),
+        "a transaction is about to change it"
+    );
+    end_transaction(&mut world, false);
+    world.pass(3600 * SECOND);
+    assert_eq!(world.fetch("orders", false), Ok(None));
+    assert_eq!(world.list(&[], &[]), []);
+}
+
+#[test]
+fn an_offset_of_a_topic_that_living_members_left_expires() {
+    let mut world = World::new();
+    let members = world.stable_group(&["a"]);
+    for topic in ["orders", "payments"] {
+        assert_eq!(world.commit(commit_by(&members[0], topic, 1)), Ok(()));
+    }
+    // The clock on the wall jumps ahead.
+    let retention = world.config.offsets_retention;
+    world.now.timestamp.0 += retention.as_millis() as i64;
+    while world.fetch("payments", false) != Ok(None) {
+        world.pass(SESSION / 2);
+        assert_eq!(world.heartbeat(&members[0]), Ok(()));
+    }
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
+}
