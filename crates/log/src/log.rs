@@ -1181,6 +1181,11 @@ impl Stream {
         &self.stream.shared.name
     }
 
+    /// Whether it was deleted since it was looked up.
+    pub fn is_deleted(&self) -> bool {
+        self.stream.is_removed()
+    }
+
     /// Its settings.
     pub fn config(&self) -> StreamConfig {
         self.stream.shared.config.read().clone()
@@ -1402,6 +1407,16 @@ impl Lane {
     /// The largest chunk that it takes.
     pub fn chunk_bytes_max(&self) -> usize {
         self.lane.stream.limits.chunk_bytes_max()
+    }
+
+    /// The offset of the first record that is stored.
+    pub fn earliest_offset(&self) -> Offset {
+        self.lane.earliest_offset()
+    }
+
+    /// When a producer is answered.
+    pub fn durability(&self) -> Durability {
+        self.lane.stream.durability
     }
 
     /// The offset behind the last durable record.
