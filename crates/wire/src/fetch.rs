@@ -1,6 +1,6 @@
 //! The response to Fetch, whose records are written from where they lie.
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use kafka_protocol::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
     PartitionData,
@@ -143,7 +143,7 @@ impl FetchResponse {
 impl FetchedTopic {
     fn encode(&self, output: &mut Output, version: i16) -> Result<(), String> {
         if version >= TOPIC_ID_FROM {
-            output.copied().put_slice(self.id.as_bytes());
+            output.uuid(self.id);
         } else {
             output.string_in(is_flexible(version), &self.name)?;
         }

@@ -7,6 +7,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::protocol::buf::ByteBuf;
+use uuid::Uuid;
 
 use crate::error::Malformed;
 use crate::frame::FRAME_HEADER_BYTES;
@@ -50,6 +51,13 @@ impl Input {
             1 => Ok(true),
             other => Err(self.malformed(format!("{name} is {other}, neither 0 nor 1"))),
         }
+    }
+
+    pub(crate) fn uuid(&mut self, name: &str) -> Result<Uuid, Malformed> {
+        let mut bytes = [0; 16];
+        let copied = self.try_copy_to_slice(&mut bytes);
+        copied.map_err(|_| self.cut_off(name))?;
+        Ok(Uuid::from_bytes(bytes))
     }
 
     /// A string with its length in 16 bits: that of a header, in all versions.
@@ -170,6 +178,10 @@ impl Output {
 
     pub(crate) fn boolean(&mut self, value: bool) {
         self.int8(value.into());
+    }
+
+    pub(crate) fn uuid(&mut self, value: Uuid) {
+        self.copied().put_slice(value.as_bytes());
     }
 
     pub(crate) fn string(&mut self, value: &str) {

@@ -15,7 +15,8 @@
 //!   than the fields that are left, while strings and bytes can: they are slices of the frame.
 //!
 //! So memory is reserved for no more elements than the frame has bytes, nor more than
-//! [`REQUEST_FIELDS_MAX`] or [`RESPONSE_FIELDS_MAX`].
+//! [`REQUEST_FIELDS_MAX`] or [`RESPONSE_FIELDS_MAX`]; only what is less than 128 goes unchecked. And
+//! there is no recursion, nor any array whose elements take no bytes.
 
 use bytes::{Buf, Bytes, TryGetError};
 use kafka_protocol::protocol::Decodable;

@@ -6,8 +6,9 @@
 //!
 //! 1. [`take_frame`] takes the next whole frame out of the bytes that a connection has received.
 //! 2. [`decode_request`] makes a [`RequestHeader`] and a [`Request`] of it. Strings, bytes and records
-//!    are slices of the frame. An array never has memory reserved for more elements than the frame
-//!    has bytes, nor than [`REQUEST_FIELDS_MAX`].
+//!    are slices of the frame: whoever keeps one for longer copies it, or the whole buffer stays. No
+//!    array has memory reserved for more elements than the frame has bytes, nor than
+//!    [`REQUEST_FIELDS_MAX`].
 //! 3. What the records are is for others to check.
 //!
 //! [`encode_response`] makes [`Pieces`] of the answer, which are written with vectored writes.
@@ -51,6 +52,7 @@
 
 mod api;
 mod body;
+mod consumer_protocol;
 mod error;
 mod fetch;
 mod fields;
@@ -68,6 +70,9 @@ mod refusal;
 mod tests;
 
 pub use api::{ApiKey, Request, Response, SUPPORTED, Supported, UnknownApiKey, api_versions};
+pub use consumer_protocol::{
+    decode_assignment, decode_subscription, encode_assignment, encode_subscription,
+};
 pub use error::{EncodeError, FrameError, Malformed, RequestError, ResponseFrameError};
 pub use fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 pub use frame::{FRAME_HEADER_BYTES, missing_bytes, take_frame};

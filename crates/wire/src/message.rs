@@ -9,7 +9,8 @@ use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
 use crate::pieces::{Output, Pieces};
 use crate::produce::put_produce;
 
-/// Decodes a request. Records, strings and bytes in it are slices of the frame.
+/// Decodes a request. Records, strings and bytes in it are slices of the frame: one that is kept
+/// keeps the frame, and the buffer that it was received in.
 ///
 /// # Errors
 /// When the request is not supported, or not whole, or more than that. Where the other side can be

@@ -20,6 +20,7 @@ use millstream_base::{
     ByteSize, Cursor, GroupId, LaneIndex, Offset, Position, SegmentIndex, StreamId, StreamletIndex,
     Timestamp,
 };
+use uuid::Uuid;
 
 use crate::error::Malformed;
 use crate::input::Input;
@@ -171,6 +172,7 @@ field! {
     Offset, "uint64", uint64, value => Offset(value), field => field.0;
     Timestamp, "int64", int64, value => Timestamp(value), field => field.0;
     ByteSize, "uint64", uint64, value => ByteSize(value), field => field.0;
+    Uuid, "uuid", uuid, value => value, field => *field;
     StrBytes, "string", string, value => value, field => field;
     Option<StrBytes>, "nullable string", nullable_string, value => value, field => field.as_deref();
     Bytes, "bytes", bytes, value => value, field => std::slice::from_ref(field);

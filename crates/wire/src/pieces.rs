@@ -25,6 +25,12 @@ impl Pieces {
         self.pieces.iter()
     }
 
+    /// Adds another frame behind.
+    pub fn append(&mut self, mut other: Pieces) {
+        self.bytes += other.bytes;
+        self.pieces.append(&mut other.pieces);
+    }
+
     /// Everything that is left, in one piece: copied, if there are more.
     pub fn into_bytes(mut self) -> Bytes {
         self.copy_to_bytes(self.bytes)
@@ -172,6 +178,15 @@ mod tests {
         assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_be_bytes());
         assert_eq!(&bytes[4..9], b"head\x01");
         assert_eq!(&bytes[bytes.len() - 6..], b"\x02small");
+    }
+
+    #[test]
+    fn frames_follow_each_other() {
+        let mut both = frame();
+        both.append(frame());
+        let whole = frame().into_bytes();
+        assert_eq!(both.remaining(), 2 * whole.len());
+        assert_eq!(both.into_bytes(), [&whole[..], &whole[..]].concat());
     }
 
     #[test]

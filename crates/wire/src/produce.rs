@@ -1,6 +1,5 @@
 //! The request to Produce, whose records are written from where they lie.
 
-use bytes::BufMut;
 use kafka_protocol::messages::ProduceRequest;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 
@@ -48,7 +47,7 @@ fn put_request(request: &ProduceRequest, version: i16, output: &mut Output) -> R
 fn put_topic(topic: &TopicProduceData, version: i16, output: &mut Output) -> Result<(), String> {
     let is_flexible = ApiKey::Produce.is_flexible(version);
     if version >= TOPIC_ID_FROM {
-        output.copied().put_slice(topic.topic_id.as_bytes());
+        output.uuid(topic.topic_id);
     } else {
         output.string_in(is_flexible, &topic.name)?;
     }

@@ -2,6 +2,7 @@
 
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{ByteSize, LaneIndex, Offset, StreamId, StreamletIndex};
+use uuid::Uuid;
 
 use super::{Field, native};
 use crate::error::Malformed;
@@ -61,6 +62,18 @@ native! {
         retention_ms: Option<u64>,
         /// Closed groups are removed, oldest first, while a lane holds more than this.
         retention_bytes: Option<ByteSize>,
+        /// The largest chunk that is taken in, where that is less than what fits a segment.
+        chunk_bytes_max: Option<ByteSize>,
+        /// Further settings, which are kept for others: Kafka's, for instance.
+        further: Vec<FurtherSetting>,
+    }
+
+    /// A setting that the log keeps and does not read.
+    FurtherSetting {
+        /// What it is called.
+        name: StrBytes,
+        /// What it is set to.
+        value: StrBytes,
     }
 
     /// Creates a stream (createStream of kera, table 6.1).
@@ -111,6 +124,9 @@ native! {
         name: StrBytes,
         /// Its id.
         stream: StreamId,
+        /// What tells it from all other streams that there have been or will be: its topic id for
+        /// Kafka's clients.
+        uuid: Uuid,
         /// Its settings.
         settings: StreamSettings,
         /// Its lanes by partition, if they were asked for.
@@ -168,6 +184,8 @@ native! {
         name: StrBytes,
         /// Its id.
         stream: StreamId,
+        /// What tells it from all other streams that there have been or will be.
+        uuid: Uuid,
         /// Its streamlets (M).
         streamlets: u32,
         /// The lanes of each streamlet (Q).

@@ -12,8 +12,8 @@ const PAGE: &str = include_str!("../../../../docs/protocol.md");
 const COMMON_FIELDS: [&str; 3] = ["throttle_time_ms", "error_code", "error_message"];
 
 /// Types without a table.
-const PRIMITIVES: [&str; 8] = [
-    "int8", "int16", "int64", "uint32", "uint64", "bool", "string", "bytes",
+const PRIMITIVES: [&str; 9] = [
+    "int8", "int16", "int64", "uint32", "uint64", "bool", "string", "bytes", "uuid",
 ];
 
 type Fields = Vec<(String, String)>;
@@ -27,7 +27,7 @@ macro_rules! messages {
 
 fn messages() -> BTreeMap<&'static str, Vec<(&'static str, String)>> {
     messages! {
-        CreateStreamRequest CreateStreamResponse StreamSettings
+        CreateStreamRequest CreateStreamResponse StreamSettings FurtherSetting
         DescribeStreamRequest DescribeStreamResponse LaneDescription
         ListStreamsRequest ListStreamsResponse ListedStream
         GrowStreamRequest GrowStreamResponse

@@ -10,8 +10,8 @@ use millstream_base::{
 use super::round_trips::body;
 use crate::native::*;
 use crate::{
-    Request, RequestHeader, Response, SUPPORTED, decode_request, decode_response, encode_request,
-    encode_response,
+    Request, RequestHeader, Response, SUPPORTED, Uuid, decode_request, decode_response,
+    encode_request, encode_response,
 };
 
 /// Bytes before the body: api key, version, correlation id, no client id, no tagged fields.
@@ -31,6 +31,11 @@ fn settings() -> StreamSettings {
         segment_bytes: ByteSize(8 << 20),
         retention_ms: Some(1000),
         retention_bytes: None,
+        chunk_bytes_max: Some(ByteSize(4096)),
+        further: vec![FurtherSetting {
+            name: "cleanup.policy".into(),
+            value: "delete".into(),
+        }],
     }
 }
 
@@ -179,6 +184,7 @@ fn responses() -> Vec<Response> {
         DescribeStreamResponse {
             name: "lines".into(),
             stream,
+            uuid: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
             settings: settings(),
             lanes: vec![LaneDescription {
                 partition: 5,
@@ -197,6 +203,7 @@ fn responses() -> Vec<Response> {
             streams: vec![ListedStream {
                 name: "lines".into(),
                 stream,
+                uuid: Uuid::from_u128(1),
                 streamlets: 2,
                 lanes: 3,
             }],

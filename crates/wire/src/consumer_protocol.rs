@@ -1,0 +1,142 @@
+//! What consumers of a classic group tell each other through the broker: subscriptions in JoinGroup,
+//! assignments in SyncGroup. The broker passes them on unread.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::{ConsumerProtocolAssignment, ConsumerProtocolSubscription};
+use kafka_protocol::protocol::{Decodable, Encodable, Message};
+
+use crate::api::ApiKey;
+use crate::error::{EncodeError, Malformed};
+use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
+
+/// Decodes the metadata of a member. Of a version that is not known yet the fields of the last known
+/// one are read, as Kafka's consumers do.
+///
+/// # Errors
+/// When the bytes are no subscription.
+pub fn decode_subscription(bytes: Bytes) -> Result<ConsumerProtocolSubscription, Malformed> {
+    decode(bytes)
+}
+
+/// Decodes the assignment of a member. No bytes are an assignment of nothing.
+///
+/// # Errors
+/// When the bytes are no assignment.
+pub fn decode_assignment(bytes: Bytes) -> Result<ConsumerProtocolAssignment, Malformed> {
+    match bytes.is_empty() {
+        true => Ok(ConsumerProtocolAssignment::default()),
+        false => decode(bytes),
+    }
+}
+
+/// Encodes the metadata of a member, in the last known version.
+///
+/// # Errors
+/// When a name has more than 32767 bytes.
+pub fn encode_subscription(
+    subscription: &ConsumerProtocolSubscription,
+) -> Result<Bytes, EncodeError> {
+    encode(subscription, ApiKey::JoinGroup)
+}
+
+/// Encodes the assignment of a member, in the last known version.
+///
+/// # Errors
+/// When a name has more than 32767 bytes.
+pub fn encode_assignment(assignment: &ConsumerProtocolAssignment) -> Result<Bytes, EncodeError> {
+    encode(assignment, ApiKey::SyncGroup)
+}
+
+fn decode<T: Decodable + Message>(bytes: Bytes) -> Result<T, Malformed> {
+    let mut input = Input::new(bytes, Lengths::Fixed, FieldsMax(RESPONSE_FIELDS_MAX));
+    let version = input.int16("version")?;
+    if version < T::VERSIONS.min {
+        return Err(input.malformed(format!("there is no version {version}")));
+    }
+    // What later versions have comes behind, and stays unread.
+    input.message(version.min(T::VERSIONS.max))
+}
+
+fn encode<T: Encodable + Message>(message: &T, api: ApiKey) -> Result<Bytes, EncodeError> {
+    let version = T::VERSIONS.max;
+    let mut bytes = BytesMut::new();
+    bytes.put_i16(version);
+    let encoded = message.encode(&mut bytes, version);
+    encoded.map_err(|error| EncodeError::Field {
+        api,
+        version,
+        what: error.to_string(),
+    })?;
+    Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{
+        TopicName, consumer_protocol_assignment as assignment,
+        consumer_protocol_subscription as subscription,
+    };
+
+    use super::*;
+
+    fn subscription() -> ConsumerProtocolSubscription {
+        let owned = subscription::TopicPartition::default()
+            .with_topic(TopicName("lines".into()))
+            .with_partitions(vec![0, 3]);
+        ConsumerProtocolSubscription::default()
+            .with_topics(vec!["lines".into(), "words".into()])
+            .with_user_data(Some(Bytes::from_static(b"data")))
+            .with_owned_partitions(vec![owned])
+            .with_generation_id(1 << 30)
+            .with_rack_id(Some("r1".into()))
+    }
+
+    #[test]
+    fn what_a_member_tells_is_read_by_others() {
+        let sent = subscription();
+        let bytes = encode_subscription(&sent).unwrap();
+        assert_eq!(decode_subscription(bytes), Ok(sent));
+
+        let partitions = assignment::TopicPartition::default()
+            .with_topic(TopicName("lines".into()))
+            .with_partitions(vec![1]);
+        let sent = ConsumerProtocolAssignment::default().with_assigned_partitions(vec![partitions]);
+        let bytes = encode_assignment(&sent).unwrap();
+        assert_eq!(decode_assignment(bytes), Ok(sent));
+        let nothing = ConsumerProtocolAssignment::default();
+        assert_eq!(decode_assignment(Bytes::new()), Ok(nothing));
+    }
+
+    #[test]
+    fn other_versions_are_read_as_far_as_they_are_known() {
+        let bytes = Bytes::from_static(b"\0\0\0\0\0\x01\0\x05lines\xff\xff\xff\xff");
+        let oldest = ConsumerProtocolSubscription::default()
+            .with_topics(vec!["lines".into()])
+            .with_user_data(None);
+        assert_eq!(decode_subscription(bytes), Ok(oldest));
+
+        let mut future = BytesMut::from(&encode_subscription(&subscription()).unwrap()[..]);
+        future[1] = 9;
+        future.put_slice(b"more");
+        assert_eq!(decode_subscription(future.freeze()), Ok(subscription()));
+    }
+
+    #[test]
+    fn bad_bytes_are_refused() {
+        for bytes in [
+            &b""[..],
+            b"\0",
+            b"\xff\xff\0\0\0\0",
+            b"\0\x01\x7f\xff\xff\xff",
+            b"\0\x03\0\0\0\x01\0\x05li",
+        ] {
+            let bytes = Bytes::from_static(bytes);
+            assert!(decode_subscription(bytes.clone()).is_err(), "{bytes:?}");
+            assert!(bytes.is_empty() || decode_assignment(bytes).is_err());
+        }
+        let whole = encode_subscription(&subscription()).unwrap();
+        for length in 0..whole.len() {
+            assert!(decode_subscription(whole.slice(..length)).is_err());
+        }
+    }
+}
