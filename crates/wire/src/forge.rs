@@ -1,10 +1,9 @@
 //! Random messages, for tests: what the generated decoders make of a stream of plausible numbers.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
-use kafka_protocol::protocol::Decodable;
 use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
-
-use crate::input::{FieldsMax, Input, Lengths};
+use kafka_protocol::protocol::{Decodable, StrBytes};
+use uuid::Uuid;
 
 /// After so many numbers all others are 0, so that a message comes to its end.
 const NUMBERS_MAX: usize = 400;
@@ -47,18 +46,6 @@ impl Forge {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// Bytes of which most are lengths, booleans or null, for the decoders of this crate.
-    pub(crate) fn input(&mut self) -> Input {
-        let random = (0..NUMBERS_MAX).map(|_| match self.below(20) {
-            0..10 => 0,
-            10..16 => 1,
-            16..18 => 2,
-            _ => 0xff,
-        });
-        let bytes = random.collect();
-        Input::new(bytes, Lengths::Compact, FieldsMax(NUMBERS_MAX))
-    }
-
     fn small(&mut self) -> u8 {
         match self.numbers_left.checked_sub(1) {
             Some(left) => {
@@ -67,6 +54,50 @@ impl Forge {
             }
             None => 0,
         }
+    }
+}
+
+/// Values of the primitive types of native messages.
+impl Forge {
+    pub(crate) fn boolean(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    pub(crate) fn int16(&mut self) -> i16 {
+        self.uint64() as i16
+    }
+
+    pub(crate) fn uint32(&mut self) -> u32 {
+        self.uint64() as u32
+    }
+
+    pub(crate) fn int64(&mut self) -> i64 {
+        self.uint64() as i64
+    }
+
+    pub(crate) fn uint64(&mut self) -> u64 {
+        self.below(u64::MAX)
+    }
+
+    pub(crate) fn uuid(&mut self) -> Uuid {
+        Uuid::from_u64_pair(self.uint64(), self.uint64())
+    }
+
+    pub(crate) fn string(&mut self) -> StrBytes {
+        let letter = char::from(b'a' + self.below(26) as u8);
+        // Some lengths take two bytes.
+        let length = self.below(20) * self.below(20);
+        StrBytes::from_string(letter.to_string().repeat(length as usize))
+    }
+
+    pub(crate) fn nullable_string(&mut self) -> Option<StrBytes> {
+        self.boolean().then(|| self.string())
+    }
+
+    pub(crate) fn bytes(&mut self) -> Bytes {
+        // Some are pieces of their own.
+        let length = self.below(60) * self.below(60);
+        vec![self.below(256) as u8; length as usize].into()
     }
 }
 

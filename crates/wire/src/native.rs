@@ -23,6 +23,8 @@ use millstream_base::{
 use uuid::Uuid;
 
 use crate::error::Malformed;
+#[cfg(test)]
+use crate::forge::Forge;
 use crate::input::Input;
 use crate::pieces::Output;
 
@@ -35,6 +37,10 @@ pub(crate) trait Field: Sized {
     /// The name of its type.
     #[cfg(test)]
     fn type_name() -> String;
+
+    /// A random value.
+    #[cfg(test)]
+    fn forge(forge: &mut Forge) -> Self;
 }
 
 /// Declares a message: its fields are written in this order, and tagged fields end it.
@@ -66,6 +72,13 @@ macro_rules! native {
                 fn type_name() -> String {
                     stringify!($name).to_owned()
                 }
+
+                #[cfg(test)]
+                fn forge(forge: &mut $crate::forge::Forge) -> $name {
+                    $name {
+                        $($field: $crate::native::Field::forge(forge),)*
+                    }
+                }
             }
 
             impl $crate::body::Body for $name {
@@ -94,9 +107,8 @@ macro_rules! native {
 
             #[cfg(test)]
             impl $crate::forge::Forged for $name {
-                fn forge(forge: &mut $crate::forge::Forge, version: i16) -> Option<$name> {
-                    let mut input = forge.input();
-                    $crate::body::Body::decode(&mut input, version).ok()
+                fn forge(forge: &mut $crate::forge::Forge, _: i16) -> Option<$name> {
+                    Some($crate::native::Field::forge(forge))
                 }
             }
         )*
@@ -152,6 +164,12 @@ macro_rules! field {
                 fn type_name() -> String {
                     $name.to_owned()
                 }
+
+                #[cfg(test)]
+                fn forge(forge: &mut Forge) -> $type {
+                    let $value = forge.$method();
+                    $wrap
+                }
             }
         )*
     };
@@ -192,6 +210,11 @@ impl<T: Field> Field for Vec<T> {
     fn type_name() -> String {
         format!("array of {}", T::type_name())
     }
+
+    #[cfg(test)]
+    fn forge(forge: &mut Forge) -> Vec<T> {
+        (0..forge.below(3)).map(|_| T::forge(forge)).collect()
+    }
 }
 
 /// What comes before a value that can be null.
@@ -225,6 +248,11 @@ macro_rules! nullable {
                 fn type_name() -> String {
                     format!("nullable {}", <$type as $crate::native::Field>::type_name())
                 }
+
+                #[cfg(test)]
+                fn forge(forge: &mut $crate::forge::Forge) -> Option<$type> {
+                    forge.boolean().then(|| $crate::native::Field::forge(forge))
+                }
             }
         )*
     };
@@ -255,6 +283,17 @@ impl Field for Cursor {
     #[cfg(test)]
     fn type_name() -> String {
         "Cursor".to_owned()
+    }
+
+    #[cfg(test)]
+    fn forge(forge: &mut Forge) -> Cursor {
+        Cursor {
+            stream: Field::forge(forge),
+            streamlet: Field::forge(forge),
+            group: Field::forge(forge),
+            segment: Field::forge(forge),
+            position: Field::forge(forge),
+        }
     }
 }
 

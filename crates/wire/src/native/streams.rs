@@ -40,6 +40,16 @@ impl Field for Durability {
     fn type_name() -> String {
         "int8".to_owned()
     }
+
+    #[cfg(test)]
+    fn forge(forge: &mut crate::forge::Forge) -> Durability {
+        let all = [
+            Durability::Replicated,
+            Durability::Async,
+            Durability::Memory,
+        ];
+        all[forge.below(3) as usize]
+    }
 }
 
 native! {
