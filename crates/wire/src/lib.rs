@@ -66,6 +66,7 @@ pub mod native;
 mod pieces;
 mod produce;
 mod refusal;
+pub mod sasl;
 #[cfg(test)]
 mod tests;
 

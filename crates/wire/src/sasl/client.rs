@@ -1,0 +1,160 @@
+//! The client's side.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::{
+    ClientFinal, ClientFirst, Hash, InvalidMessage, Iterations, Key, Mechanism, Nonce,
+    PlainMessage, SaltedPassword, ScramExchange, ServerFinal, ServerFirst,
+};
+
+/// Fewer are refused: whoever reads along could find the password.
+const ITERATIONS_MIN: Iterations = Iterations(4096);
+/// More are refused: the server could keep the client busy for ever. These take some tenths of a second.
+const ITERATIONS_MAX: Iterations = Iterations(1_000_000);
+
+/// A client that logs in. Its messages are the bytes of SaslAuthenticate requests and of their answers.
+pub struct Client(State);
+
+enum State {
+    Plain,
+    /// Has said who it is.
+    First {
+        hash: Hash,
+        password: Box<str>,
+        message: ClientFirst,
+    },
+    /// Has proved that it has the password.
+    Proved {
+        signature: Key,
+    },
+}
+
+/// What an answer of the server leads to.
+#[derive(Debug)]
+pub enum Progress {
+    /// The client has to send this, and waits for another answer. The bytes are secret.
+    Send(Client, Bytes),
+    /// The client is logged in, and with SCRAM it knows that the server knows the user.
+    Done,
+}
+
+/// Why a client does not go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The server's message is no SASL.
+    #[error(transparent)]
+    Invalid(#[from] InvalidMessage),
+    /// PLAIN has zero bytes between its parts, SCRAM none at all.
+    #[error("the user's name and the password must not be empty or contain a zero byte")]
+    Unfit,
+    /// The server asks for too little or too much work.
+    #[error(
+        "the server wants the password hashed {0} times; {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
+    )]
+    Iterations(Iterations),
+    /// The server's nonce does not continue the client's.
+    #[error("the server answers another client: its nonce is not the client's")]
+    OtherNonce,
+    /// The server refuses the client.
+    #[error("the server refuses the user or the password: {0}")]
+    Refused(String),
+    /// The server could not prove that it knows the user.
+    #[error("the server does not know the user: its signature is wrong")]
+    WrongSignature,
+}
+
+impl Client {
+    /// Begins; the bytes are to be sent, and secret. `nonce` is not needed for PLAIN.
+    ///
+    /// # Errors
+    /// [`ClientError::Unfit`].
+    pub fn start(
+        mechanism: Mechanism,
+        user: &str,
+        password: &str,
+        nonce: &Nonce,
+    ) -> Result<(Client, Bytes), ClientError> {
+        if [user, password]
+            .iter()
+            .any(|text| text.is_empty() || text.contains('\0'))
+        {
+            return Err(ClientError::Unfit);
+        }
+        match mechanism {
+            Mechanism::Plain => {
+                let message = PlainMessage {
+                    authorization: "",
+                    user,
+                    password,
+                };
+                Ok((Client(State::Plain), message.to_bytes().into()))
+            }
+            Mechanism::Scram(hash) => {
+                let message = ClientFirst::new(user, nonce);
+                let bytes = Bytes::copy_from_slice(message.text().as_bytes());
+                let state = State::First {
+                    hash,
+                    password: password.into(),
+                    message,
+                };
+                Ok((Client(state), bytes))
+            }
+        }
+    }
+
+    /// Takes the server's answer.
+    ///
+    /// # Errors
+    /// When the answer is no SASL, or shows that the server is not what it should be.
+    pub fn answer(self, bytes: &[u8]) -> Result<Progress, ClientError> {
+        match self.0 {
+            State::Plain => Ok(Progress::Done),
+            State::First {
+                hash,
+                password,
+                message,
+            } => prove(hash, &password, &message, &ServerFirst::parse(bytes)?),
+            State::Proved { signature } => match ServerFinal::parse(bytes)? {
+                ServerFinal::Signature(key) if key == signature => Ok(Progress::Done),
+                ServerFinal::Signature(_) => Err(ClientError::WrongSignature),
+                ServerFinal::Error(error) => Err(ClientError::Refused(error)),
+            },
+        }
+    }
+}
+
+fn prove(
+    hash: Hash,
+    password: &str,
+    client_first: &ClientFirst,
+    server_first: &ServerFirst,
+) -> Result<Progress, ClientError> {
+    if !server_first.nonce.continues(&client_first.nonce) {
+        return Err(ClientError::OtherNonce);
+    }
+    let iterations = server_first.iterations;
+    if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
+        return Err(ClientError::Iterations(iterations));
+    }
+    let salted = SaltedPassword::new(hash, password, &server_first.salt, iterations);
+    let mut client_final = ClientFinal::without_proof(client_first, server_first);
+    let exchange = ScramExchange::new(client_first, server_first, &client_final);
+    client_final.proof = salted.proof(&exchange);
+    let signature = salted.server_signature(&exchange);
+    let client = Client(State::Proved { signature });
+    Ok(Progress::Send(client, client_final.text().into()))
+}
+
+/// Without the password.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Plain => "Plain",
+            State::First { .. } => "First",
+            State::Proved { .. } => "Proved",
+        };
+        f.debug_tuple("Client").field(&state).finish()
+    }
+}

@@ -1,0 +1,116 @@
+//! SASL: how the two sides of a connection find out who the client is. No I/O, no randomness of its own.
+//!
+//! The mechanisms are PLAIN (RFC 4616) and SCRAM with SHA-256 and SHA-512 (RFC 5802 and 7677), without
+//! channel binding. Here are their messages, the arithmetic of SCRAM, and the client's side
+//! ([`Client`]); the broker keeps users and the server's state.
+//!
+//! As in Kafka, names and passwords are taken as they are, in UTF-8, without the normalization (SASLprep)
+//! that RFC 5802 asks for: otherwise its clients could not log in.
+//!
+//! ```
+//! use millstream_wire::sasl::{
+//!     Client, ClientFinal, ClientFirst, Credential, Hash, Iterations, Mechanism, Nonce, Progress,
+//!     ScramExchange, ServerFinal, ServerFirst,
+//! };
+//!
+//! // The server knows this of the user.
+//! let credential = Credential::new(Hash::Sha256, "secret", b"random salt", Iterations(4096));
+//!
+//! let mechanism = Mechanism::Scram(Hash::Sha256);
+//! let (client, first) = Client::start(mechanism, "alice", "secret", &Nonce::from_random(&[1; 18]))?;
+//!
+//! // The server answers with its half of the nonce, and what is needed to hash the password.
+//! let client_first = ClientFirst::parse(&first)?;
+//! let nonce = client_first.nonce.joined(&Nonce::from_random(&[2; 18]));
+//! let server_first = ServerFirst::new(nonce, credential.salt(), credential.iterations());
+//! let Progress::Send(client, proof) = client.answer(server_first.text().as_bytes())? else {
+//!     panic!("the client proves that it has the password");
+//! };
+//!
+//! // The server believes it, and proves that it knows the user.
+//! let client_final = ClientFinal::parse(&proof)?;
+//! let exchange = ScramExchange::new(&client_first, &server_first, &client_final);
+//! assert!(credential.is_proved_by(&client_final.proof, &exchange));
+//! let server_final = ServerFinal::Signature(credential.signature(&exchange));
+//! assert!(matches!(client.answer(server_final.text().as_bytes())?, Progress::Done));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod hash;
+mod plain;
+mod scram;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use self::client::{Client, ClientError, Progress};
+pub use self::hash::{Credential, Hash, Iterations, Key, SaltedPassword};
+pub use self::plain::PlainMessage;
+pub use self::scram::{
+    ClientFinal, ClientFirst, NONCE_BYTES, Nonce, ScramExchange, ServerFinal, ServerFirst,
+};
+
+/// No message of SASL is longer, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// How a client shows who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mechanism {
+    /// Sends name and password as they are: for encrypted connections.
+    Plain,
+    /// Proves that it has the password, without sending it.
+    Scram(Hash),
+}
+
+impl Mechanism {
+    /// All that there are, the best last.
+    pub const ALL: [Mechanism; 3] = [
+        Mechanism::Plain,
+        Mechanism::Scram(Hash::Sha256),
+        Mechanism::Scram(Hash::Sha512),
+    ];
+
+    /// What it is called in SASL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::Scram(Hash::Sha256) => "SCRAM-SHA-256",
+            Mechanism::Scram(Hash::Sha512) => "SCRAM-SHA-512",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = UnknownMechanism;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMechanism> {
+        let mut all = Mechanism::ALL.into_iter();
+        all.find(|mechanism| mechanism.name() == name)
+            .ok_or(UnknownMechanism)
+    }
+}
+
+/// Refused: no mechanism has this name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the SASL mechanism must be one of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")]
+pub struct UnknownMechanism;
+
+/// Why bytes are not the message that they should be. Does not repeat them, since they may hold a
+/// password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the SASL message {message} is refused: {what}")]
+pub struct InvalidMessage {
+    /// Which message it should be.
+    pub message: &'static str,
+    /// What is wrong.
+    pub what: &'static str,
+}

@@ -1,0 +1,60 @@
+//! The message of PLAIN: RFC 4616.
+
+use std::fmt;
+
+use super::{InvalidMessage, MESSAGE_BYTES_MAX};
+
+/// Name and password, as the client sends them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PlainMessage<'a> {
+    /// Whom the client wants to act as; empty if as itself.
+    pub authorization: &'a str,
+    /// Who it is.
+    pub user: &'a str,
+    /// Its password.
+    pub password: &'a str,
+}
+
+impl fmt::Debug for PlainMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainMessage")
+            .field("authorization", &self.authorization)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> PlainMessage<'a> {
+    /// Reads it. Any part may be empty.
+    ///
+    /// # Errors
+    /// When it is too long, no text, or has not three parts.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, InvalidMessage> {
+        let invalid = |what| InvalidMessage {
+            message: "PLAIN",
+            what,
+        };
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(invalid("it is too long"));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))?;
+        let mut parts = text.split('\0');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(authorization), Some(user), Some(password), None) => Ok(PlainMessage {
+                authorization,
+                user,
+                password,
+            }),
+            _ => Err(invalid(
+                "three parts were expected, with a zero byte between them",
+            )),
+        }
+    }
+
+    /// Writes it. What comes out is secret.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [self.authorization, self.user, self.password]
+            .join("\0")
+            .into_bytes()
+    }
+}
