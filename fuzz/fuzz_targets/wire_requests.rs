@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use millstream_wire::{
-    Request, ResponseError, SUPPORTED, decode_request, encode_request, encode_response, refuse,
+    ResponseError, SUPPORTED, decode_request, encode_request, encode_response, refuse,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -27,11 +27,18 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok((header, request)) = decode_request(frame.freeze()) else {
         return;
     };
-    let refusal = refuse(&request, version, ResponseError::InvalidRequest, Some("fuzz"));
+    let refusal = refuse(
+        &request,
+        version,
+        ResponseError::InvalidRequest,
+        Some("fuzz"),
+    );
     // A name may be longer than an answer of this version can repeat.
     let _ = encode_response(&header, &refusal);
-    if matches!(request, Request::Produce(_)) {
-        // Unknown tagged fields are not written again.
+    let decoded = format!("{:?}", (&header, &request));
+    let tagged = decoded.matches("unknown_tagged_fields: {").count();
+    if tagged > decoded.matches("unknown_tagged_fields: {}").count() {
+        // Not all unknown tagged fields are written again, and their order may be another.
         return;
     }
     // A string may be longer than fits where it is encoded.
@@ -42,5 +49,5 @@ fuzz_target!(|bytes: &[u8]| {
     frame.advance(4);
     let again = decode_request(frame).expect("what was encoded is decoded");
     // Numbers that are not equal to themselves can be in quotas.
-    assert_eq!(format!("{again:?}"), format!("{:?}", (header, request)));
+    assert_eq!(format!("{again:?}"), decoded);
 });
