@@ -226,6 +226,15 @@ impl Core {
         self.stream(id.stream)?.lane(id.streamlet, id.lane)
     }
 
+    /// The groups of a group's lane that come before it, oldest first.
+    pub fn groups_before(&self, group: &Group) -> Vec<Arc<Group>> {
+        let mut groups = self
+            .lane(group.lane)
+            .map_or_else(Vec::new, |lane| lane.groups());
+        groups.retain(|other| other.id < group.id);
+        groups
+    }
+
     // ---- Syncing -------------------------------------------------------------------------------
 
     /// Makes one commit, if anything waits for it. `true` when it did something.

@@ -138,6 +138,35 @@ pub enum LogError {
         /// What the lane has seen.
         current: ProducerEpoch,
     },
+    /// A newer incarnation of the coordinator has ended a transaction of this producer.
+    #[error(
+        "marker for producer {producer} by the coordinator of epoch {epoch} is fenced off by epoch {current}"
+    )]
+    CoordinatorFenced {
+        /// The producer.
+        producer: ProducerId,
+        /// What the marker carries.
+        epoch: i32,
+        /// What the lane has seen.
+        current: i32,
+    },
+    /// What the chunk says of its producer cannot be.
+    #[error("chunk of producer {producer} refused: {why}")]
+    BadProducer {
+        /// The producer.
+        producer: ProducerId,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// Too many producers are in a transaction.
+    #[error("no more transactions in this lane: {most} have not ended; end some of them")]
+    TooManyTransactions {
+        /// How many there may be.
+        most: usize,
+    },
+    /// Only the broker itself writes markers.
+    #[error("chunk refused: clients do not write control records")]
+    ControlChunk,
     /// A chunk is missing between the last and this one.
     #[error("producer {producer}: sequence {found} is out of order, {expected} comes next")]
     OutOfOrderSequence {

@@ -25,6 +25,7 @@ use crate::files::DataDir;
 use crate::index::{Index, IndexWriter, Mark, MarkKind};
 use crate::places::Places;
 use crate::pool::{Buffer, Slice};
+use crate::transactions::AbortedTransaction;
 
 /// When more group files are open than this, a busy lane's file is closed after each commit too:
 /// with their indexes they stay well below what a process may open.
@@ -50,6 +51,20 @@ pub struct GroupEnd {
     pub offset: Offset,
     /// The largest timestamp in the group.
     pub max_timestamp: Timestamp,
+    /// Before this offset all transactions have ended here.
+    pub stable: Offset,
+}
+
+impl GroupEnd {
+    /// What the mark says that closes the group.
+    pub fn of(mark: &Mark) -> GroupEnd {
+        GroupEnd {
+            position: mark.position,
+            offset: mark.offset,
+            max_timestamp: mark.max_timestamp,
+            stable: mark.stable,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -263,6 +278,13 @@ impl Group {
     pub fn add_place(&self, mark: &Mark) {
         if let Some(places) = &mut *self.places.write() {
             places.add(mark);
+        }
+    }
+
+    /// Adds a transaction that was aborted by the chunk that is about to be appended.
+    pub fn add_aborted(&self, aborted: AbortedTransaction) {
+        if let Some(places) = &mut *self.places.write() {
+            places.add_aborted(aborted);
         }
     }
 

@@ -1,8 +1,9 @@
 //! The sparse index of a group, kept beside its file: `<group>.index`.
 //!
 //! A series of *marks*. A mark says what held at a position of the group: the offset that comes
-//! there, the largest timestamp before it, and the state of those producers that appended since
-//! the mark before (at the group's start: of all). There is one at the start of each segment and
+//! there, the largest timestamp before it, up to where all transactions have ended, the state of
+//! those producers that appended since the mark before (at the group's start: of all), and which
+//! transactions were aborted since. There is one at the start of each segment and
 //! one every 64 KiB in it. A mark is written only after the group's file is synced up to its
 //! position, so a file that is shorter than its last mark has lost data.
 //!
@@ -19,17 +20,21 @@ use millstream_base::{
 };
 
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
+use crate::transactions::{AbortedTransaction, OpenTransaction};
 
 /// Bytes of a group between two marks.
 pub const MARK_BYTES: u64 = 64 << 10;
 
-const MAGIC: [u8; 8] = *b"MSINDEX1";
+const MAGIC: [u8; 8] = *b"MSINDEX2";
 
 /// Length and checksum before each mark.
 const PREFIX_BYTES: usize = 8;
 
-/// A mark without producers.
-const MARK_FIXED_BYTES: usize = 1 + 8 + 8 + 8 + 4;
+/// A mark without producers and transactions.
+const MARK_FIXED_BYTES: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
+
+/// Where a producer's transaction begins that has none.
+const NO_TRANSACTION: u64 = u64::MAX;
 
 /// A mark with this many producers is as large as it gets.
 const MARK_BYTES_MAX: usize = 4 << 20;
@@ -61,8 +66,12 @@ pub struct Mark {
     pub offset: Offset,
     /// The largest timestamp of the chunks of this group before `position`.
     pub max_timestamp: Timestamp,
+    /// Before this offset all transactions have ended.
+    pub stable: Offset,
     /// Producers that appended since the mark before, as they were here.
     pub producers: Vec<(ProducerId, ProducerState)>,
+    /// Transactions whose markers came since the mark before, and that were aborted.
+    pub aborted: Vec<AbortedTransaction>,
 }
 
 impl Mark {
@@ -73,16 +82,17 @@ impl Mark {
         out.extend_from_slice(&self.position.0.to_le_bytes());
         out.extend_from_slice(&self.offset.0.to_le_bytes());
         out.extend_from_slice(&self.max_timestamp.0.to_le_bytes());
+        out.extend_from_slice(&self.stable.0.to_le_bytes());
         out.extend_from_slice(&(self.producers.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.aborted.len() as u32).to_le_bytes());
         for (id, state) in &self.producers {
             out.extend_from_slice(&id.0.to_le_bytes());
-            out.extend_from_slice(&state.epoch.0.to_le_bytes());
-            out.push(state.chunks.len() as u8);
-            for chunk in &state.chunks {
-                out.extend_from_slice(&chunk.first.0.to_le_bytes());
-                out.extend_from_slice(&chunk.last.0.to_le_bytes());
-                out.extend_from_slice(&chunk.base_offset.0.to_le_bytes());
-            }
+            encode_producer(state, out);
+        }
+        for aborted in &self.aborted {
+            out.extend_from_slice(&aborted.producer.0.to_le_bytes());
+            out.extend_from_slice(&aborted.first_offset.0.to_le_bytes());
+            out.extend_from_slice(&aborted.last_offset.0.to_le_bytes());
         }
         let len = out.len() - start - PREFIX_BYTES;
         let crc = crc32c(&out[start + PREFIX_BYTES..]);
@@ -112,34 +122,87 @@ impl Mark {
         let position = Position(u64::from_le_bytes(input.take()?));
         let offset = Offset(u64::from_le_bytes(input.take()?));
         let max_timestamp = Timestamp(i64::from_le_bytes(input.take()?));
-        let count = u32::from_le_bytes(input.take()?);
+        let stable = Offset(u64::from_le_bytes(input.take()?));
+        let producer_count = u32::from_le_bytes(input.take()?);
+        let aborted_count = u32::from_le_bytes(input.take()?);
         let mut producers = Vec::new();
-        for _ in 0..count {
+        for _ in 0..producer_count {
             let id = ProducerId(i64::from_le_bytes(input.take()?));
-            let epoch = ProducerEpoch(i16::from_le_bytes(input.take()?));
-            let [chunk_count] = input.take()?;
-            if usize::from(chunk_count) > CHUNKS_REMEMBERED {
-                return None;
-            }
-            let mut chunks = VecDeque::with_capacity(chunk_count.into());
-            for _ in 0..chunk_count {
-                chunks.push_back(PastChunk {
-                    first: Sequence(i32::from_le_bytes(input.take()?)),
-                    last: Sequence(i32::from_le_bytes(input.take()?)),
-                    base_offset: Offset(u64::from_le_bytes(input.take()?)),
-                });
-            }
-            producers.push((id, ProducerState { epoch, chunks }));
+            producers.push((id, decode_producer(&mut input)?));
+        }
+        let mut aborted = Vec::new();
+        for _ in 0..aborted_count {
+            aborted.push(AbortedTransaction {
+                producer: ProducerId(i64::from_le_bytes(input.take()?)),
+                first_offset: Offset(u64::from_le_bytes(input.take()?)),
+                last_offset: Offset(u64::from_le_bytes(input.take()?)),
+            });
         }
         let mark = Mark {
             kind,
             position,
             offset,
             max_timestamp,
+            stable,
             producers,
+            aborted,
         };
         input.0.is_empty().then_some((mark, PREFIX_BYTES + len))
     }
+}
+
+fn encode_producer(state: &ProducerState, out: &mut Vec<u8>) {
+    let first = state
+        .transaction
+        .map(|transaction| transaction.first_offset);
+    let started = state.transaction.map(|transaction| transaction.started);
+    out.extend_from_slice(&state.epoch.0.to_le_bytes());
+    out.extend_from_slice(&state.last_offset.0.to_le_bytes());
+    out.extend_from_slice(&state.last_timestamp.0.to_le_bytes());
+    out.extend_from_slice(&state.coordinator_epoch.to_le_bytes());
+    out.extend_from_slice(&first.map_or(NO_TRANSACTION, |first| first.0).to_le_bytes());
+    out.extend_from_slice(&started.unwrap_or_default().0.to_le_bytes());
+    out.push(state.knows_sequence.into());
+    out.push(state.chunks.len() as u8);
+    for chunk in &state.chunks {
+        out.extend_from_slice(&chunk.first.0.to_le_bytes());
+        out.extend_from_slice(&chunk.last.0.to_le_bytes());
+        out.extend_from_slice(&chunk.base_offset.0.to_le_bytes());
+    }
+}
+
+fn decode_producer(input: &mut Input<'_>) -> Option<ProducerState> {
+    let epoch = ProducerEpoch(i16::from_le_bytes(input.take()?));
+    let last_offset = Offset(u64::from_le_bytes(input.take()?));
+    let last_timestamp = Timestamp(i64::from_le_bytes(input.take()?));
+    let coordinator_epoch = i32::from_le_bytes(input.take()?);
+    let first = u64::from_le_bytes(input.take()?);
+    let started = Timestamp(i64::from_le_bytes(input.take()?));
+    let [knows_sequence] = input.take()?;
+    let [chunk_count] = input.take()?;
+    if usize::from(chunk_count) > CHUNKS_REMEMBERED {
+        return None;
+    }
+    let mut chunks = VecDeque::with_capacity(chunk_count.into());
+    for _ in 0..chunk_count {
+        chunks.push_back(PastChunk {
+            first: Sequence(i32::from_le_bytes(input.take()?)),
+            last: Sequence(i32::from_le_bytes(input.take()?)),
+            base_offset: Offset(u64::from_le_bytes(input.take()?)),
+        });
+    }
+    Some(ProducerState {
+        epoch,
+        chunks,
+        knows_sequence: knows_sequence != 0,
+        last_offset,
+        last_timestamp,
+        coordinator_epoch,
+        transaction: (first != NO_TRANSACTION).then_some(OpenTransaction {
+            first_offset: Offset(first),
+            started,
+        }),
+    })
 }
 
 struct Input<'a>(&'a [u8]);
@@ -200,6 +263,12 @@ pub struct Index {
 }
 
 impl Index {
+    /// Whether it is that of a closed group, to its end.
+    pub fn is_whole(&self) -> bool {
+        let last = self.marks.last();
+        last.is_some_and(|mark| mark.kind == MarkKind::GroupEnd)
+    }
+
     /// Reads an index as far as it is whole; one that is missing or too long is empty.
     pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Index> {
         let file = match disk.open(path, Access::Read) {
@@ -270,6 +339,14 @@ mod tests {
             position: Position(position),
             offset: Offset(position / 10),
             max_timestamp: Timestamp(-5),
+            stable: Offset(position / 11),
+            aborted: (0..producers as u64 / 2)
+                .map(|n| AbortedTransaction {
+                    producer: ProducerId(n as i64),
+                    first_offset: Offset(n),
+                    last_offset: Offset(n + 2),
+                })
+                .collect(),
             producers: (0..producers)
                 .map(|n| {
                     let chunk = PastChunk {
@@ -280,6 +357,14 @@ mod tests {
                     let state = ProducerState {
                         epoch: ProducerEpoch(2),
                         chunks: std::iter::repeat_n(chunk, n % (CHUNKS_REMEMBERED + 1)).collect(),
+                        knows_sequence: n % 2 == 1,
+                        last_offset: Offset(80),
+                        last_timestamp: Timestamp(-6),
+                        coordinator_epoch: n as i32 - 1,
+                        transaction: (n % 2 == 1).then_some(OpenTransaction {
+                            first_offset: Offset(n as u64),
+                            started: Timestamp(n as i64),
+                        }),
                     };
                     (ProducerId(n as i64), state)
                 })
@@ -297,19 +382,30 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 0)]);
+        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 2)]);
+        let crc = crc32c(&bytes[MAGIC.len() + PREFIX_BYTES..]).swap_bytes();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(
-            hex,
-            "4d53494e44455831\
-             1d000000\
-             9b3dd680\
-             01\
-             3412000000000000\
-             d201000000000000\
-             fbffffffffffffff\
-             00000000"
+        let without_chunks = "0200 5000000000000000 faffffffffffffff";
+        let fields = format!(
+            "4d53494e44455832
+             b1000000
+             {crc:08x}
+             01
+             3412000000000000
+             d201000000000000
+             fbffffffffffffff
+             a701000000000000
+             02000000
+             01000000
+             0000000000000000
+             {without_chunks} ffffffff ffffffffffffffff 0000000000000000 00 00
+             0100000000000000
+             {without_chunks} 00000000 0100000000000000 0100000000000000 01 01
+             01000000 04000000 4d00000000000000
+             0000000000000000 0000000000000000 0200000000000000"
         );
+        let fields: String = fields.split_whitespace().collect();
+        assert_eq!(hex, fields);
     }
 
     #[test]

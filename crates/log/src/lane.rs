@@ -8,8 +8,8 @@ use std::time::Duration;
 use event_listener::{Event, IntoNotification as _};
 use hashbrown::HashSet;
 use millstream_base::{Cursor, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
-use millstream_record::{ChunkHeader, set_base_offset};
-use parking_lot::{Mutex, RwLock};
+use millstream_record::{ChunkHeader, EndMarker, set_place};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
 use crate::config::{Durability, StreamConfig};
@@ -19,10 +19,18 @@ use crate::fetch::FetchEnds;
 use crate::group::{Group, GroupEnd, LaneId};
 use crate::index::{MARK_BYTES, Mark, MarkKind};
 use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
-use crate::producers::{Producers, Verdict};
+use crate::producers::{Producers, TransactionStep, Verdict};
 use crate::stream::LiveLimits;
+use crate::transactions::{AbortedTransaction, Unstable};
 use crate::virtual_log::VirtualLog;
 use crate::watch::Watchers;
+
+/// What chunks carry as the epoch of their partition's leader: a lane has one for ever.
+const LEADER_EPOCH: i32 = 0;
+
+/// A group is closed when more transactions were aborted in it: who reads it has all of them in
+/// memory.
+const ABORTED_MAX: usize = 16_384;
 
 /// Where a reader stands in a lane that has no groups yet: ids start from 1.
 const BEFORE_ALL: GroupId = GroupId(0);
@@ -71,6 +79,8 @@ pub struct LaneState {
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
+    /// What consumers wait for that read only what is committed.
+    pub unstable: Unstable,
     /// Where fetches go on.
     pub fetch_ends: FetchEnds,
     /// Where readers of this lane stand: what eviction asks.
@@ -109,6 +119,10 @@ struct OpenGroup {
     marked_at: Position,
     /// Producers that appended since the last mark.
     changed: HashSet<ProducerId>,
+    /// Transactions that were aborted since the last mark.
+    aborted: Vec<AbortedTransaction>,
+    /// How many transactions were aborted in all of the group.
+    aborted_count: usize,
 }
 
 /// What recovery found of a lane.
@@ -119,6 +133,8 @@ pub struct StoredLane {
     pub producers: Producers,
     /// Producers that appended to the last group behind its last mark.
     pub unmarked: HashSet<ProducerId>,
+    /// Transactions that were aborted in the last group behind its last mark.
+    pub aborted: Vec<AbortedTransaction>,
     /// Of the last group, if it is open.
     pub max_timestamp: Option<Timestamp>,
     pub fault: Option<LogError>,
@@ -163,7 +179,12 @@ impl LaneState {
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 marked_at: group.durable(),
                 changed: stored.unmarked,
+                aborted: stored.aborted,
+                aborted_count: group
+                    .look_at_places(|places| places.aborted_count())
+                    .unwrap_or_default(),
             });
+        let unstable = Unstable::new(stored.producers.transactions());
         let fault = OnceLock::new();
         if let Some(error) = stored.fault {
             let _ = fault.set(error);
@@ -186,23 +207,49 @@ impl LaneState {
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
+            unstable,
             fetch_ends: FetchEnds::default(),
             marks: Mutex::default(),
         }
     }
 
-    /// Appends a chunk whose header and checksum were checked.
-    ///
-    /// The order of the steps matters: nothing is changed before everything that can fail has been
-    /// done, and the reference is pushed under the lane's lock, so that the virtual log has the
-    /// lane's chunks in their order.
+    /// Appends a chunk of data whose header and checksum were checked.
     pub fn append(
         self: &Arc<Self>,
         core: &Core,
         header: &ChunkHeader,
         chunk: &[u8],
     ) -> Result<AppendStep> {
-        let mut head = self.head.lock();
+        let head = self.head.lock();
+        self.check_open(core)?;
+        if let Verdict::Duplicate(base_offset) = head.producers.check(header)? {
+            return Ok(AppendStep::Done(Appended {
+                base_offset,
+                next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
+                duplicate: true,
+            }));
+        }
+        self.store(core, head, header, chunk, None)
+    }
+
+    /// Appends the chunk that says `marker`.
+    pub fn append_marker(
+        self: &Arc<Self>,
+        core: &Core,
+        header: &ChunkHeader,
+        chunk: &[u8],
+        marker: &EndMarker,
+    ) -> Result<AppendStep> {
+        let head = self.head.lock();
+        self.check_open(core)?;
+        head.producers.check_marker(marker)?;
+        self.store(core, head, header, chunk, Some(marker))
+    }
+
+    /// Whether the lane takes anything. The caller holds its lock, so that a log that is closed waits
+    /// for what came before.
+    #[inline]
+    fn check_open(&self, core: &Core) -> Result<()> {
         if self.stream.removed.load(Ordering::Relaxed) {
             return Err(LogError::UnknownStream {
                 name: self.stream.name.clone(),
@@ -211,36 +258,42 @@ impl LaneState {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone());
         }
-        // Under the lane's lock, so that a log that is closed waits for what came before.
         if core.closed.load(Ordering::Relaxed) {
             return Err(LogError::Closed);
         }
+        Ok(())
+    }
 
-        // Step 1: is it new?
-        if let Verdict::Duplicate(base_offset) = head.producers.check(header)? {
-            return Ok(AppendStep::Done(Appended {
-                base_offset,
-                next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
-                duplicate: true,
-            }));
-        }
+    /// Stores a chunk that is new.
+    ///
+    /// The order of the steps matters: nothing is changed before everything that can fail has been
+    /// done, and the reference is pushed under the lane's lock, so that the virtual log has the
+    /// lane's chunks in their order.
+    #[inline(always)]
+    fn store(
+        self: &Arc<Self>,
+        core: &Core,
+        mut head: MutexGuard<'_, Head>,
+        header: &ChunkHeader,
+        chunk: &[u8],
+        marker: Option<&EndMarker>,
+    ) -> Result<AppendStep> {
         if core.is_disk_full() {
             return Err(core.disk_full_error());
         }
 
-        // Step 2: make room.
+        // Step 1: make room.
         if !head.has_room(chunk.len()) && !self.open_segment(core, &mut head, chunk.len())? {
             return Ok(AppendStep::NeedsBuffer);
         }
 
-        // Step 3: copy.
+        // Step 2: copy.
         let base_offset = head.next_offset;
         let next_offset = base_offset.plus(u64::from(header.last_offset_delta) + 1);
         let Head {
             open, producers, ..
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
-        let durability = self.stream.durability;
         if open.position.0 - open.marked_at.0 >= MARK_BYTES {
             open.mark(MarkKind::Within, base_offset, producers);
         }
@@ -250,25 +303,35 @@ impl LaneState {
         writer
             .extend::<std::convert::Infallible>(chunk.len(), |free| {
                 free.copy_from_slice(chunk);
-                set_base_offset(free, base_offset);
+                set_place(free, base_offset, LEADER_EPOCH);
                 Ok(chunk.len())
             })
             .unwrap_or_else(|never| match never {});
 
-        // Step 4: account for it.
+        // Step 3: account for it.
         open.position = position.plus(chunk.len() as u64);
         open.max_timestamp = open.max_timestamp.max(header.max_timestamp);
         if header.producer_id != ProducerId::NONE {
             open.changed.insert(header.producer_id);
-            producers.appended(header, base_offset);
+            match marker {
+                Some(marker) => {
+                    let timestamp = header.max_timestamp;
+                    self.end_transaction(open, producers, marker, base_offset, timestamp);
+                }
+                None => {
+                    if producers.appended(header, base_offset) == TransactionStep::Begun {
+                        self.unstable.begin(base_offset);
+                    }
+                }
+            }
         }
         head.next_offset = next_offset;
         head.appended_at = core.recently();
 
-        // Step 5: hand it to the virtual log.
+        // Step 4: hand it to the virtual log.
         let open = head.open.as_ref().expect("just written to");
         let mut must_queue = false;
-        if durability == Durability::Memory {
+        if open.is_scratch {
             open.group.set_durable(open.position);
             self.set_durable_offset(next_offset);
         } else {
@@ -291,6 +354,24 @@ impl LaneState {
             next_offset,
             duplicate: false,
         }))
+    }
+
+    /// Takes note of the marker at `offset`.
+    fn end_transaction(
+        &self,
+        open: &mut OpenGroup,
+        producers: &mut Producers,
+        marker: &EndMarker,
+        offset: Offset,
+        timestamp: Timestamp,
+    ) {
+        let Some(ended) = producers.ended(marker, offset, timestamp) else {
+            return;
+        };
+        if let Some(aborted) = ended.aborted() {
+            open.add_aborted(aborted);
+        }
+        self.unstable.end(&ended, self.durable_offset());
     }
 
     /// Opens a segment with room for `bytes`, and a group where the last one is full. `false` when
@@ -321,7 +402,7 @@ impl LaneState {
             open.group.close_segment(open.position);
         }
         if open.as_ref().is_some_and(|open| !open.takes(bytes)) {
-            close_group(open, *next_offset);
+            close_group(open, *next_offset, producers);
         }
         let open = match open {
             Some(open) => open,
@@ -353,6 +434,8 @@ impl LaneState {
             max_timestamp: Timestamp(i64::MIN),
             marked_at: Position(0),
             changed: HashSet::new(),
+            aborted: Vec::new(),
+            aborted_count: 0,
         }
     }
 
@@ -376,8 +459,7 @@ impl LaneState {
     pub fn close_scratch_group(&self) {
         debug_assert!(self.is_scratch());
         let mut head = self.head.lock();
-        let next_offset = head.next_offset;
-        close_group(&mut head.open, next_offset);
+        head.close_group();
     }
 
     /// Closes the open group, so that retention or compaction can take it, and begins the next one
@@ -389,7 +471,7 @@ impl LaneState {
         if open.position == Position(0) || open.group.durable() < open.position {
             return None;
         }
-        close_group(&mut head.open, next_offset);
+        head.close_group();
         let mut next = self.new_group(next_offset);
         next.mark(MarkKind::SegmentStart, next_offset, &head.producers);
         let group = Arc::clone(&next.group);
@@ -413,7 +495,7 @@ impl LaneState {
         {
             return Arc::clone(group);
         }
-        close_group(&mut head.open, durable);
+        head.close_group();
         let next = head.open.insert(self.new_group(durable));
         Arc::clone(&next.group)
     }
@@ -454,6 +536,11 @@ impl LaneState {
             .map(|open| open.max_timestamp)
     }
 
+    /// Lets `look` see what is known of the producers.
+    pub fn with_producers<R>(&self, look: impl FnOnce(&Producers) -> R) -> R {
+        look(&self.head.lock().producers)
+    }
+
     /// The offset that comes next.
     pub fn next_offset(&self) -> Offset {
         self.head.lock().next_offset
@@ -461,12 +548,7 @@ impl LaneState {
 
     /// The producers that the lane remembers.
     pub fn producer_ids(&self) -> Vec<ProducerId> {
-        self.head
-            .lock()
-            .producers
-            .iter()
-            .map(|(id, _)| id)
-            .collect()
+        self.with_producers(|producers| producers.iter().map(|(id, _)| id).collect())
     }
 
     pub fn durable_offset(&self) -> Offset {
@@ -629,6 +711,10 @@ impl LaneState {
 }
 
 impl Head {
+    fn close_group(&mut self) {
+        close_group(&mut self.open, self.next_offset, &self.producers);
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         self.open.as_ref().is_some_and(|open| {
             let writer = open.writer.as_ref();
@@ -643,8 +729,18 @@ impl OpenGroup {
         self.position == Position(0) || self.position.0 + bytes as u64 <= self.bytes_max
     }
 
+    fn add_aborted(&mut self, aborted: AbortedTransaction) {
+        self.group.add_aborted(aborted);
+        self.aborted.push(aborted);
+        self.aborted_count += 1;
+        if self.aborted_count >= ABORTED_MAX {
+            self.bytes_max = 0;
+        }
+    }
+
     /// Notes what holds at the end of the group: `producers` must not know what comes after.
     fn mark(&mut self, kind: MarkKind, offset: Offset, producers: &Producers) {
+        let stable = producers.stable(offset);
         let producers = if self.is_scratch {
             Vec::new()
         } else if self.position == Position(0) {
@@ -663,7 +759,9 @@ impl OpenGroup {
             position: self.position,
             offset,
             max_timestamp: self.max_timestamp,
+            stable,
             producers,
+            aborted: std::mem::take(&mut self.aborted),
         };
         self.group.add_place(&mark);
         if !self.is_scratch {
@@ -673,23 +771,26 @@ impl OpenGroup {
 }
 
 /// Closes the open group; `next_offset` is the offset that its successor starts with.
-fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset) {
-    let Some(open) = open.take() else {
+fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset, producers: &Producers) {
+    let Some(mut open) = open.take() else {
         return;
     };
     if open.writer.is_some() {
         open.group.close_segment(open.position);
     }
-    open.group.close(GroupEnd {
-        position: open.position,
-        offset: next_offset,
-        max_timestamp: open.max_timestamp,
-    });
-    open.group.add_mark(Mark {
+    if !open.aborted.is_empty() {
+        // The last mark says nothing of transactions, so that it is found from the file's end.
+        open.mark(MarkKind::Within, next_offset, producers);
+    }
+    let end = Mark {
         kind: MarkKind::GroupEnd,
         position: open.position,
         offset: next_offset,
         max_timestamp: open.max_timestamp,
+        stable: producers.stable(next_offset),
         producers: Vec::new(),
-    });
+        aborted: Vec::new(),
+    };
+    open.group.close(GroupEnd::of(&end));
+    open.group.add_mark(end);
 }

@@ -48,6 +48,7 @@ mod recovery;
 mod stream;
 mod table;
 mod timestamps;
+mod transactions;
 mod virtual_log;
 mod watch;
 
@@ -65,4 +66,5 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
 pub use reader::{From, LaneReader, ReadChunks, StreamReader, WINDOW_BYTES};
 pub use stream::Shape;
+pub use transactions::{AbortedTransaction, OpenTransaction, ProducerInfo};
 pub use watch::{Watch, Watched};

@@ -1098,6 +1098,9 @@ pub(crate) fn append_to_lane(
     if header.record_count == 0 {
         return Err(LogError::EmptyChunk);
     }
+    if header.attributes.is_control() {
+        return Err(LogError::ControlChunk);
+    }
     let bytes_max = lane.stream.limits.chunk_bytes_max();
     if chunk.len() > bytes_max {
         return Err(LogError::ChunkTooLarge {
@@ -1105,9 +1108,18 @@ pub(crate) fn append_to_lane(
             bytes_max: ByteSize(bytes_max as u64),
         });
     }
+    append_when_room(core, || lane.append(core, header, chunk))
+}
+
+/// Appends as soon as there is memory.
+#[inline]
+pub(crate) fn append_when_room(
+    core: &Core,
+    append: impl Fn() -> Result<AppendStep>,
+) -> Result<Appended> {
     let mut started = None;
     loop {
-        match lane.append(core, header, chunk)? {
+        match append()? {
             AppendStep::Done(appended) => return Ok(appended),
             AppendStep::NeedsBuffer => {
                 core.wait_for_buffer(*started.get_or_insert_with(Instant::now))?;

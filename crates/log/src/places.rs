@@ -13,6 +13,8 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::index::{Index, Mark, MarkKind};
+use crate::recovery::reread;
+use crate::transactions::AbortedTransaction;
 
 /// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
 const KEPT_MAX: usize = 1 << 20;
@@ -25,23 +27,32 @@ pub struct Place {
     pub offset: Offset,
     /// The largest timestamp of the chunks before it in the group.
     pub max_timestamp: Timestamp,
+    /// Before this offset all transactions have ended here.
+    pub stable: Offset,
 }
 
 /// The places of one group, in their order.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     places: Vec<Place>,
+    /// Transactions that were aborted in this group, in the order of their markers.
+    aborted: Vec<AbortedTransaction>,
+    /// Why the rest is not known.
+    damage: Option<LogError>,
 }
 
 impl Places {
     /// What an index says.
     pub fn of(index: &Index) -> Places {
         let mut places = Places::default();
-        index.marks.iter().for_each(|mark| places.add(mark));
+        for mark in &index.marks {
+            places.add(mark);
+            places.aborted.extend(&mark.aborted);
+        }
         places
     }
 
-    /// Adds the place of a mark behind the others.
+    /// Adds the place of a mark behind the others, without what the mark says of transactions.
     pub fn add(&mut self, mark: &Mark) {
         if mark.kind == MarkKind::GroupEnd {
             // No chunk starts there.
@@ -51,6 +62,7 @@ impl Places {
             position: mark.position,
             offset: mark.offset,
             max_timestamp: mark.max_timestamp,
+            stable: mark.stable,
         };
         match self.places.last_mut() {
             // A segment that was given back before anything came behind it.
@@ -66,8 +78,43 @@ impl Places {
         count.checked_sub(1).map(|last| self.places[last])
     }
 
+    /// Adds a transaction whose marker comes behind all others.
+    pub fn add_aborted(&mut self, aborted: AbortedTransaction) {
+        self.aborted.push(aborted);
+    }
+
+    /// How many transactions were aborted in this group.
+    pub fn aborted_count(&self) -> usize {
+        self.aborted.len()
+    }
+
+    /// Tells that what comes behind is not known.
+    pub fn set_damage(&mut self, damage: LogError) {
+        self.damage = Some(damage);
+    }
+
+    /// Aborted transactions whose markers are at `from` or behind, and that begin before `to`.
+    pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<AbortedTransaction>> {
+        if let Some(damage) = &self.damage {
+            return Err(damage.clone());
+        }
+        let before = |offset: Offset| {
+            self.aborted
+                .partition_point(|aborted| aborted.last_offset < offset)
+        };
+        // What ends behind a place begins behind what is stable there.
+        let unstable = self.places.partition_point(|place| place.stable < to);
+        let end = self.places.get(unstable);
+        let end = end.map_or(self.aborted.len(), |place| before(place.offset));
+        let candidates = self.aborted.get(before(from)..end).unwrap_or_default();
+        let begun = candidates
+            .iter()
+            .filter(|aborted| aborted.first_offset < to);
+        Ok(begun.copied().collect())
+    }
+
     fn len(&self) -> usize {
-        self.places.len()
+        self.places.len() + self.aborted.len()
     }
 }
 
@@ -119,7 +166,10 @@ pub fn look_at<R>(core: &Core, group: &Arc<Group>, look: impl Fn(&Places) -> R) 
     let path = group.index_path(&core.dir);
     let index =
         Index::read(&*core.dir.disk, &path).map_err(|error| LogError::io("read", &path, error))?;
-    let places = Places::of(&index);
+    let places = match index.is_whole() {
+        true => Places::of(&index),
+        false => reread(core, group, index)?,
+    };
     let seen = look(&places);
     let count = places.len();
     if group.set_places(places) {

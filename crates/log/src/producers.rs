@@ -5,13 +5,14 @@
 //! changes are written into the index with the positions they hold for, so that a restart knows
 //! neither less nor more than the stored chunks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
-use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence};
-use millstream_record::ChunkHeader;
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_record::{Chunk, ChunkHeader, EndMarker};
 
 use crate::error::{LogError, Result};
+use crate::transactions::{EndedTransaction, OpenTransaction};
 
 /// How many chunks of a producer are remembered: what Kafka allows to be in flight.
 pub const CHUNKS_REMEMBERED: usize = 5;
@@ -19,6 +20,9 @@ pub const CHUNKS_REMEMBERED: usize = 5;
 /// The most producers that a lane remembers; beyond it those idle for longest are forgotten. All of
 /// them fit into one mark of the index.
 const PRODUCERS_MAX: usize = 10_000;
+
+/// The most transactions that a lane has open at a time; so there are always producers to forget.
+pub const TRANSACTIONS_MAX: usize = PRODUCERS_MAX / 2;
 
 /// How many are forgotten at once: looking for them takes a look at all.
 const FORGOTTEN_AT_ONCE: usize = PRODUCERS_MAX / 10;
@@ -35,9 +39,22 @@ pub struct PastChunk {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerState {
     pub epoch: ProducerEpoch,
-    /// Oldest first; at least one, at most [`CHUNKS_REMEMBERED`].
+    /// Oldest first; at most [`CHUNKS_REMEMBERED`]. None when a marker has raised the epoch since.
     pub chunks: VecDeque<PastChunk>,
+    /// Whether its next sequence is known: not where only a marker is left of all that it appended.
+    pub knows_sequence: bool,
+    /// Of its last chunk or marker.
+    pub last_offset: Offset,
+    /// The largest timestamp of its last chunk, or that of its last marker.
+    pub last_timestamp: Timestamp,
+    /// Of its last marker; [`NO_COORDINATOR`] when there was none.
+    pub coordinator_epoch: i32,
+    /// The transaction that it is in.
+    pub transaction: Option<OpenTransaction>,
 }
+
+/// What [`ProducerState::coordinator_epoch`] is before the first marker.
+pub const NO_COORDINATOR: i32 = -1;
 
 /// What to do with a chunk.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,20 +65,39 @@ pub enum Verdict {
     Duplicate(Offset),
 }
 
+/// What a chunk did to its producer's transaction.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TransactionStep {
+    /// It had begun before, or there is none.
+    Same,
+    /// It begins with the chunk.
+    Begun,
+}
+
 /// The producers of one lane.
 #[derive(Debug, Default)]
 pub struct Producers {
     states: HashMap<ProducerId, ProducerState>,
+    /// Where the transactions in `states` begin.
+    transactions: BTreeSet<Offset>,
 }
 
 impl Producers {
-    /// Decides about a chunk, without changing anything.
+    /// Decides about a chunk of data, without changing anything.
     pub fn check(&self, header: &ChunkHeader) -> Result<Verdict> {
+        let is_transactional = header.attributes.is_transactional();
         if header.producer_id == ProducerId::NONE {
-            return Ok(Verdict::Append);
+            return match is_transactional {
+                true => Err(refused(header, "a transaction needs a producer")),
+                false => Ok(Verdict::Append),
+            };
+        }
+        if header.producer_epoch.0 < 0 || header.base_sequence.0 < 0 {
+            return Err(refused(header, "its epoch or sequence is negative"));
         }
         let Some(state) = self.states.get(&header.producer_id) else {
             // Unknown or forgotten: whatever it sends first is its beginning here.
+            self.check_room(header)?;
             return Ok(Verdict::Append);
         };
         if header.producer_epoch < state.epoch {
@@ -81,10 +117,11 @@ impl Producers {
             {
                 return Ok(Verdict::Duplicate(past.base_offset));
             }
-            state
-                .chunks
-                .back()
-                .map_or(Sequence(0), |past| past.last.plus(1))
+            match state.chunks.back() {
+                Some(past) => past.last.plus(1),
+                None if state.knows_sequence => Sequence(0),
+                None => first,
+            }
         } else {
             Sequence(0)
         };
@@ -95,26 +132,55 @@ impl Producers {
                 expected,
             });
         }
+        match state.transaction {
+            Some(_) if !is_transactional => {
+                return Err(refused(header, "its transaction has not ended"));
+            }
+            Some(_) => {}
+            None => self.check_room(header)?,
+        }
         Ok(Verdict::Append)
     }
 
-    /// Remembers a chunk that was appended at `base_offset`.
-    pub fn appended(&mut self, header: &ChunkHeader, base_offset: Offset) {
-        if header.producer_id == ProducerId::NONE {
-            return;
-        }
-        self.make_room_for(header.producer_id);
-        let state = self
-            .states
-            .entry(header.producer_id)
-            .or_insert_with(|| ProducerState {
-                epoch: header.producer_epoch,
-                chunks: VecDeque::new(),
+    /// Whether one more transaction may begin with the chunk.
+    fn check_room(&self, header: &ChunkHeader) -> Result<()> {
+        if header.attributes.is_transactional() && self.transactions.len() >= TRANSACTIONS_MAX {
+            return Err(LogError::TooManyTransactions {
+                most: TRANSACTIONS_MAX,
             });
-        if state.epoch != header.producer_epoch {
-            state.epoch = header.producer_epoch;
-            state.chunks.clear();
         }
+        Ok(())
+    }
+
+    /// Decides about a marker, without changing anything.
+    pub fn check_marker(&self, marker: &EndMarker) -> Result<()> {
+        let Some(state) = self.states.get(&marker.producer_id) else {
+            return Ok(());
+        };
+        if marker.producer_epoch < state.epoch {
+            return Err(LogError::ProducerFenced {
+                producer: marker.producer_id,
+                epoch: marker.producer_epoch,
+                current: state.epoch,
+            });
+        }
+        if marker.coordinator_epoch < state.coordinator_epoch {
+            return Err(LogError::CoordinatorFenced {
+                producer: marker.producer_id,
+                epoch: marker.coordinator_epoch,
+                current: state.coordinator_epoch,
+            });
+        }
+        Ok(())
+    }
+
+    /// Remembers a chunk of data that was appended at `base_offset`.
+    pub fn appended(&mut self, header: &ChunkHeader, base_offset: Offset) -> TransactionStep {
+        if header.producer_id == ProducerId::NONE {
+            return TransactionStep::Same;
+        }
+        let state = self.state_of(header.producer_id, header.producer_epoch);
+        state.knows_sequence = true;
         if state.chunks.len() == CHUNKS_REMEMBERED {
             state.chunks.pop_front();
         }
@@ -123,12 +189,60 @@ impl Producers {
             last: last_sequence(header),
             base_offset,
         });
+        state.last_offset = base_offset;
+        state.last_timestamp = header.max_timestamp;
+        if !header.attributes.is_transactional() || state.transaction.is_some() {
+            return TransactionStep::Same;
+        }
+        state.transaction = Some(OpenTransaction {
+            first_offset: base_offset,
+            started: header.max_timestamp,
+        });
+        self.transactions.insert(base_offset);
+        TransactionStep::Begun
+    }
+
+    /// Remembers a marker that was appended at `offset`. Answers the transaction that it has ended.
+    pub fn ended(
+        &mut self,
+        marker: &EndMarker,
+        offset: Offset,
+        timestamp: Timestamp,
+    ) -> Option<EndedTransaction> {
+        let state = self.state_of(marker.producer_id, marker.producer_epoch);
+        state.coordinator_epoch = marker.coordinator_epoch;
+        state.last_offset = offset;
+        state.last_timestamp = timestamp;
+        let transaction = state.transaction.take()?;
+        self.transactions.remove(&transaction.first_offset);
+        Some(EndedTransaction {
+            producer: marker.producer_id,
+            first_offset: transaction.first_offset,
+            last_offset: offset,
+            end: marker.end,
+        })
+    }
+
+    /// Remembers a stored chunk, of whichever kind. Answers the transaction that it has ended.
+    pub fn stored(&mut self, chunk: &Chunk<'_>) -> Option<EndedTransaction> {
+        let header = chunk.header();
+        if !header.attributes.is_control() {
+            self.appended(header, header.base_offset);
+            return None;
+        }
+        let marker = EndMarker::of(chunk)?;
+        self.ended(&marker, header.base_offset, header.max_timestamp)
     }
 
     /// Takes over a stored state.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
         self.make_room_for(id);
-        self.states.insert(id, state);
+        let begun = state.transaction.map(|begun| begun.first_offset);
+        let before = self.states.insert(id, state);
+        if let Some(ended) = before.and_then(|before| before.transaction) {
+            self.transactions.remove(&ended.first_offset);
+        }
+        self.transactions.extend(begun);
     }
 
     pub fn get(&self, id: ProducerId) -> Option<&ProducerState> {
@@ -139,18 +253,63 @@ impl Producers {
         self.states.iter().map(|(id, state)| (*id, state))
     }
 
+    /// Where the oldest transaction begins, or `end` if none begins before.
+    pub fn stable(&self, end: Offset) -> Offset {
+        self.transactions
+            .first()
+            .map_or(end, |first| end.min(*first))
+    }
+
+    /// Where the transactions begin that have not ended.
+    pub fn transactions(&self) -> impl Iterator<Item = Offset> {
+        self.transactions.iter().copied()
+    }
+
+    /// The state of a producer, with this epoch.
+    fn state_of(&mut self, id: ProducerId, epoch: ProducerEpoch) -> &mut ProducerState {
+        self.make_room_for(id);
+        let state = self.states.entry(id).or_insert_with(|| ProducerState {
+            epoch,
+            chunks: VecDeque::new(),
+            knows_sequence: false,
+            last_offset: Offset(0),
+            last_timestamp: Timestamp(-1),
+            coordinator_epoch: NO_COORDINATOR,
+            transaction: None,
+        });
+        if state.epoch != epoch {
+            state.epoch = epoch;
+            state.chunks.clear();
+            state.knows_sequence = true;
+        }
+        state
+    }
+
     fn make_room_for(&mut self, id: ProducerId) {
         if self.states.len() < PRODUCERS_MAX || self.states.contains_key(&id) {
             return;
         }
-        let states = self.states.iter();
-        let mut producers: Vec<(Option<Offset>, ProducerId)> = states
-            .map(|(id, state)| (state.chunks.back().map(|past| past.base_offset), *id))
-            .collect();
-        let (idlest, ..) = producers.select_nth_unstable(FORGOTTEN_AT_ONCE);
-        for (_, id) in idlest {
-            self.states.remove(id);
+        // One that is in a transaction is never forgotten: consumers wait for its end.
+        let idle = self
+            .states
+            .iter()
+            .filter(|(_, state)| state.transaction.is_none());
+        let mut idle: Vec<(Offset, ProducerId)> =
+            idle.map(|(id, state)| (state.last_offset, *id)).collect();
+        if idle.len() > FORGOTTEN_AT_ONCE {
+            idle.select_nth_unstable(FORGOTTEN_AT_ONCE);
+            idle.truncate(FORGOTTEN_AT_ONCE);
         }
+        for (_, id) in idle {
+            self.states.remove(&id);
+        }
+    }
+}
+
+fn refused(header: &ChunkHeader, why: &'static str) -> LogError {
+    LogError::BadProducer {
+        producer: header.producer_id,
+        why,
     }
 }
 
@@ -173,6 +332,11 @@ mod tests {
             let state = ProducerState {
                 epoch: ProducerEpoch(0),
                 chunks: VecDeque::from([chunk]),
+                knows_sequence: true,
+                last_offset: Offset(n as u64),
+                last_timestamp: Timestamp(0),
+                coordinator_epoch: NO_COORDINATOR,
+                transaction: None,
             };
             producers.restore(ProducerId(n as i64), state);
         }

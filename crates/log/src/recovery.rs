@@ -21,8 +21,9 @@ use millstream_base::{
     ByteSize, DiskFile, GroupId, LaneIndex, Offset, Position, ProducerId, StreamId, StreamletIndex,
     Timestamp,
 };
-use millstream_record::{ChunkHeader, Chunks};
+use millstream_record::{Chunk, Chunks};
 
+use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, GroupEnd, LaneId, StoredGroup};
@@ -31,7 +32,8 @@ use crate::journal::{OldJournal, RecoveredRun};
 use crate::lane::StoredLane;
 use crate::places::Places;
 use crate::pool::{Arena, Buffer, BufferWriter, Pool};
-use crate::producers::Producers;
+use crate::producers::{ProducerState, Producers};
+use crate::transactions::AbortedTransaction;
 
 /// Bytes that wait to be written again to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
@@ -104,6 +106,8 @@ struct Tail {
     producers: Producers,
     /// Producers that appended behind the last mark.
     unmarked: HashSet<ProducerId>,
+    /// Transactions that were aborted behind the last mark.
+    aborted: Vec<AbortedTransaction>,
     marked_at: Position,
     segments: Vec<Position>,
     places: Places,
@@ -444,21 +448,16 @@ impl RecoveredLane {
         if known >= data.len() {
             return Ok(ReplayStep::Done);
         }
-        let mut chunks = Chunks::trusted(&data[known..]);
-        let mut start = known;
-        while let Some(chunk) = chunks.next() {
-            let header = chunk.ok().map(|chunk| *chunk.header());
-            let Some(header) = header.filter(|header| header.base_offset == self.tail.offset)
-            else {
+        for chunk in Chunks::trusted(&data[known..]) {
+            let fits = |chunk: &Chunk<'_>| chunk.header().base_offset == self.tail.offset;
+            let Some(chunk) = chunk.ok().filter(fits) else {
                 self.note_gap(dir, run);
                 return Ok(ReplayStep::Done);
             };
-            let end = known + chunks.position();
-            if !self.tail.make_room(pool, end - start) {
+            if !self.tail.make_room(pool, chunk.bytes().len()) {
                 return Ok(ReplayStep::NeedsBuffer);
             }
-            self.tail.replay(&header, &data[start..end]);
-            start = end;
+            self.tail.replay(&chunk);
         }
         if self
             .damage
@@ -530,6 +529,7 @@ impl RecoveredLane {
             next_offset: tail.offset,
             producers: tail.producers,
             unmarked: tail.unmarked,
+            aborted: tail.aborted,
             max_timestamp: Some(tail.max_timestamp),
             fault: self.damage.map(|damage| damage.error),
         }
@@ -616,6 +616,7 @@ impl Tail {
             max_timestamp: Timestamp(i64::MIN),
             producers,
             unmarked: HashSet::new(),
+            aborted: Vec::new(),
             marked_at: Position(0),
             segments: Vec::new(),
             places: Places::default(),
@@ -706,11 +707,7 @@ impl Tail {
         {
             // Closed and synced, so there is nothing to write again.
             tail.buffer.clear();
-            tail.end = Some(GroupEnd {
-                position: mark.position,
-                offset: mark.offset,
-                max_timestamp: mark.max_timestamp,
-            });
+            tail.end = Some(GroupEnd::of(&mark));
             tail.marks.clear();
         }
         tail.replayed.from = tail.position;
@@ -725,15 +722,15 @@ impl Tail {
         path: &PathBuf,
         to: Position,
     ) -> Result<Option<String>> {
-        scan(file, path, self.position, to, |header, chunk| {
-            let fits = header.base_offset == self.offset;
+        scan(file, path, self.position, to, |chunk| {
+            let fits = chunk.header().base_offset == self.offset;
             if fits {
                 // Before the chunk is added: a buffer with something in it tells of a rewrite.
                 if self.buffer.len() >= SCAN_BYTES {
                     self.write(file, path, self.position)?;
                 }
-                self.note(header, chunk.len());
-                self.buffer.extend_from_slice(chunk);
+                self.note(chunk);
+                self.buffer.extend_from_slice(chunk.bytes());
             }
             Ok(fits)
         })
@@ -741,6 +738,9 @@ impl Tail {
 
     fn restore(&mut self, mark: Mark) {
         self.places.add(&mark);
+        for aborted in &mark.aborted {
+            self.places.add_aborted(*aborted);
+        }
         self.position = mark.position;
         self.offset = mark.offset;
         self.max_timestamp = mark.max_timestamp;
@@ -775,8 +775,9 @@ impl Tail {
     }
 
     /// Adds a chunk from the journal behind the others.
-    fn replay(&mut self, header: &ChunkHeader, chunk: &[u8]) {
-        self.note(header, chunk.len());
+    fn replay(&mut self, chunk: &Chunk<'_>) {
+        self.note(chunk);
+        let chunk = chunk.bytes();
         let segment = self.replayed.segments.last_mut();
         segment
             .expect("room was made")
@@ -788,12 +789,17 @@ impl Tail {
     }
 
     /// Takes note of a chunk that comes behind the others.
-    fn note(&mut self, header: &ChunkHeader, bytes: usize) {
+    fn note(&mut self, chunk: &Chunk<'_>) {
         if self.position.0 - self.marked_at.0 >= MARK_BYTES {
             self.mark(MarkKind::Within);
         }
-        self.position = self.position.plus(bytes as u64);
-        self.producers.appended(header, self.offset);
+        let header = chunk.header();
+        self.position = self.position.plus(chunk.bytes().len() as u64);
+        let ended = self.producers.stored(chunk);
+        if let Some(aborted) = ended.and_then(|ended| ended.aborted()) {
+            self.places.add_aborted(aborted);
+            self.aborted.push(aborted);
+        }
         if header.producer_id != ProducerId::NONE {
             self.unmarked.insert(header.producer_id);
         }
@@ -802,9 +808,7 @@ impl Tail {
     }
 
     fn mark(&mut self, kind: MarkKind) {
-        let producers = if kind == MarkKind::GroupEnd {
-            Vec::new()
-        } else if self.position == Position(0) {
+        let producers = if self.position == Position(0) {
             let all = self.producers.iter();
             all.map(|(id, state)| (id, state.clone())).collect()
         } else {
@@ -817,27 +821,41 @@ impl Tail {
             self.segments.push(self.position);
         }
         self.marked_at = self.position;
-        let mark = Mark {
+        let aborted = std::mem::take(&mut self.aborted);
+        let mark = self.make_mark(kind, producers, aborted);
+        self.places.add(&mark);
+        self.marks.push(mark);
+    }
+
+    /// A mark for the end of what there is.
+    fn make_mark(
+        &self,
+        kind: MarkKind,
+        producers: Vec<(ProducerId, ProducerState)>,
+        aborted: Vec<AbortedTransaction>,
+    ) -> Mark {
+        Mark {
             kind,
             position: self.position,
             offset: self.offset,
             max_timestamp: self.max_timestamp,
+            stable: self.producers.stable(self.offset),
             producers,
-        };
-        self.places.add(&mark);
-        self.marks.push(mark);
+            aborted,
+        }
     }
 
     fn close(&mut self) {
         if self.end.is_some() {
             return;
         }
-        self.end = Some(GroupEnd {
-            position: self.position,
-            offset: self.offset,
-            max_timestamp: self.max_timestamp,
-        });
-        self.mark(MarkKind::GroupEnd);
+        if !self.aborted.is_empty() {
+            // The last mark says nothing of transactions, so that it is found from the file's end.
+            self.mark(MarkKind::Within);
+        }
+        let end = self.make_mark(MarkKind::GroupEnd, Vec::new(), Vec::new());
+        self.end = Some(GroupEnd::of(&end));
+        self.marks.push(end);
     }
 
     /// Writes again what is buffered.
@@ -911,7 +929,7 @@ fn scan(
     path: &PathBuf,
     from: Position,
     to: Position,
-    mut each: impl FnMut(&ChunkHeader, &[u8]) -> Result<bool>,
+    mut each: impl FnMut(&Chunk<'_>) -> Result<bool>,
 ) -> Result<Option<String>> {
     let mut window = Vec::new();
     let mut at = from;
@@ -929,7 +947,7 @@ fn scan(
         while let Some(chunk) = chunks.next() {
             match chunk {
                 Ok(chunk) => {
-                    if !each(chunk.header(), chunk.bytes())? {
+                    if !each(&chunk)? {
                         let found = chunk.header().base_offset;
                         return Ok(Some(format!("offset {found} does not come here")));
                     }
@@ -970,11 +988,7 @@ fn indexed_end(
     let len = open(dir, &path, Access::Read)?
         .len()
         .map_err(|error| LogError::io("read", &path, error))?;
-    Ok((len >= mark.position.0).then_some(GroupEnd {
-        position: mark.position,
-        offset: mark.offset,
-        max_timestamp: mark.max_timestamp,
-    }))
+    Ok((len >= mark.position.0).then_some(GroupEnd::of(&mark)))
 }
 
 fn read_index(dir: &DataDir, path: &Path) -> Result<Index> {
@@ -985,12 +999,23 @@ fn read_index(dir: &DataDir, path: &Path) -> Result<Index> {
 /// The producers that a lane knows behind its closed groups. A group's index begins with all of
 /// them; this is for one whose index is lost.
 fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Result<Producers> {
+    let ends = closed.iter();
+    let ends = ends.map(|group| (group.id, group.first_offset, group.end.position));
+    producers_behind(dir, lane, &ends.collect::<Vec<_>>())
+}
+
+/// The producers that a lane knows behind groups, each with its first offset and its end.
+fn producers_behind(
+    dir: &DataDir,
+    lane: LaneId,
+    groups: &[(GroupId, Offset, Position)],
+) -> Result<Producers> {
     let mut producers = Producers::default();
     let mut from = Position(0);
-    let mut unread = closed;
-    for (at, group) in closed.iter().enumerate().rev() {
-        unread = &closed[at..];
-        let path = dir.group_path(lane, group.id, group.first_offset);
+    let mut unread = groups;
+    for (at, (id, first_offset, _)) in groups.iter().enumerate().rev() {
+        unread = &groups[at..];
+        let path = dir.group_path(lane, *id, *first_offset);
         let index = read_index(dir, &path)?;
         if index.marks.is_empty() {
             continue;
@@ -1004,14 +1029,49 @@ fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Resul
         }
         break;
     }
-    for group in unread {
-        let path = dir.group_path(lane, group.id, group.first_offset);
+    for (id, first_offset, end) in unread {
+        let path = dir.group_path(lane, *id, *first_offset);
         let file = open(dir, &path, Access::Read)?;
-        scan(&*file, &path, from, group.end.position, |header, _| {
-            producers.appended(header, header.base_offset);
+        scan(&*file, &path, from, *end, |chunk| {
+            producers.stored(chunk);
             Ok(true)
         })?;
         from = Position(0);
     }
     Ok(producers)
+}
+
+/// The places of a closed group whose index is torn or lost, as far as its chunks are whole: what
+/// `index` says, and behind that what the group's file does.
+pub fn reread(core: &Core, group: &Group, index: Index) -> Result<Places> {
+    let dir = &core.dir;
+    let Some(end) = group.end().filter(|_| !group.is_removed()) else {
+        return Ok(Places::of(&index));
+    };
+    let mut producers = Producers::default();
+    if index.marks.is_empty() {
+        let before = core.groups_before(group).into_iter();
+        let before = before.filter_map(|group| {
+            let end = group.end()?;
+            Some((group.id, group.first_offset, end.position))
+        });
+        producers = producers_behind(dir, group.lane, &before.collect::<Vec<_>>())?;
+    }
+    let mut tail = Tail::begin(group.id, group.first_offset, producers);
+    if !index.marks.is_empty() {
+        tail.places = Places::default();
+    }
+    index.marks.into_iter().for_each(|mark| tail.restore(mark));
+    let path = group.path(dir);
+    let file = open(dir, &path, Access::Read)?;
+    let from = tail.position;
+    let broken = scan(&*file, &path, from, end.position, |chunk| {
+        tail.note(chunk);
+        Ok(true)
+    })?;
+    if let Some(what) = broken {
+        let damage = LogError::corrupted(&path, tail.position, what);
+        tail.places.set_damage(damage);
+    }
+    Ok(tail.places)
 }

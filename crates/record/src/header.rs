@@ -154,6 +154,22 @@ pub fn set_base_offset(bytes: &mut [u8], offset: Offset) {
     bytes[BASE_OFFSET].copy_from_slice(&offset.0.to_be_bytes());
 }
 
+/// Writes the base offset and the partition's leader epoch into a chunk; the CRC covers neither.
+///
+/// # Panics
+/// If `bytes` are too short to be a chunk.
+pub fn set_place(bytes: &mut [u8], offset: Offset, leader_epoch: i32) {
+    set_base_offset(bytes, offset);
+    bytes[LEADER_EPOCH].copy_from_slice(&leader_epoch.to_be_bytes());
+}
+
+/// Makes a chunk that is otherwise complete a control chunk.
+pub(crate) fn set_control(bytes: &mut [u8]) {
+    let attributes = &mut bytes[ATTRIBUTES];
+    attributes[1] |= Attributes::CONTROL as u8;
+    set_crc(bytes);
+}
+
 /// Writes the CRC-32C of a chunk that is otherwise complete.
 pub(crate) fn set_crc(bytes: &mut [u8]) {
     let crc = millstream_base::crc32c(&bytes[CRC_START..]);

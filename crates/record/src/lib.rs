@@ -25,6 +25,7 @@
 mod builder;
 mod chunk;
 mod compression;
+mod control;
 mod error;
 mod header;
 mod record;
@@ -33,9 +34,11 @@ mod varint;
 pub use builder::{ChunkBuilder, Producer};
 pub use chunk::{Chunk, Chunks, check, check_prefix};
 pub use compression::{Compression, MAX_DECOMPRESSED_BYTES, Scratch, UnknownCompression};
+pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
 pub use header::{
     Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_base_offset,
+    set_place,
 };
 pub use record::{
     Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,

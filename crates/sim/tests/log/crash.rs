@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, ProducerEpoch, ProducerId};
 use millstream_log::{Durability, StreamConfig};
+use millstream_record::{EndMarker, TransactionEnd};
 use millstream_sim::SimDisk;
 
 use crate::world::{World, open};
@@ -13,7 +14,7 @@ const IMAGES_PER_OPERATION: usize = 3;
 
 type Scenario = fn(&mut World);
 
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 9] = [
     ("journal commits", journal_commits),
     ("direct commits over several groups", direct_commits),
     ("a journal that is released and used again", journal_reuse),
@@ -22,6 +23,7 @@ const SCENARIOS: [(&str, Scenario); 8] = [
     ("an application", application),
     ("streams that come, grow and go", streams),
     ("a stream deleted on a full disk", full_disk),
+    ("transactions over several groups", transactions),
 ];
 
 #[test]
@@ -252,6 +254,45 @@ fn streams(world: &mut World) {
         world.create("a", config());
     }
     append(world, "a", 0, 100, Some(1));
+}
+
+fn transactions(world: &mut World) {
+    let retention = Some(ByteSize(250_000));
+    world.create(
+        "a",
+        StreamConfig {
+            retention,
+            ..config()
+        },
+    );
+    for n in 0..10 {
+        if !world.model.streams.contains_key("a") || world.disk.has_crashed() {
+            return;
+        }
+        let id = 11 + n % 2;
+        let (epoch, sequence) = world.model.streams["a"].lanes[&(0, 0)].next_of(id);
+        let chunk = world.make_chunk_of(2, 40_000, Some((id, epoch, sequence)), true);
+        world.append("a", 0, chunk);
+        if n % 3 != 0 {
+            continue;
+        }
+        let marker = EndMarker {
+            producer_id: ProducerId(id),
+            producer_epoch: ProducerEpoch(epoch + i16::from(n == 6)),
+            end: match n % 2 {
+                0 => TransactionEnd::Abort,
+                _ => TransactionEnd::Commit,
+            },
+            coordinator_epoch: 0,
+        };
+        if let Some((lane, appended)) = world.append_marker("a", 0, marker) {
+            world.acknowledge("a", &lane, &appended);
+        }
+        if n == 6 && !world.disk.has_crashed() {
+            world.log().persist();
+            world.retain();
+        }
+    }
 }
 
 fn full_disk(world: &mut World) {

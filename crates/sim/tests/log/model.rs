@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, ProducerEpoch, ProducerId, StreamletIndex};
 use millstream_log::{Durability, StreamConfig};
+use millstream_record::{EndMarker, TransactionEnd};
 
 use crate::world::{World, for_each_seed, lane_of};
 
@@ -60,14 +61,16 @@ fn step(world: &mut World) {
     let (name, key) = streams[world.rng.usize(..streams.len())].clone();
     match world.rng.u8(..100) {
         0..=4 => create(world),
-        5..=39 => append(world, &name, key.0),
+        5..=29 => append(world, &name, key.0),
+        30..=39 => transact(world, &name, key.0),
         40..=44 => {
             for _ in 0..3 {
                 append_large(world, &name, key.0);
             }
         }
         45..=50 => world.check_lane(&name, key),
-        51..=52 => world.check_seek(&name, key),
+        51 => world.check_seek(&name, key),
+        52 => world.check_transactions(&name, key),
         53..=54 => world.check_fetch(&name, key),
         55..=66 => background(world),
         67..=69 => world.retain(),
@@ -182,6 +185,41 @@ fn append(world: &mut World, name: &str, streamlet: u32) {
     }
 }
 
+/// Goes on with the transaction of one of three producers, or ends it.
+fn transact(world: &mut World, name: &str, streamlet: u32) {
+    let id = world.rng.i64(11..14);
+    let stream = world.stream(name);
+    let lane = stream.lane_for(StreamletIndex(streamlet), ProducerId(id));
+    let lane = lane.expect("it exists").id().lane.0;
+    let model = &world.model.streams[name].lanes[&(streamlet, lane)];
+    let (epoch, sequence) = model.next_of(id);
+    let appended = if world.rng.u8(..5) < 3 {
+        let bytes = match world.rng.u8(..10) {
+            0 => world.rng.usize(1..60_000),
+            _ => world.rng.usize(1..2_000),
+        };
+        let count = world.rng.u64(1..5);
+        let chunk = world.make_chunk_of(count, bytes, Some((id, epoch, sequence)), true);
+        world.append(name, streamlet, chunk)
+    } else {
+        let marker = EndMarker {
+            producer_id: ProducerId(id),
+            producer_epoch: ProducerEpoch(epoch + i16::from(world.rng.u8(..4) == 0)),
+            end: match world.rng.bool() {
+                true => TransactionEnd::Commit,
+                false => TransactionEnd::Abort,
+            },
+            coordinator_epoch: 0,
+        };
+        world.append_marker(name, streamlet, marker)
+    };
+    if let Some((lane, appended)) = appended
+        && world.rng.bool()
+    {
+        world.acknowledge(name, &lane, &appended);
+    }
+}
+
 /// What comes next, or something that came before, or something wrong.
 fn pick_producer(world: &mut World, name: &str, streamlet: u32) -> (i64, i16, i32) {
     let id = world.rng.i64(1..4);
@@ -203,7 +241,7 @@ fn pick_producer(world: &mut World, name: &str, streamlet: u32) -> (i64, i16, i3
         8 => (id, epoch + 1, 0),
         _ => match world.rng.bool() {
             true => (id, epoch, sequence + count as i32 + 1),
-            false => (id, epoch - 1, 0),
+            false => (id, (epoch - 1).max(0), 0),
         },
     }
 }

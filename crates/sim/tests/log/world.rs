@@ -14,7 +14,7 @@ use millstream_base::{
 use millstream_log::{
     Appended, AtLeast, Background, Durability, Lane, Log, LogConfig, LogError, Stream, StreamConfig,
 };
-use millstream_record::{ChunkBuilder, Chunks, Compression, Producer};
+use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
 use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
 
 pub const DIR: &str = "/data";
@@ -86,6 +86,9 @@ pub struct ModelChunk {
     pub bytes: Arc<Vec<u8>>,
     pub timestamp: i64,
     pub producer: Option<(i64, i16, i32)>,
+    pub is_transactional: bool,
+    /// Of a chunk that ends a transaction; it counts as one without a producer otherwise.
+    pub marker: Option<EndMarker>,
 }
 
 impl ModelChunk {
@@ -158,6 +161,56 @@ impl ModelLane {
             None if sequence == expected => Verdict::Append,
             None => Verdict::OutOfOrder,
         }
+    }
+}
+
+/// What the lane's chunks say of transactions.
+#[derive(Debug, Default)]
+pub struct Transactions {
+    /// Producer, and the first offset of what has not ended.
+    pub open: BTreeMap<i64, u64>,
+    /// Producer, first offset, offset of the marker.
+    pub aborted: Vec<(i64, u64, u64)>,
+}
+
+impl ModelLane {
+    /// Of chunks before `end`.
+    pub fn transactions(&self, end: u64) -> Transactions {
+        let mut transactions = Transactions::default();
+        for chunk in self.chunks.iter().take_while(|chunk| chunk.base < end) {
+            if let Some((id, ..)) = chunk.producer.filter(|_| chunk.is_transactional) {
+                transactions.open.entry(id).or_insert(chunk.base);
+            }
+            let Some(marker) = chunk.marker else {
+                continue;
+            };
+            let id = marker.producer_id.0;
+            if let Some(first) = transactions.open.remove(&id)
+                && marker.end == TransactionEnd::Abort
+            {
+                transactions.aborted.push((id, first, chunk.base));
+            }
+        }
+        transactions
+    }
+
+    /// Epoch and next sequence of a producer of transactions.
+    pub fn next_of(&self, id: i64) -> (i16, i32) {
+        let mut next = (0, 0);
+        for chunk in &self.chunks {
+            if let Some((other, epoch, sequence)) = chunk.producer
+                && other == id
+            {
+                next = (epoch, sequence + chunk.count as i32);
+            }
+            if let Some(marker) = chunk.marker
+                && marker.producer_id.0 == id
+                && marker.producer_epoch.0 != next.0
+            {
+                next = (marker.producer_epoch.0, 0);
+            }
+        }
+        next
     }
 }
 
@@ -398,9 +451,20 @@ impl World {
         bytes: usize,
         producer: Option<(i64, i16, i32)>,
     ) -> ModelChunk {
+        self.make_chunk_of(count, bytes, producer, false)
+    }
+
+    pub fn make_chunk_of(
+        &mut self,
+        count: u64,
+        bytes: usize,
+        producer: Option<(i64, i16, i32)>,
+        is_transactional: bool,
+    ) -> ModelChunk {
         self.chunks_made += 1;
         let timestamp = millstream_base::Clock::now(&self.clock);
         let mut builder = ChunkBuilder::new(Compression::None);
+        builder.set_transactional(is_transactional);
         let padding = vec![self.chunks_made as u8; (bytes / count as usize).saturating_sub(30)];
         for n in 0..count {
             let mut value = format!("{} {n} ", self.chunks_made).into_bytes();
@@ -420,7 +484,51 @@ impl World {
             bytes: Arc::new(bytes.to_vec()),
             timestamp: timestamp.0,
             producer,
+            is_transactional,
+            marker: None,
         }
+    }
+
+    /// Ends a transaction in the lane where its producer appends, and checks the answer.
+    pub fn append_marker(
+        &mut self,
+        name: &str,
+        streamlet: u32,
+        marker: EndMarker,
+    ) -> Option<(Lane, Appended)> {
+        self.note(format!("end in {name} {streamlet}: {marker:?}"));
+        let stream = self.stream(name);
+        let lane = stream
+            .lane_for(StreamletIndex(streamlet), marker.producer_id)
+            .expect("it exists");
+        let timestamp = millstream_base::Clock::now(&self.clock);
+        let appended = match lane.append_marker(&marker) {
+            Ok(appended) => appended,
+            Err(error) => {
+                self.excuse(&error);
+                return None;
+            }
+        };
+        let key = (streamlet, lane.id().lane.0);
+        let model = self.model.streams.get_mut(name).expect("the caller's");
+        let is_scratch = model.config.durability == Durability::Memory;
+        let model = model.lanes.get_mut(&key).expect("the model has all lanes");
+        assert_eq!(appended.base_offset.0, model.next());
+        assert_eq!(appended.next_offset.0, model.next() + 1);
+        let bytes = marker.to_chunk(timestamp).expect("it fits");
+        model.chunks.push(ModelChunk {
+            base: appended.base_offset.0,
+            count: 1,
+            bytes: Arc::new(bytes),
+            timestamp: timestamp.0,
+            producer: None,
+            is_transactional: true,
+            marker: Some(marker),
+        });
+        if is_scratch {
+            model.acknowledged = model.next();
+        }
+        Some((lane, appended))
     }
 
     /// Appends a chunk and checks the answer.
@@ -701,6 +809,83 @@ impl World {
             let bytes: usize = fetched.pieces.iter().map(|piece| piece.len()).sum();
             assert_eq!(fetched.bytes, bytes, "{at}");
             from = next;
+        }
+    }
+
+    /// Compares what a lane says of transactions with what its chunks do.
+    pub fn check_transactions(&mut self, name: &str, key: (u32, u32)) {
+        let stream = self.stream(name);
+        let lane = lane_of(&stream, key);
+        let durable = lane.durable_offset().0;
+        let earliest = lane.info().earliest.0;
+        let model = &self.model.streams[name].lanes[&key];
+        let at = format!("{name} {key:?} from {earliest} to {durable}");
+        let expected = model.transactions(durable);
+
+        // Where a start knows nothing of what retention had removed, a transaction seems to begin
+        // later, or to be none.
+        let stable = lane.last_stable_offset().0;
+        let known = expected.open.values().filter(|first| **first >= earliest);
+        let latest = known.fold(durable, |least, first| least.min(*first));
+        let is_clear = expected.open.values().all(|first| *first >= earliest);
+        assert!(
+            stable <= latest,
+            "{at}: stable up to {stable}, not {latest}"
+        );
+        let is_exact = is_clear && stable == latest;
+        let is_clamped = !is_clear && stable >= earliest.min(durable);
+        assert!(is_exact || is_clamped, "{at}: stable only up to {stable}");
+        if !is_clear && !model.restarted {
+            assert_eq!(stable, earliest.min(durable), "{at}: forgotten");
+        }
+
+        let from = self.rng.u64(earliest..=durable.max(earliest));
+        let to = self.rng.u64(0..=stable);
+        let found = match lane.aborted_transactions(Offset(from), Offset(to)) {
+            Ok(found) => found,
+            Err(error) => return self.excuse(&error),
+        };
+        let found: Vec<(i64, u64, u64)> = found
+            .iter()
+            .map(|aborted| {
+                let (first, last) = (aborted.first_offset.0, aborted.last_offset.0);
+                (aborted.producer.0, first, last)
+            })
+            .collect();
+        let in_range = |aborted: &&(i64, u64, u64)| aborted.2 >= from && aborted.1 < to;
+        let expected: Vec<(i64, u64, u64)> =
+            expected.aborted.iter().filter(in_range).copied().collect();
+        if earliest == 0 || !model.restarted {
+            assert_eq!(found, expected, "{at}: {from} to {to}");
+        }
+        let is_sure = |aborted: &&(i64, u64, u64)| aborted.1 >= earliest;
+        for aborted in expected.iter().filter(is_sure) {
+            assert!(
+                found.contains(aborted),
+                "{at}: {aborted:?} of {from} to {to}"
+            );
+        }
+        for (producer, first, last) in &found {
+            let is_known = |aborted: &(i64, u64, u64)| {
+                aborted.0 == *producer && aborted.1 <= *first && aborted.2 == *last
+            };
+            let all = model.transactions(u64::MAX).aborted;
+            assert!(all.iter().any(is_known), "{at}: {producer} {first} {last}");
+        }
+
+        if earliest == 0 || !model.restarted {
+            let open: BTreeMap<i64, u64> = lane
+                .producers()
+                .iter()
+                .filter_map(|info| Some((info.producer.0, info.transaction?.first_offset.0)))
+                .collect();
+            assert_eq!(open, model.transactions(u64::MAX).open, "{at}");
+            for info in lane.producers() {
+                let (epoch, next) = model.next_of(info.producer.0);
+                assert_eq!(info.epoch.0, epoch, "{at}: {info:?}");
+                let expected = info.last_sequence.map_or(0, |last| last.0 + 1);
+                assert_eq!(expected, next, "{at}: {info:?}");
+            }
         }
     }
 
@@ -1189,6 +1374,7 @@ impl World {
             }
             self.check_seek(&name, (streamlet, lane));
             self.check_fetch(&name, (streamlet, lane));
+            self.check_transactions(&name, (streamlet, lane));
         }
         while self.log().step() {}
         self.drain();
@@ -1292,9 +1478,11 @@ fn compare(lane: &ModelLane, base: u64, stored: &[u8], at: &str) {
     let n = lane.chunks.partition_point(|chunk| chunk.base < base);
     let chunk = lane.chunks.get(n).filter(|chunk| chunk.base == base);
     let chunk = chunk.unwrap_or_else(|| panic!("{at}: nobody appended at {base}"));
+    // The broker's: offset and leader epoch.
     assert_eq!(stored[..8], base.to_be_bytes(), "{at}");
+    assert_eq!(stored[12..16], [0; 4], "{at}");
     assert!(
-        stored[8..] == chunk.bytes[8..],
+        stored[8..12] == chunk.bytes[8..12] && stored[16..] == chunk.bytes[16..],
         "{at}: other bytes at {base}"
     );
 }
