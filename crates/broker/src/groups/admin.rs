@@ -118,10 +118,12 @@ impl Groups {
     fn expire(&mut self, turn: &mut Turn) {
         for (name, group) in &mut self.by_name {
             let members = &group.members;
-            group.offsets.expire(turn, name, |topic, committed_at| {
-                let since = members.retained_since(committed_at);
-                since.filter(|_| !members.subscribes_to(topic))
-            });
+            group.offsets.expire(
+                turn,
+                name,
+                |topic| members.subscribes_to(topic),
+                |committed_at| members.retained_since(committed_at),
+            );
             if group.offsets.is_empty() && group.members.is_abandoned() {
                 group.members.remove_stored(turn);
             }

@@ -12,7 +12,8 @@ pub const ID_BYTES_MAX: usize = 4096;
 pub const INSTANCE_ID_BYTES_MAX: usize = 249;
 /// The most protocols that a member may offer.
 pub const PROTOCOLS_MAX: usize = 64;
-/// The most bytes that the protocols of a member may carry, and that a leader may assign to one.
+/// The most bytes that the protocols of a member may carry, that a leader may assign to one, and that the
+/// names of the topics of a member of a group of KIP-848 may have.
 pub const MEMBER_BYTES_MAX: usize = 1 << 20;
 /// The most offsets that a group may have, those of open transactions included.
 pub const OFFSETS_PER_GROUP_MAX: usize = 1 << 20;

@@ -23,7 +23,7 @@ pub struct Moment {
 /// What the caller is to do, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Append this to the log. All of one call go in together.
+    /// Append this to the log. All of one call go in together. No record has more than some megabytes.
     Persist(Record),
     /// Answer a request, but not before all records returned so far are durable: those of earlier
     /// calls too, and those that follow in the same call. So nobody sees what a crash takes back.

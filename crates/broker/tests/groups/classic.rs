@@ -152,6 +152,27 @@ fn a_member_that_does_not_join_again_in_time_is_left_behind() {
 }
 
 #[test]
+fn a_new_member_that_is_not_let_in_for_long_is_told_to_try_again() {
+    let mut world = World::new();
+    let slow = JoinGroup {
+        rebalance_timeout: 3600 * SECOND,
+        ..world.new_member("slow")
+    };
+    let members = world.join_all(vec![slow]);
+    let new = world.new_member("new");
+    let new = world.send(Request::JoinGroup(new));
+    for _ in 0..100 {
+        // The old one sends heartbeats, and does not join again.
+        assert_eq!(world.answer(new), None);
+        let heartbeat = world.heartbeat(&members[0]);
+        assert_eq!(heartbeat, Err(GroupError::RebalanceInProgress));
+        world.pass(world.config.new_member_join_timeout / 100);
+    }
+    let answer = world.answer(new).unwrap();
+    assert_eq!(join_error(answer), GroupError::UnknownMemberId);
+}
+
+#[test]
 fn a_silent_member_is_removed_and_the_others_rebalance() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b"]);

@@ -2,8 +2,13 @@
 
 mod classic;
 mod consumer;
+mod consumer_groups;
 mod errors;
+mod member;
 mod offsets;
+mod random;
+mod random_classic;
+mod random_consumer;
 mod records;
 mod static_members;
 mod support;

@@ -141,6 +141,31 @@ fn a_static_member_that_comes_back_while_the_leader_assigns_rebalances() {
 }
 
 #[test]
+fn a_static_member_that_comes_back_has_to_ask_for_its_assignment_too() {
+    let mut world = World::new();
+    let ids = ["one", "two"].map(|instance| world.send(Request::JoinGroup(static_join(instance))));
+    world.settle();
+    let mut joined = ids.map(|id| world.joined(id));
+    joined.sort_by_key(|joined| joined.leader != joined.member);
+    let [leader, follower] = joined;
+    let id = world.send(Request::SyncGroup(sync(&leader)));
+    assert_eq!(world.synced(id), "");
+    let instance = follower.member.split('-').next().unwrap();
+    let back = come_back(&mut world, instance);
+    let back = world.joined(back);
+    for _ in 0..12 {
+        assert_eq!(world.heartbeat(&back), Ok(()));
+        assert_eq!(world.heartbeat(&leader), Ok(()));
+        world.pass(REBALANCE / 12);
+    }
+    assert_eq!(world.heartbeat(&back), Err(GroupError::UnknownMemberId));
+    assert_eq!(
+        world.heartbeat(&leader),
+        Err(GroupError::RebalanceInProgress)
+    );
+}
+
+#[test]
 fn a_static_member_keeps_its_place_in_a_rebalance_until_its_session_ends() {
     let mut world = World::new();
     let joins = ["one", "two"].map(|instance| JoinGroup {

@@ -6,7 +6,7 @@ use super::assignor::NAMES;
 use super::{Assignment, ConsumerGroup, Subscription, pattern};
 use crate::groups::answer::{ConsumerBeat, HeartbeatRefused};
 use crate::groups::config::{ID_BYTES_MAX, INSTANCE_ID_BYTES_MAX};
-use crate::groups::config::{REGEXES_PER_GROUP_MAX, TOPICS_PER_MEMBER_MAX};
+use crate::groups::config::{MEMBER_BYTES_MAX, REGEXES_PER_GROUP_MAX, TOPICS_PER_MEMBER_MAX};
 use crate::groups::record::{Key, Value};
 use crate::groups::turn::Turn;
 use crate::groups::{ConsumerHeartbeat, Epoch, GroupError, MemberId, TopicPartitions};
@@ -65,8 +65,10 @@ fn check_bounds(heartbeat: &ConsumerHeartbeat) -> Result<()> {
         .chain(heartbeat.rack.as_deref())
         .chain(heartbeat.regex.as_deref());
     let topics = heartbeat.topics.iter().flatten();
+    let topics_bytes: usize = topics.clone().map(|topic| topic.len()).sum();
     let mut texts = texts.chain(topics.map(|topic| topic.as_str()));
     let is_too_long = texts.any(|text| text.len() > ID_BYTES_MAX)
+        || topics_bytes > MEMBER_BYTES_MAX
         || heartbeat
             .instance
             .as_ref()

@@ -115,29 +115,32 @@ impl Offsets {
         }
     }
 
-    /// Forgets what has expired. `since` says from when on an offset's retention counts that was committed
-    /// then, and `None` if it is kept.
+    /// Forgets what has expired of topics that are not in use. `since` says from when on an offset's
+    /// retention counts that was committed then, and `None` if it is kept.
     pub fn expire(
         &mut self,
         turn: &mut Turn,
         group: &GroupName,
-        since: impl Fn(&TopicName, Timestamp) -> Option<Timestamp>,
+        is_in_use: impl Fn(&TopicName) -> bool,
+        since: impl Fn(Timestamp) -> Option<Timestamp>,
     ) {
         let now = turn.now.timestamp;
         let retention = turn.config.offsets_retention.as_millis();
-        let has_expired = |topic: &TopicName, offset: &CommittedOffset| {
-            let Some(since) = since(topic, offset.committed_at) else {
-                return false;
+        let has_expired =
+            |offset: &CommittedOffset| match (since(offset.committed_at), offset.expires_at) {
+                (None, _) => false,
+                (Some(_), Some(at)) => now >= at,
+                (Some(since), None) => {
+                    i128::from(now.0) - i128::from(since.0) >= retention.cast_signed()
+                }
             };
-            match offset.expires_at {
-                Some(at) => now >= at,
-                None => i128::from(now.0) - i128::from(since.0) >= retention as i128,
-            }
-        };
         let mut expired = Vec::new();
         for (topic, partitions) in &self.committed {
+            if is_in_use(topic) {
+                continue;
+            }
             for (partition, offset) in partitions {
-                if has_expired(topic, offset) && !self.is_pending(topic, *partition) {
+                if has_expired(offset) && !self.is_pending(topic, *partition) {
                     expired.push((topic.clone(), *partition));
                 }
             }

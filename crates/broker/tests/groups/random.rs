@@ -1,0 +1,31 @@
+//! Random runs: their number, and their seeds.
+
+use std::env;
+
+use fastrand::Rng;
+
+/// How many runs there are of each kind, unless `MILLSTREAM_CASES` says so.
+const CASES: u64 = 150;
+
+/// Runs cases with new seeds, or the one that `MILLSTREAM_SEED` names.
+pub fn run(case: impl Fn(&mut Rng)) {
+    let variable = |name| env::var(name).ok().map(|value| value.parse().unwrap());
+    if let Some(seed) = variable("MILLSTREAM_SEED") {
+        return case(&mut Rng::with_seed(seed));
+    }
+    for _ in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
+        let told = ToldSeed(fastrand::u64(..));
+        case(&mut Rng::with_seed(told.0));
+    }
+}
+
+/// Tells the seed of a case that fails.
+struct ToldSeed(u64);
+
+impl Drop for ToldSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with MILLSTREAM_SEED={}", self.0);
+        }
+    }
+}
