@@ -359,6 +359,30 @@ impl Log {
         }
     }
 
+    /// What another part of the node keeps for itself, under a name that begins with `__`: made if it is
+    /// not there. It is in no list, has no retention, and cannot be altered or deleted.
+    ///
+    /// # Errors
+    /// When the name is another one, or the stream cannot be made.
+    pub fn internal_stream(&self, name: &str) -> Result<Stream> {
+        if !name.starts_with("__") {
+            return Err(LogError::BadName {
+                name: name.to_owned(),
+                why: "names of internal streams start with __",
+            });
+        }
+        let missing = match self.stream(name) {
+            Err(LogError::UnknownStream { .. }) => self.inner.next_id(),
+            found => return found,
+        };
+        let config = StreamConfig::default();
+        match self.inner.create(missing, name, StreamKind::Internal, config) {
+            // Somebody else was faster.
+            Err(LogError::Exists { .. }) => self.stream(name),
+            created => created,
+        }
+    }
+
     /// The stream of this id.
     ///
     /// # Errors
