@@ -10,8 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::client::Client;
 use crate::config::BrokerConfig;
 use crate::fetch::Sessions;
+use crate::group_service::{GroupService, LEDGER};
 use crate::reply::Reply;
-use crate::{cluster, configs, fetch, native, offsets, produce, topics};
+use crate::{cluster, configs, fetch, group_service, native, offsets, produce, topics};
 
 /// Memory is counted in units of so many bytes.
 const MEMORY_UNIT: usize = 1 << 10;
@@ -23,11 +24,11 @@ pub const NODE_ID: i32 = 0;
 pub struct Broker {
     config: BrokerConfig,
     log: Log,
-    clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     /// Memory that requests may take, in units of [`MEMORY_UNIT`].
     memory: Arc<Semaphore>,
     pub(crate) sessions: Sessions,
+    groups: Arc<GroupService>,
     cluster_id: String,
 }
 
@@ -46,10 +47,11 @@ impl Broker {
         Ok(Arc::new(Broker {
             memory: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             sessions: Sessions::default(),
-            cluster_id: cluster::id(&log)?,
+            // Of a stream that is made once: as random as it has to be, and it lasts.
+            cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
+            groups: Arc::new(GroupService::open(&log, clock)?),
             config,
             log,
-            clock,
             random,
         }))
     }
@@ -64,8 +66,8 @@ impl Broker {
         &self.log
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.clock
+    pub(crate) fn groups(&self) -> &Arc<GroupService> {
+        &self.groups
     }
 
     pub(crate) fn random(&self) -> &dyn Random {
@@ -103,10 +105,11 @@ impl Broker {
         request: Request,
     ) -> Reply {
         let version = header.version;
+        client.set_id(header.client_id.as_deref());
         match request {
             Request::Produce(request) => produce::produce(client, version, request),
             Request::Fetch(request) => fetch::fetch(self, client, version, request),
-            Request::ListOffsets(request) => offsets::list(client, request),
+            Request::ListOffsets(request) => offsets::list(client, version, request),
             Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
             Request::Metadata(request) => topics::metadata(self, client, version, request),
             Request::CreateTopics(request) => topics::create(self, request),
@@ -115,11 +118,29 @@ impl Broker {
             Request::DescribeTopicPartitions(request) => topics::describe(self, client, request),
             Request::DescribeConfigs(request) => configs::describe(self, request),
             Request::AlterConfigs(request) => configs::alter(self, request),
-            Request::IncrementalAlterConfigs(request) => configs::alter_incrementally(self, request),
+            Request::IncrementalAlterConfigs(request) => {
+                configs::alter_incrementally(self, request)
+            }
             Request::ApiVersions(_) => millstream_wire::api_versions().into(),
             Request::DescribeCluster(request) => cluster::describe(self, client, request),
             Request::DescribeLogDirs(request) => cluster::describe_log_dirs(self, request),
-            Request::FindCoordinator(request) => cluster::find_coordinator(client, version, request),
+            Request::FindCoordinator(request) => {
+                cluster::find_coordinator(client, version, request)
+            }
+            request @ (Request::JoinGroup(_)
+            | Request::SyncGroup(_)
+            | Request::Heartbeat(_)
+            | Request::LeaveGroup(_)
+            | Request::DescribeGroups(_)
+            | Request::ListGroups(_)
+            | Request::DeleteGroups(_)
+            | Request::OffsetCommit(_)
+            | Request::OffsetFetch(_)
+            | Request::OffsetDelete(_)
+            | Request::ConsumerGroupHeartbeat(_)
+            | Request::ConsumerGroupDescribe(_)) => {
+                group_service::handle(self, client, version, request)
+            }
             request => native::handle(self, version, request),
         }
     }

@@ -1,7 +1,7 @@
 //! One connection: frames in, answers out, in their order.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use millstream_wire::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 
 use crate::broker::Broker;
 use crate::client::Client;
@@ -33,8 +33,8 @@ const READ_BYTES_MAX: usize = 256 << 10;
 pub struct Peer {
     /// Where it comes from.
     pub address: SocketAddr,
-    /// Where it came to.
-    pub local: Option<SocketAddr>,
+    /// Where the broker listens.
+    pub local: SocketAddr,
 }
 
 /// A connection, from the first byte to the last.
@@ -57,6 +57,13 @@ struct Pending {
     reply: Reply,
     /// The memory that it takes.
     _memory: OwnedSemaphorePermit,
+}
+
+/// What a connection goes on with.
+enum Event {
+    Reply(Reply),
+    /// So many bytes arrived, or nothing for a long time.
+    Read(Result<io::Result<usize>, Elapsed>),
 }
 
 /// Why a connection ends.
@@ -112,28 +119,31 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             let may_read = self.pending.len() < REQUESTS_MAX;
             let is_idle = self.pending.is_empty();
             if may_read {
-                let missing = missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
+                let missing =
+                    missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
                 if missing > READ_BYTES_MAX && self.arriving.is_none() {
                     self.arriving = Some(self.memory_for(self.received.len() + missing).await?);
                     continue;
                 }
-                self.received.reserve(missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+                self.received
+                    .reserve(missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
             }
-            tokio::select! {
+            let idle_max = self.broker.config().idle_max;
+            let event = tokio::select! {
                 biased;
-                reply = first_reply(&mut self.pending), if !is_idle => self.answer(reply).await?,
+                reply = first_reply(&mut self.pending), if !is_idle => Event::Reply(reply),
                 _ = self.stop.wait_for(|stop| *stop), if is_idle => return Err(End::Stopping),
-                read = timeout(self.broker.config().idle_max, self.reader.read_buf(&mut self.received)),
-                    if may_read =>
-                {
-                    match read {
-                        Ok(Ok(0)) => return self.finish().await,
-                        Ok(read) => drop(read?),
-                        Err(_) if is_idle => return Err(End::Gone),
-                        // It waits for an answer, as it should.
-                        Err(_) => {}
-                    }
+                read = timeout(idle_max, self.reader.read_buf(&mut self.received)), if may_read => {
+                    Event::Read(read)
                 }
+            };
+            match event {
+                Event::Reply(reply) => self.answer(reply).await?,
+                Event::Read(Ok(Ok(0))) => return self.finish().await,
+                Event::Read(Ok(read)) => drop(read?),
+                Event::Read(Err(_)) if is_idle => return Err(End::Gone),
+                // It waits for an answer, as it should.
+                Event::Read(Err(_)) => {}
             }
         }
     }

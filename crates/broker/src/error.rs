@@ -17,6 +17,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::EmptyChunk => ResponseError::InvalidRecord,
         LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
         LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
+        LogError::CoordinatorFenced { .. } => ResponseError::TransactionCoordinatorFenced,
         LogError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         LogError::OffsetOutOfRange { .. }
         | LogError::CursorRemoved { .. }

@@ -1,3 +1,30 @@
 //! The network door: listeners, requests, consumer groups, security.
+//!
+//! A [`Server`] takes connections and gives each a task, which reads requests and writes answers in
+//! their order. What a request changes is changed as soon as it is read, so requests of a connection come
+//! into effect in their order, too; only waiting, for disks and for other clients, is done side by side.
+//!
+//! A topic of Kafka is a stream, and each lane one of its partitions.
 
+mod broker;
+mod client;
+mod cluster;
+mod config;
+mod configs;
+mod connection;
+mod error;
+mod fetch;
+mod group_service;
 pub mod groups;
+mod ledger;
+mod native;
+mod offsets;
+mod produce;
+mod reply;
+mod server;
+mod topics;
+
+pub use broker::Broker;
+pub use config::BrokerConfig;
+pub use error::response_error;
+pub use server::{Server, StartError};

@@ -1,7 +1,7 @@
 //! Where partitions begin and end: ListOffsets, OffsetForLeaderEpoch.
 
-use millstream_base::Timestamp;
-use millstream_log::{Lane, LogError};
+use millstream_base::{Offset, Timestamp};
+use millstream_log::{Lane, LogError, Stream};
 use millstream_wire::ResponseError;
 use millstream_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -23,8 +23,14 @@ const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 
+/// From this version on ListOffsets tells the epoch of the leader.
+const LEADER_EPOCH_FROM: i16 = 4;
+
+/// What ListOffsets and Fetch call reading only what is committed.
+pub const READ_COMMITTED: i8 = 1;
+
 /// Offsets by time.
-pub fn list(client: &mut Client, request: ListOffsetsRequest) -> Reply {
+pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> Reply {
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         // Looked up by their names here; found, which may read from disk, elsewhere.
@@ -38,6 +44,10 @@ pub fn list(client: &mut Client, request: ListOffsetsRequest) -> Reply {
         });
         topics.push((topic.name, partitions.collect::<Vec<_>>()));
     }
+    let end_of = match request.isolation_level {
+        READ_COMMITTED => Lane::last_stable_offset,
+        _ => Lane::durable_offset,
+    };
     Reply::blocking(move || {
         let topics = topics.into_iter().map(|(name, partitions)| {
             let partitions = partitions.into_iter().map(|(partition, lane)| {
@@ -46,14 +56,19 @@ pub fn list(client: &mut Client, request: ListOffsetsRequest) -> Reply {
                 let found = match epoch_error(partition.current_leader_epoch) {
                     Some(error) => Err(error),
                     None => lane
-                        .and_then(|lane| find(&lane, partition.timestamp))
+                        .and_then(|lane| find(&lane, partition.timestamp, end_of))
                         .map_err(|error| response_error(&error)),
                 };
                 match found {
-                    Ok(Some(found)) => response
-                        .with_offset(found.offset)
-                        .with_timestamp(found.timestamp)
-                        .with_leader_epoch(LEADER_EPOCH),
+                    Ok(Some(found)) => {
+                        let response = response
+                            .with_offset(found.offset)
+                            .with_timestamp(found.timestamp);
+                        match version >= LEADER_EPOCH_FROM {
+                            true => response.with_leader_epoch(LEADER_EPOCH),
+                            false => response,
+                        }
+                    }
                     Ok(None) => response,
                     Err(error) => response.with_error_code(error.code()),
                 }
@@ -66,28 +81,87 @@ pub fn list(client: &mut Client, request: ListOffsetsRequest) -> Reply {
     })
 }
 
+/// What is found: of a record that was asked for by its time, else only where a partition begins or ends.
 struct FoundOffset {
     offset: i64,
-    /// Of the record, if it was asked for by its time; else -1.
     timestamp: i64,
 }
 
-fn find(lane: &Lane, timestamp: i64) -> Result<Option<FoundOffset>, LogError> {
-    let untimed = |offset: u64| {
-        Some(FoundOffset {
-            offset: offset as i64,
+impl FoundOffset {
+    fn untimed(offset: Offset) -> FoundOffset {
+        FoundOffset {
+            offset: offset.0 as i64,
             timestamp: -1,
-        })
-    };
+        }
+    }
+
+    fn timed((offset, timestamp): (Offset, Timestamp)) -> FoundOffset {
+        FoundOffset {
+            offset: offset.0 as i64,
+            timestamp: timestamp.0,
+        }
+    }
+}
+
+fn find(
+    lane: &Lane,
+    timestamp: i64,
+    end_of: fn(&Lane) -> Offset,
+) -> Result<Option<FoundOffset>, LogError> {
     match timestamp {
-        LATEST => Ok(untimed(lane.durable_offset().0)),
-        EARLIEST | EARLIEST_LOCAL => Ok(untimed(lane.earliest_offset().0)),
-        MAX_TIMESTAMP => Ok(lane.max_timestamp()?.map(FoundOffset::of)),
+        LATEST => Ok(Some(FoundOffset::untimed(end_of(lane)))),
+        EARLIEST | EARLIEST_LOCAL => Ok(Some(FoundOffset::untimed(lane.earliest_offset()))),
+        MAX_TIMESTAMP => {
+            let newest = lane.newest_record(end_of(lane))?;
+            Ok(newest.map(FoundOffset::timed))
+        }
         // Nothing is kept elsewhere.
         LATEST_TIERED => Ok(None),
         timestamp => {
-            let found = lane.first_at_or_after(Timestamp(timestamp))?;
-            Ok(found.map(FoundOffset::of))
+            let found = lane.record_at(Timestamp(timestamp))?;
+            Ok(found.map(FoundOffset::timed))
         }
     }
+}
+
+/// Where epochs end. There is only one, which goes on.
+pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochRequest) -> Reply {
+    let topics = request.topics.into_iter().map(|topic| {
+        let stream = client.stream(&topic.topic);
+        let partitions = topic.partitions.iter().map(|partition| {
+            let response = EpochEndOffset::default().with_partition(partition.partition);
+            if let Some(error) = epoch_error(partition.current_leader_epoch) {
+                return response.with_error_code(error.code());
+            }
+            match stream
+                .as_ref()
+                .map(|stream| lane_of(stream, partition.partition))
+            {
+                Ok(Ok(lane)) if partition.leader_epoch == LEADER_EPOCH => response
+                    .with_leader_epoch(LEADER_EPOCH)
+                    .with_end_offset(lane.durable_offset().0 as i64),
+                Ok(Ok(_)) => response,
+                Ok(Err(error)) => response.with_error_code(response_error(&error).code()),
+                Err(error) => response.with_error_code(response_error(error).code()),
+            }
+        });
+        OffsetForLeaderTopicResult::default()
+            .with_topic(topic.topic.clone())
+            .with_partitions(partitions.collect())
+    });
+    OffsetForLeaderEpochResponse::default()
+        .with_topics(topics.collect())
+        .into()
+}
+
+/// The lane that is this partition.
+pub fn lane_of(stream: &Stream, partition: i32) -> Result<Lane, LogError> {
+    // What is negative is no partition either.
+    stream.partition(u32::try_from(partition).unwrap_or(u32::MAX))
+}
+
+/// What is wrong with the epoch that a client believes to be the current one; negative if it does not
+/// say.
+pub fn epoch_error(current: i32) -> Option<ResponseError> {
+    (current > LEADER_EPOCH).then_some(ResponseError::UnknownLeaderEpoch)
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::Client;
 use crate::error::response_error;
+use crate::offsets::lane_of;
 use crate::reply::Reply;
 use crate::topics::Named;
 
@@ -99,9 +100,7 @@ fn append(
     partition: i32,
     records: Option<Bytes>,
 ) -> Result<(Lane, Appended), Refused> {
-    let lane = u32::try_from(partition)
-        .map_err(|_| Refused::from(ResponseError::UnknownTopicOrPartition))
-        .and_then(|partition| Ok(stream.partition(partition)?))?;
+    let lane = lane_of(stream, partition)?;
     let records = records.unwrap_or_default();
     let appended = lane.append(&records)?;
     Ok((lane, appended))

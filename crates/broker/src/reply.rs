@@ -8,7 +8,7 @@ use millstream_wire::Response;
 /// What becomes of a request.
 pub enum Reply {
     /// It is answered.
-    Now(Response),
+    Now(Box<Response>),
     /// It will be answered. What it changes is changed already, so later requests of the connection
     /// come after it.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
@@ -21,14 +21,14 @@ pub enum Reply {
 impl Reply {
     /// Answers when `answer` is done.
     pub fn later<R: Into<Response>>(answer: impl Future<Output = R> + Send + 'static) -> Reply {
-        Reply::Later(Box::pin(async move { Reply::Now(answer.await.into()) }))
+        Reply::Later(Box::pin(async move { Reply::from(answer.await) }))
     }
 
     /// Answers when `work`, which may block, is done.
     pub fn blocking<R: Into<Response>>(work: impl FnOnce() -> R + Send + 'static) -> Reply {
         Reply::Later(Box::pin(async move {
             match tokio::task::spawn_blocking(move || work().into()).await {
-                Ok(response) => Reply::Now(response),
+                Ok(response) => Reply::from(response),
                 // It panicked, or the runtime is going down.
                 Err(error) => Reply::Close(format!("the request was not carried out: {error}")),
             }
@@ -38,6 +38,6 @@ impl Reply {
 
 impl<R: Into<Response>> From<R> for Reply {
     fn from(response: R) -> Reply {
-        Reply::Now(response.into())
+        Reply::Now(Box::new(response.into()))
     }
 }

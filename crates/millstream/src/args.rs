@@ -66,6 +66,13 @@ pub enum Command {
     /// over these windows, and dead_letters, records that are no events: they go to the stream
     /// `ads.dead_letters`.
     Quickstart(QuickstartArgs),
+    /// Serve the streams over the network, to clients of Kafka and our own
+    ///
+    /// Until Ctrl-C or SIGTERM. A topic is a stream, and each lane one of its partitions. It listens on
+    /// this machine only, unless --listen says otherwise.
+    ///
+    /// With --json, one document is printed when it listens: listen, the address, and data, the folder.
+    Start,
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]
     Stream(StreamCommand),

@@ -13,6 +13,7 @@ mod objects;
 mod produce;
 mod quickstart;
 mod settings;
+mod start;
 mod stop;
 mod streams;
 mod values;
@@ -69,6 +70,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals;
     match args.command {
         Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop()?),
+        Command::Start => start::run(&settings, args.json, &stop()?),
         Command::Stream(command) => streams::run(command, &settings, args.json),
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),

@@ -35,6 +35,9 @@ pub struct Settings {
     /// other flows]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub http: Option<SocketAddr>,
+    /// Serve the network door here [default: 127.0.0.1:9092]
+    #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
+    pub listen: Option<SocketAddr>,
     /// Worker threads of flows, 1 to 1024 [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
@@ -56,9 +59,10 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "data",
     "http",
+    "listen",
     "workers",
     "pool",
     "journal",
@@ -176,6 +180,7 @@ impl Settings {
         let result = match name {
             "data" => fill(&mut self.data, text, values::path),
             "http" => fill(&mut self.http, text, values::address),
+            "listen" => fill(&mut self.listen, text, values::address),
             "workers" => fill(&mut self.workers, text, values::workers),
             "pool" => fill(&mut self.pool, text, values::pool),
             "journal" => fill(&mut self.journal, text, values::size),
@@ -223,7 +228,16 @@ mod tests {
     #[test]
     fn every_name_is_a_setting_and_a_flag() {
         use clap::CommandFactory;
-        let values = ["x", "127.0.0.1:0", "3", "64MiB", "1GiB", "8MiB", "3s"];
+        let values = [
+            "x",
+            "127.0.0.1:0",
+            "127.0.0.1:0",
+            "3",
+            "64MiB",
+            "1GiB",
+            "8MiB",
+            "3s",
+        ];
         let command = crate::args::LowArgs::command();
         for (name, text) in NAMES.into_iter().zip(values) {
             let flag = name.replace('_', "-");

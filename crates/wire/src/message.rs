@@ -17,8 +17,7 @@ use crate::produce::put_produce;
 /// told, [`RequestError::answer`] has what to say; the connection is to be closed otherwise.
 pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestError> {
     let (header, mut input) = RequestHeader::decode(frame)?;
-    let request = Request::decode(header.api, header.version, &mut input);
-    match request.and_then(|request| input.end().map(|()| request)) {
+    match Request::decode(header.api, header.version, &mut input) {
         Ok(request) => Ok((header, request)),
         Err(malformed) => Err(RequestError::Body { header, malformed }),
     }

@@ -1,0 +1,119 @@
+//! The cluster as clients see it: one broker, which is the coordinator of everything.
+
+use std::sync::Arc;
+
+use millstream_wire::messages::describe_cluster_response::{
+    DescribeClusterBroker, DescribeClusterResponse,
+};
+use millstream_wire::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use millstream_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
+use millstream_wire::messages::{
+    BrokerId, DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use crate::broker::{Broker, NODE_ID};
+use crate::client::Client;
+use crate::reply::Reply;
+use crate::topics::topic_name;
+
+/// Coordinators of what: groups, transactions.
+const COORDINATED: [i8; 2] = [0, 1];
+
+/// From this version on several keys are asked for at once.
+const SEVERAL_KEYS_FROM: i16 = 4;
+
+/// Describes the cluster.
+pub fn describe(broker: &Arc<Broker>, client: &Client, request: DescribeClusterRequest) -> Reply {
+    let response = DescribeClusterResponse::default().with_endpoint_type(request.endpoint_type);
+    // 1 for brokers, 2 for controllers that are not.
+    if request.endpoint_type != 1 {
+        return response
+            .with_error_code(ResponseError::MismatchedEndpointType.code())
+            .with_error_message(Some(StrBytes::from_static_str("this is a broker")))
+            .into();
+    }
+    let (host, port) = client.advertised();
+    response
+        .with_cluster_id(StrBytes::from_string(broker.cluster_id().to_owned()))
+        .with_controller_id(BrokerId(NODE_ID))
+        .with_brokers(vec![
+            DescribeClusterBroker::default()
+                .with_broker_id(BrokerId(NODE_ID))
+                .with_host(StrBytes::from_string(host))
+                .with_port(port.into()),
+        ])
+        .into()
+}
+
+/// Who coordinates groups and transactions: this broker.
+pub fn find_coordinator(client: &Client, version: i16, request: FindCoordinatorRequest) -> Reply {
+    let (host, port) = client.advertised();
+    let host = StrBytes::from_string(host);
+    if !COORDINATED.contains(&request.key_type) {
+        return millstream_wire::refuse(
+            &request.into(),
+            version,
+            ResponseError::InvalidRequest,
+            Some("groups and transactions have coordinators, and nothing else here"),
+        )
+        .into();
+    }
+    let response = FindCoordinatorResponse::default();
+    if version < SEVERAL_KEYS_FROM {
+        return response
+            .with_node_id(BrokerId(NODE_ID))
+            .with_host(host)
+            .with_port(port.into())
+            .into();
+    }
+    let coordinators = request.coordinator_keys.into_iter().map(|key| {
+        Coordinator::default()
+            .with_key(key)
+            .with_node_id(BrokerId(NODE_ID))
+            .with_host(host.clone())
+            .with_port(port.into())
+    });
+    response.with_coordinators(coordinators.collect()).into()
+}
+
+/// How much the partitions hold, and the disk.
+pub fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || {
+        let log = broker.log();
+        let wanted: Vec<(String, Option<Vec<i32>>)> = match request.topics {
+            Some(topics) => topics
+                .into_iter()
+                .map(|topic| (topic.topic.to_string(), Some(topic.partitions)))
+                .collect(),
+            None => log
+                .stream_names()
+                .into_iter()
+                .map(|name| (name, None))
+                .collect(),
+        };
+        let topics = wanted.into_iter().filter_map(|(name, partitions)| {
+            let info = log.stream(&name).ok()?.info();
+            let lanes = info.lanes.iter().filter(|lane| {
+                let partition = lane.partition as i32;
+                partitions
+                    .as_ref()
+                    .is_none_or(|wanted| wanted.contains(&partition))
+            });
+            let described = lanes.map(|lane| {
+                DescribeLogDirsPartition::default()
+                    .with_partition_index(lane.partition as i32)
+                    .with_partition_size(lane.bytes as i64)
+            });
+            let topic = DescribeLogDirsTopic::default().with_name(topic_name(&name));
+            Some(topic.with_partitions(described.collect()))
+        });
+        let result = DescribeLogDirsResult::default()
+            .with_log_dir(StrBytes::from_string(log.dir().display().to_string()))
+            .with_topics(topics.collect());
+        DescribeLogDirsResponse::default().with_results(vec![result])
+    })
+}

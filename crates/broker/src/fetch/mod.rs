@@ -1,0 +1,261 @@
+//! Fetch: chunks go from their segments to the connection, in place.
+
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_log::{AtLeast, LogError, Watch, Watched};
+use millstream_wire::messages::FetchRequest;
+use millstream_wire::messages::TopicName;
+use millstream_wire::messages::fetch_response::AbortedTransaction;
+use millstream_wire::{FetchResponse, FetchedPartition, FetchedTopic, ResponseError, Uuid};
+use tokio::time::{Instant, timeout_at};
+
+pub use self::session::Sessions;
+use self::session::{Begun, Partition, Place, Session};
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::error::response_error;
+use crate::offsets::READ_COMMITTED;
+use crate::reply::Reply;
+
+/// From this version on topics have ids instead of names.
+const TOPIC_ID_FROM: i16 = 13;
+
+/// Answers when there is enough to read, or the client has waited long enough.
+pub fn fetch(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    version: i16,
+    request: FetchRequest,
+) -> Reply {
+    let bounds = Bounds {
+        is_committed: request.isolation_level == READ_COMMITTED,
+        until: Instant::now() + Duration::from_millis(request.max_wait_ms.max(0) as u64),
+        bytes_min: request.min_bytes.max(0) as usize,
+        bytes_max: broker
+            .config()
+            .fetch_bytes_max
+            .min(request.max_bytes.max(0) as usize),
+    };
+    let has_ids = version >= TOPIC_ID_FROM;
+    let begun = broker
+        .sessions
+        .begin(client, broker.random(), has_ids, request);
+    match begun {
+        Ok(begun) => Reply::later(answer(begun, bounds)),
+        Err(error) => FetchResponse {
+            error_code: error.code(),
+            ..FetchResponse::default()
+        }
+        .into(),
+    }
+}
+
+/// What is answered, and when.
+struct Bounds {
+    /// Only what is committed is read.
+    is_committed: bool,
+    until: Instant,
+    bytes_min: usize,
+    bytes_max: usize,
+}
+
+async fn answer(begun: Begun, bounds: Bounds) -> FetchResponse {
+    let mut session = begun.session.lock().await;
+    loop {
+        let mut round = read(&mut session, bounds.is_committed, bounds.bytes_max);
+        let is_due =
+            round.has_errors || round.bytes >= bounds.bytes_min || Instant::now() >= bounds.until;
+        if is_due || !session.wait(bounds.until).await {
+            if begun.is_new {
+                // It has to tell of all partitions once.
+                round.told.iter_mut().for_each(|told| *told = true);
+            }
+            return session.response(&begun, round);
+        }
+    }
+}
+
+/// What was read of each partition of a session.
+struct Round {
+    /// In the order of the session's partitions.
+    fetched: Vec<FetchedPartition>,
+    /// Those that have something that the client does not know.
+    told: Vec<bool>,
+    bytes: usize,
+    has_errors: bool,
+}
+
+/// Reads what there is, beginning with the partition behind the one that the last answer began with, so
+/// that none is starved by those before it.
+fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
+    let count = session.partitions.len();
+    let mut round = Round {
+        fetched: vec![FetchedPartition::default(); count],
+        told: vec![false; count],
+        bytes: 0,
+        has_errors: false,
+    };
+    let first = session.first;
+    for index in (0..count).map(|index| (first + index) % count.max(1)) {
+        let partition = &mut session.partitions[index];
+        let room = bytes_max
+            .saturating_sub(round.bytes)
+            .min(partition.bytes_max);
+        let at_least = match round.bytes {
+            0 => AtLeast::OneChunk,
+            _ => AtLeast::Nothing,
+        };
+        let fetched = read_partition(partition, is_committed, room, at_least);
+        let bytes: usize = fetched.records.iter().map(|piece| piece.len()).sum();
+        round.bytes += bytes;
+        round.has_errors |= fetched.error_code != 0;
+        round.told[index] = bytes > 0 || partition.told != Some(Told::of(&fetched));
+        round.fetched[index] = fetched;
+    }
+    round
+}
+
+/// What the client was told of a partition last, besides records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    error_code: i16,
+    high_watermark: i64,
+    last_stable_offset: i64,
+    log_start_offset: i64,
+}
+
+impl Told {
+    fn of(fetched: &FetchedPartition) -> Told {
+        Told {
+            error_code: fetched.error_code,
+            high_watermark: fetched.high_watermark,
+            last_stable_offset: fetched.last_stable_offset,
+            log_start_offset: fetched.log_start_offset,
+        }
+    }
+}
+
+fn read_partition(
+    partition: &Partition,
+    is_committed: bool,
+    bytes_max: usize,
+    at_least: AtLeast,
+) -> FetchedPartition {
+    let refused = |error: ResponseError| FetchedPartition {
+        partition: partition.place.partition,
+        error_code: error.code(),
+        ..FetchedPartition::default()
+    };
+    let lane = match &partition.lane {
+        Ok(lane) => lane,
+        Err(error) => return refused(*error),
+    };
+    let durable = lane.durable_offset();
+    let stable = lane.last_stable_offset();
+    let end = if is_committed { stable } else { durable };
+    let mut fetched = FetchedPartition {
+        partition: partition.place.partition,
+        high_watermark: durable.0 as i64,
+        last_stable_offset: stable.0 as i64,
+        log_start_offset: lane.earliest_offset().0 as i64,
+        ..FetchedPartition::default()
+    };
+    let Ok(from) = u64::try_from(partition.offset) else {
+        return refused(ResponseError::OffsetOutOfRange);
+    };
+    if bytes_max == 0 && at_least == AtLeast::Nothing {
+        return fetched;
+    }
+    match lane.fetch(Offset(from), end.max(Offset(from)), bytes_max, at_least) {
+        Ok(read) => {
+            if is_committed {
+                match lane.aborted_transactions(Offset(from), read.next) {
+                    Ok(aborted) => fetched.aborted_transactions = Some(aborted_of(&aborted)),
+                    Err(error) => return refused(response_error(&error)),
+                }
+            }
+            fetched.records = read.into_bytes().collect();
+        }
+        // All memory for reading from disk is in use: there will be some again.
+        Err(LogError::ReadBudget) => {}
+        Err(error) => fetched.error_code = response_error(&error).code(),
+    }
+    fetched
+}
+
+fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTransaction> {
+    let aborted = aborted.iter().map(|aborted| {
+        AbortedTransaction::default()
+            .with_producer_id(aborted.producer.0.into())
+            .with_first_offset(aborted.first_offset.0 as i64)
+    });
+    aborted.collect()
+}
+
+impl Session {
+    /// Waits until a partition has more, or it is late. `false` when it is.
+    async fn wait(&mut self, until: Instant) -> bool {
+        let watch = self.watch.get_or_insert_with(Watch::default);
+        for (key, partition) in self.partitions.iter_mut().enumerate() {
+            let (Ok(lane), Ok(from)) = (&partition.lane, u64::try_from(partition.offset)) else {
+                continue;
+            };
+            // Beyond what the last look has seen.
+            let seen = lane.durable_offset().0.max(from);
+            let watched = &mut partition.watched;
+            let watched: &Watched = watched.get_or_insert_with(|| watch.add(lane, key as u64));
+            watched.arm(Offset(from.min(seen)));
+        }
+        timeout_at(until, watch.ready()).await.is_ok()
+    }
+
+    fn response(&mut self, begun: &Begun, round: Round) -> FetchResponse {
+        let count = self.partitions.len();
+        self.first = if count == 0 {
+            0
+        } else {
+            (self.first + 1) % count
+        };
+        let mut topics: Vec<FetchedTopic> = Vec::new();
+        let partitions = self
+            .partitions
+            .iter_mut()
+            .zip(round.fetched)
+            .zip(round.told);
+        for ((partition, fetched), told) in partitions {
+            if begun.is_incremental && !told {
+                continue;
+            }
+            partition.told = Some(Told::of(&fetched));
+            let (name, id) = (&partition.place.name, partition.place.id);
+            match topics.last_mut() {
+                Some(topic) if topic.name == *name && topic.id == id => {
+                    topic.partitions.push(fetched);
+                }
+                _ => topics.push(FetchedTopic {
+                    name: name.clone(),
+                    id,
+                    partitions: vec![fetched],
+                }),
+            }
+        }
+        FetchResponse {
+            session_id: begun.session_id,
+            topics,
+            ..FetchResponse::default()
+        }
+    }
+}
+
+/// A partition as a request names it.
+fn place(name: TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
+    Place {
+        name: if has_ids { TopicName::default() } else { name },
+        id: if has_ids { id } else { Uuid::nil() },
+        partition,
+    }
+}

@@ -1,0 +1,257 @@
+//! The coordinator of groups at work: its records in a ledger, its answers to connections, its deadlines
+//! on the clock.
+
+mod requests;
+mod responses;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Clock, Offset, Random};
+use millstream_log::{Log, LogError};
+use millstream_wire::{Request as WireRequest, ResponseError, refuse};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::groups::{
+    Action, Answer, Config, Coordinator, Moment, RandomBytes, Record, Request, RequestId, Topic,
+    TopicId, TopicName,
+};
+use crate::ledger::Ledger;
+use crate::reply::Reply;
+
+/// The stream that groups are kept in.
+pub const LEDGER: &str = "__groups";
+
+/// How often the topics are looked through for groups that the coordinator assigns to.
+const TOPICS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When nothing is due.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Answers that are released together.
+type Released = Vec<(oneshot::Sender<Answer>, Answer)>;
+
+/// The coordinator, and what it works with.
+pub struct GroupService {
+    at_work: Mutex<AtWork>,
+    ledger: Arc<Ledger>,
+    log: Log,
+    clock: Arc<dyn Clock>,
+    /// The next deadline may have come nearer.
+    changed: Notify,
+}
+
+struct AtWork {
+    coordinator: Coordinator,
+    waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+    next_id: u64,
+    /// Everything before is to be durable before an answer is given.
+    appended: Offset,
+    /// As the coordinator knows them: ids and partitions.
+    topics: HashMap<String, (u128, u32)>,
+    topics_known_at: Option<Duration>,
+}
+
+impl GroupService {
+    /// Goes on where the ledger ends.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read, or holds something else.
+    pub fn open(log: &Log, clock: Arc<dyn Clock>) -> Result<GroupService, LogError> {
+        let ledger = Ledger::open(log, LEDGER)?;
+        let coordinator = restore(&ledger, moment(&*clock))?;
+        Ok(GroupService {
+            at_work: Mutex::new(AtWork {
+                coordinator,
+                waiting: HashMap::new(),
+                next_id: 0,
+                appended: Offset(0),
+                topics: HashMap::new(),
+                topics_known_at: None,
+            }),
+            ledger: Arc::new(ledger),
+            log: log.clone(),
+            clock,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Does what is due, for as long as it is polled.
+    pub async fn keep_time(self: Arc<Self>) {
+        loop {
+            let deadline = self.at_work.lock().coordinator.next_deadline();
+            let now = self.clock.monotonic();
+            let wait = deadline.map_or(IDLE, |deadline| deadline.saturating_sub(now));
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {
+                    let now = moment(&*self.clock);
+                    let mut at_work = self.at_work.lock();
+                    self.learn_topics(&mut at_work, now);
+                    let actions = at_work.coordinator.tick(now);
+                    self.act(&mut at_work, now, actions);
+                }
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Hands a request to the coordinator. The answer does not come if the coordinator could not keep
+    /// what it decided.
+    pub fn ask(&self, request: Request) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        let now = moment(&*self.clock);
+        let mut at_work = self.at_work.lock();
+        // It has to know them before anything else.
+        let needs_topics = matches!(request, Request::ConsumerHeartbeat(_));
+        if needs_topics || at_work.topics_known_at.is_none() {
+            self.learn_topics(&mut at_work, now);
+        }
+        at_work.next_id += 1;
+        let id = RequestId(at_work.next_id);
+        at_work.waiting.insert(id, sender);
+        let actions = at_work.coordinator.handle(now, id, request);
+        self.act(&mut at_work, now, actions);
+        drop(at_work);
+        self.changed.notify_one();
+        receiver
+    }
+
+    /// Carries out what the coordinator says.
+    fn act(&self, at_work: &mut AtWork, now: Moment, actions: Vec<Action>) {
+        let mut states = Vec::new();
+        let mut released: Released = Vec::new();
+        for action in actions {
+            match action {
+                Action::Persist(record) => states.push((record.key, record.value)),
+                Action::Answer(id, answer) => {
+                    released.extend(at_work.waiting.remove(&id).map(|sender| (sender, answer)));
+                }
+            }
+        }
+        if !states.is_empty() {
+            match self.ledger.append(states, now.timestamp) {
+                Ok(appended) => at_work.appended = appended,
+                Err(error) => return self.start_again(at_work, now, &error),
+            }
+        }
+        self.release(at_work.appended, released);
+    }
+
+    /// Gives answers when everything before `offset` is durable.
+    fn release(&self, offset: Offset, released: Released) {
+        // Who asked may be gone.
+        let give = |released: Released| {
+            for (sender, answer) in released {
+                let _ = sender.send(answer);
+            }
+        };
+        if released.is_empty() {
+            return;
+        }
+        if self.ledger.lane().durable_offset() >= offset {
+            return give(released);
+        }
+        let ledger = Arc::clone(&self.ledger);
+        tokio::spawn(async move {
+            // Otherwise the senders are dropped, which says that it failed.
+            if ledger.lane().durable(offset).await.is_ok() {
+                give(released);
+            }
+        });
+    }
+
+    /// The coordinator is ahead of the log: it goes back to what is there. Who waits is told nothing.
+    fn start_again(&self, at_work: &mut AtWork, now: Moment, error: &LogError) {
+        tracing::warn!("groups cannot be kept, and go back to what is kept: {error}");
+        at_work.waiting.clear();
+        at_work.topics.clear();
+        at_work.topics_known_at = None;
+        match restore(&self.ledger, now) {
+            Ok(coordinator) => at_work.coordinator = coordinator,
+            Err(error) => tracing::error!("groups cannot be read: {error}"),
+        }
+    }
+
+    /// A topic was made, changed or deleted.
+    pub fn topics_changed(&self) {
+        self.at_work.lock().topics_known_at = None;
+    }
+
+    fn learn_topics(&self, at_work: &mut AtWork, now: Moment) {
+        let is_new = |at: Duration| now.elapsed.saturating_sub(at) < TOPICS_INTERVAL;
+        if at_work.topics_known_at.is_some_and(is_new) {
+            return;
+        }
+        at_work.topics_known_at = Some(now.elapsed);
+        let names = self.log.stream_names();
+        let streams = names.iter().filter_map(|name| self.log.stream(name).ok());
+        let mut gone = std::mem::take(&mut at_work.topics);
+        for stream in streams {
+            let known = (stream.uuid().as_u128(), stream.lane_count());
+            if gone.remove(stream.name()) != Some(known) {
+                at_work.coordinator.put_topic(Topic {
+                    name: stream.name().into(),
+                    id: TopicId(known.0),
+                    partitions: known.1 as i32,
+                });
+            }
+            at_work.topics.insert(stream.name().to_owned(), known);
+        }
+        for name in gone.into_keys() {
+            let actions = at_work
+                .coordinator
+                .remove_topic(now, &TopicName::from(name));
+            self.act(at_work, now, actions);
+        }
+    }
+}
+
+fn restore(ledger: &Ledger, now: Moment) -> Result<Coordinator, LogError> {
+    let records = ledger.read()?.into_iter();
+    let records = records.map(|(key, value)| Record { key, value });
+    Coordinator::restore(Config::default(), now, records).map_err(|error| LogError::BadSetting {
+        setting: LEDGER,
+        why: format!("the stream holds something else than groups: {error}"),
+    })
+}
+
+fn moment(clock: &dyn Clock) -> Moment {
+    Moment {
+        elapsed: clock.monotonic(),
+        timestamp: clock.now(),
+    }
+}
+
+fn random_bytes(random: &dyn Random) -> std::io::Result<RandomBytes> {
+    let mut bytes = [0; 16];
+    random.fill(&mut bytes)?;
+    Ok(RandomBytes(u128::from_be_bytes(bytes)))
+}
+
+/// Works on a request about groups.
+pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: WireRequest) -> Reply {
+    let asked = requests::translate(broker, client, version, &request);
+    let groups = broker.groups();
+    let answers: Vec<_> = match asked {
+        Ok(asked) => asked
+            .into_iter()
+            .map(|request| groups.ask(request))
+            .collect(),
+        Err(error) => return refuse(&request, version, error, None).into(),
+    };
+    Reply::later(async move {
+        let mut answered = Vec::with_capacity(answers.len());
+        for answer in answers {
+            match answer.await {
+                Ok(answer) => answered.push(answer),
+                // Clients look for the coordinator again, and come back.
+                Err(_) => return refuse(&request, version, ResponseError::NotCoordinator, None),
+            }
+        }
+        responses::translate(version, &request, answered)
+    })
+}
