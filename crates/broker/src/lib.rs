@@ -21,6 +21,7 @@ mod native;
 mod offsets;
 mod produce;
 mod reply;
+pub mod security;
 mod server;
 mod topics;
 

@@ -1,0 +1,173 @@
+//! Who did what, or tried to: one line for each.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use millstream_wire::sasl::{Hash, Mechanism};
+
+use super::acl::{Acl, Operation, Resource};
+use super::principal::Principal;
+use super::record::{Change, Record};
+
+/// The `tracing` target of the lines.
+pub const TARGET: &str = "audit";
+/// Longer names, which can only be of users that do not exist, are cut off in lines.
+const NAME_CHARACTERS_MAX: usize = 200;
+
+/// Who somebody is, or says that he is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who<'a> {
+    /// A user.
+    Known(&'a Principal),
+    /// Somebody who could not show that he has this name.
+    Claimed(&'a str),
+}
+
+/// What somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// Logs in.
+    LogIn(Option<Mechanism>),
+    /// Uses a resource.
+    Use(Operation, Resource<'a>),
+    /// Sets what another user, or the same, logs in with.
+    SetCredential(&'a str, Hash),
+    /// Removes it.
+    RemoveCredential(&'a str, Hash),
+    /// Adds an access rule.
+    AddAcl(&'a Acl),
+    /// Removes one.
+    RemoveAcl(&'a Acl),
+}
+
+/// One line. It has nothing secret in it, since nothing secret can be put in.
+///
+/// ```
+/// use millstream_broker::security::{AuditEvent, AuditAction, Operation, Principal, Resource, Who};
+///
+/// let alice = Principal::user("alice").unwrap();
+/// let event = AuditEvent {
+///     who: Who::Known(&alice),
+///     from: "10.0.0.1:50000".parse().unwrap(),
+///     action: AuditAction::Use(Operation::Write, Resource::topic("orders")),
+///     allowed: false,
+/// };
+/// assert_eq!(
+///     event.to_string(),
+///     r#"denied "User:alice" from 10.0.0.1:50000: Write topic "orders""#
+/// );
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Who.
+    pub who: Who<'a>,
+    /// From where.
+    pub from: SocketAddr,
+    /// What.
+    pub action: Action<'a>,
+    /// Whether it was let through.
+    pub allowed: bool,
+}
+
+impl Event<'_> {
+    /// Writes the line: for what every record does (using a resource that one may use) at level debug, for
+    /// all else at level info.
+    pub fn log(&self) {
+        match (self.action, self.allowed) {
+            (Action::Use(..), true) => tracing::debug!(target: TARGET, "{self}"),
+            _ => tracing::info!(target: TARGET, "{self}"),
+        }
+    }
+}
+
+/// Writes a line for every change that these records make.
+pub fn log_changes(who: Who<'_>, from: SocketAddr, records: &[Record]) {
+    for record in records {
+        let change = Change::decode(record.clone());
+        let Some(action) = change.as_ref().ok().and_then(Action::of) else {
+            continue;
+        };
+        let event = Event {
+            who,
+            from,
+            action,
+            allowed: true,
+        };
+        event.log();
+    }
+}
+
+impl<'a> Action<'a> {
+    /// What somebody did who made this change; `None` if nobody asked for it.
+    pub(super) fn of(change: &'a Change) -> Option<Self> {
+        match change {
+            Change::Secret(_) => None,
+            Change::Credential(user, hash, Some(_)) => Some(Action::SetCredential(user, *hash)),
+            Change::Credential(user, hash, None) => Some(Action::RemoveCredential(user, *hash)),
+            Change::Acl(acl, true) => Some(Action::AddAcl(acl)),
+            Change::Acl(acl, false) => Some(Action::RemoveAcl(acl)),
+        }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.allowed { "allowed" } else { "denied" };
+        write!(
+            f,
+            "{verdict} {} from {}: {}",
+            self.who, self.from, self.action
+        )
+    }
+}
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Known(principal) => write!(f, "{principal:?}"),
+            Who::Claimed(name) => write!(f, "somebody as {}", Quoted(name)),
+        }
+    }
+}
+
+impl fmt::Display for Action<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::LogIn(Some(mechanism)) => write!(f, "log in by {mechanism}"),
+            Action::LogIn(None) => f.write_str("log in"),
+            Action::Use(operation, Resource { kind, name }) => {
+                write!(f, "{operation} {kind} {}", Quoted(name))
+            }
+            Action::SetCredential(user, hash) => {
+                write!(
+                    f,
+                    "set {} of user {}",
+                    Mechanism::Scram(*hash),
+                    Quoted(user)
+                )
+            }
+            Action::RemoveCredential(user, hash) => {
+                write!(
+                    f,
+                    "remove {} of user {}",
+                    Mechanism::Scram(*hash),
+                    Quoted(user)
+                )
+            }
+            Action::AddAcl(acl) => write!(f, "add rule {acl}"),
+            Action::RemoveAcl(acl) => write!(f, "remove rule {acl}"),
+        }
+    }
+}
+
+/// Text from outside: quoted, on one line, and not too long.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(NAME_CHARACTERS_MAX) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}…", &self.0[..end]),
+        }
+    }
+}

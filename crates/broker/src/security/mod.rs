@@ -1,0 +1,50 @@
+//! Security: who is on the other side of a connection, what he may do, and what he did.
+//!
+//! Without I/O, clock and randomness of its own, but for [`Tls`], which reads files. Everything behaves as in
+//! Apache Kafka, so that its clients and tools find what they expect.
+//!
+//! - [`Store`]: users and access rules, kept as [`Record`]s in the log, and the requests about them.
+//! - [`Authentication`]: the login of one connection, by SASL.
+//! - [`Acls::authorize`]: whether a user may do something.
+//! - [`AuditEvent`]: a line for what was done, or refused.
+//! - [`Tls`]: certificates, and who a client's certificate is of.
+//! - [`check_exposure`]: where a broker may listen.
+//!
+//! The stream that the records are kept in is not for clients: who reads it can try out passwords, and who
+//! has the server key of a user can pretend to that user to be the server.
+
+mod acl;
+mod acl_requests;
+mod acls;
+mod audit;
+mod codec;
+mod exposure;
+mod principal;
+mod record;
+mod sasl;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod user_requests;
+mod users;
+
+pub use self::acl::{
+    ANY_RESOURCE, Acl, AclFilter, CLUSTER_NAME, InvalidPattern, Operation, Pattern, PatternFilter,
+    PatternType, Permission, Resource, ResourceType,
+};
+pub use self::acl_requests::ACLS_MAX;
+pub use self::acls::{AclSettings, Acls};
+pub use self::audit::{
+    Action as AuditAction, Event as AuditEvent, TARGET as AUDIT_TARGET, Who, log_changes,
+};
+pub use self::exposure::{Exposed, Exposure, check_exposure};
+pub use self::principal::{Host, InvalidHost, InvalidPrincipal, NAME_BYTES_MAX, Principal};
+pub use self::record::{Record, RecordError};
+pub use self::sasl::{Authentication, LoginError};
+pub use self::store::Store;
+pub use self::tls::{ClientCertificates, Tls, TlsError, TlsFiles, principal_of};
+pub use self::users::{
+    ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,
+    USERS_MAX, UserError, Users,
+};

@@ -1,0 +1,175 @@
+//! Who sends requests, and from where.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What all principals begin with: there are users only.
+const KIND: &str = "User:";
+/// Stands for every user, or for every host.
+const EVERY: &str = "*";
+/// No name of a user is longer, in bytes.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+/// A user, in Kafka's words: a principal. Written `User:name`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// The user of this name; `None` if nobody can be called so.
+    ///
+    /// ```
+    /// use millstream_broker::security::Principal;
+    /// assert_eq!(Principal::user("alice").unwrap().to_string(), "User:alice");
+    /// assert_eq!(Principal::user("*"), None);
+    /// ```
+    pub fn user(name: &str) -> Option<Self> {
+        (is_name(name) && name != EVERY).then(|| Principal(name.into()))
+    }
+
+    /// Who sends requests over a connection without authentication: `User:ANONYMOUS`.
+    pub fn anonymous() -> Self {
+        Principal("ANONYMOUS".into())
+    }
+
+    /// In an access rule: every user, `User:*`. No connection is of this user.
+    pub fn everyone() -> Self {
+        Principal(EVERY.into())
+    }
+
+    /// The name, without `User:`.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Text that may be shown and has a size that may be stored.
+pub(super) fn is_name(name: &str) -> bool {
+    let bytes = 1..=NAME_BYTES_MAX;
+    bytes.contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+/// Refused: not the text of a principal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a principal is written User:name, with at most {NAME_BYTES_MAX} bytes and no control characters"
+)]
+pub struct InvalidPrincipal;
+
+impl FromStr for Principal {
+    type Err = InvalidPrincipal;
+
+    /// Takes `User:*` too, as [`everyone`](Principal::everyone).
+    fn from_str(text: &str) -> Result<Self, InvalidPrincipal> {
+        let name = text.strip_prefix(KIND).filter(|name| is_name(name));
+        name.map(|name| Principal(name.into()))
+            .ok_or(InvalidPrincipal)
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{KIND}{}", self.0)
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
+    }
+}
+
+/// In an access rule: where requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// Any address, `*`.
+    Any,
+    /// This one.
+    Address(IpAddr),
+}
+
+impl Host {
+    /// An IPv4 address is the same in its IPv6 form.
+    pub fn of(address: IpAddr) -> Self {
+        Host::Address(address.to_canonical())
+    }
+
+    /// Whether the rule is about requests from an address that [`of`](Self::of) gave.
+    pub(super) fn includes(self, host: Host) -> bool {
+        self == Host::Any || self == host
+    }
+}
+
+/// Refused: not the text of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the host of an access rule is an IP address, or * for any")]
+pub struct InvalidHost;
+
+impl FromStr for Host {
+    type Err = InvalidHost;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHost> {
+        match text {
+            EVERY => Ok(Host::Any),
+            _ => text.parse().map(Host::of).map_err(|_| InvalidHost),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Any => f.write_str(EVERY),
+            Host::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principals_are_read_as_they_are_written() {
+        for text in [
+            "User:alice",
+            "User:*",
+            "User:CN=a,O=b",
+            "User:a:b",
+            "User:Dvořák",
+        ] {
+            let principal: Principal = text.parse().unwrap();
+            assert_eq!(principal.to_string(), text);
+            assert_eq!(format!("{principal:?}"), format!("{text:?}"));
+        }
+        let long = format!("User:{}", "a".repeat(NAME_BYTES_MAX + 1));
+        for text in [
+            "alice",
+            "User:",
+            "user:alice",
+            "Group:a",
+            "User:a\nb",
+            "",
+            &long,
+        ] {
+            assert_eq!(text.parse::<Principal>(), Err(InvalidPrincipal), "{text}");
+        }
+        assert_eq!(Principal::user(""), None);
+    }
+
+    #[test]
+    fn hosts_are_addresses() {
+        for (text, written) in [
+            ("*", "*"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("0:0::1", "::1"),
+        ] {
+            assert_eq!(text.parse::<Host>().unwrap().to_string(), written);
+        }
+        for text in ["", "example.com", "10.0.0.0/8", "10.0.0.1:9092", " *"] {
+            assert_eq!(text.parse::<Host>(), Err(InvalidHost), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! All that security keeps in the log.
+
+use millstream_wire::sasl::{Credential, Hash, Iterations};
+
+use super::acl::{Acl, AclFilter, InvalidPattern};
+use super::acls::{AclSettings, Acls};
+use super::record::{Change, Record, RecordError};
+use super::users::{self, SALT_BYTES, Secret, USERS_MAX, UserError, Users};
+
+/// Users and access rules.
+///
+/// What asks for a change returns records and changes nothing. Whoever makes a change appends them to the
+/// log, waits until they are durable, and hands each to [`apply`](Self::apply). Changes are made one after
+/// another, since each is checked against what is here.
+///
+/// ```
+/// use millstream_broker::security::{AclSettings, Principal, Resource, Operation, Secret, Store};
+/// use millstream_wire::sasl::{Hash, Iterations};
+///
+/// // The log is empty at first. The secret is random, and kept from now on.
+/// let settings = AclSettings::new(true);
+/// let (mut store, first) = Store::restore(settings.clone(), [], Secret::from_random([7; 32]))?;
+/// let mut log = Vec::from_iter(first);
+///
+/// let record = store.user_record("alice", "secret", Hash::Sha256, Iterations(4096), &[1; 24])?;
+/// log.push(record.clone());
+/// store.apply(record)?;
+///
+/// let (restored, first) = Store::restore(settings, log, Secret::from_random([8; 32]))?;
+/// assert!(first.is_none());
+/// assert!(restored.users().credential("alice", Hash::Sha256).unwrap().is_of("secret"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Store {
+    users: Users,
+    acls: Acls,
+}
+
+impl Store {
+    /// From the records of the log, oldest first. If there is no secret among them, `spare` is taken, and
+    /// comes back as a record for the log.
+    ///
+    /// # Errors
+    /// When a record is damaged, or was written by a later program.
+    pub fn restore(
+        settings: AclSettings,
+        records: impl IntoIterator<Item = Record>,
+        spare: Secret,
+    ) -> Result<(Store, Option<Record>), RecordError> {
+        let mut store = Store {
+            users: Users::new(spare.clone()),
+            acls: Acls::new(settings),
+        };
+        let mut lacks_secret = true;
+        for record in records {
+            let change = Change::decode(record)?;
+            lacks_secret &= !matches!(change, Change::Secret(_));
+            store.make(change);
+        }
+        let first = lacks_secret.then(|| Change::Secret(spare).encode());
+        Ok((store, first))
+    }
+
+    /// Takes over what a record says.
+    ///
+    /// # Errors
+    /// When it is damaged, or was written by a later program.
+    pub fn apply(&mut self, record: Record) -> Result<(), RecordError> {
+        self.make(Change::decode(record)?);
+        Ok(())
+    }
+
+    fn make(&mut self, change: Change) {
+        match change {
+            Change::Secret(secret) => self.users.set_secret(secret),
+            Change::Credential(user, hash, credential) => self.users.set(&user, hash, credential),
+            Change::Acl(acl, true) => self.acls.insert(&acl),
+            Change::Acl(acl, false) => self.acls.remove(&acl),
+        }
+    }
+
+    /// Records that [`restore`](Self::restore) makes the same of.
+    pub fn snapshot(&self) -> Vec<Record> {
+        let secret = Change::Secret(self.users.secret().clone());
+        let credentials = self.users.iter().flat_map(|(user, credentials)| {
+            credentials.map(|credential| {
+                let hash = credential.hash();
+                Change::Credential(user.to_owned(), hash, Some(credential.clone()))
+            })
+        });
+        let acls = self.acls.find(&AclFilter::ALL).into_iter();
+        let acls = acls.map(|acl| Change::Acl(acl, true));
+        let changes = std::iter::once(secret).chain(credentials).chain(acls);
+        changes.map(|change| change.encode()).collect()
+    }
+
+    /// The users.
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// The access rules.
+    pub fn acls(&self) -> &Acls {
+        &self.acls
+    }
+
+    /// Sets a user's password; takes milliseconds. `salt` is random.
+    ///
+    /// # Errors
+    /// When the name, the password or the count of iterations is out of bounds, or there are too many users.
+    pub fn user_record(
+        &self,
+        user: &str,
+        password: &str,
+        hash: Hash,
+        iterations: Iterations,
+        salt: &[u8; SALT_BYTES],
+    ) -> Result<Record, UserError> {
+        users::check(user, salt, iterations)?;
+        if !self.users.contains(user) && self.users.len() >= USERS_MAX {
+            return Err(UserError::TooMany);
+        }
+        if password.is_empty() || password.contains('\0') {
+            return Err(UserError::Password);
+        }
+        let credential = Credential::new(hash, password, salt, iterations);
+        Ok(Change::Credential(user.to_owned(), hash, Some(credential)).encode())
+    }
+
+    /// Removes what is known of a user for this hash; `None` if that is nothing.
+    pub fn user_tombstone(&self, user: &str, hash: Hash) -> Option<Record> {
+        self.users.credential(user, hash)?;
+        Some(Change::Credential(user.to_owned(), hash, None).encode())
+    }
+
+    /// Adds an access rule; `None` if it is there.
+    ///
+    /// # Errors
+    /// When no resource can be called so.
+    pub fn acl_record(&self, acl: &Acl) -> Result<Option<Record>, InvalidPattern> {
+        acl.pattern.check()?;
+        let is_new = !self.acls.contains(acl);
+        Ok(is_new.then(|| Change::Acl(acl.clone(), true).encode()))
+    }
+
+    /// Removes an access rule; `None` if there is none.
+    pub fn acl_tombstone(&self, acl: &Acl) -> Option<Record> {
+        let is_there = self.acls.contains(acl);
+        is_there.then(|| Change::Acl(acl.clone(), false).encode())
+    }
+}

@@ -1,0 +1,356 @@
+//! Logging in, from the client's first byte on.
+
+use bytes::Bytes;
+use millstream_wire::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
+use millstream_wire::sasl::{
+    Client, ClientError, ClientFinal, ClientFirst, Mechanism, NONCE_BYTES, Nonce, Progress,
+    SaltedPassword, ScramExchange, ServerFirst,
+};
+use millstream_wire::{ApiKey, ResponseError, StrBytes};
+use proptest::prelude::*;
+
+use super::*;
+
+const SHA_256: Mechanism = Mechanism::Scram(Hash::Sha256);
+const SHA_512: Mechanism = Mechanism::Scram(Hash::Sha512);
+
+fn nonce(byte: u8) -> Nonce {
+    Nonce::from_random(&[byte; NONCE_BYTES])
+}
+
+fn begun(mechanism: Mechanism) -> Authentication {
+    let mut login = Authentication::new(Mechanism::ALL.into());
+    let response = login.handshake(1, &hello(mechanism.name()));
+    assert_eq!(response.error_code, 0);
+    assert_eq!(login.mechanism(), Some(mechanism));
+    login
+}
+
+fn hello(mechanism: &str) -> SaslHandshakeRequest {
+    SaslHandshakeRequest::default().with_mechanism(StrBytes::from_string(mechanism.to_owned()))
+}
+
+/// Sends bytes; what comes back are the server's, or its code and text.
+fn send(login: &mut Authentication, users: &Users, bytes: Bytes) -> Result<Bytes, (i16, String)> {
+    let request = SaslAuthenticateRequest::default().with_auth_bytes(bytes);
+    let response = login.authenticate(users, &nonce(2), &request);
+    match response.error_code {
+        0 => Ok(response.auth_bytes),
+        code => Err((code, response.error_message.unwrap().to_string())),
+    }
+}
+
+/// All of a login; what comes back is who the client is, or what the server said.
+fn log_in(
+    users: &Users,
+    mechanism: Mechanism,
+    user: &str,
+    password: &str,
+) -> Result<Principal, (i16, String)> {
+    let mut login = begun(mechanism);
+    let (mut client, mut bytes) = Client::start(mechanism, user, password, &nonce(1)).unwrap();
+    loop {
+        assert!(login.principal().is_none());
+        assert!(!login.admits(ApiKey::Produce));
+        let answer = send(&mut login, users, bytes);
+        assert_eq!(login.claimed_user(), Some(user));
+        assert_eq!(answer.is_err(), login.is_failed());
+        match client.answer(&answer?).unwrap() {
+            Progress::Done => break,
+            Progress::Send(next, message) => (client, bytes) = (next, message),
+        }
+    }
+    assert!(login.admits(ApiKey::Produce));
+    Ok(login.principal().unwrap().clone())
+}
+
+#[test]
+fn who_has_the_password_is_logged_in() {
+    for (hash, mechanisms) in [
+        (Hash::Sha256, [Mechanism::Plain, SHA_256]),
+        (Hash::Sha512, [Mechanism::Plain, SHA_512]),
+    ] {
+        for name in ["alice", "a,b=c", "Dvořák"] {
+            let store = with_user(name, "příliš secret", hash);
+            for mechanism in mechanisms {
+                let principal = log_in(store.users(), mechanism, name, "příliš secret").unwrap();
+                assert_eq!(principal.to_string(), format!("User:{name}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_not_is_told_so_as_somebody_unknown() {
+    let store = with_user("alice", "secret", Hash::Sha512);
+    let code = ResponseError::SaslAuthenticationFailed.code();
+    for (mechanism, text) in [
+        (
+            Mechanism::Plain,
+            "Authentication failed: Invalid username or password",
+        ),
+        (
+            SHA_256,
+            "Authentication failed during authentication due to invalid credentials with SASL \
+             mechanism SCRAM-SHA-256",
+        ),
+        (
+            SHA_512,
+            "Authentication failed during authentication due to invalid credentials with SASL \
+             mechanism SCRAM-SHA-512",
+        ),
+    ] {
+        for (user, password) in [("alice", "wrong"), ("bob", "secret"), ("*", "secret")] {
+            let refused = log_in(store.users(), mechanism, user, password).unwrap_err();
+            assert_eq!(refused, (code, text.to_owned()), "{user}");
+        }
+    }
+    // There is a credential for the other hash only.
+    assert!(log_in(store.users(), SHA_256, "alice", "secret").is_err());
+}
+
+#[test]
+fn of_two_passwords_plain_takes_the_stronger() {
+    let mut store = with_user("alice", "old", Hash::Sha256);
+    let salt = [2; SALT_BYTES];
+    let record = store.user_record("alice", "new", Hash::Sha512, Iterations(4096), &salt);
+    store.apply(record.unwrap()).unwrap();
+    assert!(log_in(store.users(), Mechanism::Plain, "alice", "new").is_ok());
+    assert!(log_in(store.users(), Mechanism::Plain, "alice", "old").is_err());
+    assert!(log_in(store.users(), SHA_256, "alice", "old").is_ok());
+
+    let record = store.user_tombstone("alice", Hash::Sha512).unwrap();
+    store.apply(record).unwrap();
+    assert!(log_in(store.users(), Mechanism::Plain, "alice", "old").is_ok());
+    let record = store.user_tombstone("alice", Hash::Sha256).unwrap();
+    store.apply(record).unwrap();
+    assert!(log_in(store.users(), Mechanism::Plain, "alice", "old").is_err());
+    assert!(store.users().is_empty());
+}
+
+/// The server's first answer.
+fn challenge(users: &Users, user: &str) -> String {
+    let mut login = begun(SHA_256);
+    let (_, bytes) = Client::start(SHA_256, user, "any", &nonce(1)).unwrap();
+    let answer = send(&mut login, users, bytes).unwrap();
+    String::from_utf8(answer.to_vec()).unwrap()
+}
+
+#[test]
+fn unknown_users_look_like_others() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    let known = challenge(store.users(), "alice");
+    let unknown = challenge(store.users(), "bob");
+    assert_eq!(unknown.len(), known.len());
+    assert!(known.ends_with(",i=4096") && unknown.ends_with(",i=4096"));
+    for hash in [Hash::Sha256, Hash::Sha512] {
+        let users = store.users();
+        let [known, unknown] = ["alice", "bob"].map(|user| users.claimed(user, hash).credential);
+        assert_eq!(known.iterations(), unknown.iterations());
+        assert_eq!(known.salt().len(), unknown.salt().len());
+    }
+    // The same salt every time, also after a restart, and not that of others.
+    assert_eq!(unknown, challenge(store.users(), "bob"));
+    assert_ne!(unknown, challenge(store.users(), "carol"));
+    let other = Secret::from_random([8; SECRET_BYTES]);
+    let settings = AclSettings::new(true);
+    let (restored, first) =
+        Store::restore(settings.clone(), store.snapshot(), other.clone()).unwrap();
+    assert!(first.is_none());
+    assert_eq!(unknown, challenge(restored.users(), "bob"));
+    let (elsewhere, _) = Store::restore(settings, [], other).unwrap();
+    assert_ne!(unknown, challenge(elsewhere.users(), "bob"));
+}
+
+#[test]
+fn a_client_finds_out_that_the_server_does_not_know_it() {
+    let [real, false_one] =
+        ["secret", "guessed"].map(|password| with_user("alice", password, Hash::Sha256));
+    let mut login = begun(SHA_256);
+    let (client, bytes) = Client::start(SHA_256, "alice", "secret", &nonce(1)).unwrap();
+    let answer = send(&mut login, real.users(), bytes.clone()).unwrap();
+    let Progress::Send(client, _) = client.answer(&answer).unwrap() else {
+        panic!("it has to prove that it has the password");
+    };
+    // The other server lets in everybody, and says so with what it knows.
+    let mut other = begun(SHA_256);
+    send(&mut other, false_one.users(), bytes.clone()).unwrap();
+    let (guesser, _) = Client::start(SHA_256, "alice", "guessed", &nonce(1)).unwrap();
+    let Progress::Send(_, proof) = guesser.answer(&answer).unwrap() else {
+        panic!("it has to prove that it has the password");
+    };
+    let answer = send(&mut other, false_one.users(), proof).unwrap();
+    assert_eq!(
+        client.answer(&answer).unwrap_err(),
+        ClientError::WrongSignature
+    );
+}
+
+#[test]
+fn nobody_acts_for_others() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    for (mechanism, message) in [
+        (Mechanism::Plain, "bob\0alice\0secret"),
+        (SHA_256, "n,a=bob,n=alice,r=abc"),
+    ] {
+        let mut login = begun(mechanism);
+        let (_, text) = send(&mut login, store.users(), message.into()).unwrap_err();
+        assert!(text.contains("authorization id"), "{text}");
+        assert!(login.is_failed());
+    }
+    let mut login = begun(Mechanism::Plain);
+    assert!(send(&mut login, store.users(), "alice\0alice\0secret".into()).is_ok());
+    let mut login = begun(SHA_256);
+    assert!(send(&mut login, store.users(), "n,a=alice,n=alice,r=abc".into()).is_ok());
+}
+
+/// Somebody who reads along and sends the same again.
+#[test]
+fn a_proof_is_good_once() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    let (client, first) = Client::start(SHA_256, "alice", "secret", &nonce(1)).unwrap();
+    let mut login = begun(SHA_256);
+    let answer = send(&mut login, store.users(), first.clone()).unwrap();
+    let Progress::Send(_, proof) = client.answer(&answer).unwrap() else {
+        panic!("it has to prove that it has the password");
+    };
+    assert!(send(&mut login, store.users(), proof.clone()).is_ok());
+    for fresh in [nonce(2), nonce(3)] {
+        let mut login = begun(SHA_256);
+        login.message(store.users(), &fresh, &first).unwrap();
+        let result = login.message(store.users(), &nonce(9), &proof);
+        // Only a server that draws the same nonce again takes it.
+        assert_eq!(result.is_ok(), fresh == nonce(2));
+    }
+}
+
+/// A client that has the password, but does not say what it should.
+#[test]
+fn a_proof_is_not_all() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    let credential = store.users().credential("alice", Hash::Sha256).unwrap();
+    let salted = SaltedPassword::new(Hash::Sha256, "secret", credential.salt(), Iterations(4096));
+    let first = ClientFirst::parse(b"n,,n=alice,r=abc").unwrap();
+    let log_in = |header: &str, change_nonce: fn(&str) -> String| {
+        let mut login = begun(SHA_256);
+        let answer = login.message(store.users(), &nonce(2), first.text().as_bytes());
+        let server_first = ServerFirst::parse(&answer.unwrap()).unwrap();
+        let signed = format!("c={header},r={}", change_nonce(server_first.nonce.as_str()));
+        let mut last = ClientFinal::parse(format!("{signed},p=").as_bytes()).unwrap();
+        last.proof = salted.proof(&ScramExchange::new(&first, &server_first, &last));
+        let answer = login.message(store.users(), &nonce(3), last.text().as_bytes());
+        answer.is_ok()
+    };
+    assert!(log_in("biws", str::to_owned));
+    // It has heard another answer, or the server another beginning: "y,,".
+    assert!(!log_in("biws", |nonce| format!("{nonce}x")));
+    assert!(!log_in("biws", |_| "abc".to_owned()));
+    assert!(!log_in("eSws", str::to_owned));
+    assert!(!log_in("", str::to_owned));
+}
+
+#[test]
+fn the_order_is_kept() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    let illegal = ResponseError::IllegalSaslState.code();
+    let password = || Bytes::from_static(b"\0alice\0secret");
+
+    let mut login = Authentication::new(Mechanism::ALL.into());
+    assert!(login.admits(ApiKey::ApiVersions) && login.admits(ApiKey::SaslHandshake));
+    assert!(!login.admits(ApiKey::Metadata));
+    assert_eq!(
+        send(&mut login, store.users(), password()).unwrap_err().0,
+        illegal
+    );
+    assert!(login.is_failed());
+    assert!(!login.admits(ApiKey::ApiVersions));
+
+    let mut login = begun(Mechanism::Plain);
+    assert_eq!(login.handshake(1, &hello("PLAIN")).error_code, illegal);
+    assert!(login.is_failed());
+    assert_eq!(
+        send(&mut login, store.users(), password()).unwrap_err().0,
+        illegal
+    );
+
+    let mut login = begun(Mechanism::Plain);
+    assert!(send(&mut login, store.users(), password()).is_ok());
+    assert_eq!(
+        send(&mut login, store.users(), password()).unwrap_err().0,
+        illegal
+    );
+    assert!(login.is_failed() && login.principal().is_none());
+}
+
+#[test]
+fn only_mechanisms_that_are_on() {
+    let unsupported = ResponseError::UnsupportedSaslMechanism.code();
+    for name in ["PLAIN", "plain", "GSSAPI", "", "SCRAM-SHA-256-PLUS"] {
+        let mut login = Authentication::new([SHA_256, SHA_512].into());
+        let response = login.handshake(1, &hello(name));
+        assert_eq!(response.error_code, unsupported);
+        let names: Vec<&str> = response.mechanisms.iter().map(|name| &**name).collect();
+        assert_eq!(names, ["SCRAM-SHA-256", "SCRAM-SHA-512"]);
+        assert!(login.is_failed());
+    }
+}
+
+#[test]
+fn the_oldest_handshake_is_followed_by_bare_messages() {
+    let store = with_user("alice", "secret", Hash::Sha256);
+    let mut login = Authentication::new(Mechanism::ALL.into());
+    assert!(!login.takes_bare_message());
+    login.handshake(0, &hello("SCRAM-SHA-256"));
+    let (client, first) = Client::start(SHA_256, "alice", "secret", &nonce(1)).unwrap();
+    assert!(login.takes_bare_message());
+    let answer = login.message(store.users(), &nonce(2), &first).unwrap();
+    let Progress::Send(client, proof) = client.answer(&answer).unwrap() else {
+        panic!("it has to prove that it has the password");
+    };
+    assert!(login.takes_bare_message());
+    let answer = login.message(store.users(), &nonce(3), &proof).unwrap();
+    assert!(matches!(client.answer(&answer), Ok(Progress::Done)));
+    assert!(!login.takes_bare_message() && login.principal().is_some());
+    assert!(!begun(Mechanism::Plain).takes_bare_message());
+}
+
+fn any_message() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..100),
+        "(n|y|p=x),(a=[ab])?,(m=a,)?(n=[ab=2CD3]{0,4})?,(r=[ -~]{0,6})?(,x=y)?"
+            .prop_map(String::into_bytes),
+        "c=(biws|eSws),r=[a-c]{0,3}(,x=y)?,p=[A-D=]{0,45}".prop_map(String::into_bytes),
+        "\0?(alice|bob)\0?[a-e]{0,3}\0?".prop_map(String::into_bytes),
+    ]
+}
+
+proptest! {
+    /// Whatever is sent, nobody is logged in by chance, and a login that failed has failed.
+    #[test]
+    fn any_bytes_are_answered(
+        mechanism in prop::sample::select(vec![SHA_256, SHA_512]),
+        messages in prop::collection::vec(any_message(), 1..4),
+    ) {
+        let users = Users::new(Secret::from_random(SECRET));
+        let mut login = begun(mechanism);
+        for message in messages {
+            let had_failed = login.is_failed();
+            let result = login.message(&users, &nonce(2), &message);
+            prop_assert!(login.principal().is_none());
+            prop_assert_eq!(result.is_err(), login.is_failed());
+            prop_assert!(!(had_failed && result.is_ok()));
+        }
+    }
+}
+
+proptest! {
+    // Each hashes a password.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn any_bytes_are_no_password(message in any_message()) {
+        let users = Users::new(Secret::from_random(SECRET));
+        let mut login = begun(Mechanism::Plain);
+        prop_assert!(login.message(&users, &nonce(2), &message).is_err());
+        prop_assert!(login.is_failed());
+    }
+}

@@ -1,0 +1,50 @@
+//! Tests of more than one part.
+
+mod acls;
+mod logins;
+mod records;
+mod requests;
+mod secrets;
+mod tls;
+
+use millstream_wire::sasl::{Hash, Iterations};
+
+use super::*;
+
+const SECRET: [u8; SECRET_BYTES] = [7; SECRET_BYTES];
+
+/// Without rules and users, where somebody has to log in.
+fn empty() -> Store {
+    let secret = Secret::from_random(SECRET);
+    let (store, _) = Store::restore(AclSettings::new(true), [], secret).unwrap();
+    store
+}
+
+/// A store with one user.
+fn with_user(user: &str, password: &str, hash: Hash) -> Store {
+    let mut store = empty();
+    let salt = [1; SALT_BYTES];
+    let record = store.user_record(user, password, hash, Iterations(4096), &salt);
+    store.apply(record.unwrap()).unwrap();
+    store
+}
+
+fn acl(
+    pattern: (ResourceType, PatternType, &str),
+    who: (&str, &str),
+    (permission, operation): (Permission, Operation),
+) -> Acl {
+    let (kind, pattern_type, name) = pattern;
+    let (principal, host) = who;
+    Acl {
+        pattern: Pattern {
+            kind,
+            name: name.to_owned(),
+            pattern_type,
+        },
+        principal: principal.parse().unwrap(),
+        host: host.parse().unwrap(),
+        operation,
+        permission,
+    }
+}

@@ -1,0 +1,272 @@
+//! TLS: certificates, keys, and whose certificate a client shows.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use super::principal::Principal;
+
+/// No file of certificates or keys is larger, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where certificates and keys are. All files are PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, followed by those of the authorities between it and the root.
+    pub certificates: PathBuf,
+    /// The key of the server's certificate.
+    pub key: PathBuf,
+    /// Whether clients show certificates.
+    pub clients: ClientCertificates,
+}
+
+/// Whether clients show certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// They are not asked.
+    Ignored,
+    /// They may, if one of the authorities in this file has signed it.
+    Requested(PathBuf),
+    /// They must.
+    Required(PathBuf),
+}
+
+/// Why files do not make a server with TLS. Does not repeat what is in them.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is too large to be what it should be.
+    #[error("{}: larger than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A file has not what it should have.
+    #[error("{}: {what}", path.display())]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Key and certificate do not belong together.
+    #[error("{}: this is not the key of the first certificate in {}", key.display(), certificates.display())]
+    OtherKey {
+        /// The file with the key.
+        key: PathBuf,
+        /// The file with the certificates.
+        certificates: PathBuf,
+    },
+}
+
+impl TlsError {
+    fn content(path: &Path, what: impl ToString) -> Self {
+        TlsError::Content {
+            path: path.to_owned(),
+            what: what.to_string(),
+        }
+    }
+}
+
+/// A server's side of TLS, which follows its files when they are renewed.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    /// What it was made of.
+    contents: Contents,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When a file is missing, or is not what it should be.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let contents = Contents::read(&files)?;
+        let current = Current {
+            config: Arc::new(server_config(&files, &contents)?),
+            contents,
+        };
+        let current = RwLock::new(current);
+        Ok(Tls { files, current })
+    }
+
+    /// For the next connection.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current.config)
+    }
+
+    /// Reads the files again, and tells whether they were changed; to be called from time to time.
+    ///
+    /// # Errors
+    /// When the files are not what they should be, perhaps because not all are renewed yet. What was read
+    /// before stays in use.
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        let contents = Contents::read(&self.files)?;
+        let is_same = {
+            let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+            current.contents == contents
+        };
+        if is_same {
+            return Ok(false);
+        }
+        let config = Arc::new(server_config(&self.files, &contents)?);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Current { config, contents };
+        Ok(true)
+    }
+}
+
+/// Who a client is by its certificate, which TLS has checked: `User:` and the subject, as in
+/// `User:CN=alice,O=Example`. `None` if the certificate has no subject that can be a user.
+pub fn principal_of(certificate: &CertificateDer<'_>) -> Option<Principal> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    Principal::user(&certificate.tbs_certificate().subject().to_string())
+}
+
+/// The bytes of the files. The key is secret.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    certificates: Vec<u8>,
+    key: Vec<u8>,
+    authorities: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Contents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Contents(…)")
+    }
+}
+
+impl Contents {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let authorities = files.clients.authorities();
+        Ok(Contents {
+            certificates: read(&files.certificates)?,
+            key: read(&files.key)?,
+            authorities: authorities.map(read).transpose()?,
+        })
+    }
+}
+
+impl ClientCertificates {
+    fn authorities(&self) -> Option<&Path> {
+        match self {
+            ClientCertificates::Ignored => None,
+            ClientCertificates::Requested(path) | ClientCertificates::Required(path) => Some(path),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |source| {
+        let path = path.to_owned();
+        TlsError::Read { path, source }
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    // A pipe or a device has no size beforehand.
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let path = path.to_owned();
+        return Err(TlsError::TooLarge { path });
+    }
+    Ok(bytes)
+}
+
+fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates(&files.certificates, &contents.certificates)?;
+    let key = private_key(&files.key, &contents.key)?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::content(&files.certificates, error))?;
+    let authorities = files
+        .clients
+        .authorities()
+        .zip(contents.authorities.as_ref());
+    let builder = match authorities {
+        None => builder.with_no_client_auth(),
+        Some((path, bytes)) => {
+            let may_be_without = matches!(files.clients, ClientCertificates::Requested(_));
+            let verifier = WebPkiClientVerifier::builder_with_provider(
+                Arc::new(roots(path, bytes)?),
+                provider,
+            );
+            let verifier = match may_be_without {
+                true => verifier.allow_unauthenticated(),
+                false => verifier,
+            };
+            let verifier = verifier.build();
+            builder.with_client_cert_verifier(
+                verifier.map_err(|error| TlsError::content(path, error))?,
+            )
+        }
+    };
+    let config = builder.with_single_cert(chain, key);
+    config.map_err(|error| refused(files, error))
+}
+
+fn refused(files: &TlsFiles, error: rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::OtherKey {
+            key: files.key.clone(),
+            certificates: files.certificates.clone(),
+        },
+        // It says so of a key that it cannot use.
+        rustls::Error::General(what) => TlsError::content(&files.key, what),
+        error => TlsError::content(&files.certificates, error),
+    }
+}
+
+fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    let certificates = certificates.map_err(|error| TlsError::content(path, error))?;
+    if certificates.is_empty() {
+        return Err(TlsError::content(path, "no certificate in PEM was found"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
+        pem::Error::NoItemsFound => {
+            let what = "no private key in PEM was found; keys with a password are not supported";
+            TlsError::content(path, what)
+        }
+        error => TlsError::content(path, error),
+    })
+}
+
+fn roots(path: &Path, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, bytes)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| TlsError::content(path, error))?;
+    }
+    Ok(roots)
+}

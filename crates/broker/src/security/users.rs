@@ -1,0 +1,235 @@
+//! The users, and what shows that a client is one of them.
+//!
+//! Passwords are not kept, only what SCRAM derives from them; PLAIN is checked against the same.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
+
+use super::principal::Principal;
+
+/// There are never more users than this: each takes memory. Kafka has no such bound.
+pub const USERS_MAX: usize = 1_000_000;
+/// A password is hashed at least so often. Kafka's bound.
+pub const ITERATIONS_MIN: Iterations = Iterations(4096);
+/// A password is hashed at most so often: otherwise a login takes too long. Kafka's bound.
+pub const ITERATIONS_MAX: Iterations = Iterations(16_384);
+/// A password is hashed so often where nothing is said. Whoever logs in with an unknown name is told this
+/// count and a salt of [`SALT_BYTES`], so users with others can be told from those that do not exist.
+pub const ITERATIONS_DEFAULT: Iterations = ITERATIONS_MIN;
+/// Size of the salt, in bytes, of passwords that are set here, and of what unknown users are told.
+pub const SALT_BYTES: usize = 24;
+/// No salt is longer, in bytes.
+const SALT_BYTES_MAX: usize = 255;
+/// Size of [`Secret`], in bytes.
+pub const SECRET_BYTES: usize = 32;
+
+/// From this the salt of unknown users is derived: they have always the same one, as those that exist.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; SECRET_BYTES]);
+
+impl Secret {
+    /// From random bytes, which nobody may be able to guess.
+    pub fn from_random(random: [u8; SECRET_BYTES]) -> Self {
+        Secret(random)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; SECRET_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Why a user or a credential is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// The name.
+    #[error("a user's name has 1 to 1024 bytes and no control characters, and is not *")]
+    Name,
+    /// The password.
+    #[error("a password must not be empty or contain a zero byte")]
+    Password,
+    /// The count of iterations.
+    #[error("a password is to be hashed {ITERATIONS_MIN} to {ITERATIONS_MAX} times")]
+    Iterations,
+    /// The salt.
+    #[error("the salt has 1 to {SALT_BYTES_MAX} bytes")]
+    Salt,
+    /// The hashed password.
+    #[error("the salted password has not the size of the hash")]
+    SaltedPassword,
+    /// One more user.
+    #[error("there may be {USERS_MAX} users at most")]
+    TooMany,
+}
+
+/// Checks what a password is hashed with.
+pub(super) fn check(user: &str, salt: &[u8], iterations: Iterations) -> Result<(), UserError> {
+    Principal::user(user).ok_or(UserError::Name)?;
+    if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
+        return Err(UserError::Iterations);
+    }
+    if !(1..=SALT_BYTES_MAX).contains(&salt.len()) {
+        return Err(UserError::Salt);
+    }
+    Ok(())
+}
+
+/// All users.
+#[derive(Debug, Clone)]
+pub struct Users {
+    secret: Secret,
+    /// By name; at least one credential each.
+    credentials: BTreeMap<String, Credentials>,
+}
+
+/// What is kept of one user, by hash.
+#[derive(Debug, Clone, Default)]
+struct Credentials {
+    sha256: Option<Credential>,
+    sha512: Option<Credential>,
+}
+
+impl Credentials {
+    fn place(&mut self, hash: Hash) -> &mut Option<Credential> {
+        match hash {
+            Hash::Sha256 => &mut self.sha256,
+            Hash::Sha512 => &mut self.sha512,
+        }
+    }
+
+    fn of(&self, hash: Hash) -> Option<&Credential> {
+        match hash {
+            Hash::Sha256 => self.sha256.as_ref(),
+            Hash::Sha512 => self.sha512.as_ref(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Credential> {
+        [&self.sha256, &self.sha512].into_iter().flatten()
+    }
+}
+
+/// What a client's claim is checked against.
+#[derive(Debug, Clone)]
+pub(super) struct Claimed {
+    /// Made up, if the user does not exist.
+    pub credential: Credential,
+    /// Whether the user exists: if not, no proof is good.
+    pub exists: bool,
+}
+
+impl Users {
+    /// None.
+    pub fn new(secret: Secret) -> Self {
+        Users {
+            secret,
+            credentials: BTreeMap::new(),
+        }
+    }
+
+    /// How many users there are.
+    pub fn len(&self) -> usize {
+        self.credentials.len()
+    }
+
+    /// Whether there is a user of this name.
+    pub fn contains(&self, user: &str) -> bool {
+        self.credentials.contains_key(user)
+    }
+
+    /// Whether there is no user.
+    pub fn is_empty(&self) -> bool {
+        self.credentials.is_empty()
+    }
+
+    /// What is known of a user for SCRAM with this hash.
+    pub fn credential(&self, user: &str, hash: Hash) -> Option<&Credential> {
+        self.credentials.get(user)?.of(hash)
+    }
+
+    /// All that is known of a user: one or two credentials, none if there is no such user.
+    pub fn credentials(&self, user: &str) -> impl Iterator<Item = &Credential> {
+        self.credentials
+            .get(user)
+            .into_iter()
+            .flat_map(Credentials::iter)
+    }
+
+    /// The names of all users, sorted, each with its credentials.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &Credential>)> {
+        let all = self.credentials.iter();
+        all.map(|(name, credentials)| (name.as_str(), credentials.iter()))
+    }
+
+    /// For SCRAM with this hash.
+    pub(super) fn claimed(&self, user: &str, hash: Hash) -> Claimed {
+        // Made up in any case, so that it takes the same time.
+        let made_up = self.made_up(user, hash);
+        let known = self.credential(user, hash);
+        Claimed {
+            exists: known.is_some(),
+            credential: known.cloned().unwrap_or(made_up),
+        }
+    }
+
+    /// For PLAIN: whether a user exists and this is its password. Of two credentials the stronger one
+    /// counts.
+    pub(super) fn has_password(&self, user: &str, password: &str) -> bool {
+        let claims = [Hash::Sha512, Hash::Sha256].map(|hash| {
+            let claimed = self.claimed(user, hash);
+            // Both are hashed in any case, so that it takes the same time.
+            (claimed.exists, claimed.credential.is_of(password))
+        });
+        let mut known = claims.into_iter().filter(|(exists, _)| *exists);
+        known.next().is_some_and(|(_, is_password)| is_password)
+    }
+
+    /// As the credential of a user that exists, with a password that nobody has.
+    fn made_up(&self, user: &str, hash: Hash) -> Credential {
+        let code = |purpose: &str| -> Key {
+            let message = [purpose, hash_name(hash), user].join("\0");
+            Hash::Sha512.hmac(&self.secret.0, message.as_bytes())
+        };
+        let size = hash.output_bytes();
+        let keys = [code("stored key"), code("server key")];
+        let [stored_key, server_key] = keys.each_ref().map(|key| &key.as_bytes()[..size]);
+        let salt = code("salt");
+        let salt = &salt.as_bytes()[..SALT_BYTES];
+        Credential::from_parts(hash, salt, ITERATIONS_DEFAULT, stored_key, server_key)
+            .expect("the keys were cut to the size of the hash")
+    }
+
+    pub(super) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    pub(super) fn set_secret(&mut self, secret: Secret) {
+        self.secret = secret;
+    }
+
+    /// Sets a credential in place of the one that there may be, or removes it.
+    pub(super) fn set(&mut self, user: &str, hash: Hash, credential: Option<Credential>) {
+        if credential.is_none() && !self.credentials.contains_key(user) {
+            return;
+        }
+        let credentials = self.credentials.entry(user.to_owned()).or_default();
+        *credentials.place(hash) = credential;
+        if credentials.iter().next().is_none() {
+            self.credentials.remove(user);
+        }
+    }
+}
+
+fn hash_name(hash: Hash) -> &'static str {
+    match hash {
+        Hash::Sha256 => "SHA-256",
+        Hash::Sha512 => "SHA-512",
+    }
+}
