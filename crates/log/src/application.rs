@@ -101,7 +101,8 @@ impl Application {
                 break;
             }
             let HandOut { progress, given } = &mut *hand_out;
-            let position = progress.begun.get(&group.id).copied().unwrap_or_default();
+            let begun = progress.begun.get(&group.id).copied();
+            let position = self.start_of(group).max(begun.unwrap_or_default());
             if progress.is_done(group.id) || is_over(&groups, group, position) {
                 given.remove(&group.id);
                 continue;
@@ -200,14 +201,29 @@ impl Application {
         self.groups(streamlet)
     }
 
-    /// The groups of all lanes of a streamlet, by id.
+    /// Where the group begins: behind what was deleted from it.
+    fn start_of(&self, group: &Group) -> Position {
+        let lane = self.stream.lane(group.lane.streamlet, group.lane.lane);
+        let first = lane.and_then(|lane| lane.first_place());
+        first.map_or(Position(0), |(id, position)| match id == group.id {
+            true => position,
+            false => Position(0),
+        })
+    }
+
+    /// The groups of all lanes of a streamlet, by id, without those of which all was deleted.
     fn groups(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
         let lanes = self.stream.streamlet(streamlet);
         let lanes = lanes.ok_or_else(|| LogError::UnknownLane {
             stream: self.stream.shared.name.clone(),
             what: format!("streamlet {streamlet}"),
         })?;
-        let mut groups: Vec<Arc<Group>> = lanes.iter().flat_map(|lane| lane.groups()).collect();
+        let mut groups: Vec<Arc<Group>> = Vec::new();
+        for lane in lanes {
+            let first = lane.first_place().map_or(GroupId(0), |(group, _)| group);
+            let stored = lane.groups().into_iter();
+            groups.extend(stored.filter(|group| group.id >= first));
+        }
         groups.sort_unstable_by_key(|group| group.id);
         Ok(groups)
     }

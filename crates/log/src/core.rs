@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use event_listener::Listener as _;
 use hashbrown::HashMap;
 use millstream_base::disk::Access;
-use millstream_base::{ByteSize, Clock, Position, SegmentIndex, StreamId, Timestamp};
+use millstream_base::{ByteSize, Clock, Offset, Position, SegmentIndex, StreamId, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uuid::Uuid;
 
@@ -896,17 +896,41 @@ impl Core {
         let mut result = Ok(());
         for stream in streams {
             let config = stream.shared.config.read().clone();
-            if config.retention.is_none() && config.retention_ms.is_none() {
-                continue;
-            }
+            let is_bounded = config.retention.is_some() || config.retention_ms.is_some();
             for lane in stream.lanes() {
-                match self.retain_lane(&lane, &config, now) {
+                let mut retained = self.remove_deleted(&lane);
+                if is_bounded {
+                    let retain = |count| Ok(count + self.retain_lane(&lane, &config, now)?);
+                    retained = retained.and_then(retain);
+                }
+                match retained {
                     Ok(count) => removed += count,
                     Err(error) => result = result.and(Err(error)),
                 }
             }
         }
         result.map(|()| removed)
+    }
+
+    /// Removes the groups of which all was deleted.
+    pub fn remove_deleted(&self, lane: &LaneState) -> Result<u64> {
+        let start = lane.start.offset();
+        if start == Offset(0) {
+            return Ok(0);
+        }
+        if lane.is_emptied() {
+            // The last group would stay.
+            lane.roll();
+        }
+        let groups = lane.groups();
+        let is_deleted = |group: &&Arc<Group>| group.end().is_some_and(|end| end.offset <= start);
+        let deleted = groups.iter().take_while(is_deleted).count();
+        // The last group says where the lane goes on.
+        let deleted = deleted.min(groups.len().saturating_sub(1));
+        if deleted > 0 {
+            self.remove_groups_before(lane, &groups[deleted])?;
+        }
+        Ok(deleted as u64)
     }
 
     fn retain_lane(&self, lane: &LaneState, config: &StreamConfig, now: Timestamp) -> Result<u64> {
@@ -990,14 +1014,26 @@ impl Core {
 
     /// Removes a lane's groups before `group`.
     pub fn remove_groups_before(&self, lane: &LaneState, group: &Arc<Group>) -> Result<()> {
-        self.persist(vec![Arc::clone(group)]);
-        self.found(lane, group)?;
+        if !lane.is_scratch() {
+            self.persist(vec![Arc::clone(group)]);
+            self.found(lane, group)?;
+        }
         for old in lane.groups() {
             if old.id >= group.id {
                 break;
             }
             self.remove_first(lane, &old)?;
         }
+        Ok(())
+    }
+
+    /// Removes a lane's groups before `group`, so that a full disk has room.
+    pub fn make_room_before(&self, lane: &LaneState, group: &Arc<Group>) -> Result<()> {
+        let _no_probe = self.probed_at.lock();
+        self.remove_groups_before(lane, group)?;
+        // Whether it is enough, the next write finds out.
+        self.disk_full.store(false, Ordering::Relaxed);
+        self.kick();
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::config::{Durability, StreamConfig};
 use crate::core::{Core, Resident};
+use crate::deletion::LaneStart;
 use crate::error::{LogError, Result};
 use crate::fetch::FetchEnds;
 use crate::group::{Group, GroupEnd, LaneId};
@@ -79,6 +80,8 @@ pub struct LaneState {
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
+    /// Where it begins, if something was deleted from it.
+    pub start: LaneStart,
     /// What consumers wait for that read only what is committed.
     pub unstable: Unstable,
     /// Where fetches go on.
@@ -207,6 +210,7 @@ impl LaneState {
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
+            start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
             marks: Mutex::default(),
@@ -654,26 +658,41 @@ impl LaneState {
         groups.pop_front()
     }
 
-    /// The earliest offset that is stored.
+    /// The earliest offset that is stored and was not deleted.
     pub fn earliest_offset(&self) -> Offset {
-        self.first_group()
-            .map_or_else(|| self.next_offset(), |group| group.first_offset)
+        let stored = self
+            .first_group()
+            .map_or_else(|| self.next_offset(), |group| group.first_offset);
+        stored.max(self.start.offset())
+    }
+
+    /// Whether all that the lane holds was deleted.
+    pub fn is_emptied(&self) -> bool {
+        self.start.offset() > Offset(0) && self.start.offset() >= self.next_offset()
+    }
+
+    /// Where reading begins in the groups that are stored; `None` when there are none.
+    pub fn first_place(&self) -> Option<(GroupId, Position)> {
+        let start = self.start.place();
+        start
+            .filter(|(group, _)| self.group(*group).is_some())
+            .or_else(|| Some((self.first_group()?.id, Position(0))))
     }
 
     /// Where a reader of this lane starts, also one that is there before the first group: the id that
     /// comes next may go to another lane of the streamlet.
     pub fn first_cursor(&self) -> Cursor {
-        let group = self.first_group().map_or(BEFORE_ALL, |group| group.id);
-        self.cursor(group, Position(0))
+        let (group, position) = self.first_place().unwrap_or((BEFORE_ALL, Position(0)));
+        self.cursor(group, position)
     }
 
     /// Where reading starts; for a lane without groups with the group that comes next.
     pub fn earliest_cursor(&self) -> Cursor {
-        let group = self.first_group().map_or_else(
-            || GroupId(self.streamlet.next_group.load(Ordering::Relaxed)),
-            |group| group.id,
-        );
-        self.cursor(group, Position(0))
+        let (group, position) = self.first_place().unwrap_or_else(|| {
+            let next = self.streamlet.next_group.load(Ordering::Relaxed);
+            (GroupId(next), Position(0))
+        });
+        self.cursor(group, position)
     }
 
     pub fn cursor(&self, group: GroupId, position: Position) -> Cursor {

@@ -31,6 +31,7 @@
 mod application;
 mod config;
 mod core;
+mod deletion;
 mod error;
 mod fetch;
 mod files;

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::application::Application;
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::core::Core;
+use crate::deletion::restore_starts;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::LaneId;
@@ -57,16 +58,16 @@ const SYNCERS: usize = 4;
 /// The log of one node.
 #[derive(Debug, Clone)]
 pub struct Log {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    core: Arc<Core>,
-    catalog: Table,
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) catalog: Table,
     positions: Arc<Table>,
     applications: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
     /// Removals and changes are done one at a time.
-    changing: Mutex<()>,
+    pub(crate) changing: Mutex<()>,
     /// Names whose streams are being created: not to be used before that is durable.
     creating: Mutex<HashSet<String>>,
     random: Arc<dyn Random>,
@@ -255,6 +256,9 @@ impl Log {
                 stale.push(key);
             }
         }
+        let starts = restore_starts(&core, &catalog)?;
+        abandoned.extend(starts.stale);
+        last_id = last_id.max(starts.last_stream);
         core.streams.write().next_id = last_id + 1;
         if was_cut {
             // It may have told of these.
@@ -376,7 +380,10 @@ impl Log {
             found => return found,
         };
         let config = StreamConfig::default();
-        match self.inner.create(missing, name, StreamKind::Internal, config) {
+        match self
+            .inner
+            .create(missing, name, StreamKind::Internal, config)
+        {
             // Somebody else was faster.
             Err(LogError::Exists { .. }) => self.stream(name),
             created => created,
@@ -549,6 +556,12 @@ impl Log {
             return Err(LogError::BadCursor {
                 cursor: *cursor,
                 why: format!("the group holds {} bytes", group.durable()),
+            });
+        }
+        if lane.start.is_behind(&group, cursor.position) {
+            return Err(LogError::CursorRemoved {
+                cursor: *cursor,
+                earliest: lane.earliest_cursor(),
             });
         }
         let bytes = read_group(&self.inner.core, &group, cursor.position, bytes_max)?;
@@ -881,6 +894,7 @@ impl Inner {
             self.positions
                 .put::<serde_json::Value>(&self.core, &key, None)?;
         }
+        self.forget_starts(id)?;
         for lane in stream.lanes() {
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;

@@ -9,7 +9,7 @@ use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::group::Group;
+use crate::group::{Group, GroupEnd};
 use crate::index::MARK_BYTES;
 use crate::lane::{LaneState, ReaderMark};
 use crate::places::{Place, look_at};
@@ -273,7 +273,7 @@ impl LaneReader {
                 };
                 // Group ids are shared by the lanes of a streamlet: a reader that started before
                 // the lane's first group was made does not know its id.
-                if self.position > Position(0) || first.first_offset > Offset(0) {
+                if self.position > Position(0) || self.lane.earliest_offset() > Offset(0) {
                     return Err(LogError::CursorRemoved {
                         cursor: self.cursor(),
                         earliest: self.lane.earliest_cursor(),
@@ -283,6 +283,12 @@ impl LaneReader {
                 self.publish();
                 continue;
             };
+            if self.lane.start.is_behind(&group, self.position) {
+                return Err(LogError::CursorRemoved {
+                    cursor: self.cursor(),
+                    earliest: self.lane.earliest_cursor(),
+                });
+            }
             if let Some(bytes) = read_group(&self.core, &group, self.position, bytes_max)? {
                 let cursor = self.cursor();
                 self.position = self.position.plus(bytes.len() as u64);
@@ -488,8 +494,10 @@ pub fn seek_timestamp(
     lane: &LaneState,
     timestamp: Timestamp,
 ) -> Result<Option<Found>> {
+    let start = lane.earliest_offset();
     for group in lane.groups() {
-        if group.end().is_some_and(|end| end.max_timestamp < timestamp) {
+        let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
+        if group.end().is_some_and(is_older) {
             continue;
         }
         let found = search(
@@ -498,7 +506,8 @@ pub fn seek_timestamp(
             |place| place.max_timestamp < timestamp,
             |position, chunk| {
                 let header = chunk.header();
-                (header.max_timestamp >= timestamp).then_some(Found {
+                let is_wanted = header.max_timestamp >= timestamp && header.last_offset() >= start;
+                is_wanted.then_some(Found {
                     group: group.id,
                     position,
                     base_offset: header.base_offset,

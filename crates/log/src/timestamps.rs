@@ -10,7 +10,7 @@ use millstream_record::{Chunk, Scratch};
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::group::Group;
+use crate::group::{Group, GroupEnd};
 use crate::lane::LaneState;
 use crate::log::Lane;
 use crate::places::look_at;
@@ -27,7 +27,8 @@ impl Lane {
     }
 
     /// Offset and timestamp of the record with the largest timestamp, of those that are durable and
-    /// before `end`; the first one where several have it. `None` when there are none.
+    /// before `end`; the first one where several have it. `None` when there are none. Records that
+    /// were deleted from the first group count until all of the group is removed.
     ///
     /// # Errors
     /// When the disk does not give back what was stored.
@@ -44,7 +45,8 @@ fn record_at(
     let start = lane.earliest_offset();
     let mut scratch = Scratch::default();
     for group in lane.groups() {
-        if group.end().is_some_and(|end| end.max_timestamp < timestamp) {
+        let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
+        if group.end().is_some_and(is_older) {
             continue;
         }
         let found = search(
@@ -52,7 +54,8 @@ fn record_at(
             &group,
             |place| place.max_timestamp < timestamp,
             |_, chunk| {
-                let may_have = chunk.header().max_timestamp >= timestamp;
+                let header = chunk.header();
+                let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
                 may_have.then(|| first_in(chunk, timestamp, start, &mut scratch))?
             },
         )?;

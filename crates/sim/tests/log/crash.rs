@@ -14,7 +14,7 @@ const IMAGES_PER_OPERATION: usize = 3;
 
 type Scenario = fn(&mut World);
 
-const SCENARIOS: [(&str, Scenario); 9] = [
+const SCENARIOS: [(&str, Scenario); 10] = [
     ("journal commits", journal_commits),
     ("direct commits over several groups", direct_commits),
     ("a journal that is released and used again", journal_reuse),
@@ -24,6 +24,7 @@ const SCENARIOS: [(&str, Scenario); 9] = [
     ("streams that come, grow and go", streams),
     ("a stream deleted on a full disk", full_disk),
     ("transactions over several groups", transactions),
+    ("deletions from the beginning of lanes", deletions),
 ];
 
 #[test]
@@ -293,6 +294,31 @@ fn transactions(world: &mut World) {
             world.retain();
         }
     }
+}
+
+fn deletions(world: &mut World) {
+    let lanes = 2;
+    world.create("a", StreamConfig { lanes, ..config() });
+    for n in 0..8 {
+        append(world, "a", 0, 60_000, None);
+        if !world.model.streams.contains_key("a") || world.disk.has_crashed() {
+            return;
+        }
+        match n {
+            // Within the first groups, then over several, then all.
+            2 => world.delete_before("a", &[((0, 0), 1)]),
+            5 => world.delete_before("a", &[((0, 0), 3), ((0, 1), 2)]),
+            6 => world.delete_before("a", &[((0, 0), 4)]),
+            _ => {}
+        }
+    }
+    if !world.disk.has_crashed() {
+        world.delete("a");
+    }
+    if !world.disk.has_crashed() {
+        world.create("a", config());
+    }
+    append(world, "a", 0, 100, None);
 }
 
 fn full_disk(world: &mut World) {

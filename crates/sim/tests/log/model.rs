@@ -103,7 +103,8 @@ fn step(world: &mut World) {
             }
         }
         88 => world.delete(&name),
-        89..=93 => world
+        89 => world.delete_some(&name, key),
+        90..=93 => world
             .clock
             .advance(Duration::from_secs(world.rng.u64(..15))),
         _ => fault(world),

@@ -109,6 +109,10 @@ pub struct ModelLane {
     pub removed: u64,
     /// A start has forgotten what is not stored.
     pub restarted: bool,
+    /// Something was deleted from its beginning, perhaps within a group.
+    pub is_cut: bool,
+    /// A deletion up to here failed: it may hold from the next start on.
+    pub maybe_cut: u64,
 }
 
 /// What the rules of duplicate detection say of a chunk.
@@ -658,11 +662,14 @@ impl World {
         model.acknowledged = durable;
 
         let mut reader = lane.reader(lane.earliest());
-        let mut expected = if may_shrink {
-            lane.info().earliest.0
-        } else {
-            model.earliest
-        };
+        let earliest = lane.info().earliest.0;
+        if !may_shrink {
+            assert_eq!(earliest, model.earliest, "{at}");
+        }
+        // The first chunk is whole.
+        let mut chunks = model.chunks.iter();
+        let first = chunks.find(|chunk| chunk.end() > earliest);
+        let mut expected = first.map_or(earliest, |chunk| chunk.base);
         let bytes_max = 1 << self.rng.u32(6..20);
         loop {
             match reader.read(bytes_max) {
@@ -716,7 +723,7 @@ impl World {
 
         let stored = || {
             let chunks = model.chunks.iter();
-            chunks.filter(|chunk| earliest <= chunk.base && chunk.base < durable)
+            chunks.filter(|chunk| earliest < chunk.end() && chunk.base < durable)
         };
         let newest = stored().map(|chunk| chunk.timestamp).max().unwrap_or(0);
         let timestamp = match stored().nth(self.rng.usize(0..=stored().count())) {
@@ -735,7 +742,7 @@ impl World {
         match lane.record_at(Timestamp(timestamp)) {
             Ok(found) => assert_eq!(
                 found.map(|(offset, timestamp)| (offset.0, timestamp.0)),
-                expected.map(|chunk| (chunk.base, chunk.timestamp)),
+                expected.map(|chunk| (chunk.base.max(earliest), chunk.timestamp)),
                 "{name} {key:?} at {timestamp}"
             ),
             Err(error) => self.excuse(&error),
@@ -744,6 +751,14 @@ impl World {
         let before = stored().filter(|chunk| chunk.base < end);
         let expected = before.rev().max_by_key(|chunk| chunk.timestamp);
         match lane.newest_record(Offset(end)) {
+            // What was deleted from a group may be found too.
+            Ok(found) if model.is_cut => {
+                let found = found.map(|(_, timestamp)| timestamp.0);
+                assert!(
+                    found >= expected.map(|chunk| chunk.timestamp),
+                    "{name} {key:?}"
+                );
+            }
             Ok(found) => assert_eq!(
                 found.map(|(offset, timestamp)| (offset.0, timestamp.0)),
                 expected.map(|chunk| (chunk.base, chunk.timestamp)),
@@ -909,8 +924,9 @@ impl World {
                 earliest >= model.earliest,
                 "{name}: what is removed is back"
             );
-            let is_boundary =
-                earliest == model.next() || model.chunks.iter().any(|chunk| chunk.base == earliest);
+            let is_boundary = earliest == model.earliest
+                || earliest == model.next()
+                || model.chunks.iter().any(|chunk| chunk.base == earliest);
             assert!(is_boundary, "{name}: part of a group is removed");
             if config.durability == Durability::Memory {
                 model.earliest = earliest;
@@ -930,6 +946,68 @@ impl World {
             if result.is_ok() && !self.faults.failing {
                 model.removed = earliest;
             }
+        }
+    }
+
+    /// Deletes what comes before an offset of a lane, and mostly of another one too.
+    pub fn delete_some(&mut self, name: &str, key: (u32, u32)) {
+        let stream = self.stream(name);
+        let mut keys = vec![key];
+        let all: Vec<(u32, u32)> = self.model.streams[name].lanes.keys().copied().collect();
+        let other = all[self.rng.usize(..all.len())];
+        if other != key {
+            keys.push(other);
+        }
+        let to = |key: &(u32, u32)| {
+            let durable = lane_of(&stream, *key).durable_offset().0;
+            (*key, self.rng.u64(0..=durable + 1))
+        };
+        let to: Vec<((u32, u32), u64)> = keys.iter().map(to).collect();
+        self.delete_before(name, &to);
+    }
+
+    /// Deletes what comes before offsets of lanes, and checks the answers.
+    pub fn delete_before(&mut self, name: &str, to: &[((u32, u32), u64)]) {
+        let stream = self.stream(name);
+        let lane = |(key, to): &((u32, u32), u64)| (lane_of(&stream, *key), Offset(*to));
+        let deletions: Vec<(Lane, Offset)> = to.iter().map(lane).collect();
+        let keys: Vec<(u32, u32)> = to.iter().map(|(key, _)| *key).collect();
+        self.note(format!("delete of {name}: {to:?}"));
+        let lanes = deletions.iter();
+        let durable: Vec<Offset> = lanes.map(|(lane, _)| lane.durable_offset()).collect();
+        let results = self.log().delete_before(&deletions);
+        let deletions = deletions.iter().zip(durable);
+        for ((key, ((lane, offset), durable)), result) in keys.iter().zip(deletions).zip(results) {
+            let at = format!("{name} {key:?} before {offset}");
+            let found = lane.info().earliest.0;
+            let is_scratch = self.model.streams[name].config.durability == Durability::Memory;
+            if let Err(error) = &result {
+                match error {
+                    LogError::OffsetOutOfRange { .. } => assert!(*offset > durable, "{at}"),
+                    error => self.excuse(error),
+                }
+            }
+            let model = self.model.streams.get_mut(name).expect("the caller's");
+            let model = model.lanes.get_mut(key).expect("the model has all lanes");
+            assert!(found >= model.earliest, "{at}: what is removed is back");
+            match result {
+                Ok(earliest) => {
+                    assert_eq!(earliest.0, found, "{at}");
+                    let is_right = found == offset.0.max(model.earliest);
+                    assert!(is_right || is_scratch, "{at}: begins with {found}");
+                    model.is_cut |= found > model.earliest;
+                    model.removed = found;
+                }
+                Err(_) => {
+                    // Whole groups may have gone to make room.
+                    assert!(
+                        found == model.earliest || found <= offset.0,
+                        "{at}: {found}"
+                    );
+                    model.maybe_cut = model.maybe_cut.max(offset.0);
+                }
+            }
+            model.earliest = found;
         }
     }
 
@@ -1276,6 +1354,12 @@ impl World {
                 // Retention that was cut off may have had effect.
                 let earliest = lane.earliest.0;
                 assert!(model.removed <= earliest, "{at}: what is removed is back");
+                let maybe_cut = std::mem::take(&mut model.maybe_cut);
+                if model.earliest < earliest && earliest <= maybe_cut {
+                    model.is_cut = true;
+                    model.earliest = earliest;
+                    model.removed = model.removed.max(earliest);
+                }
                 if model.earliest != earliest {
                     let config = &stream.config;
                     let has_retention = config.retention.is_some() || config.retention_ms.is_some();
