@@ -72,7 +72,7 @@ pub enum Command {
     /// this machine only, unless --listen says otherwise.
     ///
     /// With --json, one document is printed when it listens: listen, the address, and data, the folder.
-    Start,
+    Start(StartArgs),
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]
     Stream(StreamCommand),
@@ -86,6 +86,13 @@ pub enum Command {
     /// Run the applications that come along
     #[command(subcommand)]
     Flow(FlowCommand),
+}
+
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    /// Listen on an address that others can reach, though nobody is asked who they are
+    #[arg(long)]
+    pub insecure: bool,
 }
 
 #[derive(Debug, Args)]

@@ -70,7 +70,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals;
     match args.command {
         Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop()?),
-        Command::Start => start::run(&settings, args.json, &stop()?),
+        Command::Start(command) => start::run(command, &settings, args.json, &stop()?),
         Command::Stream(command) => streams::run(command, &settings, args.json),
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),

@@ -83,6 +83,10 @@ pub enum SettingsError {
         path: PathBuf,
         error: Box<toml::de::Error>,
     },
+    #[error(
+        "{listen} can be reached from other machines, and nobody who comes is asked who they are: listen on 127.0.0.1, or say --insecure"
+    )]
+    Exposed { listen: SocketAddr },
     #[error("unknown setting {name} in {place}; {hint}")]
     Unknown {
         name: String,

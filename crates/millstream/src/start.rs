@@ -8,9 +8,10 @@ use millstream_base::{SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server};
 use serde::Serialize;
 
+use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
 use crate::node;
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsError};
 use crate::stop::Stop;
 
 /// Where clients of Kafka look first.
@@ -26,9 +27,13 @@ struct Started {
     data: String,
 }
 
-pub fn run(settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+pub fn run(args: StartArgs, settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+    let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
+    if !listen.ip().is_loopback() && !args.insecure {
+        return Err(SettingsError::Exposed { listen }.into());
+    }
     let log = node::open(settings)?;
-    let config = BrokerConfig::new(settings.listen.unwrap_or(LISTEN_DEFAULT));
+    let config = BrokerConfig::new(listen);
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
     let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;

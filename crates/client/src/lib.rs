@@ -1,1 +1,0 @@
-//! The client: producer, consumer, admin.
