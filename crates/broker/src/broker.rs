@@ -28,6 +28,7 @@ pub struct Broker {
     /// Memory that requests may take, in units of [`MEMORY_UNIT`].
     memory: Arc<Semaphore>,
     pub(crate) sessions: Sessions,
+    pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
     cluster_id: String,
 }
@@ -47,6 +48,7 @@ impl Broker {
         Ok(Arc::new(Broker {
             memory: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             sessions: Sessions::default(),
+            native: native::Shared::default(),
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             groups: Arc::new(GroupService::open(&log, clock)?),
@@ -141,7 +143,7 @@ impl Broker {
             | Request::ConsumerGroupDescribe(_)) => {
                 group_service::handle(self, client, version, request)
             }
-            request => native::handle(self, version, request),
+            request => native::handle(self, client, version, request),
         }
     }
 }

@@ -8,6 +8,7 @@ use millstream_wire::Uuid;
 
 use crate::broker::Broker;
 use crate::connection::Peer;
+use crate::native::Upload;
 
 /// Streams that a connection has used lately: looked up once.
 const STREAMS_MAX: usize = 4096;
@@ -17,6 +18,8 @@ pub struct Client {
     peer: Peer,
     id: String,
     broker: Arc<Broker>,
+    /// The object that it puts.
+    pub(crate) upload: Option<Upload>,
     streams: HashMap<Arc<str>, Stream>,
     streams_by_uuid: HashMap<Uuid, Stream>,
 }
@@ -27,6 +30,7 @@ impl Client {
             peer,
             id: String::new(),
             broker: Arc::clone(broker),
+            upload: None,
             streams: HashMap::new(),
             streams_by_uuid: HashMap::new(),
         }
@@ -96,7 +100,7 @@ impl Client {
 }
 
 /// What the broker keeps for itself is nobody else's.
-fn not_internal(stream: Stream) -> Result<Stream, LogError> {
+pub(crate) fn not_internal(stream: Stream) -> Result<Stream, LogError> {
     match stream.name().starts_with("__") {
         true => Err(LogError::UnknownStream {
             name: stream.name().to_owned(),

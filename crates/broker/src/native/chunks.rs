@@ -1,0 +1,121 @@
+//! Writing chunks: they go from the connection's buffer to their segments, copied once.
+
+use std::sync::Arc;
+
+use millstream_base::{LaneIndex, Offset, StreamId};
+use millstream_log::{Appended, Durability, Lane, LogError, Stream};
+use millstream_record::ChunkHeader;
+use millstream_wire::ResponseError;
+use millstream_wire::native::{
+    ChunkToWrite, WriteChunksRequest, WriteChunksResponse, WrittenChunk,
+};
+
+use super::refused::Refused;
+use super::{stream_of, unknown_id};
+use crate::broker::Broker;
+use crate::reply::Reply;
+
+/// The most chunks in one request: appending them holds up whatever else its connection asks for.
+const CHUNKS_MAX: usize = 1 << 16;
+
+/// A chunk that is appended and not durable yet.
+struct Waiting {
+    /// Its place in the request.
+    chunk: usize,
+    lane: Lane,
+    next_offset: Offset,
+}
+
+/// Appends chunks, and answers when they are as durable as the stream's setting says.
+pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
+    let id = request.stream;
+    let stream = match stream_of(broker.log(), id) {
+        Ok(_) if request.chunks.len() > CHUNKS_MAX => {
+            return WriteChunksResponse::from(Refused::too_many("chunks", CHUNKS_MAX)).into();
+        }
+        Ok(stream) => stream,
+        Err(refused) => return WriteChunksResponse::from(refused).into(),
+    };
+    let mut response = WriteChunksResponse::default();
+    let mut waiting = Vec::new();
+    for (number, chunk) in request.chunks.iter().enumerate() {
+        let written = match append(&stream, chunk) {
+            Ok((lane, appended)) => {
+                let written = written(&lane, &appended);
+                if lane.durability() == Durability::Replicated {
+                    waiting.push(Waiting {
+                        chunk: number,
+                        lane,
+                        next_offset: appended.next_offset,
+                    });
+                }
+                written
+            }
+            Err(refused) => not_written(refused),
+        };
+        response.chunks.push(written);
+    }
+    match waiting.is_empty() {
+        true => response.into(),
+        false => Reply::later(acknowledge(id, response, waiting)),
+    }
+}
+
+fn append(stream: &Stream, chunk: &ChunkToWrite) -> Result<(Lane, Appended), Refused> {
+    // Nobody would know that the transaction takes place here, and so nobody would end it.
+    let header = ChunkHeader::parse(&chunk.chunk);
+    if header.is_ok_and(|header| header.attributes.is_transactional()) {
+        return Err(Refused::new(
+            ResponseError::InvalidTxnState,
+            "chunks of transactions are written by Kafka's requests only",
+        ));
+    }
+    let appended = stream.append(chunk.streamlet, &chunk.chunk);
+    appended.map_err(|error| refused_chunk(stream.id(), error))
+}
+
+fn refused_chunk(id: StreamId, error: LogError) -> Refused {
+    match error {
+        LogError::UnknownStream { .. } => unknown_id(id),
+        LogError::ControlChunk | LogError::BadProducer { .. } => {
+            Refused::new(ResponseError::InvalidRecord, error.to_string())
+        }
+        error => error.into(),
+    }
+}
+
+fn written(lane: &Lane, appended: &Appended) -> WrittenChunk {
+    WrittenChunk {
+        error_code: 0,
+        error_message: None,
+        lane: lane.id().lane,
+        base_offset: appended.base_offset,
+        next_offset: appended.next_offset,
+        is_duplicate: appended.duplicate,
+    }
+}
+
+fn not_written(refused: Refused) -> WrittenChunk {
+    WrittenChunk {
+        error_code: refused.code(),
+        error_message: refused.message(),
+        lane: LaneIndex(0),
+        base_offset: Offset(0),
+        next_offset: Offset(0),
+        is_duplicate: false,
+    }
+}
+
+/// Waits until everything is durable that has to be before the answer.
+async fn acknowledge(
+    stream: StreamId,
+    mut response: WriteChunksResponse,
+    waiting: Vec<Waiting>,
+) -> WriteChunksResponse {
+    for wait in waiting {
+        if let Err(error) = wait.lane.durable(wait.next_offset).await {
+            response.chunks[wait.chunk] = not_written(refused_chunk(stream, error));
+        }
+    }
+    response
+}

@@ -1,0 +1,252 @@
+//! Groups and segments: which there are, and who reads them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millstream_base::{Cursor, SegmentIndex, StreamId};
+use millstream_log::{Application, Log, LogError, Stream};
+use millstream_wire::ResponseError;
+use millstream_wire::native::{
+    AvailableGroupsRequest, AvailableGroupsResponse, AvailableSegmentsRequest,
+    AvailableSegmentsResponse, CommitCursorsRequest, CommitCursorsResponse, CommittedCursor,
+    GroupRange, NextGroupsRequest, NextGroupsResponse, NextSegmentsRequest, NextSegmentsResponse,
+    ReleaseGroupsRequest, ReleaseGroupsResponse, SegmentRange, SegmentStart,
+};
+use parking_lot::Mutex;
+
+use super::refused::{Refused, answered};
+use super::{stream_of, unknown_id};
+use crate::broker::Broker;
+use crate::reply::Reply;
+
+/// The most groups that are handed out at once.
+const GROUPS_MAX: usize = 1000;
+
+/// The most segments in one answer.
+const SEGMENTS_MAX: u32 = 1000;
+
+/// The most cursors that are committed at once: each waits for the disk.
+const COMMITS_MAX: usize = 1000;
+
+/// The most applications since the broker started, over all streams: what they have is kept in memory.
+const APPLICATIONS_MAX: usize = 10_000;
+
+/// The longest name of a consumer.
+const CONSUMER_BYTES_MAX: usize = 249;
+
+/// The applications that have been handed groups.
+#[derive(Default)]
+pub struct Applications {
+    known: Mutex<HashSet<(StreamId, String)>>,
+}
+
+impl Applications {
+    /// The application of this name, which is made if it is not there and there is room for it.
+    fn open(&self, log: &Log, stream: &Stream, name: &str) -> Result<Arc<Application>, Refused> {
+        let application = {
+            let mut known = self.known.lock();
+            let key = (stream.id(), name.to_owned());
+            if !known.contains(&key) && known.len() >= APPLICATIONS_MAX {
+                known.retain(|(id, _)| log.stream_by_id(*id).is_ok());
+                if known.len() >= APPLICATIONS_MAX {
+                    return Err(Refused::new(
+                        ResponseError::ThrottlingQuotaExceeded,
+                        format!("there are {APPLICATIONS_MAX} applications already"),
+                    ));
+                }
+            }
+            let application = application(log, stream, name)?;
+            known.insert(key);
+            application
+        };
+        // Another one has its name by now.
+        match stream.is_deleted() {
+            true => Err(unknown_id(stream.id())),
+            false => Ok(application),
+        }
+    }
+
+    /// The application of this name, if it was handed anything.
+    fn find(
+        &self,
+        log: &Log,
+        stream: &Stream,
+        name: &str,
+    ) -> Result<Option<Arc<Application>>, Refused> {
+        let is_known = self.known.lock().contains(&(stream.id(), name.to_owned()));
+        match is_known {
+            true => self.open(log, stream, name).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+fn application(log: &Log, stream: &Stream, name: &str) -> Result<Arc<Application>, Refused> {
+    let application = log.application(stream.name(), name);
+    application.map_err(|error| match error {
+        LogError::BadName { .. } => Refused::new(ResponseError::InvalidGroupId, error.to_string()),
+        LogError::UnknownStream { .. } => unknown_id(stream.id()),
+        error => error.into(),
+    })
+}
+
+fn check_consumer(consumer: &str) -> Result<(), Refused> {
+    match consumer.len() {
+        1..=CONSUMER_BYTES_MAX => Ok(()),
+        _ => Err(Refused::new(
+            ResponseError::InvalidRequest,
+            format!("a consumer's name has 1 to {CONSUMER_BYTES_MAX} bytes"),
+        )),
+    }
+}
+
+/// Hands groups to a consumer.
+pub fn next(broker: &Arc<Broker>, request: NextGroupsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(next_groups(&broker, &request)))
+}
+
+fn next_groups(
+    broker: &Broker,
+    request: &NextGroupsRequest,
+) -> Result<NextGroupsResponse, Refused> {
+    check_consumer(&request.consumer)?;
+    let log = broker.log();
+    let stream = stream_of(log, request.stream)?;
+    let applications = &broker.native.applications;
+    let application = applications.open(log, &stream, &request.application)?;
+    let groups_max = (request.groups_max as usize).min(GROUPS_MAX);
+    let cursors = application.next_groups(request.streamlet, &request.consumer, groups_max)?;
+    Ok(NextGroupsResponse {
+        cursors,
+        ..NextGroupsResponse::default()
+    })
+}
+
+/// Keeps how far a consumer is.
+pub fn commit(broker: &Arc<Broker>, request: CommitCursorsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(commit_cursors(&broker, &request)))
+}
+
+fn commit_cursors(
+    broker: &Broker,
+    request: &CommitCursorsRequest,
+) -> Result<CommitCursorsResponse, Refused> {
+    check_consumer(&request.consumer)?;
+    if request.cursors.len() > COMMITS_MAX {
+        return Err(Refused::too_many("cursors", COMMITS_MAX));
+    }
+    let commits = request.cursors.iter().map(|cursor| {
+        match commit_cursor(broker, &request.application, &request.consumer, cursor) {
+            Ok(()) => CommittedCursor::default(),
+            Err(refused) => CommittedCursor {
+                error_code: refused.code(),
+                error_message: refused.message(),
+            },
+        }
+    });
+    Ok(CommitCursorsResponse {
+        commits: commits.collect(),
+        ..CommitCursorsResponse::default()
+    })
+}
+
+fn commit_cursor(
+    broker: &Broker,
+    application: &str,
+    consumer: &str,
+    cursor: &Cursor,
+) -> Result<(), Refused> {
+    let not_handed_out =
+        |error: LogError| Refused::new(ResponseError::UnknownMemberId, error.to_string());
+    let log = broker.log();
+    let stream = stream_of(log, cursor.stream)?;
+    let found = broker.native.applications.find(log, &stream, application)?;
+    let Some(application) = found else {
+        return Err(not_handed_out(LogError::NotHandedOut {
+            group: cursor.group,
+            consumer: consumer.to_owned(),
+            application: application.to_owned(),
+        }));
+    };
+    match application.commit(consumer, cursor) {
+        Ok(()) => Ok(()),
+        Err(error @ LogError::NotHandedOut { .. }) => Err(not_handed_out(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes a consumer's groups back.
+pub fn release(broker: &Arc<Broker>, request: ReleaseGroupsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(release_groups(&broker, &request)))
+}
+
+fn release_groups(
+    broker: &Broker,
+    request: &ReleaseGroupsRequest,
+) -> Result<ReleaseGroupsResponse, Refused> {
+    let log = broker.log();
+    let stream = stream_of(log, request.stream)?;
+    let applications = &broker.native.applications;
+    if let Some(application) = applications.find(log, &stream, &request.application)? {
+        application.release(&request.consumer);
+    }
+    Ok(ReleaseGroupsResponse::default())
+}
+
+/// Where the next segments of a group start.
+pub fn next_segments(broker: &Arc<Broker>, request: NextSegmentsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(segment_starts(broker.log(), &request)))
+}
+
+fn segment_starts(
+    log: &Log,
+    request: &NextSegmentsRequest,
+) -> Result<NextSegmentsResponse, Refused> {
+    let stream = stream_of(log, request.stream)?;
+    let (streamlet, group) = (request.streamlet, request.group);
+    let mut response = NextSegmentsResponse::default();
+    let Some((_, last)) = stream.available_segments(streamlet, group)? else {
+        return Ok(response);
+    };
+    let count = request.segments_max.min(SEGMENTS_MAX);
+    let end = request.from.0.saturating_add(count).min(last.0 + 1);
+    for segment in (request.from.0..end).map(SegmentIndex) {
+        let cursor = stream.segment_cursor(streamlet, group, segment)?;
+        response.segments.push(SegmentStart {
+            segment,
+            position: cursor.position,
+        });
+    }
+    Ok(response)
+}
+
+/// Which groups a streamlet has.
+pub fn available(broker: &Arc<Broker>, request: AvailableGroupsRequest) -> Reply {
+    let answer = stream_of(broker.log(), request.stream).and_then(|stream| {
+        let groups = stream.available_groups(request.streamlet)?;
+        Ok(AvailableGroupsResponse {
+            groups: groups.map(|(first, last)| GroupRange { first, last }),
+            ..AvailableGroupsResponse::default()
+        })
+    });
+    answered(answer).into()
+}
+
+/// Which segments a group has.
+pub fn available_segments(broker: &Arc<Broker>, request: AvailableSegmentsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || {
+        let answer = stream_of(broker.log(), request.stream).and_then(|stream| {
+            let segments = stream.available_segments(request.streamlet, request.group)?;
+            Ok(AvailableSegmentsResponse {
+                segments: segments.map(|(first, last)| SegmentRange { first, last }),
+                ..AvailableSegmentsResponse::default()
+            })
+        });
+        answered(answer)
+    })
+}

@@ -1,0 +1,243 @@
+//! Reading chunks from cursors on: they go from their segments to the connection, in place.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Cursor, Offset};
+use millstream_log::{LANES_MAX, Lane, Log, LogError, WINDOW_BYTES, Watch, Watched};
+use millstream_wire::ResponseError;
+use millstream_wire::native::{Payload, ReadChunksRequest, ReadChunksResponse, ReadFromCursor};
+use tokio::time::{Instant, timeout_at};
+
+use super::refused::Refused;
+use super::{stream_of, unknown_id};
+use crate::broker::Broker;
+use crate::reply::Reply;
+
+/// The most cursors of one request: as many as a stream has lanes.
+const CURSORS_MAX: usize = LANES_MAX as usize;
+
+/// The most pieces of one answer.
+const PIECES_MAX: usize = 1024;
+
+/// The longest wait. Who has gone away meanwhile is not noticed before.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// Answers when there is enough to read, or the client has waited long enough.
+pub fn read(broker: &Arc<Broker>, request: ReadChunksRequest) -> Reply {
+    if request.cursors.len() > CURSORS_MAX {
+        return ReadChunksResponse::from(Refused::too_many("cursors", CURSORS_MAX)).into();
+    }
+    let bytes_max = (request.bytes_max as usize).min(broker.config().fetch_bytes_max);
+    let wait = Duration::from_millis(request.wait_ms_max.into()).min(WAIT_MAX);
+    let bounds = Bounds {
+        // There is always room for the first chunk.
+        bytes_max: bytes_max.max(1),
+        bytes_min: (request.bytes_min as usize).min(bytes_max),
+        until: Instant::now() + wait,
+    };
+    Reply::later(answer(broker.log().clone(), request.cursors, bounds))
+}
+
+/// What is answered, and when.
+struct Bounds {
+    bytes_max: usize,
+    bytes_min: usize,
+    until: Instant,
+}
+
+impl Bounds {
+    fn are_met_by(&self, round: &Round) -> bool {
+        round.has_errors
+            || round.reads.is_empty()
+            || round.bytes >= self.bytes_min
+            || Instant::now() >= self.until
+    }
+}
+
+async fn answer(log: Log, cursors: Vec<Cursor>, bounds: Bounds) -> ReadChunksResponse {
+    let mut lanes: Option<Lanes> = None;
+    loop {
+        if let Some(lanes) = &mut lanes {
+            lanes.note_heads();
+        }
+        let round = Round::read(&log, &cursors, bounds.bytes_max);
+        if bounds.are_met_by(&round) {
+            return ReadChunksResponse {
+                reads: round.reads,
+                ..ReadChunksResponse::default()
+            };
+        }
+        // Nobody else's memory is held while this waits.
+        drop(round);
+        match &lanes {
+            Some(lanes) => lanes.wait(bounds.until).await,
+            // Reads once more, knowing where the heads were before.
+            None => lanes = Some(Lanes::of(&log, &cursors)),
+        }
+    }
+}
+
+/// The lanes that a request reads from.
+struct Lanes {
+    watch: Watch,
+    lanes: Vec<WatchedLane>,
+}
+
+struct WatchedLane {
+    lane: Lane,
+    watched: Watched,
+    /// What was durable before it was read last.
+    head: Offset,
+}
+
+impl Lanes {
+    fn of(log: &Log, cursors: &[Cursor]) -> Lanes {
+        let watch = Watch::default();
+        let mut known = HashSet::new();
+        let mut lanes = Vec::new();
+        for cursor in cursors {
+            let stream = log.stream_by_id(cursor.stream);
+            let lane =
+                stream.and_then(|stream| stream.lane_of_group(cursor.streamlet, cursor.group));
+            // One that is gone is told of by the next read.
+            let Ok(lane) = lane else { continue };
+            if known.insert(lane.id()) {
+                lanes.push(WatchedLane {
+                    watched: watch.add(&lane, lanes.len() as u64),
+                    head: Offset(0),
+                    lane,
+                });
+            }
+        }
+        Lanes { watch, lanes }
+    }
+
+    fn note_heads(&mut self) {
+        for lane in &mut self.lanes {
+            lane.head = lane.lane.durable_offset();
+        }
+    }
+
+    /// Waits until some lane has more than when the heads were noted, or it is late.
+    async fn wait(&self, until: Instant) {
+        for lane in &self.lanes {
+            lane.watched.arm(lane.head);
+        }
+        // Whichever it is, what there is now is read.
+        let _ = timeout_at(until, self.watch.ready()).await;
+    }
+}
+
+/// What was read from each cursor on.
+struct Round {
+    /// In the order of the cursors.
+    reads: Vec<ReadFromCursor>,
+    bytes: usize,
+    has_errors: bool,
+}
+
+impl Round {
+    /// Reads what there is: a window from each cursor in turn, until nobody has more or the answer is
+    /// full.
+    fn read(log: &Log, cursors: &[Cursor], bytes_max: usize) -> Round {
+        let mut round = Round {
+            reads: cursors.iter().copied().map(nothing_from).collect(),
+            bytes: 0,
+            has_errors: false,
+        };
+        let mut pieces = 0;
+        let mut open: Vec<usize> = (0..cursors.len()).collect();
+        let mut is_first_turn = true;
+        while !open.is_empty() {
+            let mut is_full = false;
+            open.retain(|&index| {
+                let room = bytes_max.saturating_sub(round.bytes);
+                is_full = room == 0 || pieces == PIECES_MAX;
+                if is_full {
+                    return true;
+                }
+                let read = &mut round.reads[index];
+                match read_some(log, &read.next, room.min(WINDOW_BYTES)) {
+                    Ok(Some((bytes, next))) => {
+                        round.bytes += bytes.len();
+                        pieces += 1;
+                        read.chunks.0.push(bytes);
+                        read.next = next;
+                        true
+                    }
+                    Ok(None) => false,
+                    Err(refusal) => {
+                        // What was read before is good, and the next request tells.
+                        if is_first_turn {
+                            refusal.put_into(read);
+                            round.has_errors = true;
+                        }
+                        false
+                    }
+                }
+            });
+            if is_full {
+                break;
+            }
+            is_first_turn = false;
+        }
+        round
+    }
+}
+
+fn nothing_from(cursor: Cursor) -> ReadFromCursor {
+    ReadFromCursor {
+        error_code: 0,
+        error_message: None,
+        next: cursor,
+        chunks: Payload::default(),
+    }
+}
+
+/// Why nothing is read from a cursor, and where there is something.
+struct CursorRefused {
+    refused: Refused,
+    earliest: Option<Cursor>,
+}
+
+impl CursorRefused {
+    fn put_into(self, read: &mut ReadFromCursor) {
+        read.error_code = self.refused.code();
+        read.error_message = self.refused.message();
+        if let Some(earliest) = self.earliest {
+            read.next = earliest;
+        }
+    }
+}
+
+/// Whole chunks from a cursor on, and where they end; `None` at the durable head.
+fn read_some(
+    log: &Log,
+    cursor: &Cursor,
+    bytes_max: usize,
+) -> Result<Option<(Bytes, Cursor)>, CursorRefused> {
+    let refuse = |refused| CursorRefused {
+        refused,
+        earliest: None,
+    };
+    stream_of(log, cursor.stream).map_err(refuse)?;
+    match log.read(cursor, bytes_max) {
+        Ok(read) => Ok(read.map(|read| (Bytes::from(read.bytes), read.next))),
+        Err(LogError::UnknownStream { .. }) => Err(refuse(unknown_id(cursor.stream))),
+        Err(error @ LogError::ReadBudget) => Err(refuse(Refused::new(
+            ResponseError::ThrottlingQuotaExceeded,
+            error.to_string(),
+        ))),
+        Err(error) => {
+            let earliest = match &error {
+                LogError::CursorRemoved { earliest, .. } => Some(*earliest),
+                _ => None,
+            };
+            let refused = Refused::from(error);
+            Err(CursorRefused { refused, earliest })
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Streams: created, described, listed, grown, deleted.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use millstream_log::{Durability, LaneInfo, Log, LogError, Stream, StreamConfig};
+use millstream_wire::native::{
+    self, CreateStreamRequest, CreateStreamResponse, DeleteStreamRequest, DeleteStreamResponse,
+    DescribeStreamRequest, DescribeStreamResponse, FurtherSetting, GrowStreamRequest,
+    GrowStreamResponse, LaneDescription, ListStreamsRequest, ListStreamsResponse, ListedStream,
+    StreamSettings,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use super::refused::{Refused, answered};
+use super::{stream_named, stream_of};
+use crate::broker::Broker;
+use crate::client::not_internal;
+use crate::reply::Reply;
+
+/// The most streams in one answer.
+const STREAMS_MAX: usize = 1000;
+
+/// A stream that somebody else is creating is looked for again after so long …
+const CREATE_AGAIN_AFTER: Duration = Duration::from_millis(10);
+/// … and so often.
+const CREATE_TRIES_MAX: usize = 500;
+
+/// Creates a stream.
+pub fn create(broker: &Arc<Broker>, request: CreateStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(create_stream(&broker, request)))
+}
+
+fn create_stream(
+    broker: &Broker,
+    request: CreateStreamRequest,
+) -> Result<CreateStreamResponse, Refused> {
+    let config = config_of(request.settings)?;
+    check_lanes(broker, config.streamlets, config.lanes)
+        .map_err(|why| Refused::new(ResponseError::InvalidConfig, why))?;
+    for _ in 0..CREATE_TRIES_MAX {
+        let exists = match broker.log().create_stream(&request.name, config.clone()) {
+            Ok(stream) => {
+                broker.groups().topics_changed();
+                return Ok(created(&stream, true));
+            }
+            Err(error @ LogError::Exists { .. }) => error,
+            Err(error) => return Err(error.into()),
+        };
+        if !request.or_existing {
+            return Err(exists.into());
+        }
+        match broker.log().stream(&request.name) {
+            Ok(stream) => return Ok(created(&not_internal(stream)?, false)),
+            // Its existence is not durable yet, or it was just deleted.
+            Err(_) => sleep(CREATE_AGAIN_AFTER),
+        }
+    }
+    Err(Refused::new(
+        ResponseError::RequestTimedOut,
+        "somebody else is creating the stream; try again",
+    ))
+}
+
+fn created(stream: &Stream, is_new: bool) -> CreateStreamResponse {
+    CreateStreamResponse {
+        stream: stream.id(),
+        is_new,
+        ..CreateStreamResponse::default()
+    }
+}
+
+/// Kafka's clients are shown all lanes, so there are no more than a topic may have partitions.
+fn check_lanes(broker: &Broker, streamlets: u32, lanes: u32) -> Result<(), String> {
+    let max = broker.config().partitions_max;
+    match u64::from(streamlets) * u64::from(lanes) {
+        count if (1..=u64::from(max)).contains(&count) => Ok(()),
+        _ => Err(format!("a stream has 1 to {max} lanes over all streamlets")),
+    }
+}
+
+fn config_of(settings: StreamSettings) -> Result<StreamConfig, Refused> {
+    let mut config = StreamConfig {
+        streamlets: settings.streamlets,
+        lanes: settings.lanes,
+        virtual_logs: settings.virtual_logs,
+        durability: match settings.durability {
+            native::Durability::Replicated => Durability::Replicated,
+            native::Durability::Async => Durability::Async,
+            native::Durability::Memory => Durability::Memory,
+        },
+        group_segments: settings.group_segments,
+        segment: settings.segment_bytes,
+        retention_ms: settings.retention_ms,
+        retention: settings.retention_bytes,
+        chunk_bytes_max: settings.chunk_bytes_max,
+        ..StreamConfig::default()
+    };
+    for setting in settings.further {
+        let name = setting.name.to_string();
+        if config.settings.contains_key(&name) {
+            let message = format!("setting {name} is given twice");
+            return Err(Refused::new(ResponseError::InvalidConfig, message));
+        }
+        config.settings.insert(name, setting.value.to_string());
+    }
+    Ok(config)
+}
+
+fn settings_of(config: StreamConfig) -> StreamSettings {
+    let further = config.settings.into_iter().map(|(name, value)| {
+        let name = StrBytes::from_string(name);
+        let value = StrBytes::from_string(value);
+        FurtherSetting { name, value }
+    });
+    StreamSettings {
+        streamlets: config.streamlets,
+        lanes: config.lanes,
+        virtual_logs: config.virtual_logs,
+        durability: match config.durability {
+            Durability::Replicated => native::Durability::Replicated,
+            Durability::Async => native::Durability::Async,
+            Durability::Memory => native::Durability::Memory,
+        },
+        group_segments: config.group_segments,
+        segment_bytes: config.segment,
+        retention_ms: config.retention_ms,
+        retention_bytes: config.retention,
+        chunk_bytes_max: config.chunk_bytes_max,
+        further: further.collect(),
+    }
+}
+
+/// Describes a stream, and its lanes if they are asked for.
+pub fn describe(broker: &Arc<Broker>, request: DescribeStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    // There may be many lanes.
+    Reply::blocking(move || answered(describe_stream(broker.log(), &request)))
+}
+
+fn describe_stream(
+    log: &Log,
+    request: &DescribeStreamRequest,
+) -> Result<DescribeStreamResponse, Refused> {
+    let stream = match &request.name {
+        Some(name) => stream_named(log, name)?,
+        None => stream_of(log, request.stream)?,
+    };
+    let lanes = match request.with_lanes {
+        true => stream.info().lanes.into_iter().map(describe_lane).collect(),
+        false => Vec::new(),
+    };
+    Ok(DescribeStreamResponse {
+        name: StrBytes::from_string(stream.name().to_owned()),
+        stream: stream.id(),
+        uuid: stream.uuid(),
+        settings: settings_of(stream.config()),
+        lanes,
+        ..DescribeStreamResponse::default()
+    })
+}
+
+fn describe_lane(lane: LaneInfo) -> LaneDescription {
+    LaneDescription {
+        partition: lane.partition,
+        streamlet: lane.streamlet,
+        lane: lane.lane,
+        earliest: lane.earliest,
+        durable: lane.durable,
+        groups: u32::try_from(lane.groups).unwrap_or(u32::MAX),
+        bytes: ByteSize(lane.bytes),
+        fault: lane.fault.map(StrBytes::from_string),
+    }
+}
+
+/// Lists streams, a page at a time.
+pub fn list(broker: &Arc<Broker>, request: ListStreamsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || list_streams(broker.log(), &request))
+}
+
+fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse {
+    let streams_max = (request.streams_max as usize).min(STREAMS_MAX);
+    let mut names = log.stream_names();
+    let is_listed = |name: &String| {
+        let is_behind = request.after.as_ref().is_none_or(|after| **name > **after);
+        is_behind && name.starts_with(&*request.prefix) && !name.starts_with("__")
+    };
+    names.retain(is_listed);
+    let has_more = names.len() > streams_max;
+    names.truncate(streams_max);
+    let streams = names.into_iter().filter_map(|name| {
+        // One that was deleted meanwhile is not listed.
+        let stream = log.stream(&name).ok()?;
+        let config = stream.config();
+        Some(ListedStream {
+            name: StrBytes::from_string(name),
+            stream: stream.id(),
+            uuid: stream.uuid(),
+            streamlets: config.streamlets,
+            lanes: config.lanes,
+        })
+    });
+    ListStreamsResponse {
+        streams: streams.collect(),
+        has_more,
+        ..ListStreamsResponse::default()
+    }
+}
+
+/// Gives a stream more streamlets or lanes.
+pub fn grow(broker: &Arc<Broker>, request: GrowStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(grow_stream(&broker, &request)))
+}
+
+fn grow_stream(
+    broker: &Broker,
+    request: &GrowStreamRequest,
+) -> Result<GrowStreamResponse, Refused> {
+    let config = stream_named(broker.log(), &request.name)?.config();
+    let (streamlets, lanes) = (request.streamlets, request.lanes);
+    // Each growth is noted for ever, so there is none without a reason.
+    if (streamlets, lanes) == (config.streamlets, config.lanes) {
+        return Ok(GrowStreamResponse::default());
+    }
+    let refuse = |why: String| Refused::new(ResponseError::InvalidPartitions, why);
+    check_lanes(broker, streamlets, lanes).map_err(refuse)?;
+    match broker.log().grow_stream(&request.name, streamlets, lanes) {
+        Ok(()) => {
+            broker.groups().topics_changed();
+            Ok(GrowStreamResponse::default())
+        }
+        Err(error @ LogError::BadSetting { .. }) => Err(refuse(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes a stream, with all that is in it.
+pub fn delete(broker: &Arc<Broker>, request: DeleteStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(delete_stream(&broker, &request)))
+}
+
+fn delete_stream(
+    broker: &Broker,
+    request: &DeleteStreamRequest,
+) -> Result<DeleteStreamResponse, Refused> {
+    stream_named(broker.log(), &request.name)?;
+    broker.log().delete_stream(&request.name)?;
+    broker.groups().topics_changed();
+    Ok(DeleteStreamResponse::default())
+}

@@ -1,0 +1,264 @@
+//! Objects that are being put, each by the parts that one connection sends.
+//!
+//! A part is handed to the thread that writes the object when its request is read, so parts stay in their
+//! order; it is answered when it was copied, and until then its request holds its memory. When the
+//! connection ends, or begins another object, what was not finished is given up.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use millstream_log::{Log, LogError, ObjectInfo};
+use millstream_wire::ResponseError;
+use millstream_wire::native::{PutObjectRequest, PutObjectResponse};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::objects::describe_object;
+use super::refused::{Refused, answered};
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::reply::Reply;
+
+/// The most objects that are put at once: each takes a thread.
+const UPLOADS_MAX: usize = 64;
+
+/// The most parts of one object that are not answered.
+const PARTS_MAX: usize = 64;
+
+/// An object whose next part does not come for so long is given up.
+const PART_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Room for objects that are being put.
+pub struct Uploads {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Uploads {
+    fn default() -> Uploads {
+        Uploads {
+            room: Arc::new(Semaphore::new(UPLOADS_MAX)),
+        }
+    }
+}
+
+/// What became of an object.
+type Outcome = Result<ObjectInfo, LogError>;
+
+/// The object that a connection puts.
+pub struct Upload {
+    name: String,
+    /// Where the next part starts.
+    next: u64,
+    parts: mpsc::Sender<Part>,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+/// A part of an object, on its way to the thread that writes it.
+struct Part {
+    content: Bytes,
+    is_last: bool,
+    /// Told when all of it was copied.
+    copied: oneshot::Sender<()>,
+}
+
+/// Takes in a part of an object.
+pub fn put(broker: &Arc<Broker>, client: &mut Client, request: PutObjectRequest) -> Reply {
+    match take(broker, client, request) {
+        Ok(taken) => Reply::later(async move { answered(taken.answer().await) }),
+        Err(refused) => {
+            client.upload = None;
+            PutObjectResponse::from(refused).into()
+        }
+    }
+}
+
+/// A part that is being written.
+struct Taken {
+    is_last: bool,
+    /// Missing when the object has come to nothing.
+    copied: Option<oneshot::Receiver<()>>,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+fn take(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: PutObjectRequest,
+) -> Result<Taken, Refused> {
+    let refuse = |why: &str| Refused::new(ResponseError::InvalidRequest, why);
+    if request.start == 0 {
+        client.upload = Some(Upload::begin(broker, &request.name)?);
+    }
+    let Some(upload) = &mut client.upload else {
+        return Err(refuse(
+            "the part does not begin an object, and none is begun",
+        ));
+    };
+    if *request.name != *upload.name || request.start != upload.next {
+        return Err(refuse("the part does not follow the one before"));
+    }
+    let end = upload.next.checked_add(request.content.len() as u64);
+    upload.next = end.ok_or_else(|| refuse("the object is too large"))?;
+    let (copied, when_copied) = oneshot::channel();
+    let part = Part {
+        content: request.content,
+        is_last: request.is_last,
+        copied,
+    };
+    let copied = match upload.parts.try_send(part) {
+        Ok(()) => Some(when_copied),
+        Err(mpsc::error::TrySendError::Closed(_)) => None,
+        Err(mpsc::error::TrySendError::Full(_)) => {
+            return Err(refuse("too many parts that are not answered"));
+        }
+    };
+    let outcome = upload.outcome.clone();
+    if request.is_last {
+        client.upload = None;
+    }
+    Ok(Taken {
+        is_last: request.is_last,
+        copied,
+        outcome,
+    })
+}
+
+impl Upload {
+    fn begin(broker: &Broker, name: &str) -> Result<Upload, Refused> {
+        let room = Arc::clone(&broker.native.uploads.room).try_acquire_owned();
+        let room = room.map_err(|_| {
+            Refused::new(
+                ResponseError::ThrottlingQuotaExceeded,
+                format!("{UPLOADS_MAX} objects are being put already; try again"),
+            )
+        })?;
+        let (parts, received) = mpsc::channel(PARTS_MAX);
+        let (told, outcome) = watch::channel(None);
+        let log = broker.log().clone();
+        let content = Content::new(received, PART_WAIT_MAX);
+        let object = name.to_owned();
+        spawn_blocking(move || write(&log, &object, content, room, &told));
+        Ok(Upload {
+            name: name.to_owned(),
+            next: 0,
+            parts,
+            outcome,
+        })
+    }
+}
+
+fn write(
+    log: &Log,
+    name: &str,
+    mut content: Content,
+    room: OwnedSemaphorePermit,
+    told: &watch::Sender<Option<Outcome>>,
+) {
+    let outcome = log.put_object(name, &mut content);
+    drop(room);
+    told.send_replace(Some(outcome));
+    // Only now: who finds no parts taken any more looks for the outcome.
+    drop(content);
+}
+
+impl Taken {
+    /// The answer to the part, when it was copied; to the last one, when the object is stored.
+    async fn answer(mut self) -> Result<PutObjectResponse, Refused> {
+        if let Some(copied) = self.copied
+            && copied.await.is_ok()
+            && !self.is_last
+        {
+            return Ok(PutObjectResponse::default());
+        }
+        let outcome = self.outcome.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        match outcome {
+            Some(Ok(object)) => Ok(PutObjectResponse {
+                object: Some(describe_object(object)),
+                ..PutObjectResponse::default()
+            }),
+            Some(Err(error)) => Err(refused_object(error)),
+            // Its thread panicked, or the runtime is going down.
+            None => Err(Refused::new(
+                ResponseError::UnknownServerError,
+                "the object was not stored",
+            )),
+        }
+    }
+}
+
+fn refused_object(error: LogError) -> Refused {
+    match &error {
+        LogError::Exists { .. } => {
+            Refused::new(ResponseError::DuplicateResource, error.to_string())
+        }
+        LogError::Io { error, .. } if error.kind() == io::ErrorKind::TimedOut => {
+            Refused::new(ResponseError::RequestTimedOut, error.to_string())
+        }
+        _ => error.into(),
+    }
+}
+
+/// The content of an object, as its parts come in; read on a thread that may wait for them.
+struct Content {
+    parts: mpsc::Receiver<Part>,
+    wait_max: Duration,
+    /// The one that is being copied.
+    part: Option<Part>,
+    is_at_end: bool,
+}
+
+impl Content {
+    fn new(parts: mpsc::Receiver<Part>, wait_max: Duration) -> Content {
+        Content {
+            parts,
+            wait_max,
+            part: None,
+            is_at_end: false,
+        }
+    }
+
+    fn next_part(&mut self) -> io::Result<Part> {
+        let next =
+            Handle::current().block_on(async { timeout(self.wait_max, self.parts.recv()).await });
+        match next {
+            Ok(Some(part)) => Ok(part),
+            Ok(None) => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the object was given up before its last part",
+            )),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no part came for {} s", self.wait_max.as_secs()),
+            )),
+        }
+    }
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !buffer.is_empty() && !self.is_at_end {
+            let mut part = match self.part.take() {
+                Some(part) => part,
+                None => self.next_part()?,
+            };
+            let count = part.content.len().min(buffer.len());
+            part.content.copy_to_slice(&mut buffer[..count]);
+            if part.content.has_remaining() {
+                self.part = Some(part);
+            } else {
+                self.is_at_end = part.is_last;
+                // Who sent it may be gone.
+                let _ = part.copied.send(());
+            }
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+        Ok(0)
+    }
+}
