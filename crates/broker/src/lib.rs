@@ -24,6 +24,7 @@ mod reply;
 pub mod security;
 mod server;
 mod topics;
+pub mod transactions;
 
 pub use broker::Broker;
 pub use config::BrokerConfig;

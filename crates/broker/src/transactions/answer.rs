@@ -1,0 +1,113 @@
+//! What transactions answer, apart from how it is put on the wire.
+
+use std::fmt;
+use std::time::Duration;
+
+use millstream_base::{ProducerId, Timestamp};
+
+use super::{Producer, TopicPartition, TransactionError, TransactionalId};
+use crate::groups::GroupName;
+
+/// The answer to a [`Request`](super::Request) of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// What the producer is from now on.
+    InitProducerId(Result<Producer, TransactionError>),
+    /// Whether all the partitions take part.
+    AddPartitions(Result<(), TransactionError>),
+    /// Whether the group takes part.
+    AddOffsets(Result<(), TransactionError>),
+    /// Whether something may be appended, for each partition of the request.
+    VerifyPartitions(Vec<(TopicPartition, Result<(), TransactionError>)>),
+    /// Whether offsets may be committed.
+    VerifyOffsets(Result<(), TransactionError>),
+    /// What the producer is in its next transaction: the same as before, unless it bumps its epoch.
+    EndTransaction(Result<Producer, TransactionError>),
+    /// For each transactional id, in the order of the request.
+    DescribeTransactions(Vec<(TransactionalId, Result<Described, TransactionError>)>),
+    /// In the order of their transactional ids.
+    ListTransactions(Result<Listed, TransactionError>),
+}
+
+/// The state of a transactional id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// There was no transaction yet.
+    Empty,
+    /// A transaction is open.
+    Ongoing,
+    /// It is going to be committed everywhere.
+    PrepareCommit,
+    /// It is going to be aborted everywhere.
+    PrepareAbort,
+    /// The last one was committed.
+    CompleteCommit,
+    /// The last one was aborted.
+    CompleteAbort,
+}
+
+impl State {
+    pub(super) const ALL: [State; 6] = [
+        State::Empty,
+        State::Ongoing,
+        State::PrepareCommit,
+        State::PrepareAbort,
+        State::CompleteCommit,
+        State::CompleteAbort,
+    ];
+
+    /// Kafka's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Empty => "Empty",
+            State::Ongoing => "Ongoing",
+            State::PrepareCommit => "PrepareCommit",
+            State::PrepareAbort => "PrepareAbort",
+            State::CompleteCommit => "CompleteCommit",
+            State::CompleteAbort => "CompleteAbort",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A transactional id, in detail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its state.
+    pub state: State,
+    /// The current producer.
+    pub producer: Producer,
+    /// How long a transaction may take.
+    pub timeout: Duration,
+    /// When the current transaction began, or the last one had begun.
+    pub started: Option<Timestamp>,
+    /// The partitions of the current transaction; of one that is being ended, those whose markers are missing.
+    pub partitions: Vec<TopicPartition>,
+    /// The groups whose offsets are committed with it, in the same way.
+    pub groups: Vec<GroupName>,
+}
+
+/// The transactional ids that there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// States of the request that there are not.
+    pub unknown_states: Vec<String>,
+    /// What was found.
+    pub transactions: Vec<ListedTransaction>,
+}
+
+/// A transactional id, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTransaction {
+    /// The transactional id.
+    pub transactional_id: TransactionalId,
+    /// The current producer.
+    pub producer: ProducerId,
+    /// Its state.
+    pub state: State,
+}

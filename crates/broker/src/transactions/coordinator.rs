@@ -1,0 +1,212 @@
+//! The coordinator: events in, actions out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::config::Config;
+use super::producer_ids::ProducerIds;
+use super::progress::Progress;
+use super::record::{Key, Record, RecordError, Value};
+use super::transaction::{Phase, Transaction};
+use super::turn::{Action, Report, Timers, Turn};
+use super::{Request, TransactionalId};
+use crate::groups::{Moment, RequestId};
+
+/// The coordinator of all transactions, which also gives out producer ids.
+///
+/// It does no I/O and asks no clock: it is told what happens and when, and says what is to be done. Every
+/// request is answered exactly once, by the call that handles it.
+///
+/// What it holds in memory runs ahead of the log. If an append fails, drop it, and
+/// [restore](Coordinator::restore) it from what the log has; but not before all that an earlier one wanted to be
+/// written into partitions and groups is either done or given up for ever. A late marker would end a later
+/// transaction of the same producer.
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(super) config: Config,
+    pub(super) producer_ids: ProducerIds,
+    pub(super) entries: BTreeMap<TransactionalId, Entry>,
+    pub(super) timers: Timers,
+    /// When to look for transactional ids that have expired.
+    pub(super) expiry_at: Duration,
+    /// What all transactional ids and the names of all participants have.
+    pub(super) name_bytes: usize,
+}
+
+/// A transactional id.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// What the log has of it.
+    pub transaction: Transaction,
+    /// Of a transaction that is being ended, who does not know it yet.
+    pub progress: Progress,
+    /// When its transaction takes too long, or is to be ended again.
+    pub deadline: Option<Duration>,
+}
+
+impl Entry {
+    pub fn new(transaction: Transaction) -> Self {
+        Entry {
+            transaction,
+            progress: Progress::default(),
+            deadline: None,
+        }
+    }
+}
+
+impl Coordinator {
+    /// A coordinator that knows nobody.
+    pub fn new(config: Config, now: Moment) -> Self {
+        let mut coordinator = Coordinator {
+            config,
+            producer_ids: ProducerIds::default(),
+            entries: BTreeMap::new(),
+            timers: Timers::default(),
+            expiry_at: Duration::ZERO,
+            name_bytes: 0,
+        };
+        coordinator.set_expiry(now);
+        coordinator
+    }
+
+    /// A coordinator that goes on where the log ends. `records` are those of a [snapshot](Self::snapshot) and
+    /// what was persisted since, or all that were ever persisted, in their order.
+    ///
+    /// Transactions that were being ended are ended by the next [`tick`](Self::tick), which is due at once: markers
+    /// that were written already are written again.
+    ///
+    /// # Errors
+    /// When a record is not one of this module.
+    pub fn restore(
+        config: Config,
+        now: Moment,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<Self, RecordError> {
+        // Only the last value of a key counts.
+        let mut transactions = HashMap::new();
+        let mut coordinator = Coordinator::new(config, now);
+        for record in records {
+            match record.decode()? {
+                (Key::Transaction(id), Some(Value::Transaction(transaction))) => {
+                    transactions.insert(id, transaction);
+                }
+                (Key::Transaction(id), _) => {
+                    transactions.remove(&id);
+                }
+                (Key::ProducerIds, Some(Value::ProducerIds(reserved_end))) => {
+                    coordinator.producer_ids = ProducerIds::restore(reserved_end);
+                }
+                (Key::ProducerIds, _) => return Err(RecordError::NoProducerIds),
+            }
+        }
+        for (id, transaction) in transactions {
+            coordinator.restore_one(now, id, transaction);
+        }
+        Ok(coordinator)
+    }
+
+    fn restore_one(&mut self, now: Moment, id: TransactionalId, transaction: Transaction) {
+        let mut entry = Entry::new(transaction);
+        self.name_bytes += id.len();
+        if let Some(participants) = entry.transaction.participants() {
+            self.name_bytes += participants.name_bytes();
+        }
+        let at = match &entry.transaction.phase {
+            Phase::Ongoing { started, .. } => {
+                // Clocks may have been set: it never has more than all of its time.
+                let passed = now.timestamp.0.saturating_sub(started.0);
+                let passed = Duration::from_millis(passed.try_into().unwrap_or(0));
+                let left = entry.transaction.timeout.saturating_sub(passed);
+                Some(now.elapsed.saturating_add(left))
+            }
+            Phase::Ending { participants, .. } => {
+                entry.progress = Progress::new(participants);
+                Some(now.elapsed)
+            }
+            Phase::Empty | Phase::Ended { .. } => None,
+        };
+        self.timers.set(&id, &mut entry.deadline, at);
+        self.entries.insert(id, entry);
+    }
+
+    /// Handles a request; one of the actions answers it.
+    pub fn handle(&mut self, now: Moment, request_id: RequestId, request: Request) -> Vec<Action> {
+        let mut turn = Turn::new(now);
+        let answer = match request {
+            Request::InitProducerId(init) => {
+                let result = self.init_producer_id(&mut turn, &init);
+                let result = result.map_err(|error| error.to_client(init.knows_fencing));
+                Answer::InitProducerId(result)
+            }
+            Request::AddPartitions(add) => {
+                let knows_fencing = add.knows_fencing;
+                let result = self.add_partitions(&mut turn, add);
+                let result = result.map_err(|error| error.to_client(knows_fencing));
+                Answer::AddPartitions(result)
+            }
+            Request::AddOffsets(add) => {
+                let knows_fencing = add.knows_fencing;
+                let result = self.add_offsets(&mut turn, add);
+                let result = result.map_err(|error| error.to_client(knows_fencing));
+                Answer::AddOffsets(result)
+            }
+            Request::VerifyPartitions(verify) => {
+                Answer::VerifyPartitions(self.verify_partitions(verify))
+            }
+            Request::VerifyOffsets(verify) => Answer::VerifyOffsets(self.verify_offsets(&verify)),
+            Request::EndTransaction(end) => {
+                let result = self.end_transaction(&mut turn, &end);
+                let result = result.map_err(|error| error.to_client(end.knows_fencing));
+                Answer::EndTransaction(result)
+            }
+            Request::DescribeTransactions(ids) => Answer::DescribeTransactions(self.describe(ids)),
+            Request::ListTransactions(list) => Answer::ListTransactions(self.list(now, &list)),
+        };
+        turn.actions.push(Action::Answer(request_id, answer));
+        turn.actions
+    }
+
+    /// Takes note of how an action went. Reports about transactions that are ended are ignored.
+    pub fn report(&mut self, now: Moment, report: Report) -> Vec<Action> {
+        let mut turn = Turn::new(now);
+        self.on_report(&mut turn, report);
+        turn.actions
+    }
+
+    /// When to call [`tick`](Self::tick) next, in the time of [`Moment::elapsed`].
+    pub fn next_deadline(&self) -> Duration {
+        let next = self.timers.next().unwrap_or(Duration::MAX);
+        next.min(self.expiry_at)
+    }
+
+    /// Does what is due by now.
+    pub fn tick(&mut self, now: Moment) -> Vec<Action> {
+        let mut turn = Turn::new(now);
+        while let Some(id) = self.timers.due(now.elapsed) {
+            self.on_deadline(&mut turn, &id);
+        }
+        if self.expiry_at <= now.elapsed {
+            self.set_expiry(now);
+            self.expire(&mut turn);
+        }
+        turn.actions
+    }
+
+    fn set_expiry(&mut self, now: Moment) {
+        // Never at once, or the caller would tick for ever.
+        let interval = self.config.retention_check_interval;
+        let interval = interval.max(Duration::from_millis(1));
+        self.expiry_at = now.elapsed.saturating_add(interval);
+    }
+
+    /// All that is persisted, as if everything before were compacted: what a coordinator can be
+    /// [restored](Self::restore) from.
+    pub fn snapshot(&self) -> Vec<Record> {
+        let reserved_end = self.producer_ids.reserved_end();
+        let ids = Record::producer_ids(reserved_end);
+        let entries = self.entries.iter();
+        let entries = entries.map(|(id, entry)| Record::transaction(id, &entry.transaction));
+        std::iter::once(ids).chain(entries).collect()
+    }
+}

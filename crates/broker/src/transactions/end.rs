@@ -1,0 +1,144 @@
+//! Transactions end: first the outcome is made certain, then everybody who takes part hears of it, and then the
+//! next one may begin.
+
+use super::coordinator::{Coordinator, Entry};
+use super::participants::Participants;
+use super::progress::Progress;
+use super::record::Record;
+use super::transaction::{End, EndStep, Phase};
+use super::turn::{Action, Ending, Report, Turn};
+use super::{EndTransaction, Producer, TransactionError, TransactionalId};
+
+impl Coordinator {
+    pub(super) fn end_transaction(
+        &mut self,
+        turn: &mut Turn,
+        request: &EndTransaction,
+    ) -> Result<Producer, TransactionError> {
+        let id = &request.transactional_id;
+        let transaction = &self.entry(id)?.transaction;
+        let end = End {
+            outcome: request.outcome,
+            bumps_epoch: request.bumps_epoch,
+        };
+        if transaction.end_step(request.producer, end)? == EndStep::Repeated {
+            return Ok(transaction.current());
+        }
+        let next = match transaction.needs_id_to_end(end) {
+            true => Some(self.new_producer_id(turn)?),
+            false => None,
+        };
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.transaction.end(turn.now.timestamp, end, next);
+            self.begin_ending(turn, id);
+        }
+        Ok(self.entry(id)?.transaction.current())
+    }
+
+    /// Aborts an open transaction, and fences its producer unless it asked for it itself.
+    pub(super) fn fence(&mut self, turn: &mut Turn, id: &TransactionalId, asked_by_itself: bool) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            let now = turn.now.timestamp;
+            entry.transaction.fence(now, asked_by_itself);
+            self.begin_ending(turn, id);
+        }
+    }
+
+    /// The outcome is certain when this record is durable; then it is told.
+    fn begin_ending(&mut self, turn: &mut Turn, id: &TransactionalId) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        self.timers.set(id, &mut entry.deadline, None);
+        let participants = entry.transaction.participants();
+        entry.progress = participants.map(Progress::new).unwrap_or_default();
+        turn.persist(Record::transaction(id, &entry.transaction));
+        entry.tell(turn, id);
+        self.end_if_told(turn, id);
+    }
+
+    pub(super) fn on_report(&mut self, turn: &mut Turn, report: Report) {
+        let (Report::MarkersWritten(ending, _)
+        | Report::MarkersFailed(ending, _)
+        | Report::GroupOffsetsEnded(ending, _)
+        | Report::GroupOffsetsFailed(ending, _)) = &report;
+        let id = ending.transactional_id.clone();
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        if entry.ending(&id).as_ref() != Some(ending) {
+            return;
+        }
+        match report {
+            Report::MarkersWritten(_, partitions) => entry.progress.partitions_done(&partitions),
+            Report::GroupOffsetsEnded(_, groups) => entry.progress.groups_done(&groups),
+            Report::MarkersFailed(_, partitions) => entry.progress.partitions_failed(partitions),
+            Report::GroupOffsetsFailed(_, groups) => entry.progress.groups_failed(groups),
+        }
+        if entry.progress.has_untold() && entry.deadline.is_none() {
+            let at = turn.now.elapsed.saturating_add(entry.progress.backoff());
+            self.timers.set(&id, &mut entry.deadline, Some(at));
+        }
+        self.end_if_told(turn, &id);
+    }
+
+    /// When everybody knows the outcome, the transaction is ended.
+    fn end_if_told(&mut self, turn: &mut Turn, id: &TransactionalId) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        if !entry.progress.is_done() {
+            return;
+        }
+        let participants = entry.transaction.participants();
+        self.name_bytes -= participants.map_or(0, Participants::name_bytes);
+        entry.transaction.complete(turn.now.timestamp);
+        self.timers.set(id, &mut entry.deadline, None);
+        turn.persist(Record::transaction(id, &entry.transaction));
+    }
+
+    /// A transaction takes too long, or is to be told again.
+    pub(super) fn on_deadline(&mut self, turn: &mut Turn, id: &TransactionalId) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        self.timers.set(id, &mut entry.deadline, None);
+        match entry.transaction.phase {
+            Phase::Ongoing { .. } => self.fence(turn, id, false),
+            Phase::Ending { .. } => {
+                entry.tell(turn, id);
+                self.end_if_told(turn, id);
+            }
+            Phase::Empty | Phase::Ended { .. } => {}
+        }
+    }
+}
+
+impl Entry {
+    /// The end that is under way.
+    fn ending(&self, id: &TransactionalId) -> Option<Ending> {
+        match self.transaction.phase {
+            Phase::Ending { end, .. } => Some(Ending {
+                transactional_id: id.clone(),
+                producer: self.transaction.producer,
+                outcome: end.outcome,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Tells all that nobody is telling.
+    fn tell(&mut self, turn: &mut Turn, id: &TransactionalId) {
+        let Some(ending) = self.ending(id) else {
+            return;
+        };
+        let (partitions, groups) = self.progress.take_untold();
+        if !partitions.is_empty() {
+            let write = Action::WriteMarkers(ending.clone(), partitions);
+            turn.actions.push(write);
+        }
+        if !groups.is_empty() {
+            turn.actions.push(Action::EndGroupOffsets(ending, groups));
+        }
+    }
+}

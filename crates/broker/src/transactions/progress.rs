@@ -1,0 +1,147 @@
+//! Who has not heard yet how a transaction ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::TopicPartition;
+use super::config::{RETRY_BACKOFF_MAX, RETRY_BACKOFF_MIN};
+use super::participants::Participants;
+use crate::groups::GroupName;
+
+/// Those that have not, and those of them that nobody is telling right now.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    partitions: Waiting<TopicPartition>,
+    groups: Waiting<GroupName>,
+    /// How often it was to be tried again.
+    retries: u32,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    /// Those without the outcome.
+    open: BTreeSet<T>,
+    /// Those of them that are to be told, and not in the hands of the caller.
+    untold: BTreeSet<T>,
+}
+
+impl Progress {
+    /// Nobody was told yet.
+    pub fn new(participants: &Participants) -> Self {
+        Progress {
+            partitions: Waiting::new(participants.partitions().collect()),
+            groups: Waiting::new(participants.groups().clone()),
+            retries: 0,
+        }
+    }
+
+    /// Partitions whose markers are missing.
+    pub fn partitions(&self) -> Vec<TopicPartition> {
+        self.partitions.open.iter().cloned().collect()
+    }
+
+    /// Groups that do not know the outcome.
+    pub fn groups(&self) -> Vec<GroupName> {
+        self.groups.open.iter().cloned().collect()
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.partitions.open.is_empty() && self.groups.open.is_empty()
+    }
+
+    pub fn has_untold(&self) -> bool {
+        !self.partitions.untold.is_empty() || !self.groups.untold.is_empty()
+    }
+
+    /// Those that are to be told now.
+    pub fn take_untold(&mut self) -> (Vec<TopicPartition>, Vec<GroupName>) {
+        (self.partitions.take_untold(), self.groups.take_untold())
+    }
+
+    pub fn partitions_done(&mut self, done: &[TopicPartition]) {
+        self.partitions.done(done);
+    }
+
+    pub fn groups_done(&mut self, done: &[GroupName]) {
+        self.groups.done(done);
+    }
+
+    pub fn partitions_failed(&mut self, failed: Vec<TopicPartition>) {
+        self.partitions.failed(failed);
+    }
+
+    pub fn groups_failed(&mut self, failed: Vec<GroupName>) {
+        self.groups.failed(failed);
+    }
+
+    /// How long to wait before the next attempt, which is counted.
+    pub fn backoff(&mut self) -> Duration {
+        let factor = 1_u32.checked_shl(self.retries).unwrap_or(u32::MAX);
+        self.retries = self.retries.saturating_add(1);
+        RETRY_BACKOFF_MIN
+            .saturating_mul(factor)
+            .min(RETRY_BACKOFF_MAX)
+    }
+}
+
+impl<T: Ord + Clone> Waiting<T> {
+    fn new(open: BTreeSet<T>) -> Self {
+        let untold = open.clone();
+        Waiting { open, untold }
+    }
+
+    fn take_untold(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.untold).into_iter().collect()
+    }
+
+    fn done(&mut self, done: &[T]) {
+        for one in done {
+            self.open.remove(one);
+            self.untold.remove(one);
+        }
+    }
+
+    fn failed(&mut self, failed: Vec<T>) {
+        let open = failed.into_iter().filter(|one| self.open.contains(one));
+        self.untold.extend(open);
+    }
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Waiting {
+            open: BTreeSet::new(),
+            untold: BTreeSet::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_become_rarer_up_to_a_bound() {
+        let mut progress = Progress::default();
+        let waits: Vec<_> = (0..100).map(|_| progress.backoff()).collect();
+        assert_eq!(
+            waits[..3],
+            [1, 2, 4].map(|factor| RETRY_BACKOFF_MIN * factor)
+        );
+        assert_eq!(waits[99], RETRY_BACKOFF_MAX);
+    }
+
+    #[test]
+    fn who_has_failed_and_knows_it_after_all_is_not_told_again() {
+        let mut participants = Participants::default();
+        participants.add_group("a".into());
+        participants.add_group("b".into());
+        let mut progress = Progress::new(&participants);
+        assert_eq!(progress.take_untold().1, ["a".into(), "b".into()]);
+        assert!(!progress.has_untold());
+        progress.groups_failed(vec!["a".into(), "b".into()]);
+        progress.groups_done(&["a".into()]);
+        assert_eq!(progress.take_untold().1, ["b".into()]);
+        assert_eq!(progress.groups(), ["b".into()]);
+    }
+}

@@ -1,0 +1,327 @@
+//! What transactions keep in the log, byte for byte.
+//!
+//! A record has a key and a value; a later one with the same key takes the place of an earlier one, and one
+//! without value (a tombstone) removes it. So the log may be compacted by key.
+//!
+//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. `text` is a
+//! u32 length and so many bytes of UTF-8. `?` is a byte that is 1 before something, or 0 before nothing.
+//! Durations are u64 milliseconds; timestamps are i64 milliseconds since 1970.
+//!
+//! ```text
+//! kind  key       value
+//! 1               the first producer id that is not reserved: i64
+//! 2     id: text  transactional id: producer, last ?producer, timeout duration, updated timestamp, phase
+//!
+//! producer        id i64, epoch i16; neither is negative
+//! phase           u8, and what follows it:
+//!                 0 empty
+//!                 1 ongoing: started timestamp, participants
+//!                 2 ending:  started timestamp, participants, end, next producer's id ?i64
+//!                 3 ended:   started timestamp, end
+//! end             outcome u8 (0 aborted, 1 committed), whether it bumps the epoch u8 (0 no, 1 yes)
+//! participants    u32 topics: each name text, u32 partitions: each i32; u32 groups: each name text
+//! ```
+
+mod codec;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use millstream_base::{ProducerEpoch, ProducerId};
+
+use self::codec::{Reader, Writer};
+use super::participants::Participants;
+use super::transaction::{End, Phase, Transaction};
+use super::{Outcome, Producer, TopicPartition, TransactionalId};
+use crate::groups::{Partition, TopicName};
+
+const VERSION: u8 = 1;
+
+const PRODUCER_IDS: u8 = 1;
+const TRANSACTION: u8 = 2;
+
+const EMPTY: u8 = 0;
+const ONGOING: u8 = 1;
+const ENDING: u8 = 2;
+const ENDED: u8 = 3;
+
+/// A record for the log, or from it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// What it is about.
+    pub key: Bytes,
+    /// What is so from now on; `None` if there is nothing any more.
+    pub value: Option<Bytes>,
+}
+
+/// Why stored bytes are not what transactions keep in the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The bytes end too early.
+    #[error("record of a transaction is cut off at {field}")]
+    CutOff {
+        /// What is missing.
+        field: &'static str,
+    },
+    /// There are more bytes than there should be.
+    #[error("record of a transaction has {bytes} bytes behind its end")]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+    /// What should be text is not.
+    #[error("record of a transaction: {field} is not UTF-8")]
+    NotText {
+        /// What it is.
+        field: &'static str,
+    },
+    /// A number has no meaning here; perhaps a later program wrote it.
+    #[error("record of a transaction: {field} is {value}, which this program does not know")]
+    Unknown {
+        /// What the number is.
+        field: &'static str,
+        /// The number.
+        value: i64,
+    },
+    /// The producer ids that were given out must never be forgotten.
+    #[error("the record of the producer ids is removed")]
+    NoProducerIds,
+}
+
+/// What a record is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Key {
+    ProducerIds,
+    Transaction(TransactionalId),
+}
+
+/// What is kept under a key; of the variant of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    ProducerIds(ProducerId),
+    Transaction(Transaction),
+}
+
+impl Record {
+    pub(super) fn producer_ids(reserved_end: ProducerId) -> Record {
+        let mut writer = Writer::new(VERSION);
+        writer.i64(reserved_end.0);
+        Record {
+            key: Key::ProducerIds.encode(),
+            value: Some(writer.done()),
+        }
+    }
+
+    pub(super) fn transaction(id: &TransactionalId, transaction: &Transaction) -> Record {
+        let mut writer = Writer::new(VERSION);
+        transaction.write(&mut writer);
+        Record {
+            key: Key::Transaction(id.clone()).encode(),
+            value: Some(writer.done()),
+        }
+    }
+
+    pub(super) fn tombstone(id: &TransactionalId) -> Record {
+        Record {
+            key: Key::Transaction(id.clone()).encode(),
+            value: None,
+        }
+    }
+
+    pub(super) fn decode(self) -> Result<(Key, Option<Value>), RecordError> {
+        let key = Key::decode(self.key)?;
+        let value = self.value.map(|value| Value::decode(&key, value));
+        Ok((key, value.transpose()?))
+    }
+}
+
+impl Key {
+    fn encode(&self) -> Bytes {
+        match self {
+            Key::ProducerIds => Writer::new(PRODUCER_IDS).done(),
+            Key::Transaction(id) => {
+                let mut writer = Writer::new(TRANSACTION);
+                writer.text(id);
+                writer.done()
+            }
+        }
+    }
+
+    fn decode(bytes: Bytes) -> Result<Key, RecordError> {
+        let mut reader = Reader::new(bytes);
+        let key = match reader.u8("kind")? {
+            PRODUCER_IDS => Key::ProducerIds,
+            TRANSACTION => Key::Transaction(reader.text("transactional id")?),
+            kind => return Err(unknown("kind", kind)),
+        };
+        reader.done()?;
+        Ok(key)
+    }
+}
+
+impl Value {
+    fn decode(key: &Key, bytes: Bytes) -> Result<Value, RecordError> {
+        let mut reader = Reader::new(bytes);
+        match reader.u8("version")? {
+            VERSION => {}
+            version => return Err(unknown("version", version)),
+        }
+        let value = match key {
+            Key::ProducerIds => Value::ProducerIds(read_id(&mut reader, "producer ids")?),
+            Key::Transaction(_) => Value::Transaction(Transaction::read(&mut reader)?),
+        };
+        reader.done()?;
+        Ok(value)
+    }
+}
+
+impl Transaction {
+    fn write(&self, writer: &mut Writer) {
+        write_producer(writer, &self.producer);
+        writer
+            .option(&self.last, write_producer)
+            .duration(self.timeout)
+            .timestamp(self.updated);
+        match &self.phase {
+            Phase::Empty => {
+                writer.u8(EMPTY);
+            }
+            Phase::Ongoing {
+                started,
+                participants,
+            } => {
+                writer.u8(ONGOING).timestamp(*started);
+                participants.write(writer);
+            }
+            Phase::Ending {
+                started,
+                participants,
+                end,
+                next,
+            } => {
+                writer.u8(ENDING).timestamp(*started);
+                participants.write(writer);
+                end.write(writer);
+                writer.option(next, |writer, id| writer.i64(id.0));
+            }
+            Phase::Ended { started, end } => {
+                writer.u8(ENDED).timestamp(*started);
+                end.write(writer);
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(Transaction {
+            producer: read_producer(reader, "producer")?,
+            last: reader.option("last", read_producer)?,
+            timeout: reader.duration("timeout")?,
+            updated: reader.timestamp("updated")?,
+            phase: Phase::read(reader)?,
+        })
+    }
+}
+
+impl Phase {
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        let phase = reader.u8("phase")?;
+        if phase == EMPTY {
+            return Ok(Phase::Empty);
+        }
+        let started = reader.timestamp("started")?;
+        match phase {
+            ONGOING => Ok(Phase::Ongoing {
+                started,
+                participants: Participants::read(reader)?,
+            }),
+            ENDING => Ok(Phase::Ending {
+                started,
+                participants: Participants::read(reader)?,
+                end: End::read(reader)?,
+                next: reader.option("next", read_id)?,
+            }),
+            ENDED => Ok(Phase::Ended {
+                started,
+                end: End::read(reader)?,
+            }),
+            _ => Err(unknown("phase", phase)),
+        }
+    }
+}
+
+impl End {
+    fn write(&self, writer: &mut Writer) {
+        let is_committed = self.outcome == Outcome::Committed;
+        writer.u8(is_committed.into()).u8(self.bumps_epoch.into());
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(End {
+            outcome: match reader.bool("outcome")? {
+                true => Outcome::Committed,
+                false => Outcome::Aborted,
+            },
+            bumps_epoch: reader.bool("bumps epoch")?,
+        })
+    }
+}
+
+impl Participants {
+    fn write(&self, writer: &mut Writer) {
+        writer.count(self.topics().len());
+        for (topic, partitions) in self.topics() {
+            writer.text(topic).count(partitions.len());
+            for partition in partitions {
+                writer.i32(partition.0);
+            }
+        }
+        writer.count(self.groups().len());
+        for group in self.groups() {
+            writer.text(group);
+        }
+    }
+
+    fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        let mut participants = Participants::default();
+        for _ in 0..reader.count("topics")? {
+            let topic: TopicName = reader.text("topic")?;
+            for _ in 0..reader.count("partitions")? {
+                participants.add_partition(TopicPartition {
+                    topic: topic.clone(),
+                    partition: Partition(reader.i32("partition")?),
+                });
+            }
+        }
+        for _ in 0..reader.count("groups")? {
+            participants.add_group(reader.text("group")?);
+        }
+        Ok(participants)
+    }
+}
+
+fn write_producer<'w>(writer: &'w mut Writer, producer: &Producer) -> &'w mut Writer {
+    writer.i64(producer.id.0).i16(producer.epoch.0)
+}
+
+fn read_producer(reader: &mut Reader, field: &'static str) -> Result<Producer, RecordError> {
+    let id = read_id(reader, field)?;
+    match reader.i16(field)? {
+        epoch @ 0.. => Ok(Producer {
+            id,
+            epoch: ProducerEpoch(epoch),
+        }),
+        epoch => Err(unknown(field, epoch)),
+    }
+}
+
+fn read_id(reader: &mut Reader, field: &'static str) -> Result<ProducerId, RecordError> {
+    match reader.i64(field)? {
+        id @ 0.. => Ok(ProducerId(id)),
+        id => Err(unknown(field, id)),
+    }
+}
+
+fn unknown(field: &'static str, value: impl Into<i64>) -> RecordError {
+    let value = value.into();
+    RecordError::Unknown { field, value }
+}

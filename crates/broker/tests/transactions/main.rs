@@ -1,0 +1,11 @@
+//! Transactions, from request to answer.
+
+mod bounds;
+mod endings;
+mod errors;
+mod lists;
+mod newer_clients;
+mod open;
+mod producers;
+mod restarts;
+mod support;

@@ -1,0 +1,285 @@
+//! Producers begin, and go on after errors.
+
+use std::time::Duration;
+
+use millstream_base::ProducerEpoch;
+use millstream_broker::transactions::TransactionError::*;
+use millstream_broker::transactions::*;
+
+use crate::support::*;
+
+fn without_id() -> InitProducerId {
+    InitProducerId {
+        transactional_id: None,
+        // What clients send that have no transactions.
+        timeout: Duration::from_millis(i32::MAX as u64),
+        ..init(None)
+    }
+}
+
+#[test]
+fn who_has_no_transactional_id_gets_a_new_producer_id() {
+    let mut world = World::new();
+    assert_eq!(world.init_with(without_id()), Ok(producer(0, 0)));
+    assert_eq!(world.init_with(without_id()), Ok(producer(1, 0)));
+    let again = InitProducerId {
+        expected: Some(producer(1, 0)),
+        ..without_id()
+    };
+    assert_eq!(world.init_with(again), Ok(producer(2, 0)));
+}
+
+#[test]
+fn no_producer_id_is_given_twice_whenever_the_log_ends() {
+    let mut world = World::new();
+    for _ in 0..5 {
+        let before = world.init_with(without_id()).unwrap();
+        world.restart();
+        let after = world.init_with(without_id()).unwrap();
+        assert!(before.id < after.id);
+    }
+}
+
+#[test]
+fn a_producer_id_is_reserved_before_it_is_given() {
+    let mut world = World::new();
+    world.init_with(without_id()).unwrap();
+    assert_eq!(world.records.len(), 1, "one record for a whole block");
+    world.init_with(without_id()).unwrap();
+    assert_eq!(world.records.len(), 1);
+    world.init().unwrap();
+    assert_eq!(world.records.len(), 2);
+}
+
+#[test]
+fn who_begins_with_a_known_transactional_id_gets_the_next_epoch() {
+    let mut world = World::new();
+    assert_eq!(world.init(), Ok(producer(0, 0)));
+    assert_eq!(world.init(), Ok(producer(0, 1)));
+    world.restart();
+    assert_eq!(world.init(), Ok(producer(0, 2)));
+    assert_eq!(world.state(), State::Empty);
+}
+
+#[test]
+fn a_transactional_id_that_is_empty_or_too_long_is_refused() {
+    let mut world = World::new();
+    for id in [
+        String::new(),
+        "x".repeat(config::TRANSACTIONAL_ID_BYTES_MAX + 1),
+    ] {
+        let init = InitProducerId {
+            transactional_id: Some(id.into()),
+            ..init(None)
+        };
+        assert_eq!(world.init_with(init), Err(InvalidRequest));
+    }
+}
+
+#[test]
+fn a_timeout_of_zero_or_above_the_bound_is_refused() {
+    let mut world = World::new();
+    let longest = world.config.timeout_max;
+    for timeout in [Duration::ZERO, longest + Duration::from_millis(1)] {
+        let init = InitProducerId {
+            timeout,
+            ..init(None)
+        };
+        assert_eq!(world.init_with(init), Err(InvalidTransactionTimeout));
+    }
+    let init = InitProducerId {
+        timeout: longest,
+        ..init(None)
+    };
+    assert!(world.init_with(init).is_ok());
+}
+
+#[test]
+fn who_begins_first_aborts_the_open_transaction_of_the_one_before() {
+    let mut world = World::new();
+    let old = world.ongoing();
+    assert_eq!(world.init(), Err(ConcurrentTransactions));
+    assert_eq!(
+        world.init(),
+        Err(ConcurrentTransactions),
+        "until the markers are there"
+    );
+    assert_eq!(world.end(old, Outcome::Committed), Err(ProducerFenced));
+    assert_eq!(world.add(old, &[("orders", 1)]), Err(ProducerFenced));
+
+    let (ending, _) = &world.markers[0];
+    assert_eq!(
+        (ending.producer, ending.outcome),
+        (producer(0, 1), Outcome::Aborted)
+    );
+    world.tell();
+    assert_eq!(world.state(), State::CompleteAbort);
+    assert_eq!(world.init(), Ok(producer(0, 2)));
+    assert_eq!(world.end(old, Outcome::Aborted), Err(ProducerFenced));
+}
+
+#[test]
+fn who_goes_on_gets_the_next_epoch_and_the_same_one_again_if_it_asks_again() {
+    let mut world = World::new();
+    let first = world.init().unwrap();
+    let second = world.go_on(first);
+    assert_eq!(second, Ok(producer(0, 1)));
+    assert_eq!(world.go_on(first), second, "the answer was lost");
+    world.restart();
+    assert_eq!(world.go_on(first), second);
+    assert_eq!(world.go_on(producer(0, 1)), Ok(producer(0, 2)));
+    assert_eq!(world.go_on(first), Err(ProducerFenced));
+}
+
+#[test]
+fn who_goes_on_is_fenced_if_another_has_begun() {
+    let mut world = World::new();
+    let first = world.init().unwrap();
+    world.init().unwrap();
+    assert_eq!(world.go_on(first), Err(ProducerFenced));
+    assert_eq!(
+        world.go_on(producer(7, 1)),
+        Err(ProducerFenced),
+        "another producer's id"
+    );
+}
+
+#[test]
+fn who_goes_on_under_a_forgotten_transactional_id_begins() {
+    let mut world = World::new();
+    assert_eq!(world.go_on(producer(77, 3)), Ok(producer(0, 0)));
+}
+
+#[test]
+fn who_goes_on_may_abort_its_own_transaction_by_it() {
+    let mut world = World::new();
+    let old = world.ongoing();
+    assert_eq!(world.go_on(old), Err(ConcurrentTransactions));
+    world.tell();
+    assert_eq!(world.go_on(old), Ok(producer(0, 1)));
+    assert_eq!(world.end(old, Outcome::Aborted), Err(ProducerFenced));
+}
+
+#[test]
+fn a_request_to_go_on_that_comes_late_does_no_harm_to_the_transaction() {
+    let mut world = World::new();
+    let first = world.init().unwrap();
+    let second = world.go_on(first).unwrap();
+    world.add(second, &[("orders", 0)]).unwrap();
+    assert_eq!(world.go_on(first), Err(ProducerFenced));
+    assert_eq!(world.end(second, Outcome::Committed), Ok(second));
+}
+
+#[test]
+fn after_the_last_epoch_there_is_a_new_producer_id() {
+    let mut world = World::new();
+    let mut last = world.init().unwrap();
+    while last.epoch < ProducerEpoch(i16::MAX - 1) {
+        last = next(&mut world, None);
+    }
+    assert_eq!(last, producer(0, i16::MAX - 1));
+    assert_eq!(world.go_on(last), Ok(producer(1, 0)));
+    assert_eq!(world.go_on(last), Ok(producer(1, 0)), "the answer was lost");
+}
+
+#[test]
+fn a_producer_can_be_fenced_in_the_last_epoch_that_is_given() {
+    for expected in [false, true] {
+        let mut world = World::new();
+        let mut last = world.init().unwrap();
+        while last.epoch < ProducerEpoch(i16::MAX - 1) {
+            last = next(&mut world, None);
+        }
+        world.add(last, &[("orders", 0)]).unwrap();
+        let expected = expected.then_some(last);
+        assert_eq!(world.init_with(init(expected)), Err(ConcurrentTransactions));
+        assert_eq!(world.markers[0].0.producer, producer(0, i16::MAX));
+        let nobody = producer(0, i16::MAX);
+        assert_eq!(world.end(nobody, Outcome::Aborted), Err(ProducerFenced));
+        world.tell();
+        assert_eq!(world.init_with(init(expected)), Ok(producer(1, 0)));
+    }
+}
+
+/// The next producer, without looking at what is persisted.
+fn next(world: &mut World, expected: Option<Producer>) -> Producer {
+    let request = Request::InitProducerId(init(expected));
+    let id = millstream_broker::groups::RequestId(0);
+    let mut producer = None;
+    for action in world.coordinator.handle(world.now, id, request) {
+        match action {
+            Action::Answer(_, Answer::InitProducerId(result)) => producer = Some(result.unwrap()),
+            Action::Persist(record) => world.append(record),
+            other => panic!("not {other:?}"),
+        }
+    }
+    producer.unwrap()
+}
+
+#[test]
+fn clients_that_do_not_know_of_fencing_hear_of_an_invalid_epoch() {
+    let mut world = World::new();
+    let old = world.init().unwrap();
+    world.init().unwrap();
+    let init = InitProducerId {
+        knows_fencing: false,
+        ..init(Some(old))
+    };
+    assert_eq!(world.init_with(init), Err(InvalidProducerEpoch));
+    let add = AddPartitions {
+        knows_fencing: false,
+        ..add(old, &[("orders", 0)])
+    };
+    assert_eq!(world.add_with(add), Err(InvalidProducerEpoch));
+    let end = EndTransaction {
+        knows_fencing: false,
+        ..end(old, Outcome::Committed)
+    };
+    assert_eq!(world.end_with(end), Err(InvalidProducerEpoch));
+}
+
+#[test]
+fn a_transactional_id_that_nobody_uses_is_forgotten_after_a_while() {
+    let mut world = World::new();
+    let old = world.init().unwrap();
+    let retention = world.config.transactional_id_retention;
+    world.pass(retention / 2);
+    let used = world.init().unwrap();
+    world.pass(retention - SECOND);
+    assert_eq!(world.state(), State::Empty);
+    world.pass(world.config.retention_check_interval + SECOND);
+    assert_eq!(world.describe(ID), Err(TransactionalIdNotFound));
+    assert_eq!(
+        world.add(used, &[("orders", 0)]),
+        Err(InvalidProducerIdMapping)
+    );
+    world.restart();
+    let new = world.init().unwrap();
+    assert!(
+        new.id > old.id,
+        "it does not come back under the same producer id"
+    );
+}
+
+#[test]
+fn an_open_transaction_is_never_forgotten() {
+    let config = Config {
+        timeout_max: Duration::from_secs(1 << 30),
+        ..Config::default()
+    };
+    let mut world = World::with(config);
+    let init = InitProducerId {
+        timeout: world.config.timeout_max,
+        ..init(None)
+    };
+    let producer = world.init_with(init).unwrap();
+    world.add(producer, &[("orders", 0)]).unwrap();
+    world.pass(2 * world.config.transactional_id_retention);
+    assert_eq!(world.end(producer, Outcome::Committed), Ok(producer));
+    world.pass(2 * world.config.transactional_id_retention);
+    assert_eq!(
+        world.state(),
+        State::PrepareCommit,
+        "nor one whose markers are missing"
+    );
+}
