@@ -7,5 +7,7 @@ mod lists;
 mod newer_clients;
 mod open;
 mod producers;
+mod random;
 mod restarts;
+mod simulation;
 mod support;

@@ -1,0 +1,46 @@
+//! Random runs: clients that come, go and crash, a log that loses what is not durable, markers that fail; and
+//! named invariants that are checked after every event.
+
+use std::env;
+
+use fastrand::Rng;
+
+use crate::simulation::{Seen, Simulation};
+
+/// How many runs there are, unless `MILLSTREAM_CASES` says so.
+const CASES: u64 = 200;
+const EVENTS: usize = 1500;
+
+#[test]
+fn transactions_are_all_or_nothing_whatever_happens() {
+    let variable = |name| env::var(name).ok().map(|value| value.parse().unwrap());
+    let mut seen = Seen::default();
+    if let Some(seed) = variable("MILLSTREAM_SEED") {
+        return run(&mut Rng::with_seed(seed), &mut seen);
+    }
+    for _ in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
+        let told = ToldSeed(fastrand::u64(..));
+        run(&mut Rng::with_seed(told.0), &mut seen);
+    }
+    // If runs are as rich as they should be, nothing of this is rare.
+    seen.assert_all();
+}
+
+fn run(rng: &mut Rng, seen: &mut Seen) {
+    let mut simulation = Simulation::new(rng, seen);
+    for _ in 0..EVENTS {
+        simulation.step();
+    }
+    simulation.finish();
+}
+
+/// Tells the seed of a case that fails.
+struct ToldSeed(u64);
+
+impl Drop for ToldSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with MILLSTREAM_SEED={}", self.0);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Clients, also those that should have stopped long ago.
+
+use fastrand::Rng;
+use millstream_broker::groups::RequestId;
+use millstream_broker::transactions::*;
+
+use super::lane::{Token, Tokens};
+use super::{GROUPS, LANES, LaneIndex, PARTITIONS, Seen, partition};
+use crate::support;
+
+/// A producer, from its start to the time when it is forgotten.
+#[derive(Debug)]
+pub struct Client {
+    pub transactional_id: &'static str,
+    /// Whether it gets a new epoch with every transaction.
+    is_newer: bool,
+    /// The request by which it became a producer.
+    pub begun: Option<RequestId>,
+    producer: Option<Producer>,
+    /// The transaction that it is in, from the first append on.
+    token: Option<Token>,
+    /// What it has asked to end, until it is told.
+    ending: Option<Outcome>,
+    /// Whether it was told that another has taken its place.
+    pub is_told_to_stop: bool,
+    /// What it waits for.
+    pub waiting: Option<RequestId>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Sent {
+    pub client: usize,
+    pub request: Request,
+    /// Whether another client had begun before it was sent.
+    pub is_fenced: bool,
+    /// Whether it becomes a producer by it.
+    pub is_beginning: bool,
+    /// The guards of all lanes when it was sent.
+    pub guards: Vec<u64>,
+}
+
+/// An append that the coordinator has allowed.
+#[derive(Debug)]
+pub struct Append {
+    pub producer: Producer,
+    pub lane: LaneIndex,
+    pub token: Token,
+    /// The lane's when it was asked for.
+    pub guard: u64,
+}
+
+impl Client {
+    pub fn new(transactional_id: &'static str, is_newer: bool) -> Self {
+        Client {
+            transactional_id,
+            is_newer,
+            begun: None,
+            producer: None,
+            token: None,
+            ending: None,
+            is_told_to_stop: false,
+            waiting: None,
+        }
+    }
+
+    /// What it does next, unless it waits.
+    pub fn next_request(&mut self, rng: &mut Rng) -> Option<Request> {
+        if self.waiting.is_some() {
+            return None;
+        }
+        let Some(producer) = self.producer else {
+            return Some(self.init(None));
+        };
+        if let Some(outcome) = self.ending {
+            return Some(self.end(producer, outcome));
+        }
+        match rng.u32(..30) {
+            0 => Some(self.init(Some(producer))),
+            1..7 => {
+                let is_commit = rng.u32(..3) > 0;
+                let outcome = if is_commit {
+                    Outcome::Committed
+                } else {
+                    Outcome::Aborted
+                };
+                self.ending = Some(outcome);
+                Some(self.end(producer, outcome))
+            }
+            number => Some(self.add_or_verify(producer, rng.usize(..LANES), number < 18)),
+        }
+    }
+
+    fn init(&self, expected: Option<Producer>) -> Request {
+        Request::InitProducerId(InitProducerId {
+            transactional_id: Some(self.transactional_id.into()),
+            ..support::init(expected)
+        })
+    }
+
+    fn end(&self, producer: Producer, outcome: Outcome) -> Request {
+        Request::EndTransaction(EndTransaction {
+            transactional_id: self.transactional_id.into(),
+            bumps_epoch: self.is_newer,
+            ..support::end(producer, outcome)
+        })
+    }
+
+    /// Newer clients only add, and write what was added; older ones write what was verified.
+    fn add_or_verify(&self, producer: Producer, lane: LaneIndex, is_add: bool) -> Request {
+        let transactional_id = TransactionalId::from(self.transactional_id);
+        let group = lane
+            .checked_sub(PARTITIONS)
+            .map(|index| GROUPS[index].into());
+        match (group, is_add || self.is_newer) {
+            (None, true) => Request::AddPartitions(AddPartitions {
+                transactional_id,
+                producer,
+                partitions: vec![partition(lane)],
+                knows_fencing: true,
+            }),
+            (None, false) => Request::VerifyPartitions(VerifyPartitions {
+                transactional_id,
+                producer,
+                partitions: vec![partition(lane)],
+            }),
+            (Some(group), true) => Request::AddOffsets(AddOffsets {
+                transactional_id,
+                producer,
+                group,
+                knows_fencing: true,
+            }),
+            (Some(group), false) => Request::VerifyOffsets(VerifyOffsets {
+                transactional_id,
+                producer,
+                group,
+            }),
+        }
+    }
+
+    /// Takes an answer; tells whether the request was granted.
+    pub fn on_answer(
+        &mut self,
+        sent: &Sent,
+        answer: &Answer,
+        tokens: &mut Tokens,
+        seen: &mut Seen,
+    ) -> bool {
+        self.is_told_to_stop |= is_fenced(answer);
+        match (answer, &sent.request) {
+            (Answer::InitProducerId(Ok(producer)), _) => {
+                self.producer = Some(*producer);
+                self.token = None;
+                true
+            }
+            (Answer::EndTransaction(Ok(producer)), Request::EndTransaction(end)) => {
+                if let Some(token) = self.token.take() {
+                    tokens.told(token, end.outcome);
+                }
+                match end.outcome {
+                    Outcome::Committed => seen.commits += 1,
+                    Outcome::Aborted => seen.aborts += 1,
+                }
+                let is_repeated = self.producer == Some(*producer);
+                seen.repeated_ends += u32::from(is_repeated);
+                self.producer = Some(*producer);
+                self.ending = None;
+                true
+            }
+            (Answer::EndTransaction(Err(error)), _) => {
+                // It goes on as if nothing were, as no good client does, unless it is told to try again.
+                if *error != TransactionError::ConcurrentTransactions {
+                    self.ending = None;
+                    self.token = None;
+                }
+                false
+            }
+            (Answer::AddPartitions(result) | Answer::AddOffsets(result), _) => result.is_ok(),
+            (Answer::VerifyOffsets(result), _) => result.is_ok(),
+            (Answer::VerifyPartitions(results), _) => results[0].1.is_ok(),
+            _ => false,
+        }
+    }
+
+    /// What it appends when that was granted.
+    pub fn appends(&mut self, sent: &Sent, tokens: &mut Tokens) -> Option<Append> {
+        let (producer, lane) = match &sent.request {
+            Request::AddPartitions(add) if self.is_newer => {
+                (add.producer, add.partitions[0].partition.0 as usize)
+            }
+            Request::VerifyPartitions(verify) => {
+                (verify.producer, verify.partitions[0].partition.0 as usize)
+            }
+            Request::AddOffsets(add) if self.is_newer => (add.producer, lane_of(&add.group)),
+            Request::VerifyOffsets(verify) => (verify.producer, lane_of(&verify.group)),
+            _ => return None,
+        };
+        let token = *self.token.get_or_insert_with(|| tokens.begin());
+        Some(Append {
+            producer,
+            lane,
+            token,
+            guard: sent.guards[lane],
+        })
+    }
+}
+
+fn is_fenced(answer: &Answer) -> bool {
+    let error = match answer {
+        Answer::InitProducerId(Err(error)) | Answer::EndTransaction(Err(error)) => *error,
+        Answer::AddPartitions(Err(error)) | Answer::AddOffsets(Err(error)) => *error,
+        _ => return false,
+    };
+    let fenced = TransactionError::ProducerFenced;
+    error == fenced || error == TransactionError::InvalidProducerIdMapping
+}
+
+fn lane_of(group: &str) -> LaneIndex {
+    let index = GROUPS.iter().position(|name| *name == group);
+    PARTITIONS + index.unwrap()
+}

@@ -1,0 +1,102 @@
+//! What partitions and groups do with transactions; and what became of these.
+
+use std::collections::BTreeMap;
+
+use millstream_base::{ProducerEpoch, ProducerId};
+use millstream_broker::transactions::*;
+
+use super::client::Append;
+
+/// One transaction, as the client means it.
+pub type Token = usize;
+
+/// What is known of transactions.
+#[derive(Debug, Default)]
+pub struct Tokens(Vec<Fate>);
+
+#[derive(Debug, Default)]
+struct Fate {
+    /// What the client was told.
+    told: Option<Outcome>,
+    /// What became visible somewhere.
+    visible: Option<Outcome>,
+}
+
+impl Tokens {
+    pub fn begin(&mut self) -> Token {
+        self.0.push(Fate::default());
+        self.0.len() - 1
+    }
+
+    pub fn told(&mut self, token: Token, outcome: Outcome) {
+        self.0[token].told = Some(outcome);
+        self.check_one_outcome(token);
+    }
+
+    fn visible(&mut self, token: Token, outcome: Outcome) {
+        let before = self.0[token].visible.replace(outcome);
+        let is_same = before.is_none_or(|before| before == outcome);
+        assert!(is_same, "a transaction is committed here and aborted there");
+        self.check_one_outcome(token);
+    }
+
+    /// What a client is told is what happens, everywhere.
+    fn check_one_outcome(&self, token: Token) {
+        if let Fate {
+            told: Some(told),
+            visible: Some(visible),
+        } = self.0[token]
+        {
+            assert_eq!(
+                told, visible,
+                "a client was told something else than what happens"
+            );
+        }
+    }
+}
+
+/// A partition, or a group.
+#[derive(Debug, Clone, Default)]
+pub struct Lane {
+    /// Of each producer, what it has written into its open transaction.
+    open: BTreeMap<ProducerId, Vec<Token>>,
+    /// The epoch below which a producer is fenced.
+    epochs: BTreeMap<ProducerId, ProducerEpoch>,
+    /// How many markers there are.
+    markers: u64,
+}
+
+impl Lane {
+    /// Changes when a transaction ends here.
+    pub fn guard(&self) -> u64 {
+        self.markers
+    }
+
+    /// Takes in something; or not, if the producer is fenced or what allowed it may be over.
+    pub fn append(&mut self, append: &Append, _tokens: &mut Tokens) -> bool {
+        let Producer { id, epoch } = append.producer;
+        let is_fenced = self.epochs.get(&id).is_some_and(|known| *known > epoch);
+        if is_fenced || append.guard != self.markers {
+            return false;
+        }
+        self.epochs.insert(id, epoch);
+        self.open.entry(id).or_default().push(append.token);
+        true
+    }
+
+    /// Takes in a marker.
+    pub fn end(&mut self, ending: &Ending, tokens: &mut Tokens) {
+        let Producer { id, epoch } = ending.producer;
+        let known = self.epochs.entry(id).or_insert(epoch);
+        assert!(*known <= epoch, "an epoch goes back");
+        *known = epoch;
+        self.markers += 1;
+        for token in self.open.remove(&id).unwrap_or_default() {
+            tokens.visible(token, ending.outcome);
+        }
+    }
+
+    pub fn assert_nothing_open(&self) {
+        assert!(self.open.is_empty(), "a transaction hangs: {:?}", self.open);
+    }
+}
