@@ -12,6 +12,7 @@ use crate::config::BrokerConfig;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
 use crate::reply::Reply;
+use crate::transaction_service::{self, TransactionService};
 use crate::{cluster, configs, fetch, group_service, native, offsets, produce, topics};
 
 /// Memory is counted in units of so many bytes.
@@ -30,6 +31,7 @@ pub struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
+    transactions: Arc<TransactionService>,
     cluster_id: String,
 }
 
@@ -44,6 +46,7 @@ impl Broker {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Arc<Broker>, LogError> {
+        let groups = Arc::new(GroupService::open(&log, Arc::clone(&clock))?);
         let units = config.requests_bytes_max / MEMORY_UNIT;
         Ok(Arc::new(Broker {
             memory: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
@@ -51,7 +54,8 @@ impl Broker {
             native: native::Shared::default(),
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
-            groups: Arc::new(GroupService::open(&log, clock)?),
+            transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
+            groups,
             config,
             log,
             random,
@@ -66,6 +70,10 @@ impl Broker {
     /// Its log.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    pub(crate) fn transactions(&self) -> &Arc<TransactionService> {
+        &self.transactions
     }
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
@@ -109,7 +117,7 @@ impl Broker {
         let version = header.version;
         client.set_id(header.client_id.as_deref());
         match request {
-            Request::Produce(request) => produce::produce(client, version, request),
+            Request::Produce(request) => produce::produce(self, client, version, request),
             Request::Fetch(request) => fetch::fetch(self, client, version, request),
             Request::ListOffsets(request) => offsets::list(client, version, request),
             Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
@@ -143,6 +151,13 @@ impl Broker {
             | Request::ConsumerGroupDescribe(_)) => {
                 group_service::handle(self, client, version, request)
             }
+            request @ (Request::InitProducerId(_)
+            | Request::AddPartitionsToTxn(_)
+            | Request::AddOffsetsToTxn(_)
+            | Request::EndTxn(_)
+            | Request::TxnOffsetCommit(_)
+            | Request::DescribeTransactions(_)
+            | Request::ListTransactions(_)) => transaction_service::handle(self, version, request),
             request => native::handle(self, client, version, request),
         }
     }

@@ -24,6 +24,7 @@ mod reply;
 pub mod security;
 mod server;
 mod topics;
+mod transaction_service;
 pub mod transactions;
 
 pub use broker::Broker;

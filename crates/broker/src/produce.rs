@@ -1,9 +1,12 @@
 //! Produce: chunks go from the connection's buffer to their segments, copied once.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_log::{Appended, Durability, Lane, LogError, Stream};
+use millstream_record::ChunkHeader;
 use millstream_wire::messages::ProduceRequest;
 use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::messages::produce_response::{
@@ -12,11 +15,22 @@ use millstream_wire::messages::produce_response::{
 use millstream_wire::{ResponseError, StrBytes, refuse};
 use tokio::time::{Instant, timeout_at};
 
+use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
+use crate::groups::Partition;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
 use crate::topics::Named;
+use crate::transaction_service::TransactionService;
+use crate::transactions::{
+    AddPartitions, Answer, Producer, Request, TopicPartition, TransactionalId, VerifyPartitions,
+};
+
+/// From this version on partitions take part in a transaction by being written to.
+const ADDS_PARTITIONS_FROM: i16 = 12;
+/// From this version on clients know errors after which a transaction can only be aborted.
+const KNOWS_ABORTABLE_FROM: i16 = 11;
 
 /// The chunks that are appended and not durable yet.
 struct Waiting {
@@ -26,22 +40,143 @@ struct Waiting {
     appended: Appended,
 }
 
+/// A topic of a request.
+struct Asked {
+    stream: Result<Stream, ResponseError>,
+    topic: TopicProduceData,
+    /// Partitions that take no part in the producer's transaction.
+    refused: HashMap<i32, ResponseError>,
+}
+
 /// Appends the chunks of a request, and answers when they are as durable as their streams' settings say.
 /// `acks` decides only whether there is an answer.
-pub fn produce(client: &mut Client, version: i16, request: ProduceRequest) -> Reply {
+pub fn produce(
+    broker: &Broker,
+    client: &mut Client,
+    version: i16,
+    request: ProduceRequest,
+) -> Reply {
     if !(-1..=1).contains(&request.acks) {
         let error = ResponseError::InvalidRequiredAcks;
         return refuse(&request.into(), version, error, None).into();
     }
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.max(0) as u64);
-    let mut waiting = Vec::new();
-    let mut topics = Vec::with_capacity(request.topic_data.len());
-    for topic in request.topic_data {
-        let number = topics.len();
-        topics.push(append_topic(client, version, topic, number, &mut waiting));
+    let topics = request.topic_data.into_iter().map(|topic| Asked {
+        stream: Named::of(version >= 13, &topic.name, topic.topic_id).stream(client),
+        topic,
+        refused: HashMap::new(),
+    });
+    let mut topics: Vec<Asked> = topics.collect();
+    let acks = request.acks;
+    let Some(id) = request.transactional_id else {
+        return append_all(topics, Transactional::No, acks, deadline);
+    };
+    let transactions = Arc::clone(broker.transactions());
+    // Its place among the requests of the connection is kept: these come one after the other, too.
+    Reply::Later(Box::pin(async move {
+        let id = TransactionalId::from(&**id);
+        match permit(&transactions, version, id, &mut topics).await {
+            Ok(()) => append_all(topics, Transactional::Permitted, acks, deadline),
+            Err(error) => {
+                let asked = topics.into_iter().map(|asked| asked.topic);
+                let request = ProduceRequest::default().with_topic_data(asked.collect());
+                refuse(&request.into(), version, error, None).into()
+            }
+        }
+    }))
+}
+
+/// Whether chunks may be part of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transactional {
+    No,
+    Permitted,
+}
+
+/// Asks the coordinator whether the partitions take part in the producer's transaction. From version 12 on
+/// they do by being written to.
+async fn permit(
+    transactions: &Arc<TransactionService>,
+    version: i16,
+    id: TransactionalId,
+    topics: &mut [Asked],
+) -> Result<(), ResponseError> {
+    let mut producer = None;
+    let mut partitions = Vec::new();
+    for asked in topics.iter() {
+        let Ok(stream) = &asked.stream else { continue };
+        for data in &asked.topic.partition_data {
+            let records = data.records.as_deref().unwrap_or_default();
+            let Ok(header) = ChunkHeader::parse(records) else {
+                continue;
+            };
+            if header.attributes.is_transactional() && lane_of(stream, data.index).is_ok() {
+                producer.get_or_insert(Producer {
+                    id: header.producer_id,
+                    epoch: header.producer_epoch,
+                });
+                partitions.push(TopicPartition {
+                    topic: stream.name().into(),
+                    partition: Partition(data.index),
+                });
+            }
+        }
     }
-    let response = ProduceResponse::default().with_responses(topics);
-    if request.acks == 0 {
+    let Some(producer) = producer else {
+        return Ok(());
+    };
+    let request = match version >= ADDS_PARTITIONS_FROM {
+        true => Request::AddPartitions(AddPartitions {
+            transactional_id: id,
+            producer,
+            partitions: partitions.clone(),
+            knows_fencing: true,
+        }),
+        false => Request::VerifyPartitions(VerifyPartitions {
+            transactional_id: id,
+            producer,
+            partitions: partitions.clone(),
+        }),
+    };
+    let answer = transactions.ask(request).await;
+    let results = match answer.map_err(|_| ResponseError::CoordinatorNotAvailable)? {
+        Answer::AddPartitions(result) => {
+            let results = partitions.into_iter().map(|partition| (partition, result));
+            results.collect()
+        }
+        Answer::VerifyPartitions(results) => results,
+        _ => return Err(ResponseError::UnknownServerError),
+    };
+    for (place, result) in results {
+        let Err(error) = result else { continue };
+        let error = error.in_produce(version >= KNOWS_ABORTABLE_FROM);
+        let error = ResponseError::try_from_code(error.code());
+        let of_stream = topics.iter_mut().filter(|asked| {
+            let stream = asked.stream.as_ref();
+            stream.is_ok_and(|stream| stream.name() == place.topic.as_str())
+        });
+        for asked in of_stream {
+            let error = error.unwrap_or(ResponseError::UnknownServerError);
+            asked.refused.insert(place.partition.0, error);
+        }
+    }
+    Ok(())
+}
+
+fn append_all(
+    topics: Vec<Asked>,
+    transactional: Transactional,
+    acks: i16,
+    deadline: Instant,
+) -> Reply {
+    let mut waiting = Vec::new();
+    let mut responses = Vec::with_capacity(topics.len());
+    for asked in topics {
+        let number = responses.len();
+        responses.push(append_topic(asked, transactional, number, &mut waiting));
+    }
+    let response = ProduceResponse::default().with_responses(responses);
+    if acks == 0 {
         return match first_error(&response) {
             None => Reply::Nothing,
             // It cannot be told otherwise.
@@ -57,18 +192,17 @@ pub fn produce(client: &mut Client, version: i16, request: ProduceRequest) -> Re
 }
 
 fn append_topic(
-    client: &mut Client,
-    version: i16,
-    topic: TopicProduceData,
+    asked: Asked,
+    transactional: Transactional,
     number: usize,
     waiting: &mut Vec<Waiting>,
 ) -> TopicProduceResponse {
-    let stream = Named::of(version >= 13, &topic.name, topic.topic_id).stream(client);
+    let topic = asked.topic;
     let mut partitions = Vec::with_capacity(topic.partition_data.len());
     for data in topic.partition_data {
-        let appended = match &stream {
-            Ok(stream) => append(stream, data.index, data.records),
-            Err(error) => Err(Refused::from(*error)),
+        let appended = match (&asked.stream, asked.refused.get(&data.index)) {
+            (Err(error), _) | (_, Some(error)) => Err(Refused::from(*error)),
+            (Ok(stream), None) => append(stream, transactional, data.index, data.records),
         };
         let response = PartitionProduceResponse::default()
             .with_index(data.index)
@@ -97,11 +231,18 @@ fn append_topic(
 
 fn append(
     stream: &Stream,
+    transactional: Transactional,
     partition: i32,
     records: Option<Bytes>,
 ) -> Result<(Lane, Appended), Refused> {
     let lane = lane_of(stream, partition)?;
     let records = records.unwrap_or_default();
+    // Nobody would ever end a transaction that no coordinator knows.
+    let header = ChunkHeader::parse(&records);
+    let is_transactional = header.is_ok_and(|header| header.attributes.is_transactional());
+    if is_transactional && transactional == Transactional::No {
+        return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
+    }
     let appended = lane.append(&records)?;
     Ok((lane, appended))
 }

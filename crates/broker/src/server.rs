@@ -77,6 +77,7 @@ impl Server {
         let address = listener.local_address().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
+        runtime.spawn(Arc::clone(broker.transactions()).keep_time());
         runtime.spawn(accept_all(listener, address, Arc::clone(&broker), stopping));
         Ok(Server {
             runtime: Some(runtime),

@@ -262,3 +262,83 @@ impl Read for Content {
         Ok(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Content that waits for so long, and a way to send it parts.
+    fn content(wait_max: Duration) -> (mpsc::Sender<Part>, Content) {
+        let (parts, received) = mpsc::channel(PARTS_MAX);
+        (parts, Content::new(received, wait_max))
+    }
+
+    fn send(
+        parts: &mpsc::Sender<Part>,
+        bytes: &'static [u8],
+        is_last: bool,
+    ) -> oneshot::Receiver<()> {
+        let (copied, when_copied) = oneshot::channel();
+        let part = Part {
+            content: Bytes::from_static(bytes),
+            is_last,
+            copied,
+        };
+        assert!(parts.try_send(part).is_ok());
+        when_copied
+    }
+
+    async fn on_a_thread<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+        spawn_blocking(work).await.expect("it does not panic")
+    }
+
+    #[tokio::test]
+    async fn parts_are_read_one_behind_the_other_and_told_when_they_were_copied() {
+        let (parts, mut content) = content(PART_WAIT_MAX);
+        let mut first = send(&parts, b"one", false);
+        let empty = send(&parts, b"", false);
+        let last = send(&parts, b"two", true);
+        let (read, mut content) = on_a_thread(move || {
+            let mut some = [0; 2];
+            content.read_exact(&mut some).expect("there is some");
+            (some, content)
+        })
+        .await;
+        assert_eq!(read, *b"on");
+        assert!(first.try_recv().is_err(), "one byte is not copied");
+        let rest = on_a_thread(move || {
+            let mut rest = Vec::new();
+            content.read_to_end(&mut rest).map(|_| rest)
+        });
+        assert_eq!(rest.await.expect("it has an end"), b"etwo");
+        for copied in [first, empty, last] {
+            copied.await.expect("it was copied");
+        }
+    }
+
+    #[tokio::test]
+    async fn content_without_a_last_part_is_an_error() {
+        let (parts, mut content) = content(PART_WAIT_MAX);
+        let _copied = send(&parts, b"one", false);
+        drop(parts);
+        let read = on_a_thread(move || content.read_to_end(&mut Vec::new()));
+        let error = read.await.expect_err("it has no end");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_does_not_come_is_not_waited_for_for_ever() {
+        let (parts, mut content) = content(Duration::from_millis(10));
+        let _copied = send(&parts, b"one", false);
+        let read = on_a_thread(move || content.read_to_end(&mut Vec::new()));
+        let error = read.await.expect_err("nothing more comes");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let refused = refused_object(LogError::Io {
+            action: "read",
+            path: "content".into(),
+            error: Arc::new(error),
+        });
+        assert_eq!(refused.code(), ResponseError::RequestTimedOut.code());
+        drop(parts);
+    }
+}

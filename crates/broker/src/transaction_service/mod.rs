@@ -1,0 +1,299 @@
+//! The coordinator of transactions at work: its records in a ledger, its answers to connections, markers in
+//! lanes, offsets in groups, deadlines on the clock.
+
+mod requests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Clock, Offset};
+use millstream_log::{Log, LogError};
+use millstream_record::{EndMarker, TransactionEnd};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use self::requests::handle;
+use crate::group_service::GroupService;
+use crate::groups::{self, GroupName, Moment, RequestId};
+use crate::ledger::Ledger;
+use crate::transactions::{
+    Action, Answer, Config, Coordinator, Ending, Outcome, Record, Report, Request, TopicPartition,
+};
+
+/// The stream that transactions are kept in.
+const LEDGER: &str = "__transactions";
+
+/// When nothing is due.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// There is one coordinator, ever.
+const COORDINATOR_EPOCH: i32 = 0;
+
+/// The coordinator, and what it works with.
+pub struct TransactionService {
+    at_work: Mutex<AtWork>,
+    ledger: Ledger,
+    groups: Arc<GroupService>,
+    log: Log,
+    clock: Arc<dyn Clock>,
+    /// The next deadline may have come nearer.
+    changed: Notify,
+}
+
+struct AtWork {
+    /// `None` after an append has failed, until all that is under way is done.
+    coordinator: Option<Coordinator>,
+    /// Markers and offsets that are being written: so many tasks.
+    ending: usize,
+    /// Everything before is to be durable before anything else happens.
+    appended: Offset,
+}
+
+/// Transactions cannot be kept just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unavailable;
+
+impl TransactionService {
+    /// Goes on where the ledger ends.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read, or holds something else.
+    pub fn open(
+        log: &Log,
+        groups: Arc<GroupService>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<TransactionService, LogError> {
+        let ledger = Ledger::open(log, LEDGER)?;
+        let coordinator = restore(&ledger, moment(&*clock))?;
+        Ok(TransactionService {
+            at_work: Mutex::new(AtWork {
+                coordinator: Some(coordinator),
+                ending: 0,
+                appended: Offset(0),
+            }),
+            ledger,
+            groups,
+            log: log.clone(),
+            clock,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Does what is due, for as long as it is polled.
+    pub async fn keep_time(self: Arc<Self>) {
+        loop {
+            let deadline = {
+                let at_work = self.at_work.lock();
+                let coordinator = at_work.coordinator.as_ref();
+                coordinator.map(Coordinator::next_deadline)
+            };
+            let now = self.clock.monotonic();
+            let wait = deadline.map_or(IDLE, |deadline| deadline.saturating_sub(now));
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {
+                    let now = moment(&*self.clock);
+                    // Nobody asked, so nobody has to be told when it fails.
+                    let _ = self.step(&mut self.at_work.lock(), now, |coordinator| {
+                        coordinator.tick(now)
+                    });
+                }
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Asks the coordinator; the answer is given when what it decided is durable.
+    ///
+    /// # Errors
+    /// When that could not be kept.
+    pub async fn ask(self: &Arc<Self>, request: Request) -> Result<Answer, Unavailable> {
+        let now = moment(&*self.clock);
+        let id = RequestId(0);
+        let (answer, appended) = {
+            let mut at_work = self.at_work.lock();
+            let answer = self.step(&mut at_work, now, |coordinator| {
+                coordinator.handle(now, id, request)
+            })?;
+            (answer.ok_or(Unavailable)?, at_work.appended)
+        };
+        self.changed.notify_one();
+        let durable = self.ledger.lane().durable(appended).await;
+        durable.map(|()| answer).map_err(|_| Unavailable)
+    }
+
+    /// Whether there is such a partition.
+    fn knows(&self, partition: &TopicPartition) -> bool {
+        let index = u32::try_from(partition.partition.0).unwrap_or(u32::MAX);
+        let is_internal = partition.topic.starts_with("__");
+        let stream = self.log.stream(&partition.topic);
+        !is_internal && stream.is_ok_and(|stream| stream.partition(index).is_ok())
+    }
+
+    /// Lets the coordinator do something, keeps what it decides, and begins what follows from it. Returns
+    /// the answer, if there is one.
+    fn step(
+        self: &Arc<Self>,
+        at_work: &mut AtWork,
+        now: Moment,
+        event: impl FnOnce(&mut Coordinator) -> Vec<Action>,
+    ) -> Result<Option<Answer>, Unavailable> {
+        let actions = event(at_work.coordinator.as_mut().ok_or(Unavailable)?);
+        let mut states = Vec::new();
+        let mut answer = None;
+        let mut endings = Vec::new();
+        for action in actions {
+            match action {
+                Action::Persist(record) => states.push((record.key, record.value)),
+                Action::Answer(_, given) => answer = Some(given),
+                ending => endings.push(ending),
+            }
+        }
+        if !states.is_empty() {
+            match self.ledger.append(states, now.timestamp) {
+                Ok(appended) => at_work.appended = appended,
+                Err(error) => {
+                    tracing::warn!("transactions cannot be kept, and go back to what is: {error}");
+                    at_work.coordinator = None;
+                    self.restore_if_idle(at_work, now);
+                    return Err(Unavailable);
+                }
+            }
+        }
+        for ending in endings {
+            at_work.ending += 1;
+            tokio::spawn(Arc::clone(self).end(ending, at_work.appended));
+        }
+        Ok(answer)
+    }
+
+    /// Begins again from the ledger, if it has to and nothing of before is under way: a late marker would
+    /// end a later transaction.
+    fn restore_if_idle(&self, at_work: &mut AtWork, now: Moment) {
+        if at_work.coordinator.is_none() && at_work.ending == 0 {
+            match restore(&self.ledger, now) {
+                Ok(coordinator) => at_work.coordinator = Some(coordinator),
+                Err(error) => tracing::error!("transactions cannot be read: {error}"),
+            }
+        }
+    }
+
+    /// Carries the end of a transaction to those that take part, and reports.
+    async fn end(self: Arc<Self>, action: Action, appended: Offset) {
+        let is_certain = self.ledger.lane().durable(appended).await.is_ok();
+        let reports = match action {
+            Action::WriteMarkers(ending, partitions) => {
+                self.write_markers(is_certain, ending, partitions).await
+            }
+            Action::EndGroupOffsets(ending, groups) => {
+                vec![self.end_group_offsets(is_certain, ending, groups).await]
+            }
+            Action::Persist(_) | Action::Answer(..) => Vec::new(),
+        };
+        let now = moment(&*self.clock);
+        let mut at_work = self.at_work.lock();
+        at_work.ending -= 1;
+        for report in reports {
+            // Without a coordinator nobody needs to know: the next one asks again.
+            let _ = self.step(&mut at_work, now, |coordinator| {
+                coordinator.report(now, report)
+            });
+        }
+        self.restore_if_idle(&mut at_work, now);
+        drop(at_work);
+        self.changed.notify_one();
+    }
+
+    async fn write_markers(
+        &self,
+        is_certain: bool,
+        ending: Ending,
+        partitions: Vec<TopicPartition>,
+    ) -> Vec<Report> {
+        let marker = EndMarker {
+            producer_id: ending.producer.id,
+            producer_epoch: ending.producer.epoch,
+            end: match ending.outcome {
+                Outcome::Committed => TransactionEnd::Commit,
+                Outcome::Aborted => TransactionEnd::Abort,
+            },
+            coordinator_epoch: COORDINATOR_EPOCH,
+        };
+        let (mut written, mut failed) = (Vec::new(), Vec::new());
+        for partition in partitions {
+            let is_written = is_certain && self.write_marker(&marker, &partition).await;
+            match is_written {
+                true => written.push(partition),
+                false => failed.push(partition),
+            }
+        }
+        let mut reports = Vec::new();
+        if !written.is_empty() {
+            reports.push(Report::MarkersWritten(ending.clone(), written));
+        }
+        if !failed.is_empty() {
+            reports.push(Report::MarkersFailed(ending, failed));
+        }
+        reports
+    }
+
+    /// `true` when the marker is durable, or there is no place for it any more.
+    async fn write_marker(&self, marker: &EndMarker, partition: &TopicPartition) -> bool {
+        let index = u32::try_from(partition.partition.0).unwrap_or(u32::MAX);
+        let stream = self.log.stream(&partition.topic);
+        let lane = match stream.and_then(|stream| stream.partition(index)) {
+            Ok(lane) => lane,
+            Err(error) => return is_gone(&error),
+        };
+        let appended = match lane.append_marker(marker) {
+            Ok(appended) => appended,
+            Err(error) => {
+                tracing::warn!("marker of a transaction not written, trying again: {error}");
+                return is_gone(&error);
+            }
+        };
+        match lane.durable(appended.next_offset).await {
+            Ok(()) => true,
+            Err(error) => is_gone(&error),
+        }
+    }
+
+    async fn end_group_offsets(
+        &self,
+        is_certain: bool,
+        ending: Ending,
+        groups: Vec<GroupName>,
+    ) -> Report {
+        let request = groups::Request::EndTransaction(groups::EndTransaction {
+            producer: ending.producer.id,
+            committed: ending.outcome == Outcome::Committed,
+        });
+        match is_certain && self.groups.ask(request).await.is_ok() {
+            true => Report::GroupOffsetsEnded(ending, groups),
+            false => Report::GroupOffsetsFailed(ending, groups),
+        }
+    }
+}
+
+/// Whether a partition has ceased to exist.
+fn is_gone(error: &LogError) -> bool {
+    matches!(
+        error,
+        LogError::UnknownStream { .. } | LogError::UnknownLane { .. }
+    )
+}
+
+fn restore(ledger: &Ledger, now: Moment) -> Result<Coordinator, LogError> {
+    let records = ledger.read()?.into_iter();
+    let records = records.map(|(key, value)| Record { key, value });
+    Coordinator::restore(Config::default(), now, records).map_err(|error| LogError::BadSetting {
+        setting: LEDGER,
+        why: format!("the stream holds something else than transactions: {error}"),
+    })
+}
+
+fn moment(clock: &dyn Clock) -> Moment {
+    Moment {
+        elapsed: clock.monotonic(),
+        timestamp: clock.now(),
+    }
+}
