@@ -577,7 +577,9 @@ impl LaneState {
         fence(Ordering::SeqCst);
         self.durable_moved.notify(usize::MAX.relaxed());
         self.stream.durable_moved.notify(usize::MAX.relaxed());
-        self.watchers.tell(self.durable_offset(), self.is_removed());
+        if self.watchers.is_any() {
+            self.watchers.tell(self.durable_offset(), self.is_removed());
+        }
     }
 
     pub fn fault(&self) -> Option<&LogError> {

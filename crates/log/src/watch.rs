@@ -175,12 +175,15 @@ impl Watchers {
         self.count.store(entries.len(), Ordering::Relaxed);
     }
 
-    /// Tells those that are armed for less than `durable`. The caller has moved the lane's offset, and
-    /// then made a sequentially consistent fence.
+    /// Whether there are any. The caller has moved the lane's offset, and then made a sequentially
+    /// consistent fence.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Tells those that are armed for less than `durable`.
     pub fn tell(&self, durable: Offset, is_removed: bool) {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
         let entries = self.entries.lock();
         let told: Vec<Arc<Entry>> = entries
             .values()
