@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millstream_log::{LogError, Stream};
+use millstream_log::{Log, LogError, Stream};
 use millstream_wire::Uuid;
 
 use crate::broker::Broker;
@@ -71,8 +71,7 @@ impl Client {
         {
             return Ok(stream.clone());
         }
-        let stream = self.broker.log().stream(name)?;
-        let stream = not_internal(stream)?;
+        let stream = stream_of_users(self.broker.log(), name)?;
         self.keep(stream.clone());
         Ok(stream)
     }
@@ -97,6 +96,11 @@ impl Client {
         self.streams_by_uuid.insert(stream.uuid(), stream.clone());
         self.streams.insert(stream.name().into(), stream);
     }
+}
+
+/// The stream of this name, unless the broker keeps it for itself.
+pub fn stream_of_users(log: &Log, name: &str) -> Result<Stream, LogError> {
+    not_internal(log.stream(name)?)
 }
 
 /// What the broker keeps for itself is nobody else's.

@@ -1,5 +1,6 @@
 //! The cluster as clients see it: one broker, which is the coordinator of everything.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use millstream_wire::messages::describe_cluster_response::{
@@ -15,7 +16,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use crate::broker::{Broker, NODE_ID};
-use crate::client::Client;
+use crate::client::{Client, stream_of_users};
 use crate::reply::Reply;
 use crate::topics::topic_name;
 
@@ -84,19 +85,19 @@ pub fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) 
     let broker = Arc::clone(broker);
     Reply::blocking(move || {
         let log = broker.log();
-        let wanted: Vec<(String, Option<Vec<i32>>)> = match request.topics {
-            Some(topics) => topics
-                .into_iter()
-                .map(|topic| (topic.topic.to_string(), Some(topic.partitions)))
-                .collect(),
-            None => log
-                .stream_names()
-                .into_iter()
-                .map(|name| (name, None))
-                .collect(),
-        };
+        let mut wanted: BTreeMap<String, Option<HashSet<i32>>> = BTreeMap::new();
+        match request.topics {
+            Some(topics) => {
+                for topic in topics {
+                    let partitions = wanted.entry(topic.topic.to_string()).or_default();
+                    let partitions = partitions.get_or_insert_default();
+                    partitions.extend(topic.partitions);
+                }
+            }
+            None => wanted.extend(log.stream_names().into_iter().map(|name| (name, None))),
+        }
         let topics = wanted.into_iter().filter_map(|(name, partitions)| {
-            let info = log.stream(&name).ok()?.info();
+            let info = stream_of_users(log, &name).ok()?.info();
             let lanes = info.lanes.iter().filter(|lane| {
                 let partition = lane.partition as i32;
                 partitions

@@ -21,6 +21,8 @@ pub struct BrokerConfig {
     /// A connection that takes nothing of an answer for so long is closed, so that it does not hold
     /// memory.
     pub write_stall_max: Duration,
+    /// A connection that stops in the middle of a request for so long is closed, for the same reason.
+    pub read_stall_max: Duration,
     /// The most bytes of records in one answer to a fetch.
     pub fetch_bytes_max: usize,
     /// Whether a topic that a client asks for is created if there is none.
@@ -42,6 +44,7 @@ impl BrokerConfig {
             connections_max: 20_000,
             idle_max: Duration::from_secs(600),
             write_stall_max: Duration::from_secs(30),
+            read_stall_max: Duration::from_secs(30),
             fetch_bytes_max: 55 << 20,
             auto_create_topics: true,
             partitions_default: 1,

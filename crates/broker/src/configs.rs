@@ -1,5 +1,6 @@
 //! Settings of topics under the names that Kafka gives them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use millstream_base::ByteSize;
@@ -20,6 +21,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use crate::broker::{Broker, NODE_ID};
+use crate::client::stream_of_users;
 use crate::error::response_error;
 use crate::reply::Reply;
 use crate::topics::optional_bytes;
@@ -246,7 +248,12 @@ pub fn of_created(config: &StreamConfig) -> Vec<CreatableTopicConfigs> {
 
 /// Describes the settings of topics, and of the broker.
 pub fn describe(broker: &Arc<Broker>, request: DescribeConfigsRequest) -> Reply {
-    let results = request.resources.iter().map(|resource| {
+    // Told once, however often it is asked for: an answer is no larger than all settings together.
+    let mut named = HashSet::new();
+    let resources = request.resources.iter();
+    let resources = resources
+        .filter(|resource| named.insert((resource.resource_type, &resource.resource_name)));
+    let results = resources.map(|resource| {
         let result = DescribeConfigsResult::default()
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
@@ -282,7 +289,7 @@ fn describe_topic(
     resource: &DescribeConfigsResource,
     request: &DescribeConfigsRequest,
 ) -> Described {
-    let stream = broker.log().stream(&resource.resource_name);
+    let stream = stream_of_users(broker.log(), &resource.resource_name);
     let config = stream
         .map_err(|error| (response_error(&error), error.to_string()))?
         .config();
@@ -462,7 +469,8 @@ fn alter_resource(
         return Err((ResponseError::InvalidConfig, message));
     }
     let of_log = |error: LogError| (response_error(&error), error.to_string());
-    let mut config = broker.log().stream(name).map_err(of_log)?.config();
+    let stream = stream_of_users(broker.log(), name).map_err(of_log)?;
+    let mut config = stream.config();
     for (name, value) in changes {
         set(&mut config, name, *value).map_err(|why| (ResponseError::InvalidConfig, why))?;
     }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use millstream_wire::{
     FrameError, Pieces, RequestHeader, decode_request, encode_response, missing_bytes, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::{error::Elapsed, timeout};
+use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 
 use crate::broker::Broker;
 use crate::client::Client;
@@ -22,6 +22,15 @@ use crate::reply::Reply;
 
 /// Requests of one connection that are worked on at once; the next is read when the first is answered.
 const REQUESTS_MAX: usize = 64;
+
+/// Requests up to this size arrive before their memory is counted.
+const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
+
+/// Answers that are there at the same time are written together, up to about so many bytes.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A connection that says nothing for so long gives back the memory that it was read into.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// Room for what arrives: small for those who say little.
 const READ_BYTES_MIN: usize = 4 << 10;
@@ -42,7 +51,9 @@ pub struct Connection<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     received: BytesMut,
-    /// Memory for the large request that is arriving.
+    /// The memory of `received` was given back, and nothing has arrived since.
+    is_quiet: bool,
+    /// Memory for the request that is arriving, if it is not small.
     arriving: Option<OwnedSemaphorePermit>,
     /// In the order of the requests.
     pending: VecDeque<Pending>,
@@ -72,8 +83,8 @@ enum End {
     Gone,
     /// This side closes it.
     Refused(String),
-    /// The broker ends.
-    Stopping,
+    /// What it sent is no request. What came before is answered.
+    Malformed(String),
 }
 
 impl From<io::Error> for End {
@@ -84,7 +95,7 @@ impl From<io::Error> for End {
 
 impl From<FrameError> for End {
     fn from(error: FrameError) -> End {
-        End::Refused(error.to_string())
+        End::Malformed(error.to_string())
     }
 }
 
@@ -95,6 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             reader,
             writer,
             received: BytesMut::new(),
+            is_quiet: true,
             arriving: None,
             pending: VecDeque::new(),
             client: Client::new(peer, &broker),
@@ -106,52 +118,102 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     /// Serves until either side has enough.
     pub async fn run(mut self) {
         let address = self.client.peer().address;
-        match self.serve().await {
-            Ok(()) | Err(End::Gone | End::Stopping) => {}
-            Err(End::Refused(why)) => tracing::warn!(%address, "connection closed: {why}"),
+        let mut end = self.serve().await;
+        if let Err(End::Malformed(why)) = end {
+            end = self.finish().await.and(Err(End::Refused(why)));
+        }
+        match end {
+            Ok(()) | Err(End::Gone) => {}
+            Err(End::Refused(why) | End::Malformed(why)) => {
+                tracing::warn!(%address, "connection closed: {why}");
+            }
         }
         let _ = self.writer.shutdown().await;
     }
 
     async fn serve(&mut self) -> Result<(), End> {
-        loop {
+        while !*self.stop.borrow() {
             self.take_requests().await?;
-            let may_read = self.pending.len() < REQUESTS_MAX;
+            let may_read = self.may_take();
             let is_idle = self.pending.is_empty();
-            if may_read {
-                let missing =
-                    missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
-                if missing > READ_BYTES_MAX && self.arriving.is_none() {
-                    self.arriving = Some(self.memory_for(self.received.len() + missing).await?);
-                    continue;
-                }
-                self.received
-                    .reserve(missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+            if may_read && !self.make_room().await? {
+                continue;
             }
-            let idle_max = self.broker.config().idle_max;
+            let silence_max = self.silence_max();
+            let mut room = (&mut self.received).limit(READ_BYTES_MAX);
             let event = tokio::select! {
                 biased;
                 reply = first_reply(&mut self.pending), if !is_idle => Event::Reply(reply),
-                _ = self.stop.wait_for(|stop| *stop), if is_idle => return Err(End::Stopping),
-                read = timeout(idle_max, self.reader.read_buf(&mut self.received)), if may_read => {
+                _ = self.stop.wait_for(|stop| *stop) => break,
+                read = timeout(silence_max, self.reader.read_buf(&mut room)), if may_read => {
                     Event::Read(read)
                 }
             };
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
-                Event::Read(Ok(Ok(0))) => return self.finish().await,
-                Event::Read(Ok(read)) => drop(read?),
-                Event::Read(Err(_)) if is_idle => return Err(End::Gone),
-                // It waits for an answer, as it should.
-                Event::Read(Err(_)) => {}
+                Event::Read(Ok(Ok(0))) => break,
+                Event::Read(Ok(read)) => {
+                    read?;
+                    self.is_quiet = false;
+                }
+                Event::Read(Err(_)) => self.silent(is_idle)?,
             }
+        }
+        self.finish().await
+    }
+
+    /// Whether another request may be begun now.
+    fn may_take(&self) -> bool {
+        let last = self.pending.back().map(|pending| &pending.reply);
+        self.pending.len() < REQUESTS_MAX && !matches!(last, Some(Reply::Alone(_)))
+    }
+
+    /// Makes room for what arrives. `false` when requests were answered for that, which is to be seen to
+    /// first.
+    async fn make_room(&mut self) -> Result<bool, End> {
+        let missing = missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
+        let whole = self.received.len() + missing;
+        if whole > UNCOUNTED_BYTES_MAX && self.arriving.is_none() {
+            self.arriving = Some(self.memory_for(whole).await?);
+            return Ok(false);
+        }
+        let room = missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        self.received.reserve(room);
+        Ok(true)
+    }
+
+    /// For how long the other side may say nothing.
+    fn silence_max(&self) -> Duration {
+        let config = self.broker.config();
+        match (self.received.is_empty(), self.is_quiet) {
+            (false, _) => config.read_stall_max,
+            (true, false) => QUIET_AFTER.min(config.idle_max),
+            (true, true) => config.idle_max,
         }
     }
 
-    /// The other side sends nothing more, but may still read.
+    /// It has been silent for that long.
+    fn silent(&mut self, is_idle: bool) -> Result<(), End> {
+        if !self.received.is_empty() {
+            let why = "it has stopped in the middle of a request".to_owned();
+            return Err(End::Malformed(why));
+        }
+        if !self.is_quiet {
+            self.received = BytesMut::new();
+            self.is_quiet = true;
+            return Ok(());
+        }
+        // Otherwise it waits for an answer, as it should.
+        if is_idle { Err(End::Gone) } else { Ok(()) }
+    }
+
+    /// No further request is begun, but what was begun is answered, if that does not take too long.
     async fn finish(&mut self) -> Result<(), End> {
+        let until = Instant::now() + self.broker.config().write_stall_max;
         while !self.pending.is_empty() {
-            let reply = first_reply(&mut self.pending).await;
+            let Ok(reply) = timeout_at(until, first_reply(&mut self.pending)).await else {
+                return Err(End::Gone);
+            };
             self.answer(reply).await?;
         }
         Ok(())
@@ -159,7 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
 
     /// Begins to work on the requests that have arrived whole.
     async fn take_requests(&mut self) -> Result<(), End> {
-        while self.pending.len() < REQUESTS_MAX {
+        while self.may_take() {
             let bytes_max = self.broker.config().request_bytes_max;
             let Some(frame) = take_frame(&mut self.received, bytes_max)? else {
                 return Ok(());
@@ -168,6 +230,10 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Some(memory) => memory,
                 None => self.memory_for(frame.len()).await?,
             };
+            if frame.len() > READ_BYTES_MAX {
+                // Else all of its memory would stay for what comes next, and nobody counts that.
+                self.received = BytesMut::from(&self.received[..]);
+            }
             let (header, request) = match decode_request(frame) {
                 Ok(request) => request,
                 Err(error) => {
@@ -176,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                         self.write(answer).await?;
                         continue;
                     }
-                    return Err(End::Refused(error.to_string()));
+                    return Err(End::Malformed(error.to_string()));
                 }
             };
             let reply = self.broker.handle(&mut self.client, &header, request);
@@ -222,9 +288,13 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     self.write(out).await?;
                     return Err(End::Refused(why));
                 }
-                Reply::Later(_) => unreachable!("who waits for a reply gets it whole"),
+                Reply::Later(_) | Reply::Alone(_) => {
+                    unreachable!("who waits for a reply gets it whole")
+                }
             }
-            reply = ready_reply(&mut self.pending).await;
+            if out.remaining() < WRITE_BYTES {
+                reply = ready_reply(&mut self.pending).await;
+            }
         }
         self.write(out).await
     }
@@ -255,10 +325,12 @@ async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
         };
         loop {
             match &mut first.reply {
-                Reply::Later(answer) => match answer.as_mut().poll(context) {
-                    Poll::Ready(reply) => first.reply = reply,
-                    Poll::Pending => return Poll::Pending,
-                },
+                Reply::Later(answer) | Reply::Alone(answer) => {
+                    match answer.as_mut().poll(context) {
+                        Poll::Ready(reply) => first.reply = reply,
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
                 reply => return Poll::Ready(std::mem::replace(reply, Reply::Nothing)),
             }
         }

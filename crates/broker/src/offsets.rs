@@ -1,16 +1,24 @@
-//! Where partitions begin and end: ListOffsets, OffsetForLeaderEpoch.
+//! Where partitions begin and end: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+
+use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp};
 use millstream_log::{Lane, LogError, Stream};
 use millstream_wire::ResponseError;
+use millstream_wire::messages::delete_records_response::{
+    DeleteRecordsPartitionResult, DeleteRecordsResponse, DeleteRecordsTopicResult,
+};
 use millstream_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
 use millstream_wire::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
-use millstream_wire::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use millstream_wire::messages::{
+    DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest,
+};
 
+use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
 use crate::reply::Reply;
@@ -22,6 +30,16 @@ const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
+
+/// The versions that know of these.
+fn is_known(timestamp: i64, version: i16) -> bool {
+    match timestamp {
+        MAX_TIMESTAMP => version >= 7,
+        EARLIEST_LOCAL => version >= 8,
+        LATEST_TIERED => version >= 9,
+        timestamp => timestamp >= EARLIEST,
+    }
+}
 
 /// From this version on ListOffsets tells the epoch of the leader.
 const LEADER_EPOCH_FROM: i16 = 4;
@@ -55,6 +73,9 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
                     .with_partition_index(partition.partition_index);
                 let found = match epoch_error(partition.current_leader_epoch) {
                     Some(error) => Err(error),
+                    None if !is_known(partition.timestamp, version) => {
+                        Err(ResponseError::UnsupportedVersion)
+                    }
                     None => lane
                         .and_then(|lane| find(&lane, partition.timestamp, end_of))
                         .map_err(|error| response_error(&error)),
@@ -119,6 +140,8 @@ fn find(
         LATEST_TIERED => Ok(None),
         timestamp => {
             let found = lane.record_at(Timestamp(timestamp))?;
+            // What may not be read yet is not there yet.
+            let found = found.filter(|(offset, _)| *offset < end_of(lane));
             Ok(found.map(FoundOffset::timed))
         }
     }
@@ -152,6 +175,65 @@ pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochReques
     OffsetForLeaderEpochResponse::default()
         .with_topics(topics.collect())
         .into()
+}
+
+/// What a client may say instead of an offset: all that there is.
+const HIGH_WATERMARK: i64 = -1;
+
+/// Deletes the beginnings of partitions.
+pub fn delete_records(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: DeleteRecordsRequest,
+) -> Reply {
+    let mut asked = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let stream = client.stream(&topic.name);
+        let partitions = topic.partitions.iter().map(|partition| {
+            let stream = stream.as_ref().map_err(response_error)?;
+            let lane = lane_of(stream, partition.partition_index);
+            let lane = lane.map_err(|error| response_error(&error))?;
+            let before = match partition.offset {
+                HIGH_WATERMARK => lane.durable_offset(),
+                offset => {
+                    let offset = u64::try_from(offset);
+                    Offset(offset.map_err(|_| ResponseError::OffsetOutOfRange)?)
+                }
+            };
+            Ok((lane, before))
+        });
+        let partitions: Vec<Result<(Lane, Offset), ResponseError>> = partitions.collect();
+        asked.push((topic, partitions));
+    }
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || {
+        let wanted = asked.iter().flat_map(|(_, partitions)| partitions);
+        let wanted: Vec<(Lane, Offset)> = wanted.filter_map(|lane| lane.clone().ok()).collect();
+        let mut deleted = broker.log().delete_before(&wanted).into_iter();
+        let topics = asked.into_iter().map(|(topic, partitions)| {
+            let results = topic.partitions.iter().zip(partitions);
+            let results = results.map(|(partition, lane)| {
+                let result = DeleteRecordsPartitionResult::default()
+                    .with_partition_index(partition.partition_index)
+                    .with_low_watermark(-1);
+                let start = match lane {
+                    Err(error) => Err(error),
+                    Ok(_) => match deleted.next() {
+                        Some(start) => start.map_err(|error| response_error(&error)),
+                        None => Err(ResponseError::UnknownServerError),
+                    },
+                };
+                match start {
+                    Ok(start) => result.with_low_watermark(start.0 as i64),
+                    Err(error) => result.with_error_code(error.code()),
+                }
+            });
+            DeleteRecordsTopicResult::default()
+                .with_name(topic.name)
+                .with_partitions(results.collect())
+        });
+        DeleteRecordsResponse::default().with_topics(topics.collect())
+    })
 }
 
 /// The lane that is this partition.

@@ -72,8 +72,8 @@ pub fn produce(
         return append_all(topics, Transactional::No, acks, deadline);
     };
     let transactions = Arc::clone(broker.transactions());
-    // Its place among the requests of the connection is kept: these come one after the other, too.
-    Reply::Later(Box::pin(async move {
+    // What comes behind it on the connection may end the transaction.
+    Reply::Alone(Box::pin(async move {
         let id = TransactionalId::from(&**id);
         match permit(&transactions, version, id, &mut topics).await {
             Ok(()) => append_all(topics, Transactional::Permitted, acks, deadline),

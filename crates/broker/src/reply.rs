@@ -5,13 +5,19 @@ use std::pin::Pin;
 
 use millstream_wire::Response;
 
+/// What gives an answer.
+pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
 /// What becomes of a request.
 pub enum Reply {
     /// It is answered.
     Now(Box<Response>),
     /// It will be answered. What it changes is changed already, so later requests of the connection
     /// come after it.
-    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    Later(Answer),
+    /// It will be answered, and what it changes is changed only then: no later request of the connection
+    /// is begun before.
+    Alone(Answer),
     /// It asked for no answer.
     Nothing,
     /// The connection is closed: the other side can be told nothing, or should not be.
@@ -24,9 +30,9 @@ impl Reply {
         Reply::Later(Box::pin(async move { Reply::from(answer.await) }))
     }
 
-    /// Answers when `work`, which may block, is done.
+    /// Answers when `work`, which may block, is done. Later requests of the connection come after it.
     pub fn blocking<R: Into<Response>>(work: impl FnOnce() -> R + Send + 'static) -> Reply {
-        Reply::Later(Box::pin(async move {
+        Reply::Alone(Box::pin(async move {
             match tokio::task::spawn_blocking(move || work().into()).await {
                 Ok(response) => Reply::from(response),
                 // It panicked, or the runtime is going down.

@@ -1,6 +1,7 @@
 //! Topics: which there are, and how they come and go. A topic is a stream, and each of its lanes a
 //! partition.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use millstream_base::ByteSize;
@@ -29,7 +30,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 use crate::broker::{Broker, NODE_ID};
-use crate::client::Client;
+use crate::client::{Client, not_internal, stream_of_users};
 use crate::configs;
 use crate::error::response_error;
 use crate::reply::Reply;
@@ -37,8 +38,11 @@ use crate::reply::Reply;
 /// The epoch of every partition's leader, of which there is only one, ever.
 pub const LEADER_EPOCH: i32 = 0;
 
+/// The most partitions in one page of a description.
+const PAGE_PARTITIONS_MAX: i32 = 2_000;
+
 /// Kafka's bound on names of topics.
-const NAME_BYTES_MAX: usize = 249;
+pub const NAME_BYTES_MAX: usize = 249;
 
 /// How a request names a topic.
 pub enum Named<'a> {
@@ -95,6 +99,10 @@ pub fn metadata(
             .map(|stream| describe_topic(&stream));
         return response.with_topics(topics.collect()).into();
     };
+    // Told once, however often it is asked for: an answer is no larger than all topics together.
+    let mut named = HashSet::new();
+    let mut asked = asked;
+    asked.retain(|topic| named.insert((topic.name.clone(), topic.topic_id)));
     let may_create = request.allow_auto_topic_creation && broker.config().auto_create_topics;
     let mut missing = Vec::new();
     let mut topics = Vec::with_capacity(asked.len());
@@ -142,7 +150,9 @@ fn create_missing(broker: &Broker, name: &str) -> Result<Stream, LogError> {
         streamlets: broker.config().partitions_default,
         ..StreamConfig::default()
     };
-    broker.log().stream_or_create(name, config)
+    let stream = broker.log().stream_or_create(name, config)?;
+    broker.groups().topics_changed();
+    Ok(stream)
 }
 
 /// Whether clients of Kafka can name it.
@@ -155,6 +165,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match name {
         "" => Err("a topic has a name"),
+        name if name.starts_with("__") => Err("the names that begin with __ are the broker's own"),
         "." | ".." => Err("a topic is not called . or .."),
         name if name.len() > NAME_BYTES_MAX => Err("the name is longer than 249 characters"),
         name if !name.bytes().all(is_allowed) => {
@@ -207,11 +218,14 @@ pub fn describe(
         names.retain(|name| check_name(name).is_ok());
     }
     names.sort();
+    names.dedup();
     let (after, mut first) = match request.cursor {
         Some(cursor) => (cursor.topic_name, cursor.partition_index.max(0) as u32),
         None => (TopicName::default(), 0),
     };
-    let mut room = request.response_partition_limit.max(1) as u32;
+    let mut room = request
+        .response_partition_limit
+        .clamp(1, PAGE_PARTITIONS_MAX) as u32;
     let mut topics = Vec::new();
     let mut next = None;
     for name in names.into_iter().filter(|name| *name >= after) {
@@ -416,10 +430,12 @@ fn delete_topic(broker: &Broker, name: Option<&TopicName>, id: Uuid) -> Result<T
         None => {
             let stream = broker.log().stream_by_uuid(id);
             let stream = stream
+                .and_then(not_internal)
                 .map_err(|error| Refusal::new(ResponseError::UnknownTopicId, error.to_string()))?;
             topic_name(stream.name())
         }
     };
+    stream_of_users(broker.log(), &name)?;
     broker.log().delete_stream(&name)?;
     broker.groups().topics_changed();
     Ok(name)
@@ -444,7 +460,7 @@ pub fn create_partitions(broker: &Arc<Broker>, request: CreatePartitionsRequest)
 }
 
 fn grow(broker: &Broker, name: &str, count: i32, validate_only: bool) -> Result<(), Refusal> {
-    let stream = broker.log().stream(name)?;
+    let stream = stream_of_users(broker.log(), name)?;
     let config = stream.config();
     let has = stream.lane_count();
     let wanted = check_partitions(broker, u32::try_from(count).unwrap_or(0))?;

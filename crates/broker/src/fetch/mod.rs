@@ -31,14 +31,14 @@ pub fn fetch(
     version: i16,
     request: FetchRequest,
 ) -> Reply {
+    let wait_max = Duration::from_millis(request.max_wait_ms.max(0) as u64);
+    let bytes_max = request.max_bytes.max(0) as usize;
+    let bytes_max = bytes_max.min(broker.config().fetch_bytes_max);
     let bounds = Bounds {
         is_committed: request.isolation_level == READ_COMMITTED,
-        until: Instant::now() + Duration::from_millis(request.max_wait_ms.max(0) as u64),
-        bytes_min: request.min_bytes.max(0) as usize,
-        bytes_max: broker
-            .config()
-            .fetch_bytes_max
-            .min(request.max_bytes.max(0) as usize),
+        until: Instant::now() + wait_max.min(broker.config().idle_max),
+        bytes_min: bytes_max.min(request.min_bytes.max(0) as usize),
+        bytes_max,
     };
     let has_ids = version >= TOPIC_ID_FROM;
     let begun = broker
@@ -67,15 +67,17 @@ async fn answer(begun: Begun, bounds: Bounds) -> FetchResponse {
     let mut session = begun.session.lock().await;
     loop {
         let mut round = read(&mut session, bounds.is_committed, bounds.bytes_max);
-        let is_due =
-            round.has_errors || round.bytes >= bounds.bytes_min || Instant::now() >= bounds.until;
-        if is_due || !session.wait(bounds.until).await {
+        let is_enough = round.bytes >= bounds.bytes_min || round.is_full || round.has_errors;
+        if is_enough || Instant::now() >= bounds.until {
             if begun.is_new {
                 // It has to tell of all partitions once.
                 round.told.iter_mut().for_each(|told| *told = true);
             }
             return session.response(&begun, round);
         }
+        // The memory of what was read is not held while it waits.
+        drop(round);
+        session.wait(bounds.until).await;
     }
 }
 
@@ -87,6 +89,8 @@ struct Round {
     told: Vec<bool>,
     bytes: usize,
     has_errors: bool,
+    /// There is more than was asked for.
+    is_full: bool,
 }
 
 /// Reads what there is, beginning with the partition behind the one that the last answer began with, so
@@ -98,6 +102,7 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
         told: vec![false; count],
         bytes: 0,
         has_errors: false,
+        is_full: false,
     };
     let first = session.first;
     for index in (0..count).map(|index| (first + index) % count.max(1)) {
@@ -109,11 +114,14 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
             0 => AtLeast::OneChunk,
             _ => AtLeast::Nothing,
         };
-        let fetched = read_partition(partition, is_committed, room, at_least);
+        let (fetched, has_more) = read_partition(partition, is_committed, room, at_least);
         let bytes: usize = fetched.records.iter().map(|piece| piece.len()).sum();
+        let has_error = fetched.error_code != 0;
         round.bytes += bytes;
-        round.has_errors |= fetched.error_code != 0;
-        round.told[index] = bytes > 0 || partition.told != Some(Told::of(&fetched));
+        round.has_errors |= has_error;
+        round.is_full |= bytes > 0 && has_more;
+        round.told[index] = bytes > 0 || has_error || partition.told != Some(Told::of(&fetched));
+        partition.seen = u64::try_from(fetched.high_watermark).map_or(Offset(0), Offset);
         round.fetched[index] = fetched;
     }
     round
@@ -129,6 +137,10 @@ pub struct Told {
 }
 
 impl Told {
+    pub fn error_code(self) -> i16 {
+        self.error_code
+    }
+
     fn of(fetched: &FetchedPartition) -> Told {
         Told {
             error_code: fetched.error_code,
@@ -139,16 +151,20 @@ impl Told {
     }
 }
 
+/// What there is of a partition, and whether there is more.
 fn read_partition(
     partition: &Partition,
     is_committed: bool,
     bytes_max: usize,
     at_least: AtLeast,
-) -> FetchedPartition {
-    let refused = |error: ResponseError| FetchedPartition {
-        partition: partition.place.partition,
-        error_code: error.code(),
-        ..FetchedPartition::default()
+) -> (FetchedPartition, bool) {
+    let refused = |error: ResponseError| {
+        let refused = FetchedPartition {
+            partition: partition.place.partition,
+            error_code: error.code(),
+            ..FetchedPartition::default()
+        };
+        (refused, false)
     };
     let lane = match &partition.lane {
         Ok(lane) => lane,
@@ -168,8 +184,9 @@ fn read_partition(
         return refused(ResponseError::OffsetOutOfRange);
     };
     if bytes_max == 0 && at_least == AtLeast::Nothing {
-        return fetched;
+        return (fetched, false);
     }
+    let mut has_more = false;
     match lane.fetch(Offset(from), end.max(Offset(from)), bytes_max, at_least) {
         Ok(read) => {
             if is_committed {
@@ -178,13 +195,14 @@ fn read_partition(
                     Err(error) => return refused(response_error(&error)),
                 }
             }
+            has_more = read.next < end;
             fetched.records = read.into_bytes().collect();
         }
         // All memory for reading from disk is in use: there will be some again.
         Err(LogError::ReadBudget) => {}
         Err(error) => fetched.error_code = response_error(&error).code(),
     }
-    fetched
+    (fetched, has_more)
 }
 
 fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTransaction> {
@@ -197,20 +215,19 @@ fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTran
 }
 
 impl Session {
-    /// Waits until a partition has more, or it is late. `false` when it is.
-    async fn wait(&mut self, until: Instant) -> bool {
+    /// Waits until a partition has more than the last look has seen, or it is late.
+    async fn wait(&mut self, until: Instant) {
         let watch = self.watch.get_or_insert_with(Watch::default);
         for (key, partition) in self.partitions.iter_mut().enumerate() {
-            let (Ok(lane), Ok(from)) = (&partition.lane, u64::try_from(partition.offset)) else {
+            let Ok(lane) = &partition.lane else {
                 continue;
             };
-            // Beyond what the last look has seen.
-            let seen = lane.durable_offset().0.max(from);
             let watched = &mut partition.watched;
             let watched: &Watched = watched.get_or_insert_with(|| watch.add(lane, key as u64));
-            watched.arm(Offset(from.min(seen)));
+            watched.arm(partition.seen);
         }
-        timeout_at(until, watch.ready()).await.is_ok()
+        // When it is late, the next look is the last.
+        let _ = timeout_at(until, watch.ready()).await;
     }
 
     fn response(&mut self, begun: &Begun, round: Round) -> FetchResponse {
@@ -252,10 +269,60 @@ impl Session {
 }
 
 /// A partition as a request names it.
-fn place(name: TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
+fn place(name: &TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
     Place {
-        name: if has_ids { TopicName::default() } else { name },
+        name: match has_ids {
+            true => TopicName::default(),
+            false => name.clone(),
+        },
         id: if has_ids { id } else { Uuid::nil() },
         partition,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::Timestamp;
+    use millstream_log::{Lane, Log, LogConfig, StreamConfig};
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+
+    fn append(lane: &Lane) {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder
+            .push(Timestamp(0), None, Some(b"value"), &[])
+            .unwrap();
+        let appended = lane.append(builder.finish(None).unwrap()).unwrap();
+        lane.wait_durable(appended.next_offset).unwrap();
+    }
+
+    /// What is there and not enough must not wake again and again.
+    #[tokio::test]
+    async fn who_waits_is_woken_by_what_the_last_look_has_not_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::new(dir.path())).unwrap();
+        let stream = log.create_stream("t", StreamConfig::default()).unwrap();
+        let lane = stream.partition(0).unwrap();
+        append(&lane);
+        let mut session = Session::default();
+        session.partitions.push(Partition {
+            place: place(&TopicName::default(), Uuid::nil(), false, 0),
+            lane: Ok(lane.clone()),
+            offset: 0,
+            bytes_max: usize::MAX,
+            told: None,
+            seen: Offset(0),
+            watched: None,
+        });
+        let round = read(&mut session, false, usize::MAX);
+        assert!(round.bytes > 0);
+        let until = Instant::now() + Duration::from_millis(200);
+        session.wait(until).await;
+        assert!(Instant::now() >= until);
+        append(&lane);
+        let until = Instant::now() + Duration::from_secs(60);
+        session.wait(until).await;
+        assert!(Instant::now() < until);
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millstream_base::Random;
+use millstream_base::{Offset, Random};
 use millstream_log::{Lane, Watch, Watched};
+use millstream_wire::messages::fetch_request::FetchTopic;
 use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{ResponseError, Uuid};
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use super::{Told, place};
 use crate::client::Client;
 use crate::error::response_error;
 use crate::offsets::{epoch_error, lane_of};
-use crate::topics::Named;
+use crate::topics::{NAME_BYTES_MAX, Named, topic_name};
 
 /// Sessions at the same time. The one that was used least lately makes room for another.
 const SESSIONS_MAX: usize = 1_000;
@@ -43,12 +44,16 @@ pub struct Partition {
     pub bytes_max: usize,
     /// What the client knows; `None` before the first answer.
     pub told: Option<Told>,
+    /// Its durable end when it was looked at last.
+    pub seen: Offset,
     pub watched: Option<Watched>,
 }
 
 /// What a client reads, for one request or for as long as it goes on.
 #[derive(Default)]
 pub struct Session {
+    /// Whether its topics have ids instead of names.
+    has_ids: bool,
     /// In the order of the requests that named them.
     pub partitions: Vec<Partition>,
     /// By place.
@@ -99,6 +104,11 @@ impl Sessions {
         has_ids: bool,
         request: FetchRequest,
     ) -> Result<Begun, ResponseError> {
+        let is_no_name = |topic: &FetchTopic| topic.topic.len() > NAME_BYTES_MAX;
+        if request.session_epoch != FINAL_EPOCH && request.topics.iter().any(is_no_name) {
+            // A session would keep what no topic can be called.
+            return Err(ResponseError::InvalidTopicException);
+        }
         let is_whole = matches!(request.session_epoch, INITIAL_EPOCH | FINAL_EPOCH);
         if is_whole {
             if request.session_id != 0 {
@@ -115,11 +125,15 @@ impl Sessions {
             .try_lock()
             // An earlier request of the session is still being answered: no client does this.
             .map_err(|_| ResponseError::InvalidFetchSessionEpoch)?;
-        changed.forget(has_ids, &request);
-        changed.update(client, has_ids, request);
+        if changed.has_ids != has_ids {
+            return Err(ResponseError::FetchSessionTopicIdError);
+        }
+        changed.forget(&request);
+        changed.look_again(client);
+        changed.update(client, request);
         let partitions = changed.partitions.len();
         drop(changed);
-        self.0.lock().resize(session_id, partitions);
+        self.0.lock().resize(session_id, partitions)?;
         Ok(Begun {
             session,
             session_id,
@@ -136,8 +150,11 @@ impl Sessions {
         request: FetchRequest,
     ) -> Begun {
         let wants_session = request.session_epoch == INITIAL_EPOCH;
-        let mut session = Session::default();
-        session.update(client, has_ids, request);
+        let mut session = Session {
+            has_ids,
+            ..Session::default()
+        };
+        session.update(client, request);
         let partitions = session.partitions.len();
         let session = Arc::new(tokio::sync::Mutex::new(session));
         let session_id = match wants_session {
@@ -161,12 +178,11 @@ impl Kept {
         partitions: usize,
         random: &dyn Random,
     ) -> i32 {
+        if partitions > PARTITIONS_MAX {
+            return 0;
+        }
         while self.by_id.len() >= SESSIONS_MAX || self.partitions + partitions > PARTITIONS_MAX {
-            let oldest = self.by_id.iter().min_by_key(|(_, kept)| kept.used_at);
-            let Some(oldest) = oldest.map(|(id, _)| *id) else {
-                return 0;
-            };
-            self.remove(oldest);
+            self.remove_oldest();
         }
         let mut bytes = [0; 4];
         if random.fill(&mut bytes).is_err() {
@@ -186,6 +202,13 @@ impl Kept {
         };
         self.by_id.insert(id, kept);
         id
+    }
+
+    fn remove_oldest(&mut self) {
+        let oldest = self.by_id.iter().min_by_key(|(_, kept)| kept.used_at);
+        if let Some(id) = oldest.map(|(id, _)| *id) {
+            self.remove(id);
+        }
     }
 
     fn remove(&mut self, id: i32) {
@@ -212,19 +235,30 @@ impl Kept {
         Ok(Arc::clone(&kept.session))
     }
 
-    fn resize(&mut self, id: i32, partitions: usize) {
+    /// A session has so many partitions from now on. Those that were used least lately make room, and
+    /// this one goes last.
+    fn resize(&mut self, id: i32, partitions: usize) -> Result<(), ResponseError> {
         if let Some(kept) = self.by_id.get_mut(&id) {
             self.partitions = self.partitions - kept.partitions + partitions;
             kept.partitions = partitions;
+        }
+        while self.partitions > PARTITIONS_MAX {
+            self.remove_oldest();
+        }
+        match self.by_id.contains_key(&id) {
+            true => Ok(()),
+            false => Err(ResponseError::FetchSessionIdNotFound),
         }
     }
 }
 
 impl Session {
     /// Takes over what a request says of partitions.
-    fn update(&mut self, client: &mut Client, has_ids: bool, request: FetchRequest) {
+    fn update(&mut self, client: &mut Client, request: FetchRequest) {
         for topic in request.topics {
-            let stream = Named::of(has_ids, &topic.topic, topic.topic_id).stream(client);
+            let stream = Named::of(self.has_ids, &topic.topic, topic.topic_id).stream(client);
+            // As a slice of the request it would keep the buffer that this was received in.
+            let name = topic_name(&topic.topic);
             for asked in topic.partitions {
                 let lane = match (&stream, epoch_error(asked.current_leader_epoch)) {
                     (_, Some(error)) => Err(error),
@@ -233,18 +267,14 @@ impl Session {
                     }
                     (Err(error), None) => Err(*error),
                 };
-                let place = place(
-                    topic.topic.clone(),
-                    topic.topic_id,
-                    has_ids,
-                    asked.partition,
-                );
+                let place = place(&name, topic.topic_id, self.has_ids, asked.partition);
                 let partition = Partition {
                     place: place.clone(),
                     lane,
                     offset: asked.fetch_offset,
                     bytes_max: asked.partition_max_bytes.max(0) as usize,
                     told: None,
+                    seen: Offset(0),
                     watched: None,
                 };
                 match self.index.get(&place) {
@@ -262,12 +292,33 @@ impl Session {
         }
     }
 
+    /// Looks up again what was not there: a topic may have been made meanwhile, which the client does not
+    /// tell.
+    fn look_again(&mut self, client: &mut Client) {
+        let is_missing = |partition: &&mut Partition| {
+            let code = match (&partition.lane, partition.told) {
+                (Err(error), _) => error.code(),
+                (Ok(_), told) => told.map_or(0, Told::error_code),
+            };
+            code == ResponseError::UnknownTopicOrPartition.code()
+                || code == ResponseError::UnknownTopicId.code()
+        };
+        for partition in self.partitions.iter_mut().filter(is_missing) {
+            let Place { name, id, .. } = &partition.place;
+            let stream = Named::of(self.has_ids, name, *id).stream(client);
+            partition.lane = stream.and_then(|stream| {
+                lane_of(&stream, partition.place.partition).map_err(|error| response_error(&error))
+            });
+            partition.watched = None;
+        }
+    }
+
     /// Forgets the partitions that the request does not want any more.
-    fn forget(&mut self, has_ids: bool, request: &FetchRequest) {
+    fn forget(&mut self, request: &FetchRequest) {
         let mut has_forgotten = false;
         for topic in &request.forgotten_topics_data {
             for partition in &topic.partitions {
-                let place = place(topic.topic.clone(), topic.topic_id, has_ids, *partition);
+                let place = place(&topic.topic, topic.topic_id, self.has_ids, *partition);
                 has_forgotten |= self.index.remove(&place).is_some();
             }
         }
@@ -280,5 +331,31 @@ impl Session {
                 .collect();
             self.first = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::SystemRandom;
+
+    use super::*;
+
+    #[test]
+    fn sessions_grow_only_up_to_a_bound() {
+        let mut kept = Kept::default();
+        let session = || Arc::new(tokio::sync::Mutex::new(Session::default()));
+        let first = kept.add(session(), 10, &SystemRandom);
+        let second = kept.add(session(), 10, &SystemRandom);
+        assert_eq!(kept.resize(second, PARTITIONS_MAX - 10), Ok(()));
+        assert!(kept.by_id.contains_key(&first));
+        assert_eq!(kept.resize(second, PARTITIONS_MAX), Ok(()));
+        assert!(!kept.by_id.contains_key(&first));
+        let gone = Err(ResponseError::FetchSessionIdNotFound);
+        assert_eq!(kept.resize(second, PARTITIONS_MAX + 1), gone);
+        assert_eq!((kept.by_id.len(), kept.partitions), (0, 0));
+        // Larger than all together: it makes nobody go.
+        let third = kept.add(session(), 10, &SystemRandom);
+        assert_eq!(kept.add(session(), PARTITIONS_MAX + 1, &SystemRandom), 0);
+        assert!(kept.by_id.contains_key(&third));
     }
 }

@@ -1,5 +1,6 @@
 //! From Kafka's messages to what the coordinator is asked.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ pub fn translate(
         WireRequest::DeleteGroups(request) => {
             one(Request::DeleteGroups(groups(&request.groups_names)))
         }
-        WireRequest::OffsetCommit(request) => one(commit(version, request)),
-        WireRequest::OffsetFetch(request) => Ok(fetch(version, request)),
+        WireRequest::OffsetCommit(request) => one(commit(version, request)?),
+        WireRequest::OffsetFetch(request) => fetch(version, request),
         WireRequest::OffsetDelete(request) => one(delete_offsets(request)),
         WireRequest::ConsumerGroupHeartbeat(request) => {
             one(consumer_heartbeat(broker, client, version, request)?)
@@ -84,8 +85,11 @@ fn group(name: &messages::GroupId) -> GroupName {
     GroupName::from(&***name)
 }
 
+/// Each once, however often it is named: an answer is no larger than all groups together.
 fn groups(names: &[messages::GroupId]) -> Vec<GroupName> {
-    names.iter().map(group).collect()
+    let mut named = HashSet::new();
+    let names = names.iter().filter(|name| named.insert(&***name));
+    names.map(group).collect()
 }
 
 fn member(id: &StrBytes) -> MemberId {
@@ -177,7 +181,11 @@ fn leave(version: i16, request: &LeaveGroupRequest) -> Request {
     })
 }
 
-fn commit(version: i16, request: &OffsetCommitRequest) -> Request {
+fn commit(version: i16, request: &OffsetCommitRequest) -> Result<Request, ResponseError> {
+    let mut committed = request.topics.iter().flat_map(|topic| &topic.partitions);
+    if committed.any(|partition| partition.committed_offset < 0) {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
     let topics = request.topics.iter().map(|committed| {
         let partitions = committed
             .partitions
@@ -198,7 +206,7 @@ fn commit(version: i16, request: &OffsetCommitRequest) -> Request {
         }
     });
     let retention = u64::try_from(request.retention_time_ms).ok();
-    Request::CommitOffsets(CommitOffsets {
+    Ok(Request::CommitOffsets(CommitOffsets {
         group: group(&request.group_id),
         member: member(&request.member_id),
         instance: instance(request.group_instance_id.as_ref()),
@@ -208,14 +216,22 @@ fn commit(version: i16, request: &OffsetCommitRequest) -> Request {
             .filter(|_| version <= 4)
             .map(Duration::from_millis),
         topics: topics.collect(),
-    })
+    }))
 }
 
 fn leader_epoch(epoch: i32) -> Option<LeaderEpoch> {
     (epoch >= 0).then_some(LeaderEpoch(epoch))
 }
 
-fn fetch(version: i16, request: &OffsetFetchRequest) -> Vec<Request> {
+fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, ResponseError> {
+    let mut named = HashSet::new();
+    if !request
+        .groups
+        .iter()
+        .all(|asked| named.insert(&asked.group_id))
+    {
+        return Err(ResponseError::InvalidRequest);
+    }
     let partitions = |indexes: &[i32]| indexes.iter().copied().map(Partition).collect::<Vec<_>>();
     if version < 8 {
         let topics = request.topics.as_ref().map(|topics| {
@@ -224,13 +240,13 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Vec<Request> {
                 topics.map(|asked| (topic(&asked.name), partitions(&asked.partition_indexes)));
             topics.collect()
         });
-        return vec![Request::FetchOffsets(FetchOffsets {
+        return Ok(vec![Request::FetchOffsets(FetchOffsets {
             group: group(&request.group_id),
             member: None,
             member_epoch: Generation::NONE,
             topics,
             require_stable: request.require_stable,
-        })];
+        })]);
     }
     let groups = request.groups.iter().map(|asked| {
         let topics = asked.topics.as_ref().map(|topics| {
@@ -247,7 +263,7 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Vec<Request> {
             require_stable: request.require_stable,
         })
     });
-    groups.collect()
+    Ok(groups.collect())
 }
 
 fn delete_offsets(request: &OffsetDeleteRequest) -> Request {

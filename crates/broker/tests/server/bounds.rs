@@ -1,0 +1,62 @@
+//! Many connections, and greedy ones: memory is bounded, and others are served.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::MetadataRequest;
+
+use crate::support::{Connection, Node, fetch_request, resident_bytes};
+
+#[test]
+fn silent_connections_cost_little_and_others_are_served() {
+    const SILENT: usize = 2_000;
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let before = resident_bytes();
+    let silent: Vec<Connection> = (0..SILENT).map(|_| node.connect()).collect();
+    let started_at = Instant::now();
+    for number in 0..100 {
+        assert_eq!(client.produce("t", 0, &["value"]), number);
+    }
+    assert!(started_at.elapsed() < Duration::from_secs(30));
+    let grown = resident_bytes().saturating_sub(before);
+    // Client's sides, tasks and buffers; other tests of this process have their part, too.
+    assert!(grown < 200 << 20, "{grown} bytes more");
+    drop(silent);
+}
+
+#[test]
+fn who_never_reads_keeps_neither_memory_nor_others() {
+    let node = Node::with(|config| config.write_stall_max = Duration::from_millis(500));
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let large = "x".repeat(1 << 20);
+    for _ in 0..8 {
+        client.produce("t", 0, &[&large]);
+    }
+    let before = resident_bytes();
+    let mut greedy = node.connect();
+    let mut request = fetch_request(&[("t", 0, 0)]);
+    request.topics[0].partitions[0].partition_max_bytes = i32::MAX;
+    let fetch = greedy.frame(11, request);
+    let metadata = greedy.frame(9, MetadataRequest::default());
+    // Half a gigabyte of answers, if they were all made.
+    for _ in 0..64 {
+        if !greedy.try_send(&fetch) || !greedy.try_send(&metadata) {
+            break;
+        }
+    }
+    for number in 8..108 {
+        assert_eq!(client.produce("t", 0, &["value"]), number);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 200 << 20, "{grown} bytes more");
+    thread::sleep(Duration::from_secs(2));
+    // It is not waited for any longer; what the sockets have taken may still be read.
+    let mut bytes = 0;
+    while let Some(read) = greedy.receive_some() {
+        bytes += read;
+    }
+    assert!(bytes < 64 << 20, "{bytes} bytes");
+}

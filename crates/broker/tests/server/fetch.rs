@@ -1,0 +1,197 @@
+//! Fetch: how much is given, when, and of which partitions.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::FetchRequest;
+use millstream_wire::{ApiKey, FetchResponse, Response, ResponseError};
+
+use crate::support::{Connection, Node, ask, chunk, fetch_request, values};
+
+/// How long a test waits to see that nothing comes.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn fetch(client: &mut Connection, request: FetchRequest) -> FetchResponse {
+    ask!(client, Fetch, 11, request)
+}
+
+/// All values of an answer, in its order.
+fn all_values(response: &FetchResponse) -> Vec<String> {
+    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.flat_map(values).collect()
+}
+
+#[test]
+fn a_fetch_waits_for_an_append_and_no_longer() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    let mut producer = node.connect();
+    let started_at = Instant::now();
+    let id = client.send(11, fetch_request(&[("t", 0, 0), ("t", 1, 0)]));
+    thread::sleep(A_WHILE);
+    producer.produce("t", 1, &["value"]);
+    let (answered, response) = client.receive(ApiKey::Fetch, 11);
+    let waited = started_at.elapsed();
+    assert_eq!(answered, id);
+    let Response::Fetch(response) = response else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(all_values(&response), ["value"]);
+    assert!(
+        waited >= A_WHILE && waited < Duration::from_secs(20),
+        "{waited:?}"
+    );
+}
+
+#[test]
+fn a_fetch_that_finds_nothing_ends_when_its_time_is_over() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let started_at = Instant::now();
+    let response = fetch(
+        &mut client,
+        fetch_request(&[("t", 0, 0)]).with_max_wait_ms(300),
+    );
+    assert!(started_at.elapsed() >= A_WHILE);
+    assert_eq!(all_values(&response), [""; 0]);
+    assert_eq!(response.topics[0].partitions[0].high_watermark, 0);
+    for max_wait_ms in [0, -1, i32::MIN] {
+        fetch(
+            &mut client,
+            fetch_request(&[("t", 0, 0)]).with_max_wait_ms(max_wait_ms),
+        );
+    }
+}
+
+#[test]
+fn a_fetch_waits_for_its_least_bytes() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut producer = node.connect();
+    producer.produce("t", 0, &["first"]);
+    let bytes = chunk(&["first"]).len() as i32;
+    // What is there is not enough, and stays there.
+    let request = fetch_request(&[("t", 0, 0)]).with_min_bytes(bytes + 1);
+    let started_at = Instant::now();
+    let response = fetch(&mut client, request.clone().with_max_wait_ms(300));
+    assert_eq!(all_values(&response), ["first"]);
+    assert!(started_at.elapsed() >= A_WHILE);
+    client.send(11, request);
+    thread::sleep(A_WHILE);
+    producer.produce("t", 0, &["second"]);
+    let Response::Fetch(response) = client.receive(ApiKey::Fetch, 11).1 else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(all_values(&response), ["first", "second"]);
+}
+
+#[test]
+fn more_than_fits_is_enough() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    for value in ["a", "b", "c"] {
+        client.produce("t", 0, &[value]);
+    }
+    let bytes = chunk(&["a"]).len() as i32;
+    // Two fit, and more bytes are asked for than these have.
+    for min_bytes in [bytes * 2 + 1, i32::MAX] {
+        let request = fetch_request(&[("t", 0, 0)])
+            .with_max_bytes(bytes * 2 + 1)
+            .with_min_bytes(min_bytes);
+        let started_at = Instant::now();
+        assert_eq!(all_values(&fetch(&mut client, request)), ["a", "b"]);
+        assert!(started_at.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn the_first_chunk_is_given_whatever_its_size_and_no_other_is() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    let large = "x".repeat(10_000);
+    for partition in 0..2 {
+        client.produce("t", partition, &[&large]);
+        client.produce("t", partition, &["small"]);
+    }
+    for bytes_max in [1, 0, -1] {
+        let mut request = fetch_request(&[("t", 0, 0), ("t", 1, 0)]).with_max_bytes(bytes_max);
+        let whole = fetch(&mut client, request.clone());
+        assert_eq!(all_values(&whole), [&*large], "{bytes_max} bytes at most");
+        request.max_bytes = i32::MAX;
+        request.topics.iter_mut().for_each(|topic| {
+            topic.partitions[0].partition_max_bytes = bytes_max;
+        });
+        let partition = fetch(&mut client, request);
+        assert_eq!(
+            all_values(&partition),
+            [&*large],
+            "{bytes_max} of a partition"
+        );
+    }
+}
+
+#[test]
+fn offsets_out_of_range_and_unknown_places_are_told_at_once() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    client.produce("t", 0, &["value"]);
+    let out_of_range = ResponseError::OffsetOutOfRange;
+    let unknown = ResponseError::UnknownTopicOrPartition;
+    for (topic, partition, offset, error) in [
+        ("t", 0, 2, out_of_range),
+        ("t", 0, i64::MAX, out_of_range),
+        ("t", 0, -1, out_of_range),
+        ("t", 0, i64::MIN, out_of_range),
+        ("t", 1, 0, unknown),
+        ("t", -1, 0, unknown),
+        ("u", 0, 0, unknown),
+        ("__groups", 0, 0, unknown),
+    ] {
+        let started_at = Instant::now();
+        let response = fetch(&mut client, fetch_request(&[(topic, partition, offset)]));
+        let error_code = response.topics[0].partitions[0].error_code;
+        assert_eq!(error_code, error.code(), "{topic} {partition} {offset}");
+        assert!(started_at.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn every_version_is_answered_with_records_and_with_errors() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    client.produce("t", 0, &["value"]);
+    let id = node.log().stream("t").unwrap().uuid();
+    for version in ApiKey::Fetch.versions() {
+        let mut request = fetch_request(&[("t", 0, 0), ("t", 1, 0)]).with_isolation_level(1);
+        if version >= 13 {
+            request.topics.iter_mut().for_each(|topic| {
+                topic.topic = Default::default();
+                topic.topic_id = id;
+            });
+        }
+        let response = ask!(client, Fetch, version, request);
+        assert_eq!(all_values(&response), ["value"], "version {version}");
+        let errors = response.topics.iter().flat_map(|topic| &topic.partitions);
+        let errors: Vec<i16> = errors.map(|partition| partition.error_code).collect();
+        let unknown = ResponseError::UnknownTopicOrPartition.code();
+        assert_eq!(errors, [0, unknown], "version {version}");
+    }
+}
+
+#[test]
+fn a_partition_that_is_named_twice_is_given_once() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    client.produce("t", 0, &["a"]);
+    client.produce("t", 0, &["b"]);
+    let response = fetch(&mut client, fetch_request(&[("t", 0, 0), ("t", 0, 1)]));
+    assert_eq!(all_values(&response), ["b"]);
+}

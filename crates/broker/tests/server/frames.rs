@@ -1,0 +1,217 @@
+//! What is no request: the connection is closed, and others go on.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::ApiVersionsRequest;
+use millstream_wire::{ApiKey, Response, ResponseError, decode_response};
+
+use crate::support::{Connection, Node, chunk, produce_request};
+
+/// Sends bytes, and expects nothing but the end of the connection.
+fn assert_closes(node: &Node, bytes: &[u8]) {
+    let mut client = node.connect();
+    client.send_bytes(bytes);
+    assert_eq!(client.receive_frame(), None, "{bytes:?}");
+}
+
+#[test]
+fn frames_that_are_none_close_their_connection_and_no_other() {
+    let node = Node::start();
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    assert_closes(&node, &i32::MAX.to_be_bytes());
+    assert_closes(&node, &(-1_i32).to_be_bytes());
+    assert_closes(&node, &i32::MIN.to_be_bytes());
+    // Too short for a header.
+    assert_closes(&node, &[0, 0, 0, 0]);
+    assert_closes(&node, &[0, 0, 0, 3, 0, 18, 0]);
+    // A request that does not exist, and one in a version that does not.
+    assert_closes(&node, &[0, 0, 0, 10, 0x7f, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+    assert_closes(&node, &[0, 0, 0, 10, 0, 0, 0x7f, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(bystander.produce("t", 0, &["value"]), 0);
+}
+
+#[test]
+fn random_bytes_close_their_connection_and_no_other() {
+    let node = Node::start();
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..300 {
+        let mut bytes: Vec<u8> = (0..random.usize(4..200)).map(|_| random.u8(..)).collect();
+        if round % 2 == 0 {
+            // A frame that is whole, so that what is in it is looked at.
+            let length = bytes.len() as u32 - 4;
+            bytes[..4].copy_from_slice(&length.to_be_bytes());
+        }
+        let mut client = node.connect();
+        client.send_bytes(&bytes);
+        client.finish();
+        while client.receive_frame().is_some() {}
+    }
+    assert_eq!(bystander.produce("t", 0, &["value"]), 0);
+}
+
+#[test]
+fn requests_with_wrong_lengths_inside_store_nothing() {
+    let node = Node::start();
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    let mut random = fastrand::Rng::with_seed(11);
+    let whole = bystander.frame(9, produce_request("t", 0, chunk(&["value"])));
+    for cut in 5..whole.len() {
+        let mut short = whole[..cut].to_vec();
+        short[..4].copy_from_slice(&(cut as u32 - 4).to_be_bytes());
+        let mut client = node.connect();
+        client.send_bytes(&short);
+        assert_eq!(client.receive_frame(), None, "cut at {cut}");
+    }
+    let records_at = whole.len() - chunk(&["value"]).len();
+    for _ in 0..300 {
+        let mut damaged = whole.to_vec();
+        // Behind the lengths of the frame, and before the records, which have a checksum.
+        damaged[random.usize(12..records_at)] = random.u8(..);
+        let mut client = node.connect();
+        client.send_bytes(&damaged);
+        client.finish();
+        while client.receive_frame().is_some() {}
+    }
+    // Where the damage was in the client's name, the request was whole.
+    bystander.produce("t", 0, &["value"]);
+}
+
+#[test]
+fn what_came_before_a_frame_that_is_none_is_answered() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut sent = Vec::new();
+    let mut last = 0;
+    for _ in 0..3 {
+        sent.extend_from_slice(&client.frame(9, produce_request("t", 0, chunk(&["value"]))));
+        last += 1;
+    }
+    sent.extend_from_slice(&(-1_i32).to_be_bytes());
+    client.send_bytes(&sent);
+    for offset in 0..last {
+        let Response::Produce(produced) = client.receive(ApiKey::Produce, 9).1 else {
+            panic!("it is an answer to that");
+        };
+        let produced = &produced.responses[0].partition_responses[0];
+        assert_eq!((produced.error_code, produced.base_offset), (0, offset));
+    }
+    assert_eq!(client.receive_frame(), None);
+}
+
+#[test]
+fn who_asks_for_versions_in_an_unknown_one_is_told_which_there_are() {
+    let node = Node::start();
+    let mut client = node.connect();
+    // Version 100, number 7, no name.
+    client.send_bytes(&[0, 0, 0, 10, 0, 18, 0, 100, 0, 0, 0, 7, 255, 255]);
+    let frame = client.receive_frame().unwrap();
+    let (id, response) = decode_response(ApiKey::ApiVersions, 0, frame).unwrap();
+    let Response::ApiVersions(response) = response else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(id, 7);
+    assert_eq!(
+        response.error_code,
+        ResponseError::UnsupportedVersion.code()
+    );
+    assert!(response.api_keys.len() > 40);
+    // It goes on with one that it was told.
+    client.ask(4, ApiVersionsRequest::default());
+}
+
+#[test]
+fn half_a_request_does_not_keep_its_connection() {
+    let node = Node::with(|config| config.read_stall_max = Duration::from_millis(300));
+    let mut idle = node.connect();
+    let mut client = node.connect();
+    let frame = client.frame(9, produce_request("t", 0, chunk(&["value"])));
+    client.send_bytes(&frame[..frame.len() / 2]);
+    let started_at = Instant::now();
+    assert_eq!(client.receive_frame(), None);
+    assert!(started_at.elapsed() < Duration::from_secs(20));
+    // Who says nothing at all stays.
+    idle.create_topic("t", 1);
+}
+
+#[test]
+fn who_announces_all_memory_and_sends_nothing_gives_it_back() {
+    let node = Node::with(|config| {
+        config.requests_bytes_max = 1 << 20;
+        config.read_stall_max = Duration::from_millis(500);
+    });
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    let mut greedy: Vec<Connection> = (0..3).map(|_| node.connect()).collect();
+    for client in &mut greedy {
+        client.send_bytes(&(50_i32 << 20).to_be_bytes());
+    }
+    assert_eq!(bystander.produce("t", 0, &["value"]), 0);
+    for client in &mut greedy {
+        assert_eq!(client.receive_frame(), None);
+    }
+}
+
+#[test]
+fn a_silent_connection_is_closed_after_its_time() {
+    let node = Node::with(|config| config.idle_max = Duration::from_millis(300));
+    let mut client = node.connect();
+    let started_at = Instant::now();
+    assert_eq!(client.receive_frame(), None);
+    assert!(started_at.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn requests_arrive_whole_however_they_are_cut() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut sent = Vec::new();
+    for _ in 0..20 {
+        sent.extend_from_slice(&client.frame(9, produce_request("t", 0, chunk(&["value"]))));
+    }
+    for piece in sent.chunks(7) {
+        client.send_bytes(piece);
+    }
+    for _ in 0..20 {
+        client.receive(ApiKey::Produce, 9);
+    }
+    assert_eq!(client.fetch("t", 0, 0).high_watermark, 20);
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_at_once() {
+    let node = Node::with(|config| config.connections_max = 2);
+    let mut first = node.connect();
+    first.create_topic("t", 1);
+    let mut second = node.connect();
+    second.produce("t", 0, &["value"]);
+    assert_eq!(node.connect().receive_frame(), None);
+    drop(second);
+    crate::support::wait_until("there is a place again", || {
+        let mut third = node.connect();
+        let frame = third.frame(3, ApiVersionsRequest::default());
+        // It may be closed before or after this.
+        third.try_send(&frame) && third.receive_frame().is_some()
+    });
+}
+
+/// Only to see that a client that resets its connection harms nobody.
+#[test]
+fn clients_that_vanish_harm_nobody() {
+    let node = Node::start();
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(node.address()).unwrap();
+        let frame = bystander.frame(9, produce_request("t", 0, chunk(&["value"])));
+        stream.write_all(&frame[..frame.len() - 1]).unwrap();
+    }
+    assert_eq!(bystander.produce("t", 0, &["value"]), 0);
+}

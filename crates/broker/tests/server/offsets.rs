@@ -1,0 +1,144 @@
+//! ListOffsets and OffsetForLeaderEpoch.
+
+use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use millstream_wire::messages::list_offsets_response::ListOffsetsPartitionResponse;
+use millstream_wire::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use millstream_wire::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use millstream_wire::{ApiKey, ResponseError};
+
+use crate::support::{Connection, Node, ask, topic_name};
+
+fn list(
+    client: &mut Connection,
+    version: i16,
+    place: (&str, i32),
+    timestamp: i64,
+) -> ListOffsetsPartitionResponse {
+    let partition = ListOffsetsPartition::default()
+        .with_partition_index(place.1)
+        .with_timestamp(timestamp);
+    let topic = ListOffsetsTopic::default()
+        .with_name(topic_name(place.0))
+        .with_partitions(vec![partition]);
+    let request = ListOffsetsRequest::default().with_topics(vec![topic]);
+    let response = ask!(client, ListOffsets, version, request);
+    response.topics[0].partitions[0].clone()
+}
+
+#[test]
+fn every_way_to_name_an_offset() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    // Timestamps 1000 to 1002, twice.
+    client.produce("t", 0, &["a", "b", "c"]);
+    client.produce("t", 0, &["d", "e", "f"]);
+    for (timestamp, offset, found) in [
+        (-1, 6, -1),
+        (-2, 0, -1),
+        (-3, 2, 1002),
+        (-4, 0, -1),
+        (-5, -1, -1),
+        (0, 0, 1000),
+        (1001, 1, 1001),
+        (1002, 2, 1002),
+        (1003, -1, -1),
+        (i64::MAX, -1, -1),
+    ] {
+        let answer = list(&mut client, 10, ("t", 0), timestamp);
+        assert_eq!(answer.error_code, 0, "{timestamp}");
+        assert_eq!(
+            (answer.offset, answer.timestamp),
+            (offset, found),
+            "{timestamp}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_partition_has_a_beginning_and_an_end_only() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    for (timestamp, offset) in [(-1, 0), (-2, 0), (-3, -1), (-4, 0), (-5, -1), (0, -1)] {
+        let answer = list(&mut client, 10, ("t", 0), timestamp);
+        assert_eq!(
+            (answer.error_code, answer.offset),
+            (0, offset),
+            "{timestamp}"
+        );
+    }
+}
+
+#[test]
+fn what_a_version_does_not_know_is_refused() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let unsupported = ResponseError::UnsupportedVersion.code();
+    for version in ApiKey::ListOffsets.versions() {
+        for (timestamp, known_from) in [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9)] {
+            let answer = list(&mut client, version, ("t", 0), timestamp);
+            let expected = if version >= known_from {
+                0
+            } else {
+                unsupported
+            };
+            assert_eq!(
+                answer.error_code, expected,
+                "{timestamp} in version {version}"
+            );
+        }
+        for timestamp in [-6, i64::MIN] {
+            let answer = list(&mut client, version, ("t", 0), timestamp);
+            assert_eq!(answer.error_code, unsupported);
+        }
+    }
+}
+
+#[test]
+fn unknown_partitions_have_no_offsets() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    for place in [("t", 1), ("t", -1), ("u", 0), ("__groups", 0)] {
+        let answer = list(&mut client, 5, place, -1);
+        let unknown = ResponseError::UnknownTopicOrPartition.code();
+        assert_eq!(
+            (answer.error_code, answer.offset),
+            (unknown, -1),
+            "{place:?}"
+        );
+    }
+}
+
+#[test]
+fn the_only_epoch_ends_where_the_partition_does() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    client.produce("t", 0, &["a", "b"]);
+    let unknown_epoch = ResponseError::UnknownLeaderEpoch.code();
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    for (partition, current, epoch, expected) in [
+        (0, -1, 0, (0, 0, 2)),
+        (0, 0, 0, (0, 0, 2)),
+        (0, -1, 1, (0, -1, -1)),
+        (0, 1, 0, (unknown_epoch, -1, -1)),
+        (7, -1, 0, (unknown, -1, -1)),
+    ] {
+        let asked = OffsetForLeaderPartition::default()
+            .with_partition(partition)
+            .with_current_leader_epoch(current)
+            .with_leader_epoch(epoch);
+        let topic = OffsetForLeaderTopic::default()
+            .with_topic(topic_name("t"))
+            .with_partitions(vec![asked]);
+        let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
+        let response = ask!(client, OffsetForLeaderEpoch, 4, request);
+        let end = &response.topics[0].partitions[0];
+        assert_eq!((end.error_code, end.leader_epoch, end.end_offset), expected);
+    }
+}

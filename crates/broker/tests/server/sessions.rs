@@ -1,0 +1,222 @@
+//! Fetch sessions (KIP-227): what is told, to whom, and when no longer.
+
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::FetchRequest;
+use millstream_wire::messages::fetch_request::ForgottenTopic;
+use millstream_wire::{FetchResponse, FetchedPartition, ResponseError};
+
+use crate::support::{Connection, Node, ask, fetch_request, topic_name, values};
+
+/// The sessions that a broker keeps.
+const SESSIONS_MAX: usize = 1_000;
+
+fn fetch(client: &mut Connection, request: FetchRequest) -> FetchResponse {
+    ask!(client, Fetch, 11, request.with_max_wait_ms(0))
+}
+
+/// Begins a session; returns its id.
+fn begin(client: &mut Connection, places: &[(&str, i32, i64)]) -> i32 {
+    let response = fetch(client, fetch_request(places).with_session_epoch(0));
+    assert_eq!(response.error_code, 0);
+    assert_ne!(response.session_id, 0);
+    response.session_id
+}
+
+/// Goes on with a session.
+fn next(
+    client: &mut Connection,
+    id: i32,
+    epoch: i32,
+    places: &[(&str, i32, i64)],
+) -> FetchResponse {
+    let request = fetch_request(places);
+    fetch(
+        client,
+        request.with_session_id(id).with_session_epoch(epoch),
+    )
+}
+
+fn partitions(response: &FetchResponse) -> Vec<&FetchedPartition> {
+    let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.collect()
+}
+
+#[test]
+fn only_what_has_changed_is_told() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 3);
+    let places = [("t", 0, 0), ("t", 1, 0), ("t", 2, 0)];
+    let first = fetch(&mut client, fetch_request(&places).with_session_epoch(0));
+    assert_eq!(partitions(&first).len(), 3);
+    let id = first.session_id;
+    assert_eq!(partitions(&next(&mut client, id, 1, &[])).len(), 0);
+    client.produce("t", 1, &["value"]);
+    let response = next(&mut client, id, 2, &[]);
+    let told = partitions(&response);
+    assert_eq!((told.len(), told[0].partition), (1, 1));
+    assert_eq!(values(told[0]), ["value"]);
+    // Not read on, so it is told again.
+    assert_eq!(partitions(&next(&mut client, id, 3, &[])).len(), 1);
+    assert_eq!(
+        partitions(&next(&mut client, id, 4, &[("t", 1, 1)])).len(),
+        0
+    );
+}
+
+#[test]
+fn what_is_forgotten_is_not_read_any_more() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    let id = begin(&mut client, &[("t", 0, 0), ("t", 1, 0)]);
+    client.produce("t", 0, &["forgotten"]);
+    client.produce("t", 1, &["value"]);
+    let forgotten = ForgottenTopic::default()
+        .with_topic(topic_name("t"))
+        .with_partitions(vec![0, 7]);
+    let request = fetch_request(&[])
+        .with_session_id(id)
+        .with_session_epoch(1)
+        .with_forgotten_topics_data(vec![forgotten]);
+    let response = fetch(&mut client, request);
+    let told = partitions(&response);
+    assert_eq!((told.len(), told[0].partition), (1, 1));
+    // It may be named again.
+    let response = next(&mut client, id, 2, &[("t", 0, 0), ("t", 1, 1)]);
+    assert_eq!(values(partitions(&response)[0]), ["forgotten"]);
+}
+
+#[test]
+fn wrong_epochs_and_ids_are_refused() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let id = begin(&mut client, &[("t", 0, 0)]);
+    let wrong_epoch = ResponseError::InvalidFetchSessionEpoch.code();
+    let not_found = ResponseError::FetchSessionIdNotFound.code();
+    for epoch in [2, i32::MAX, -2, i32::MIN] {
+        assert_eq!(next(&mut client, id, epoch, &[]).error_code, wrong_epoch);
+    }
+    assert_eq!(next(&mut client, id, 1, &[]).error_code, 0);
+    assert_eq!(next(&mut client, id, 1, &[]).error_code, wrong_epoch);
+    assert_eq!(next(&mut client, id ^ 1, 1, &[]).error_code, not_found);
+    assert_eq!(next(&mut client, 0, 1, &[]).error_code, not_found);
+    assert_eq!(next(&mut client, -1, 1, &[]).error_code, not_found);
+    // Ends it.
+    let last = next(&mut client, id, -1, &[("t", 0, 0)]);
+    assert_eq!((last.error_code, last.session_id), (0, 0));
+    assert_eq!(next(&mut client, id, 2, &[]).error_code, not_found);
+}
+
+#[test]
+fn a_session_keeps_to_names_or_to_ids() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let id = begin(&mut client, &[("t", 0, 0)]);
+    let request = fetch_request(&[]).with_session_id(id).with_session_epoch(1);
+    let refused = ask!(client, Fetch, 13, request.with_max_wait_ms(0));
+    assert_eq!(
+        refused.error_code,
+        ResponseError::FetchSessionTopicIdError.code()
+    );
+}
+
+#[test]
+fn the_session_that_was_used_least_lately_makes_room() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let first = begin(&mut client, &[("t", 0, 0)]);
+    let second = begin(&mut client, &[("t", 0, 0)]);
+    for _ in 2..SESSIONS_MAX {
+        begin(&mut client, &[("t", 0, 0)]);
+    }
+    assert_eq!(next(&mut client, first, 1, &[]).error_code, 0);
+    begin(&mut client, &[("t", 0, 0)]);
+    assert_eq!(next(&mut client, first, 2, &[]).error_code, 0);
+    let not_found = ResponseError::FetchSessionIdNotFound.code();
+    assert_eq!(next(&mut client, second, 1, &[]).error_code, not_found);
+}
+
+#[test]
+fn no_partition_is_starved_by_those_before_it() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 3);
+    let places = [("t", 0, 0), ("t", 1, 0), ("t", 2, 0)];
+    for partition in 0..3 {
+        client.produce("t", partition, &["value"]);
+    }
+    // Room for one chunk, and nobody reads on.
+    let first = fetch_request(&places)
+        .with_session_epoch(0)
+        .with_max_bytes(1);
+    let response = fetch(&mut client, first);
+    let mut given = vec![response.clone()];
+    for epoch in 1..6 {
+        let request = fetch_request(&[]).with_session_id(response.session_id);
+        given.push(fetch(
+            &mut client,
+            request.with_session_epoch(epoch).with_max_bytes(1),
+        ));
+    }
+    let given: Vec<i32> = given
+        .iter()
+        .map(|response| {
+            let told = partitions(response);
+            let mut full = told.iter().filter(|told| !told.records.is_empty());
+            full.next().unwrap().partition
+        })
+        .collect();
+    assert_eq!(given, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn a_topic_that_is_made_later_is_found_by_the_session() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let first = fetch(
+        &mut client,
+        fetch_request(&[("t", 0, 0)]).with_session_epoch(0),
+    );
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!(partitions(&first)[0].error_code, unknown);
+    // Told again for as long as it is so, and at once.
+    let started_at = Instant::now();
+    let request = fetch_request(&[])
+        .with_session_id(first.session_id)
+        .with_session_epoch(1);
+    let second = ask!(client, Fetch, 11, request);
+    assert_eq!(partitions(&second)[0].error_code, unknown);
+    assert!(started_at.elapsed() < Duration::from_secs(20));
+    for epoch in [2, 4] {
+        client.create_topic("t", 1);
+        client.produce("t", 0, &["value"]);
+        let found = next(&mut client, first.session_id, epoch, &[]);
+        assert_eq!(values(partitions(&found)[0]), ["value"]);
+        // The next one of this name is another one.
+        node.log().delete_stream("t").unwrap();
+        let gone = next(&mut client, first.session_id, epoch + 1, &[]);
+        assert_eq!(partitions(&gone)[0].error_code, unknown);
+    }
+}
+
+#[test]
+fn a_session_keeps_no_names_that_no_topic_can_have() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let name = "x".repeat(10_000);
+    let request = fetch_request(&[(&name, 0, 0)]);
+    let refused = fetch(&mut client, request.clone().with_session_epoch(0));
+    assert_eq!(
+        refused.error_code,
+        ResponseError::InvalidTopicException.code()
+    );
+    // Without a session nothing is kept.
+    let response = fetch(&mut client, request);
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!(partitions(&response)[0].error_code, unknown);
+}

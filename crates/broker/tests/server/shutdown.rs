@@ -1,0 +1,94 @@
+//! The end of a server: what came is answered, and nobody keeps it from ending.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::ApiVersionsRequest;
+use millstream_wire::{ApiKey, Response};
+
+use crate::support::{Node, chunk, fetch_request, produce_request};
+
+/// A server ends within this, whatever its clients do, on a busy machine.
+const END_MAX: Duration = Duration::from_secs(25);
+
+#[test]
+fn what_came_before_the_end_is_answered() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut waiting = node.connect();
+    waiting.send(11, fetch_request(&[("t", 0, 0)]).with_max_wait_ms(1000));
+    // An answer to this one says that the other has most likely come, too.
+    client.ask(3, ApiVersionsRequest::default());
+    thread::sleep(Duration::from_millis(300));
+    node.stop();
+    let Response::Fetch(fetched) = waiting.receive(ApiKey::Fetch, 11).1 else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(fetched.topics[0].partitions[0].error_code, 0);
+    assert_eq!(waiting.receive_frame(), None);
+    assert_eq!(client.receive_frame(), None);
+}
+
+#[test]
+fn nobody_keeps_it_from_ending() {
+    let node = Node::start();
+    let silent = node.connect();
+    let mut half = node.connect();
+    half.create_topic("t", 1);
+    half.send_bytes(&[0, 0, 1]);
+    let mut patient = node.connect();
+    patient.send(11, fetch_request(&[("t", 0, 0)]).with_max_wait_ms(i32::MAX));
+    thread::sleep(Duration::from_millis(100));
+    let started_at = Instant::now();
+    node.stop();
+    assert!(started_at.elapsed() < END_MAX, "{:?}", started_at.elapsed());
+    drop(silent);
+}
+
+#[test]
+fn who_goes_on_asking_does_not_keep_it_from_ending_and_loses_no_answered_chunk() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let address = node.address();
+    let is_ended = AtomicBool::new(false);
+    let (dir, answered) = thread::scope(|scope| {
+        let producer = scope.spawn(|| {
+            let mut producer = crate::support::Connection::to(address);
+            let frame = producer.frame(9, produce_request("t", 0, chunk(&["value"])));
+            // Always several under way, so it is never idle.
+            let mut answered = 0;
+            for _ in 0..8 {
+                producer.send_bytes(&frame);
+            }
+            while !is_ended.load(Ordering::Relaxed) && producer.receive_frame().is_some() {
+                answered += 1;
+                producer.try_send(&frame);
+            }
+            while producer.receive_frame().is_some() {
+                answered += 1;
+            }
+            answered
+        });
+        thread::sleep(Duration::from_millis(500));
+        let started_at = Instant::now();
+        let dir = node.stop();
+        assert!(
+            started_at.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            started_at.elapsed()
+        );
+        is_ended.store(true, Ordering::Relaxed);
+        (dir, producer.join().unwrap())
+    });
+    assert!(answered > 0);
+    let log = millstream_log::Log::open(millstream_log::LogConfig::new(dir.path())).unwrap();
+    let lane = log.stream("t").unwrap().partition(0).unwrap();
+    assert!(
+        lane.durable_offset().0 >= answered,
+        "{answered} were answered"
+    );
+    log.close().unwrap();
+}
