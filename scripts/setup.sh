@@ -51,6 +51,16 @@ install_npm_packages() {
         fail "npm ci in $1 failed (see above)"
 }
 
+# install_python_packages FOLDER VENV: what its requirements say, unless that is there already.
+install_python_packages() {
+    cmp -s "$1/requirements.txt" "$2/requirements.txt" && return
+    rm -rf "$2"
+    python3 -m venv "$2" >&2 || fail "python3 could not make $2 (see above)"
+    "$2/bin/pip" install --quiet --disable-pip-version-check --requirement "$1/requirements.txt" >&2 ||
+        fail "pip could not install $1/requirements.txt (see above)"
+    cp "$1/requirements.txt" "$2/requirements.txt"
+}
+
 case "${1:-}" in
 run)
     need_rust
@@ -63,6 +73,9 @@ bench)
     ;;
 test)
     need_rust
+    need kcat kcat
+    # Debian's python3 cannot make a venv by itself.
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing_packages+=(python3 python3-venv)
     if [ -f tests/browser/package.json ]; then
         need node nodejs
         need npm npm
@@ -71,6 +84,7 @@ test)
     install_missing_packages
     need_rust_component fmt rustfmt
     need_rust_component clippy clippy
+    install_python_packages tests/clients target/clients/venv
     if [ -f tests/browser/package.json ]; then
         install_npm_packages tests/browser
     fi

@@ -1,0 +1,72 @@
+"""The program under test: starts it, ends it, kills it, and starts it again."""
+
+import json
+import os
+import subprocess
+import threading
+
+STOP_SECONDS_MAX = 20
+
+
+class Server:
+    """`millstream start` on a data directory, on a port that stays the same when it is started again."""
+
+    def __init__(self, program, data):
+        self.program = program
+        self.data = data
+        self.address = "127.0.0.1:0"
+        self.process = None
+        self.log = data.with_suffix(".log")
+        self.start()
+
+    def start(self):
+        command = [self.program, "start", "--data", self.data, "--listen", self.address]
+        # So that nothing from the environment of whoever runs the tests changes them.
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")
+        }
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--pool", "128MiB", "--json"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+            )
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the server does not start:\n{self.said()}")
+        self.address = json.loads(line)["listen"]
+
+    def said(self):
+        """Its log."""
+        return self.log.read_text(errors="replace")
+
+    def is_running(self):
+        return self.process.poll() is None
+
+    def kill(self):
+        """Ends it at once, as a crash would."""
+        self.process.kill()
+        self._wait()
+
+    def kill_after(self, seconds):
+        """A crash in the middle of what goes on meanwhile. Join what this returns."""
+        timer = threading.Timer(seconds, self.kill)
+        timer.start()
+        return timer
+
+    def stop(self):
+        """Asks it to end; it must do so, and say that all is well."""
+        self.process.terminate()
+        code = self._wait()
+        assert code == 0, f"the server ended with {code}:\n{self.said()}"
+
+    def _wait(self):
+        try:
+            return self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self.process.stdout.close()
