@@ -121,6 +121,7 @@ impl Broker {
             Request::Fetch(request) => fetch::fetch(self, client, version, request),
             Request::ListOffsets(request) => offsets::list(client, version, request),
             Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
+            Request::DeleteRecords(request) => offsets::delete_records(self, client, request),
             Request::Metadata(request) => topics::metadata(self, client, version, request),
             Request::CreateTopics(request) => topics::create(self, request),
             Request::DeleteTopics(request) => topics::delete(self, version, request),
