@@ -212,10 +212,12 @@ impl Workers {
             }
             Err(panic) => self.fail(self.panicked("the scheduler", &*panic)),
         }
-        self.leave();
+        self.leave(number);
     }
 
-    fn leave(&self) {
+    fn leave(&self, number: usize) {
+        // First: whoever sees the count and takes the place finds the number.
+        self.numbers.lock().push(Reverse(number));
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Sources are the user's, too: whatever they do, those who wait for the end are told.
             let closed = panic::catch_unwind(AssertUnwindSafe(|| self.close_sources()));
