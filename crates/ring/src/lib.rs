@@ -34,7 +34,6 @@ mod read;
 mod sync;
 mod write;
 
-use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -45,6 +44,7 @@ pub use crate::write::WriteSlice;
 
 use crate::buffer::Buffer;
 use crate::lane::LaneRef;
+use crate::sync::per_thread;
 
 /// Every so many positions, one carries the time of its write slice, so that a reader can sample
 /// how long items took at no cost per item.
@@ -240,34 +240,38 @@ impl<T> Ring<T> {
 /// without a thread is not forgotten.
 const OWN_READS: usize = 16;
 
-thread_local! {
+per_thread! {
     /// `usize::MAX` before the thread has one.
-    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    NUMBER = usize::MAX;
     /// Reads of rings with several lanes.
-    static READS: Cell<usize> = const { Cell::new(0) };
+    READS = 0;
 }
 
 /// Gives this thread a number: it begins with the lane of this number, modulo the lanes. Threads that
 /// work side by side should have numbers that follow each other. Without this they are numbered in the
 /// order in which they first use a ring of several lanes.
 pub fn set_thread_number(number: usize) {
-    NUMBER.set(number);
+    NUMBER.with(|own| own.set(number));
 }
 
 #[inline]
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    if NUMBER.get() == usize::MAX {
-        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
-    }
-    NUMBER.get()
+    NUMBER.with(|own| {
+        if own.get() == usize::MAX {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        own.get()
+    })
 }
 
 /// By how many lanes a read begins away from the thread's own.
 #[inline]
 fn read_away() -> usize {
-    let reads = READS.get().wrapping_add(1);
-    READS.set(reads);
+    let reads = READS.with(|reads| {
+        reads.set(reads.get().wrapping_add(1));
+        reads.get()
+    });
     match reads % OWN_READS {
         0 => reads / OWN_READS,
         _ => 0,

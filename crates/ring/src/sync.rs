@@ -54,3 +54,20 @@ impl<T> std::ops::Deref for Padded<T> {
         &self.0
     }
 }
+
+/// Numbers that each thread has for itself. In a model all threads are one thread of the system, which
+/// runs it many times: there they belong to a model's thread, and are new each time.
+macro_rules! per_thread {
+    ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
+        #[cfg(loom)]
+        loom::thread_local! {
+            $($(#[$doc])* static $name: std::cell::Cell<usize> = std::cell::Cell::new($value);)*
+        }
+        #[cfg(not(loom))]
+        std::thread_local! {
+            $($(#[$doc])* static $name: std::cell::Cell<usize> =
+                const { std::cell::Cell::new($value) };)*
+        }
+    };
+}
+pub(crate) use per_thread;

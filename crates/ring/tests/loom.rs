@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{ring, ring_between};
 use loom::model::Builder;
 use loom::thread;
-use millstream_ring::Ring;
+use millstream_ring::{Ring, set_thread_number};
 
 /// All interleavings.
 fn model(test: impl Fn() + Send + Sync + 'static) {
@@ -374,8 +374,10 @@ fn a_handed_back_slice_is_torn_apart_by_two_readers() {
 fn two_writers_and_a_reader_in_two_lanes() {
     model_with_preemptions(2, || {
         let ring = ring_between(2, 2, 2);
+        set_thread_number(0);
         let put = |item| {
             move |ring: &Arc<Ring<Item>>| {
+                set_thread_number(item as usize);
                 write(ring, &[item]);
             }
         };
