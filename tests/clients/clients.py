@@ -28,6 +28,13 @@ def producer(address, **settings):
     return confluent_kafka.Producer({"bootstrap.servers": address, **dotted(settings)})
 
 
+def transactional(address, name, **settings):
+    """A producer of librdkafka that may begin a transaction."""
+    source = producer(address, transactional_id=name, **settings)
+    source.init_transactions(SECONDS_MAX)
+    return source
+
+
 def consumer(address, group, **settings):
     """A consumer of librdkafka that begins at the earliest record."""
     return confluent_kafka.Consumer(

@@ -1,0 +1,34 @@
+"""Apache Kafka's own client, for Java: runs the tests that stand in `java`, which scripts/setup.sh builds."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BUILT = Path(__file__).parents[2] / "target/clients"
+SECONDS_MAX = 80
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+def test_java(address, version):
+    folder = BUILT / f"java-{version}"
+    if shutil.which("java") is None or not (folder / "tests.jar").exists():
+        pytest.skip(f"{folder} is not built, or there is no Java: see scripts/setup.sh")
+    done = subprocess.run(
+        [
+            *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dmillstream.address={address}"],
+            *["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}/tests.jar:{folder}/lib/*"],
+            *["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"],
+            *["--select-package", "clients", "--details", "tree", "--disable-ansi-colors"],
+            *["--config", "junit.jupiter.execution.parallel.enabled=true"],
+            *["--config", "junit.jupiter.execution.parallel.mode.default=concurrent"],
+            *["--config", "junit.jupiter.execution.parallel.config.strategy=fixed"],
+            *["--config", "junit.jupiter.execution.parallel.config.fixed.parallelism=4"],
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+    assert done.returncode == 0, done.stdout
