@@ -379,7 +379,11 @@ impl Log {
             Err(LogError::UnknownStream { .. }) => self.inner.next_id(),
             found => return found,
         };
-        let config = StreamConfig::default();
+        // What is deleted of it is to leave the disk soon.
+        let config = StreamConfig {
+            group_segments: 1,
+            ..StreamConfig::default()
+        };
         match self
             .inner
             .create(missing, name, StreamKind::Internal, config)

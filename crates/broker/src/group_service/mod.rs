@@ -134,7 +134,10 @@ impl GroupService {
         }
         if !states.is_empty() {
             match self.ledger.append(states, now.timestamp) {
-                Ok(appended) => at_work.appended = appended,
+                Ok(appended) => {
+                    at_work.appended = appended;
+                    self.ledger.compact_if_due();
+                }
                 Err(error) => return self.start_again(at_work, now, &error),
             }
         }

@@ -32,7 +32,7 @@ const COORDINATOR_EPOCH: i32 = 0;
 /// The coordinator, and what it works with.
 pub struct TransactionService {
     at_work: Mutex<AtWork>,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     groups: Arc<GroupService>,
     log: Log,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ impl TransactionService {
                 ending: 0,
                 appended: Offset(0),
             }),
-            ledger,
+            ledger: Arc::new(ledger),
             groups,
             log: log.clone(),
             clock,
@@ -150,7 +150,10 @@ impl TransactionService {
         }
         if !states.is_empty() {
             match self.ledger.append(states, now.timestamp) {
-                Ok(appended) => at_work.appended = appended,
+                Ok(appended) => {
+                    at_work.appended = appended;
+                    self.ledger.compact_if_due();
+                }
                 Err(error) => {
                     tracing::warn!("transactions cannot be kept, and go back to what is: {error}");
                     at_work.coordinator = None;

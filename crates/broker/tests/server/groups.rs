@@ -1,6 +1,7 @@
 //! Consumer groups over the wire, and what stays of them when the broker starts again.
 
 use bytes::Bytes;
+use millstream_base::Offset;
 use millstream_wire::messages::join_group_request::JoinGroupRequestProtocol;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -15,7 +16,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ApiKey, Response, ResponseError, StrBytes};
 
-use crate::support::{Connection, Node, ask, group_id, text, topic_name};
+use crate::support::{Connection, Node, ask, group_id, text, topic_name, wait_until};
 
 fn join_request(member: &StrBytes) -> JoinGroupRequest {
     let protocol = JoinGroupRequestProtocol::default()
@@ -128,7 +129,7 @@ fn a_member_that_joins_makes_the_others_join_again() {
     let required = ask!(second, JoinGroup, 5, join_request(&StrBytes::default()));
     second.send(5, join_request(&required.member_id));
     let in_progress = ResponseError::RebalanceInProgress.code();
-    crate::support::wait_until("the group is balanced anew", || {
+    wait_until("the group is balanced anew", || {
         heartbeat(&mut first, &joined) == in_progress
     });
     let again = ask!(first, JoinGroup, 5, join_request(&joined.member_id));
@@ -175,4 +176,47 @@ fn a_group_is_told_once_however_often_it_is_named() {
     let refused = ask!(client, OffsetFetch, 8, request);
     let invalid = ResponseError::InvalidRequest.code();
     assert_eq!(refused.groups[0].error_code, invalid);
+}
+
+#[test]
+fn what_groups_are_kept_in_is_compacted_while_they_commit() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 500);
+    let joined = join(&mut client);
+    let commit_all = |client: &mut Connection, offset: i64| {
+        let partitions = (0..500).map(|partition| {
+            OffsetCommitRequestPartition::default()
+                .with_partition_index(partition)
+                .with_committed_offset(offset)
+                .with_committed_metadata(Some(text(&"x".repeat(1000))))
+        });
+        let topic = OffsetCommitRequestTopic::default()
+            .with_name(topic_name("t"))
+            .with_partitions(partitions.collect());
+        let request = OffsetCommitRequest::default()
+            .with_group_id(group_id("g"))
+            .with_generation_id_or_member_epoch(joined.generation_id)
+            .with_member_id(joined.member_id.clone())
+            .with_topics(vec![topic]);
+        let response = ask!(client, OffsetCommit, 7, request);
+        let mut partitions = response.topics[0].partitions.iter();
+        assert!(partitions.all(|partition| partition.error_code == 0));
+    };
+    sync(&mut client, &joined);
+    let groups = node.log().internal_stream("__groups").unwrap();
+    let lane = groups.partition(0).unwrap();
+    let mut offset = 0;
+    wait_until("the ledger is compacted", || {
+        offset += 1;
+        commit_all(&mut client, offset);
+        lane.earliest_offset() > Offset(0)
+    });
+    drop((groups, lane));
+    let node = node.restart();
+    let mut client = node.connect();
+    assert_eq!(committed(&mut client), offset);
+    assert_eq!(heartbeat(&mut client, &joined), 0);
+    commit_all(&mut client, offset + 1);
+    assert_eq!(committed(&mut client), offset + 1);
 }

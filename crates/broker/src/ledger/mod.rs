@@ -1,0 +1,143 @@
+//! What a coordinator keeps: a stream of the log with one lane, whose records are states by key. A later
+//! one takes the place of an earlier one, and one without value removes it.
+
+mod compaction;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millstream_base::{Offset, Timestamp};
+use millstream_log::{AtLeast, Lane, Log, LogError};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
+use parking_lot::Mutex;
+
+use self::compaction::Growth;
+
+/// How much is read at once at a start.
+const READ_BYTES: usize = 1 << 20;
+
+/// How large a chunk may become. One record more may be in it.
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// A key, and what is so from now on; `None` for nothing.
+pub type State = (Bytes, Option<Bytes>);
+
+/// A stream of states.
+#[derive(Debug)]
+pub struct Ledger {
+    log: Log,
+    lane: Lane,
+    /// Held while something is appended, so that a rewriting knows of every change.
+    growth: Mutex<Growth>,
+}
+
+/// What a part of a ledger says.
+struct Kept {
+    /// The last state of every key that has one.
+    states: BTreeMap<Bytes, Bytes>,
+    /// How much was read for that.
+    read_bytes: u64,
+}
+
+impl Ledger {
+    /// The ledger of this name, which is made if there is none.
+    ///
+    /// # Errors
+    /// When the log cannot make it.
+    pub fn open(log: &Log, name: &str) -> Result<Ledger, LogError> {
+        let stream = log.internal_stream(name)?;
+        Ok(Ledger {
+            lane: stream.partition(0)?,
+            log: log.clone(),
+            growth: Mutex::default(),
+        })
+    }
+
+    /// All keys that have a state, with that which was appended last.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self) -> Result<Vec<State>, LogError> {
+        let kept = self.read_before(self.lane.durable_offset())?;
+        self.growth.lock().was_read(&kept);
+        let states = kept.states.into_iter();
+        Ok(states.map(|(key, value)| (key, Some(value))).collect())
+    }
+
+    fn read_before(&self, end: Offset) -> Result<Kept, LogError> {
+        let mut states = BTreeMap::new();
+        let mut read_bytes = 0;
+        let mut scratch = Scratch::default();
+        let mut at = self.lane.earliest_offset();
+        while at < end {
+            let fetched = self.lane.fetch(at, end, READ_BYTES, AtLeast::OneChunk)?;
+            for piece in &fetched.pieces {
+                for chunk in Chunks::trusted(piece) {
+                    for record in chunk?.records(&mut scratch)? {
+                        let record = record?;
+                        let key = record.key.unwrap_or_default();
+                        match record.value.map(Bytes::copy_from_slice) {
+                            Some(value) => states.insert(Bytes::copy_from_slice(key), value),
+                            None => states.remove(key),
+                        };
+                    }
+                }
+            }
+            read_bytes += fetched.bytes as u64;
+            at = fetched.next;
+        }
+        Ok(Kept { states, read_bytes })
+    }
+
+    /// Appends states; returns the offset up to which they have to be durable before anybody is told.
+    ///
+    /// # Errors
+    /// When the log does not take them: some of them may be in it.
+    pub fn append(
+        &self,
+        states: impl IntoIterator<Item = State>,
+        time: Timestamp,
+    ) -> Result<Offset, LogError> {
+        let states = Vec::from_iter(states);
+        let mut growth = self.growth.lock();
+        growth.changing(&states);
+        let written = self.write(&mut growth, &states, time);
+        if written.is_err() {
+            growth.give_up();
+        }
+        written.map(|()| self.lane.next_offset())
+    }
+
+    fn write(
+        &self,
+        growth: &mut Growth,
+        states: &[State],
+        time: Timestamp,
+    ) -> Result<(), LogError> {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        let mut bytes = 0;
+        for (number, (key, value)) in states.iter().enumerate() {
+            builder.push(time, Some(key), value.as_deref(), &[])?;
+            bytes += state_bytes(key, value.as_deref());
+            if bytes >= CHUNK_BYTES || number + 1 == states.len() {
+                let chunk = builder.finish(None)?;
+                self.lane.append(chunk)?;
+                growth.stored_bytes += chunk.len() as u64;
+                builder.clear();
+                bytes = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lane that it is kept in.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+fn state_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
+    key.len() + value.map_or(0, <[u8]>::len)
+}

@@ -1,0 +1,263 @@
+//! Ledgers on a disk that crashes, against a model of what they say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_log::{Background, Log, LogConfig, LogError};
+use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
+
+use super::compaction::Rewrite;
+use super::{Ledger, State};
+
+type Model = BTreeMap<Bytes, Bytes>;
+
+/// Three of them make a ledger due.
+const LARGE_BYTES: usize = 300 << 10;
+
+fn open_log(disk: &SimDisk) -> Result<Log, LogError> {
+    let config = LogConfig {
+        background: Background::Manual,
+        ..LogConfig::with_pool("/data", ByteSize(32 << 20))
+    };
+    let clock = SimClock::new(Timestamp(1));
+    // No two lives of a log draw the same.
+    let random = SimRandom::new(disk.operations());
+    let disk = Arc::new(disk.clone());
+    Log::open_on(config, disk, Arc::new(clock), Arc::new(random))
+}
+
+fn apply(model: &mut Model, states: &[State]) {
+    for (key, value) in states {
+        match value {
+            Some(value) => model.insert(key.clone(), value.clone()),
+            None => model.remove(key),
+        };
+    }
+}
+
+fn model_of(ledger: &Ledger) -> Model {
+    let mut model = Model::new();
+    apply(&mut model, &ledger.read().unwrap());
+    model
+}
+
+/// Some changes, of few keys.
+fn changes(rng: &mut Rng) -> Vec<State> {
+    let change = |rng: &mut Rng| {
+        let key = Bytes::from(format!("key {}", rng.u8(..12)));
+        let value = rng.u8(..4) > 0;
+        let bytes = match rng.u8(..3) {
+            0 => rng.usize(..LARGE_BYTES),
+            _ => rng.usize(..100),
+        };
+        (key, value.then(|| Bytes::from(vec![rng.u8(..); bytes])))
+    };
+    (0..rng.usize(1..4)).map(|_| change(rng)).collect()
+}
+
+/// A compaction that others get in between.
+struct Compaction {
+    begin: Offset,
+    rewrite: Option<Rewrite>,
+}
+
+impl Compaction {
+    /// Does one step; gives nothing back when that was the last.
+    fn step(mut self, ledger: &Ledger) -> Result<Option<Compaction>, LogError> {
+        match &mut self.rewrite {
+            None => self.rewrite = Some(ledger.begin_rewrite(self.begin)?),
+            Some(rewrite) => {
+                if !ledger.rewrite_piece(rewrite)? {
+                    ledger.delete_before(self.begin)?;
+                    ledger.end(self.rewrite);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(self))
+    }
+}
+
+/// What a run has done before its disk crashed.
+#[derive(Default)]
+struct Run {
+    /// What the ledger said after each of the appends.
+    said: Vec<Model>,
+    /// So many appends were durable.
+    durable: usize,
+    compactions: usize,
+}
+
+impl Run {
+    /// Appends at random, with compactions in between.
+    fn go(&mut self, disk: &SimDisk, seed: u64, appends: usize) -> Result<(), LogError> {
+        let mut rng = Rng::with_seed(seed);
+        let log = open_log(disk)?;
+        let ledger = Ledger::open(&log, "__test")?;
+        let mut compaction = None;
+        while self.said.len() < appends {
+            let changes = changes(&mut rng);
+            let mut model = self.said.last().cloned().unwrap_or_default();
+            apply(&mut model, &changes);
+            self.said.push(model);
+            let end = ledger.append(changes, Timestamp(1))?;
+            if rng.bool() {
+                ledger.lane().wait_durable(end)?;
+                self.durable = self.said.len();
+            }
+            if compaction.is_none() {
+                let begin = ledger.begin_if_due();
+                let rewrite = None;
+                compaction = begin.map(|begin| Compaction { begin, rewrite });
+                self.compactions += usize::from(begin.is_some());
+            }
+            for _ in 0..rng.u8(..3) {
+                if let Some(begun) = compaction {
+                    compaction = begun.step(&ledger)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, disk: &SimDisk, case: &str) {
+        let log = open_log(disk).unwrap();
+        let ledger = Ledger::open(&log, "__test").unwrap();
+        let found = model_of(&ledger);
+        let nothing = Model::new();
+        let mut possible = std::iter::once(&nothing).chain(&self.said);
+        let is_possible = possible.any(|model| *model == found);
+        assert!(is_possible, "{case}: what was found was never so");
+        let mut durable = std::iter::once(&nothing)
+            .chain(&self.said)
+            .skip(self.durable);
+        assert!(
+            durable.any(|model| *model == found),
+            "{case}: changes are lost"
+        );
+    }
+}
+
+#[test]
+fn a_compacted_ledger_says_the_same_wherever_a_crash_cuts_it_off() {
+    for seed in 0..2 {
+        let disk = SimDisk::new(seed);
+        let mut whole = Run::default();
+        whole.go(&disk, seed, 150).unwrap();
+        assert!(whole.compactions > 1);
+        let operations = disk.operations();
+        let mut rng = Rng::with_seed(seed);
+        let mut crash_at = 0;
+        while crash_at < operations {
+            let disk = SimDisk::new(seed);
+            disk.crash_at(crash_at);
+            let mut run = Run::default();
+            let _ = run.go(&disk, seed, 150);
+            run.check(
+                &disk.crash(&mut rng),
+                &format!("seed {seed}, crash at {crash_at}"),
+            );
+            crash_at += rng.u64(1..10);
+        }
+    }
+}
+
+#[test]
+fn a_ledger_goes_on_after_a_restart_in_the_midst_of_a_compaction() {
+    for seed in 0..8 {
+        let mut disk = SimDisk::new(seed);
+        let mut rng = Rng::with_seed(seed);
+        let mut model = Model::new();
+        for life in 0..6 {
+            let log = open_log(&disk).unwrap();
+            let ledger = Ledger::open(&log, "__test").unwrap();
+            assert!(model_of(&ledger) == model, "seed {seed}, life {life}");
+            let mut begun = None;
+            for _ in 0..30 {
+                let changes = changes(&mut rng);
+                apply(&mut model, &changes);
+                let end = ledger.append(changes, Timestamp(1)).unwrap();
+                ledger.lane().wait_durable(end).unwrap();
+                begun = begun.or_else(|| {
+                    let begin = ledger.begin_if_due()?;
+                    let rewrite = None;
+                    Some(Compaction { begin, rewrite })
+                });
+                begun = begun.and_then(|begun| begun.step(&ledger).unwrap());
+            }
+            assert!(model_of(&ledger) == model, "seed {seed}, life {life}");
+            disk = disk.kill();
+        }
+    }
+}
+
+#[test]
+fn a_ledger_that_says_little_stays_small_however_often_it_changes() {
+    let disk = SimDisk::new(1);
+    let log = open_log(&disk).unwrap();
+    let ledger = Ledger::open(&log, "__test").unwrap();
+    let mut bytes_max = 0;
+    for n in 0_u32..100_000 {
+        let key = Bytes::from(format!("group, topic, partition {}", n % 1000));
+        let value = Bytes::from(format!("an offset with what belongs to it: {n:060}"));
+        ledger.append([(key, Some(value))], Timestamp(1)).unwrap();
+        if let Some(begin) = ledger.begin_if_due() {
+            ledger.compact(begin);
+        }
+        if n % 1000 == 0 {
+            bytes_max = bytes_max.max(ledger.lane().info().bytes);
+        }
+    }
+    // What is due, and what shares a group with what is kept.
+    assert!(bytes_max < 20 << 20, "{bytes_max}");
+    ledger
+        .lane()
+        .wait_durable(ledger.lane().next_offset())
+        .unwrap();
+    assert_eq!(ledger.read().unwrap().len(), 1000);
+    assert!(ledger.growth.lock().stored_bytes < 5 << 20);
+    drop((ledger, log));
+    let log = open_log(&disk.kill()).unwrap();
+    assert_eq!(
+        Ledger::open(&log, "__test").unwrap().read().unwrap().len(),
+        1000
+    );
+}
+
+#[test]
+fn a_change_that_the_log_has_refused_ends_a_compaction() {
+    let disk = SimDisk::new(1);
+    let log = open_log(&disk).unwrap();
+    let ledger = Ledger::open(&log, "__test").unwrap();
+    let state = |n: usize, byte: u8| {
+        let value = Bytes::from(vec![byte; LARGE_BYTES]);
+        (Bytes::from(format!("{n}")), Some(value))
+    };
+    for n in 0..40 {
+        ledger.append([state(n % 4, 1)], Timestamp(1)).unwrap();
+    }
+    let begin = ledger.begin_if_due().expect("it is large");
+    assert_eq!(ledger.begin_if_due(), None, "one at a time");
+    let too_large = Bytes::from(vec![2; ledger.lane().chunk_bytes_max() + 1]);
+    let refused = ledger.append([(Bytes::from("1"), Some(too_large))], Timestamp(1));
+    assert!(matches!(refused, Err(LogError::ChunkTooLarge { .. })));
+    ledger.compact(begin);
+    assert_eq!(ledger.lane().earliest_offset(), Offset(0));
+    // It is tried again, but not at once.
+    assert_eq!(ledger.begin_if_due(), None);
+    let said: Model = (0..4)
+        .filter_map(|n| {
+            let (key, value) = state(n, 1);
+            Some((key, value?))
+        })
+        .collect();
+    assert!(model_of(&ledger) == said);
+    for n in 0..40 {
+        ledger.append([state(n % 4, 1)], Timestamp(1)).unwrap();
+    }
+    ledger.compact(ledger.begin_if_due().expect("it has grown"));
+    assert!(ledger.lane().earliest_offset() > Offset(0));
+    assert!(model_of(&ledger) == said);
+}
