@@ -8,6 +8,7 @@ mod groups;
 mod offsets;
 mod order;
 mod produce;
+mod producers;
 mod sessions;
 mod shutdown;
 mod support;
