@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use millstream_base::{Clock, Random};
-use millstream_log::{Log, LogError};
-use millstream_wire::{Request, RequestHeader};
+use millstream_log::Log;
+use millstream_wire::{Request, RequestHeader, refuse};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::Client;
@@ -12,8 +12,9 @@ use crate::config::BrokerConfig;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
 use crate::reply::Reply;
+use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
-use crate::{cluster, configs, fetch, group_service, native, offsets, produce, producers, topics};
+use crate::{access, cluster, configs, fetch, group_service, native, offsets, produce, topics};
 
 /// Memory is counted in units of so many bytes.
 const MEMORY_UNIT: usize = 1 << 10;
@@ -32,6 +33,7 @@ pub struct Broker {
     pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
     transactions: Arc<TransactionService>,
+    security: Arc<SecurityService>,
     cluster_id: String,
 }
 
@@ -45,7 +47,10 @@ impl Broker {
         log: Log,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
-    ) -> Result<Arc<Broker>, LogError> {
+    ) -> Result<Arc<Broker>, SecurityError> {
+        let (security, random_of_security) = (&config.security, Arc::clone(&random));
+        let security =
+            SecurityService::open(&log, security, Arc::clone(&clock), random_of_security)?;
         let groups = Arc::new(GroupService::open(&log, Arc::clone(&clock))?);
         let units = config.requests_bytes_max / MEMORY_UNIT;
         Ok(Arc::new(Broker {
@@ -55,6 +60,7 @@ impl Broker {
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
+            security: Arc::new(security),
             groups,
             config,
             log,
@@ -74,6 +80,10 @@ impl Broker {
 
     pub(crate) fn transactions(&self) -> &Arc<TransactionService> {
         &self.transactions
+    }
+
+    pub(crate) fn security(&self) -> &Arc<SecurityService> {
+        &self.security
     }
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
@@ -116,12 +126,21 @@ impl Broker {
     ) -> Reply {
         let version = header.version;
         client.set_id(header.client_id.as_deref());
+        if let Err(error) = client.admit(request.api()) {
+            let why = Some("log in first: SaslHandshake, then SaslAuthenticate");
+            return refuse(&request, version, error, why).into();
+        }
+        access::guard(client, version, request, |client, request| {
+            self.carry_out(client, version, request)
+        })
+    }
+
+    fn carry_out(self: &Arc<Self>, client: &mut Client, version: i16, request: Request) -> Reply {
         match request {
             Request::Produce(request) => produce::produce(self, client, version, request),
             Request::Fetch(request) => fetch::fetch(self, client, version, request),
             Request::ListOffsets(request) => offsets::list(client, version, request),
             Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
-            Request::DescribeProducers(request) => producers::describe(client, request),
             Request::DeleteRecords(request) => offsets::delete_records(self, client, request),
             Request::Metadata(request) => topics::metadata(self, client, version, request),
             Request::CreateTopics(request) => topics::create(self, request),
@@ -160,6 +179,15 @@ impl Broker {
             | Request::TxnOffsetCommit(_)
             | Request::DescribeTransactions(_)
             | Request::ListTransactions(_)) => transaction_service::handle(self, version, request),
+            request @ (Request::SaslHandshake(_)
+            | Request::SaslAuthenticate(_)
+            | Request::DescribeAcls(_)
+            | Request::CreateAcls(_)
+            | Request::DeleteAcls(_)
+            | Request::DescribeUserScramCredentials(_)
+            | Request::AlterUserScramCredentials(_)) => {
+                security_service::handle(self, client, version, request)
+            }
             request => native::handle(self, client, version, request),
         }
     }

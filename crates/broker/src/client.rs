@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use millstream_base::StreamId;
 use millstream_log::{Log, LogError, Stream};
-use millstream_wire::Uuid;
+use millstream_wire::{ApiKey, ResponseError, Uuid};
 
+use crate::access::Access;
 use crate::broker::Broker;
 use crate::connection::Peer;
 use crate::native::Upload;
+use crate::security::Principal;
+use crate::security_service::Login;
 
 /// Streams that a connection has used lately: looked up once.
 const STREAMS_MAX: usize = 4096;
@@ -18,6 +22,11 @@ pub struct Client {
     peer: Peer,
     id: String,
     broker: Arc<Broker>,
+    access: Access,
+    /// Only where clients have to log in.
+    login: Option<Login>,
+    /// Who it is by its certificate.
+    certified: Option<Principal>,
     /// The object that it puts.
     pub(crate) upload: Option<Upload>,
     streams: HashMap<Arc<str>, Stream>,
@@ -25,8 +34,13 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(peer: Peer, broker: &Arc<Broker>) -> Client {
+    pub fn new(peer: Peer, certified: Option<Principal>, broker: &Arc<Broker>) -> Client {
+        let security = broker.security();
+        let principal = certified.clone().unwrap_or_else(Principal::anonymous);
         Client {
+            access: Access::new(Arc::clone(security), principal, peer.address),
+            login: security.login(),
+            certified,
             peer,
             id: String::new(),
             broker: Arc::clone(broker),
@@ -47,6 +61,50 @@ impl Client {
         if self.id != id {
             id.clone_into(&mut self.id);
         }
+    }
+
+    /// What it may do.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Its login, where clients have to log in.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
+    }
+
+    /// Whether it has shown who it is, or need not.
+    pub fn is_known(&self) -> bool {
+        let is_logged_in = |login: &Login| login.lock().principal().is_some();
+        self.certified.is_some() || self.login.as_ref().is_none_or(is_logged_in)
+    }
+
+    /// Its login, if what comes next is a message of that without a request around it.
+    pub fn bare_login(&self) -> Option<Login> {
+        let is_bare = |login: &&Login| login.lock().takes_bare_message();
+        self.login.as_ref().filter(is_bare).cloned()
+    }
+
+    /// Whether its connection is to be closed when it is told why.
+    pub fn is_refused(&self) -> bool {
+        let is_failed = |login: &Login| login.lock().is_failed();
+        self.login.as_ref().is_some_and(is_failed)
+    }
+
+    /// Whether this request may come now. If not, its connection is to be closed.
+    pub fn admit(&mut self, api: ApiKey) -> Result<(), ResponseError> {
+        let Some(login) = &self.login else {
+            return Ok(());
+        };
+        let mut login = login.lock();
+        if let Some(principal) = login.principal() {
+            self.access.set_principal(principal);
+        }
+        if login.admits(api) || self.certified.is_some() {
+            return Ok(());
+        }
+        login.refuse();
+        Err(ResponseError::IllegalSaslState)
     }
 
     /// Where it comes from, and where it came to.
@@ -86,6 +144,12 @@ impl Client {
         let stream = not_internal(self.broker.log().stream_by_uuid(uuid)?)?;
         self.keep(stream.clone());
         Ok(stream)
+    }
+
+    /// What the stream of this id is called.
+    pub fn stream_name(&self, id: StreamId) -> Option<String> {
+        let stream = self.broker.log().stream_by_id(id).ok()?;
+        Some(stream.name().to_owned())
     }
 
     fn keep(&mut self, stream: Stream) {

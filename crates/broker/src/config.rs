@@ -1,7 +1,10 @@
 //! Settings of the broker.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::security::{Principal, TlsFiles};
 
 /// Settings of the network door.
 #[derive(Debug, Clone)]
@@ -31,6 +34,19 @@ pub struct BrokerConfig {
     pub partitions_default: u32,
     /// The most partitions of one topic.
     pub partitions_max: u32,
+    /// Who may come, and what he may do.
+    pub security: SecurityConfig,
+    /// Without it, connections are not encrypted; with it, all are.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Who may come, and what he may do. By default everybody, everything that no access rule is about.
+#[derive(Debug, Clone, Default)]
+pub struct SecurityConfig {
+    /// Whether clients have to show who they are: by SASL, or with a certificate if TLS asks for one.
+    pub authentication: bool,
+    /// They may do everything, whatever the access rules say.
+    pub super_users: HashSet<Principal>,
 }
 
 impl BrokerConfig {
@@ -49,6 +65,8 @@ impl BrokerConfig {
             auto_create_topics: true,
             partitions_default: 1,
             partitions_max: 10_000,
+            security: SecurityConfig::default(),
+            tls: None,
         }
     }
 }

@@ -27,8 +27,8 @@ use crate::reply::Reply;
 use crate::topics::optional_bytes;
 
 /// Kinds of resources.
-const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+pub const TOPIC: i8 = 2;
+pub const BROKER: i8 = 4;
 
 /// Where a value comes from.
 const SOURCE_TOPIC: i8 = 1;

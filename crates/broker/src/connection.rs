@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millstream_wire::{
     FrameError, Pieces, RequestHeader, decode_request, encode_response, missing_bytes, take_frame,
 };
@@ -19,6 +19,8 @@ use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
+use crate::security::Principal;
+use crate::security_service::Login;
 
 /// Requests of one connection that are worked on at once; the next is read when the first is answered.
 const REQUESTS_MAX: usize = 64;
@@ -28,6 +30,9 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
 /// Answers that are there at the same time are written together, up to about so many bytes.
 const WRITE_BYTES: usize = 256 << 10;
+
+/// The largest request of somebody who has not shown who he is.
+const UNKNOWN_BYTES_MAX: usize = 512 << 10;
 
 /// A connection that says nothing for so long gives back the memory that it was read into.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
@@ -100,7 +105,14 @@ impl From<FrameError> for End {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
-    pub fn new(stream: S, peer: Peer, broker: Arc<Broker>, stop: watch::Receiver<bool>) -> Self {
+    /// `certified` is who the other side is by its certificate.
+    pub fn new(
+        stream: S,
+        peer: Peer,
+        certified: Option<Principal>,
+        broker: Arc<Broker>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
         let (reader, writer) = tokio::io::split(stream);
         Connection {
             reader,
@@ -109,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             is_quiet: true,
             arriving: None,
             pending: VecDeque::new(),
-            client: Client::new(peer, &broker),
+            client: Client::new(peer, certified, &broker),
             broker,
             stop,
         }
@@ -168,10 +180,19 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         self.pending.len() < REQUESTS_MAX && !matches!(last, Some(Reply::Alone(_)))
     }
 
+    /// The largest request that is taken now.
+    fn request_bytes_max(&self) -> usize {
+        let max = self.broker.config().request_bytes_max;
+        match self.client.is_known() {
+            true => max,
+            false => max.min(UNKNOWN_BYTES_MAX),
+        }
+    }
+
     /// Makes room for what arrives. `false` when requests were answered for that, which is to be seen to
     /// first.
     async fn make_room(&mut self) -> Result<bool, End> {
-        let missing = missing_bytes(&self.received, self.broker.config().request_bytes_max)?;
+        let missing = missing_bytes(&self.received, self.request_bytes_max())?;
         let whole = self.received.len() + missing;
         if whole > UNCOUNTED_BYTES_MAX && self.arriving.is_none() {
             self.arriving = Some(self.memory_for(whole).await?);
@@ -222,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     /// Begins to work on the requests that have arrived whole.
     async fn take_requests(&mut self) -> Result<(), End> {
         while self.may_take() {
-            let bytes_max = self.broker.config().request_bytes_max;
+            let bytes_max = self.request_bytes_max();
             let Some(frame) = take_frame(&mut self.received, bytes_max)? else {
                 return Ok(());
             };
@@ -233,6 +254,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             if frame.len() > READ_BYTES_MAX {
                 // Else all of its memory would stay for what comes next, and nobody counts that.
                 self.received = BytesMut::from(&self.received[..]);
+            }
+            if let Some(login) = self.client.bare_login() {
+                self.finish().await?;
+                self.take_bare_message(&login, frame).await?;
+                continue;
             }
             let (header, request) = match decode_request(frame) {
                 Ok(request) => request,
@@ -253,6 +279,18 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             });
         }
         Ok(())
+    }
+
+    /// A message of a login with no request around it, nor around the answer.
+    async fn take_bare_message(&mut self, login: &Login, message: Bytes) -> Result<(), End> {
+        let from = self.client.peer().address;
+        let broker = Arc::clone(&self.broker);
+        let answer = broker.security().bare_message(login, from, message).await?;
+        let answer = answer.map_err(|error| End::Refused(error.to_string()))?;
+        let mut frame = BytesMut::with_capacity(4 + answer.len());
+        frame.put_u32(answer.len() as u32);
+        frame.put(answer);
+        self.write(Pieces::from_iter([frame.freeze()])).await
     }
 
     /// Waits until there is memory for a request of so many bytes. What this connection holds is given
@@ -284,19 +322,26 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     out.append(pieces.map_err(|error| End::Refused(error.to_string()))?);
                 }
                 Reply::Nothing => {}
-                Reply::Close(why) => {
-                    self.write(out).await?;
-                    return Err(End::Refused(why));
-                }
+                Reply::Close(why) => return self.close(out, why).await,
                 Reply::Later(_) | Reply::Alone(_) => {
                     unreachable!("who waits for a reply gets it whole")
                 }
+            }
+            if self.client.is_refused() {
+                let why = "it has not shown who it is".to_owned();
+                return self.close(out, why).await;
             }
             if out.remaining() < WRITE_BYTES {
                 reply = ready_reply(&mut self.pending).await;
             }
         }
         self.write(out).await
+    }
+
+    /// Sends what is left, and closes.
+    async fn close(&mut self, pieces: Pieces, why: String) -> Result<(), End> {
+        self.write(pieces).await?;
+        Err(End::Refused(why))
     }
 
     async fn write(&mut self, mut pieces: Pieces) -> Result<(), End> {

@@ -6,6 +6,7 @@
 //!
 //! A topic of Kafka is a stream, and each lane one of its partitions.
 
+mod access;
 mod broker;
 mod client;
 mod cluster;
@@ -20,15 +21,16 @@ mod ledger;
 mod native;
 mod offsets;
 mod produce;
-mod producers;
 mod reply;
 pub mod security;
+mod security_service;
 mod server;
 mod topics;
 mod transaction_service;
 pub mod transactions;
 
 pub use broker::Broker;
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, SecurityConfig};
 pub use error::response_error;
+pub use security_service::{SecurityError, set_password};
 pub use server::{Server, StartError};

@@ -40,6 +40,19 @@ impl Reply {
             }
         }))
     }
+
+    /// Changes the answer, if there is one, when it is there.
+    pub fn map(self, change: impl FnOnce(&mut Response) + Send + 'static) -> Reply {
+        match self {
+            Reply::Now(mut response) => {
+                change(&mut response);
+                Reply::Now(response)
+            }
+            Reply::Later(answer) => Reply::Later(Box::pin(async move { answer.await.map(change) })),
+            Reply::Alone(answer) => Reply::Alone(Box::pin(async move { answer.await.map(change) })),
+            reply @ (Reply::Nothing | Reply::Close(_)) => reply,
+        }
+    }
 }
 
 impl<R: Into<Response>> From<R> for Reply {

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use millstream_base::{Clock, Listener, Network, Random};
 use millstream_log::{Log, LogError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
+use crate::security::{AuditAction, AuditEvent, Tls, TlsError, Who, principal_of};
+use crate::security_service::SecurityError;
 
 /// When no further connection can be had, for lack of files say, the next try comes so much later.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -23,6 +28,12 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Threads that work on requests, for each core: one of them may wait for the disk.
 const THREADS_PER_CORE: usize = 2;
+
+/// How long the other side may take to agree on TLS.
+const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How often the files of certificates and keys are looked at.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a broker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +52,12 @@ pub enum StartError {
     /// What the broker keeps in the log cannot be read or kept.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The same of what is about security.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    /// There is no certificate, or no key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// A broker at work, on threads of its own, until it is stopped or dropped.
@@ -64,6 +81,7 @@ impl Server {
         random: Arc<dyn Random>,
     ) -> Result<Server, StartError> {
         let address = config.listen;
+        let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let broker = Broker::new(config, log, clock, random)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
@@ -78,7 +96,11 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
-        runtime.spawn(accept_all(listener, address, Arc::clone(&broker), stopping));
+        if let Some(tls) = &tls {
+            runtime.spawn(renew(Arc::clone(tls)));
+        }
+        let accepting = accept_all(listener, address, tls, Arc::clone(&broker), stopping);
+        runtime.spawn(accepting);
         Ok(Server {
             runtime: Some(runtime),
             stop,
@@ -111,10 +133,67 @@ impl Drop for Server {
     }
 }
 
+/// What connections are made of.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// Serves one connection, to its end.
+async fn serve(
+    stream: impl Stream,
+    tls: Option<Arc<Tls>>,
+    peer: Peer,
+    broker: Arc<Broker>,
+    stop: watch::Receiver<bool>,
+) {
+    let Some(tls) = tls else {
+        return Connection::new(stream, peer, None, broker, stop)
+            .run()
+            .await;
+    };
+    let from = peer.address;
+    let accepted = TlsAcceptor::from(tls.config()).accept(stream);
+    let stream = match timeout(TLS_HANDSHAKE_MAX, accepted).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::warn!("connection from {from} is not TLS: {error}"),
+        Err(_) => return tracing::warn!("connection from {from} does not go on with TLS"),
+    };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let certificate = certificates.and_then(|certificates| certificates.first());
+    let certified = certificate.and_then(principal_of);
+    if let Some(principal) = &certified {
+        let event = AuditEvent {
+            who: Who::Known(principal),
+            from,
+            action: AuditAction::LogIn(None),
+            allowed: true,
+        };
+        event.log();
+    }
+    Connection::new(stream, peer, certified, broker, stop)
+        .run()
+        .await;
+}
+
+/// Follows the files of certificates and keys.
+async fn renew(tls: Arc<Tls>) {
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        let tls = Arc::clone(&tls);
+        match tokio::task::spawn_blocking(move || tls.refresh()).await {
+            Ok(Ok(true)) => tracing::info!("TLS: there is a new certificate"),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => tracing::warn!("TLS: the old certificate stays in use: {error}"),
+            Err(_) => return,
+        }
+    }
+}
+
 /// Serves until `stop` says `true`; then requests that came are still answered.
 async fn accept_all(
-    mut listener: impl Listener<Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static>,
+    mut listener: impl Listener<Stream: Stream>,
     address: SocketAddr,
+    tls: Option<Arc<Tls>>,
     broker: Arc<Broker>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -142,9 +221,9 @@ async fn accept_all(
             address: from,
             local: address,
         };
-        let connection = Connection::new(stream, peer, Arc::clone(&broker), stop.clone());
+        let (tls, broker, stop) = (tls.clone(), Arc::clone(&broker), stop.clone());
         connections.spawn(async move {
-            connection.run().await;
+            serve(stream, tls, peer, broker, stop).await;
             drop(place);
         });
     }

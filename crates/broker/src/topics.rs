@@ -34,6 +34,7 @@ use crate::client::{Client, not_internal, stream_of_users};
 use crate::configs;
 use crate::error::response_error;
 use crate::reply::Reply;
+use crate::security::Operation;
 
 /// The epoch of every partition's leader, of which there is only one, ever.
 pub const LEADER_EPOCH: i32 = 0;
@@ -67,6 +68,29 @@ impl<'a> Named<'a> {
                 .map_err(|_| ResponseError::UnknownTopicId),
         }
     }
+
+    /// The same, if the client may do this to it.
+    pub fn permitted(
+        &self,
+        client: &mut Client,
+        operation: Operation,
+    ) -> Result<Stream, ResponseError> {
+        let check = |client: &Client, name: &str| match client.access().may_topic(operation, name) {
+            true => Ok(()),
+            false => Err(ResponseError::TopicAuthorizationFailed),
+        };
+        match self {
+            Named::Name(name) => {
+                check(client, name)?;
+                self.stream(client)
+            }
+            Named::Id(_) => {
+                let stream = self.stream(client)?;
+                check(client, stream.name())?;
+                Ok(stream)
+            }
+        }
+    }
 }
 
 /// Which topics there are, and where.
@@ -96,25 +120,23 @@ pub fn metadata(
         let streams = names.filter_map(|name| log.stream(&name).ok());
         let topics = streams
             .filter(is_topic)
+            .filter(|stream| client.access().sees_topic(stream.name()))
             .map(|stream| describe_topic(&stream));
         return response.with_topics(topics.collect()).into();
     };
     // Told once, however often it is asked for: an answer is no larger than all topics together.
     let mut named = HashSet::new();
     let mut asked = asked;
-    // Who asks by id may say an empty name, too.
-    for topic in asked.iter_mut().filter(|topic| !topic.topic_id.is_nil()) {
-        topic.name = None;
-    }
     asked.retain(|topic| named.insert((topic.name.clone(), topic.topic_id)));
     let may_create = request.allow_auto_topic_creation && broker.config().auto_create_topics;
     let mut missing = Vec::new();
     let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
         let stream = match &topic.name {
-            Some(name) => Named::Name(name).stream(client),
-            None => Named::Id(topic.topic_id).stream(client),
+            Some(name) => Named::Name(name),
+            None => Named::Id(topic.topic_id),
         };
+        let stream = stream.permitted(client, Operation::Describe);
         let described = match (&stream, &topic.name) {
             (Ok(stream), _) => describe_topic(stream),
             (Err(ResponseError::UnknownTopicOrPartition), Some(name))
@@ -125,6 +147,12 @@ pub fn metadata(
                     topic.topic_id,
                     ResponseError::InvalidTopicException,
                 )
+            }
+            (Err(ResponseError::UnknownTopicOrPartition), Some(name))
+                if may_create && !client.access().may_create(name) =>
+            {
+                let error = ResponseError::TopicAuthorizationFailed;
+                refused_topic(topic.name, topic.topic_id, error)
             }
             (Err(ResponseError::UnknownTopicOrPartition), Some(name)) if may_create => {
                 missing.push((topics.len(), name.clone()));
@@ -219,7 +247,8 @@ pub fn describe(
             .iter()
             .map(|name| topic_name(name))
             .collect();
-        names.retain(|name| check_name(name).is_ok());
+        let is_seen = |name: &TopicName| client.access().sees_topic(name);
+        names.retain(|name| check_name(name).is_ok() && is_seen(name));
     }
     names.sort();
     names.dedup();
@@ -242,10 +271,10 @@ pub fn describe(
         }
         let described =
             DescribeTopicPartitionsResponseTopic::default().with_name(Some(name.clone()));
-        let stream = match client.stream(&name) {
+        let stream = match Named::Name(&name).permitted(client, Operation::Describe) {
             Ok(stream) => stream,
             Err(error) => {
-                topics.push(described.with_error_code(response_error(&error).code()));
+                topics.push(described.with_error_code(error.code()));
                 continue;
             }
         };
@@ -258,9 +287,6 @@ pub fn describe(
                 .with_leader_epoch(LEADER_EPOCH)
                 .with_replica_nodes(vec![BrokerId(NODE_ID)])
                 .with_isr_nodes(vec![BrokerId(NODE_ID)])
-                // Java's client cannot read that there is none.
-                .with_eligible_leader_replicas(Some(Vec::new()))
-                .with_last_known_elr(Some(Vec::new()))
         });
         let described = described.with_topic_id(stream.uuid());
         topics.push(described.with_partitions(partitions.collect()));

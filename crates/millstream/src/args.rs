@@ -83,6 +83,9 @@ pub enum Command {
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// Users of the network door
+    #[command(subcommand)]
+    User(UserCommand),
     /// Run the applications that come along
     #[command(subcommand)]
     Flow(FlowCommand),
@@ -93,6 +96,18 @@ pub struct StartArgs {
     /// Listen on an address that others can reach, though nobody is asked who they are
     #[arg(long)]
     pub insecure: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Set a user's password in the data directory itself, while nothing serves it
+    ///
+    /// This is how the first user is made, who is let in when --authentication is on. The password is
+    /// asked for, or is the first line of stdin.
+    Init {
+        /// The user's name
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

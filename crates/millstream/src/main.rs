@@ -16,12 +16,18 @@ mod settings;
 mod start;
 mod stop;
 mod streams;
+mod users;
 mod values;
 
 use std::io;
 use std::process::ExitCode;
 
+use millstream_broker::security::AUDIT_TARGET;
 use millstream_log::LogError;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Command, LowArgs};
 use crate::console::{is_broken_pipe, tell};
@@ -38,16 +44,25 @@ const EXIT_WRONG_USAGE: u8 = 2;
 /// What the names of the log's own threads start with.
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
-fn main() -> ExitCode {
-    let args = LowArgs::from_command_line();
-    tracing_subscriber::fmt()
+/// Warnings, and who did what, go to stderr.
+fn write_events() {
+    let lines = tracing_subscriber::fmt::layer()
         // It would panic where stderr cannot be written to.
         .log_internal_errors(false)
-        .with_max_level(tracing::Level::WARN)
         .with_target(false)
         .without_time()
-        .with_writer(io::stderr)
+        .with_writer(io::stderr);
+    let wanted = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target(AUDIT_TARGET, LevelFilter::INFO);
+    tracing_subscriber::registry()
+        .with(lines.with_filter(wanted))
         .init();
+}
+
+fn main() -> ExitCode {
+    let args = LowArgs::from_command_line();
+    write_events();
     end_on_panic_in_storage();
     match run(args) {
         Ok(()) => EXIT_DONE.into(),
@@ -74,6 +89,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Stream(command) => streams::run(command, &settings, args.json),
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
+        Command::User(command) => users::run(command, &settings, args.json),
         Command::Object(command) => objects::run(command, &settings, args.json),
         Command::Flow(command) => flow::run(command, &settings, args.json, stop),
     }

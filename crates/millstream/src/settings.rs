@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millstream_base::ByteSize;
+use millstream_broker::security::{Exposed, TlsFiles};
 use millstream_log::LogConfig;
 
 use crate::nearest::nearest;
-use crate::values;
+use crate::values::{self, Principals};
 
 /// Where data lies unless it is said otherwise.
 const DATA_DEFAULT: &str = "millstream-data";
@@ -38,6 +39,22 @@ pub struct Settings {
     /// Serve the network door here [default: 127.0.0.1:9092]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub listen: Option<SocketAddr>,
+    /// Clients of the network door have to log in: by SASL (PLAIN or SCRAM), or with a certificate
+    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub authentication: Option<bool>,
+    /// Who may do everything there, whatever the access rules say: names separated by `;`
+    #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
+    pub super_users: Option<Principals>,
+    /// Encrypt the network door by TLS, with the certificate (and those between it and the root) in this
+    /// PEM file
+    #[arg(long, global = true, value_name = "PATH")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate, in PEM
+    #[arg(long, global = true, value_name = "PATH")]
+    pub tls_key: Option<PathBuf>,
+    /// Clients may log in with certificates that the authorities in this PEM file have signed
+    #[arg(long, global = true, value_name = "PATH")]
+    pub tls_authorities: Option<PathBuf>,
     /// Worker threads of flows, 1 to 1024 [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
@@ -59,10 +76,15 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 13] = [
     "data",
     "http",
     "listen",
+    "authentication",
+    "super_users",
+    "tls_certificate",
+    "tls_key",
+    "tls_authorities",
     "workers",
     "pool",
     "journal",
@@ -83,10 +105,13 @@ pub enum SettingsError {
         path: PathBuf,
         error: Box<toml::de::Error>,
     },
-    #[error(
-        "{listen} can be reached from other machines, and nobody who comes is asked who they are: listen on 127.0.0.1, or say --insecure"
-    )]
-    Exposed { listen: SocketAddr },
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
+    #[error("setting {given} needs {missing} beside it")]
+    Incomplete {
+        given: &'static str,
+        missing: &'static str,
+    },
     #[error("unknown setting {name} in {place}; {hint}")]
     Unknown {
         name: String,
@@ -153,6 +178,27 @@ impl Settings {
         self.data.clone().unwrap_or_else(|| DATA_DEFAULT.into())
     }
 
+    /// The certificate and the key of the network door, if it is to be encrypted.
+    ///
+    /// # Errors
+    /// When there is one without the other.
+    pub fn tls(&self) -> Result<Option<TlsFiles>, SettingsError> {
+        let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificates), Some(key)) => Ok(Some(TlsFiles {
+                certificates: certificates.clone(),
+                key: key.clone(),
+                authorities: self.tls_authorities.clone(),
+            })),
+            (Some(_), None) => incomplete("tls_certificate", "tls_key"),
+            (None, Some(_)) => incomplete("tls_key", "tls_certificate"),
+            (None, None) if self.tls_authorities.is_some() => {
+                incomplete("tls_authorities", "tls_certificate")
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
     fn fill_from_file(&mut self, path: &Path) -> Result<(), SettingsError> {
         let text = std::fs::read_to_string(path).map_err(|error| SettingsError::Read {
             path: path.to_owned(),
@@ -185,6 +231,11 @@ impl Settings {
             "data" => fill(&mut self.data, text, values::path),
             "http" => fill(&mut self.http, text, values::address),
             "listen" => fill(&mut self.listen, text, values::address),
+            "authentication" => fill(&mut self.authentication, text, values::boolean),
+            "super_users" => fill(&mut self.super_users, text, values::principals),
+            "tls_certificate" => fill(&mut self.tls_certificate, text, values::path),
+            "tls_key" => fill(&mut self.tls_key, text, values::path),
+            "tls_authorities" => fill(&mut self.tls_authorities, text, values::path),
             "workers" => fill(&mut self.workers, text, values::workers),
             "pool" => fill(&mut self.pool, text, values::pool),
             "journal" => fill(&mut self.journal, text, values::size),
@@ -236,6 +287,11 @@ mod tests {
             "x",
             "127.0.0.1:0",
             "127.0.0.1:0",
+            "true",
+            "admin;User:CN=a,O=b",
+            "x",
+            "x",
+            "x",
             "3",
             "64MiB",
             "1GiB",

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{SystemRandom, TcpNetwork};
-use millstream_broker::{BrokerConfig, Server};
+use millstream_broker::security::check_exposure;
+use millstream_broker::{BrokerConfig, SecurityConfig, Server};
 use serde::Serialize;
 
 use crate::args::StartArgs;
@@ -27,13 +28,33 @@ struct Started {
     data: String,
 }
 
-pub fn run(args: StartArgs, settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+/// The settings of the network door.
+fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, SettingsError> {
     let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
-    if !listen.ip().is_loopback() && !args.insecure {
-        return Err(SettingsError::Exposed { listen }.into());
+    let security = SecurityConfig {
+        authentication: settings.authentication.unwrap_or_default(),
+        super_users: settings.super_users.clone().unwrap_or_default(),
+    };
+    let tls = settings.tls()?;
+    let exposure = check_exposure(
+        listen,
+        security.authentication,
+        tls.is_some(),
+        args.insecure,
+    )?;
+    if let Some(exposure) = exposure {
+        tracing::warn!("{exposure}");
     }
+    Ok(BrokerConfig {
+        security,
+        tls,
+        ..BrokerConfig::new(listen)
+    })
+}
+
+pub fn run(args: StartArgs, settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+    let config = config(&args, settings)?;
     let log = node::open(settings)?;
-    let config = BrokerConfig::new(listen);
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
     let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;

@@ -2,6 +2,7 @@
 //!
 //! The command line, the environment and the settings' file are read by the same functions.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
+use millstream_broker::security::Principal;
 use millstream_log::LANES_MAX;
 
 /// A worker is a thread with a stack; more of them than cores gain nothing.
@@ -82,6 +84,26 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "must be an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".to_owned()
     })
+}
+
+pub fn boolean(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "must be true or false".to_owned())
+}
+
+/// Users, by their names.
+pub type Principals = HashSet<Principal>;
+
+/// Names of users separated by `;`, with or without `User:` before them.
+pub fn principals(text: &str) -> Result<Principals, String> {
+    let names = text
+        .split(';')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let principals = names.map(|name| {
+        let name = name.strip_prefix("User:").unwrap_or(name);
+        Principal::user(name).ok_or_else(|| format!("{name:?} cannot be a user's name"))
+    });
+    principals.collect()
 }
 
 pub fn path(text: &str) -> Result<PathBuf, String> {

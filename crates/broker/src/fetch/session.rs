@@ -14,6 +14,7 @@ use super::{Told, place};
 use crate::client::Client;
 use crate::error::response_error;
 use crate::offsets::{epoch_error, lane_of};
+use crate::security::Operation;
 use crate::topics::{NAME_BYTES_MAX, Named, topic_name};
 
 /// Sessions at the same time. The one that was used least lately makes room for another.
@@ -130,6 +131,7 @@ impl Sessions {
         }
         changed.forget(&request);
         changed.look_again(client);
+        changed.check(client);
         changed.update(client, request);
         let partitions = changed.partitions.len();
         drop(changed);
@@ -256,7 +258,8 @@ impl Session {
     /// Takes over what a request says of partitions.
     fn update(&mut self, client: &mut Client, request: FetchRequest) {
         for topic in request.topics {
-            let stream = Named::of(self.has_ids, &topic.topic, topic.topic_id).stream(client);
+            let named = Named::of(self.has_ids, &topic.topic, topic.topic_id);
+            let stream = named.permitted(client, Operation::Read);
             // As a slice of the request it would keep the buffer that this was received in.
             let name = topic_name(&topic.topic);
             for asked in topic.partitions {
@@ -302,14 +305,46 @@ impl Session {
             };
             code == ResponseError::UnknownTopicOrPartition.code()
                 || code == ResponseError::UnknownTopicId.code()
+                || code == ResponseError::TopicAuthorizationFailed.code()
         };
         for partition in self.partitions.iter_mut().filter(is_missing) {
             let Place { name, id, .. } = &partition.place;
-            let stream = Named::of(self.has_ids, name, *id).stream(client);
+            let named = Named::of(self.has_ids, name, *id);
+            let stream = named.permitted(client, Operation::Read);
             partition.lane = stream.and_then(|stream| {
                 lane_of(&stream, partition.place.partition).map_err(|error| response_error(&error))
             });
             partition.watched = None;
+        }
+    }
+
+    /// Asks again whether the client may read what it reads: the rules may have changed, and it need not
+    /// be the one that began the session.
+    fn check(&mut self, client: &mut Client) {
+        if !client.access().is_restricted() {
+            return;
+        }
+        let has_ids = self.has_ids;
+        let mut last: Option<(TopicName, Uuid, bool)> = None;
+        for partition in self
+            .partitions
+            .iter_mut()
+            .filter(|partition| partition.lane.is_ok())
+        {
+            let Place { name, id, .. } = &partition.place;
+            let is_permitted = match &last {
+                Some((last, of, verdict)) if last == name && of == id => *verdict,
+                _ => {
+                    let named = Named::of(has_ids, name, *id);
+                    let permitted = named.permitted(client, Operation::Read);
+                    permitted.err() != Some(ResponseError::TopicAuthorizationFailed)
+                }
+            };
+            last = Some((name.clone(), *id, is_permitted));
+            if !is_permitted {
+                partition.lane = Err(ResponseError::TopicAuthorizationFailed);
+                partition.watched = None;
+            }
         }
     }
 

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 
 use millstream_wire::sasl::{Hash, Mechanism};
 
-use super::Record;
 use super::acl::{Acl, Operation, Resource};
 use super::principal::Principal;
-use super::record::Change;
+use super::record::{Change, Record};
 
 /// The `tracing` target of the lines.
 pub const TARGET: &str = "audit";
@@ -75,8 +74,8 @@ impl Event<'_> {
     /// all else at level info.
     pub fn log(&self) {
         match (self.action, self.allowed) {
-            (Action::Use(..), true) => tracing::debug!(target: TARGET, "{self}"),
-            _ => tracing::info!(target: TARGET, "{self}"),
+            (Action::Use(..), true) => tracing::debug!(target: TARGET, "audit: {self}"),
+            _ => tracing::info!(target: TARGET, "audit: {self}"),
         }
     }
 }

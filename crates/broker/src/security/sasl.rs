@@ -133,6 +133,11 @@ impl Authentication {
         matches!(self.state, State::Failed)
     }
 
+    /// The client goes on without having shown who it is.
+    pub fn refuse(&mut self) {
+        self.state = State::Failed;
+    }
+
     /// How the client logs in, once it has said so.
     pub fn mechanism(&self) -> Option<Mechanism> {
         self.mechanism

@@ -25,19 +25,8 @@ pub struct TlsFiles {
     pub certificates: PathBuf,
     /// The key of the server's certificate.
     pub key: PathBuf,
-    /// Whether clients show certificates.
-    pub clients: ClientCertificates,
-}
-
-/// Whether clients show certificates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientCertificates {
-    /// They are not asked.
-    Ignored,
-    /// They may, if one of the authorities in this file has signed it.
-    Requested(PathBuf),
-    /// They must.
-    Required(PathBuf),
+    /// Clients may show certificates that one of these authorities has signed; without, they are not asked.
+    pub authorities: Option<PathBuf>,
 }
 
 /// Why files do not make a server with TLS. Does not repeat what is in them.
@@ -163,21 +152,12 @@ impl std::fmt::Debug for Contents {
 
 impl Contents {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        let authorities = files.clients.authorities();
+        let authorities = files.authorities.as_deref();
         Ok(Contents {
             certificates: read(&files.certificates)?,
             key: read(&files.key)?,
             authorities: authorities.map(read).transpose()?,
         })
-    }
-}
-
-impl ClientCertificates {
-    fn authorities(&self) -> Option<&Path> {
-        match self {
-            ClientCertificates::Ignored => None,
-            ClientCertificates::Requested(path) | ClientCertificates::Required(path) => Some(path),
-        }
     }
 }
 
@@ -206,22 +186,18 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::content(&files.certificates, error))?;
     let authorities = files
-        .clients
-        .authorities()
+        .authorities
+        .as_ref()
         .zip(contents.authorities.as_ref());
     let builder = match authorities {
         None => builder.with_no_client_auth(),
         Some((path, bytes)) => {
-            let may_be_without = matches!(files.clients, ClientCertificates::Requested(_));
             let verifier = WebPkiClientVerifier::builder_with_provider(
                 Arc::new(roots(path, bytes)?),
                 provider,
             );
-            let verifier = match may_be_without {
-                true => verifier.allow_unauthenticated(),
-                false => verifier,
-            };
-            let verifier = verifier.build();
+            // Those without can log in otherwise.
+            let verifier = verifier.allow_unauthenticated().build();
             builder.with_client_cert_verifier(
                 verifier.map_err(|error| TlsError::content(path, error))?,
             )

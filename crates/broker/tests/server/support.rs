@@ -53,11 +53,17 @@ impl Node {
 
     /// A server with other settings than the defaults.
     pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Node {
-        Node::on(tempfile::tempdir().unwrap(), change)
+        Node::on(tempfile::tempdir().unwrap(), |_| {}, change)
     }
 
-    fn on(dir: TempDir, change: impl FnOnce(&mut BrokerConfig)) -> Node {
+    /// A server whose log somebody has worked with before.
+    pub fn on(
+        dir: TempDir,
+        prepare: impl FnOnce(&Log),
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
         let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        prepare(&log);
         let mut config = BrokerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);
         let clock = Arc::clone(log.clock());
@@ -75,7 +81,7 @@ impl Node {
 
     /// Ends it, and starts another on the same data.
     pub fn restart(self) -> Node {
-        Node::on(self.stop(), |_| {})
+        Node::on(self.stop(), |_| {}, |_| {})
     }
 
     pub fn log(&self) -> &Log {
@@ -91,9 +97,15 @@ impl Node {
     }
 }
 
+/// What the bytes of a connection go through.
+pub trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 /// A connection, as a client has it.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
+    tcp: TcpStream,
     received: BytesMut,
     next_id: i32,
 }
@@ -104,8 +116,15 @@ impl Connection {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(TIME_MAX)).unwrap();
         stream.set_write_timeout(Some(TIME_MAX)).unwrap();
+        let tcp = stream.try_clone().unwrap();
+        Connection::over(Box::new(stream), tcp)
+    }
+
+    /// A connection whose bytes go through a stream, over TCP in the end.
+    pub fn over(stream: Box<dyn Stream>, tcp: TcpStream) -> Connection {
         Connection {
             stream,
+            tcp,
             received: BytesMut::new(),
             next_id: 0,
         }
@@ -172,6 +191,11 @@ impl Connection {
         }
     }
 
+    /// Whether nothing can be read any more.
+    pub fn is_broken(&mut self) -> bool {
+        !matches!(self.stream.read(&mut [0; 1]), Ok(1..))
+    }
+
     /// Sends a request and waits for its answer.
     pub fn ask(&mut self, version: i16, request: impl Into<Request>) -> Response {
         let request = request.into();
@@ -184,7 +208,7 @@ impl Connection {
 
     /// Tells the other side that nothing more comes.
     pub fn finish(&mut self) {
-        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        self.tcp.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
     pub fn create_topic(&mut self, name: &str, partitions: i32) {

@@ -99,7 +99,5 @@ fn what_is_not_a_record_of_transactions_is_refused() {
         value: None,
     };
     let restored = Coordinator::restore(Config::default(), world.now, [record]);
-    let field = "producer ids";
-    let removed = RecordError::Removed { field };
-    assert_eq!(restored.err(), Some(removed));
+    assert_eq!(restored.err(), Some(RecordError::NoProducerIds));
 }

@@ -5,6 +5,7 @@ mod crash;
 mod flow;
 mod output;
 mod quickstart;
+mod security;
 mod signals;
 mod support;
 mod verbs;

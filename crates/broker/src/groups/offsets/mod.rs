@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use millstream_base::{ProducerId, Timestamp};
 
-use super::record::{CommittedOffset, Key, Value, record};
+use super::record::{CommittedOffset, Key, Record, Value};
 use super::turn::Turn;
 use super::{GroupName, Partition, TopicName};
-use crate::ledger::Record;
 
 /// The offsets of one group.
 #[derive(Debug, Default)]
@@ -175,9 +174,8 @@ impl Offsets {
 
     pub fn snapshot(&self, group: &GroupName, records: &mut Vec<Record>) {
         let entries = self.entries(group);
-        records.extend(
-            entries.map(|(key, offset)| record(&key, Some(&Value::Offset(offset.clone())))),
-        );
+        records
+            .extend(entries.map(|(key, offset)| Record::new(&key, &Value::Offset(offset.clone()))));
     }
 
     /// Takes over a stored offset.

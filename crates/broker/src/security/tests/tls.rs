@@ -56,11 +56,11 @@ impl Pki {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
-    fn files(&self, clients: ClientCertificates) -> TlsFiles {
+    fn files(&self, authorities: Option<PathBuf>) -> TlsFiles {
         TlsFiles {
             certificates: self.path("server.pem"),
             key: self.path("server.key"),
-            clients,
+            authorities,
         }
     }
 
@@ -126,7 +126,7 @@ fn shake_hands(tls: &Tls, client: ClientConfig) -> Option<[Option<CertificateDer
 #[test]
 fn clients_find_the_certificate() {
     let pki = Pki::new();
-    let tls = Tls::load(pki.files(ClientCertificates::Ignored)).unwrap();
+    let tls = Tls::load(pki.files(None)).unwrap();
     let [client, server] = shake_hands(&tls, pki.client(None)).unwrap();
     assert_eq!(client, None);
     assert_eq!(server, Some(pki.certificate("server")));
@@ -144,15 +144,11 @@ fn clients_show_who_they_are() {
     ];
     pki.issue("alice", &subject);
     let authorities = pki.path("authority.pem");
-    let required = Tls::load(pki.files(ClientCertificates::Required(authorities.clone()))).unwrap();
-    let requested = Tls::load(pki.files(ClientCertificates::Requested(authorities))).unwrap();
-    for tls in [&required, &requested] {
-        let [client, _] = shake_hands(tls, pki.client(Some("alice"))).unwrap();
-        let principal = principal_of(&client.unwrap()).unwrap();
-        assert_eq!(principal.to_string(), r"User:CN=alice,O=Example\, Inc,C=CZ");
-    }
-    assert!(shake_hands(&required, pki.client(None)).is_none());
-    let [client, _] = shake_hands(&requested, pki.client(None)).unwrap();
+    let tls = Tls::load(pki.files(Some(authorities))).unwrap();
+    let [client, _] = shake_hands(&tls, pki.client(Some("alice"))).unwrap();
+    let principal = principal_of(&client.unwrap()).unwrap();
+    assert_eq!(principal.to_string(), r"User:CN=alice,O=Example\, Inc,C=CZ");
+    let [client, _] = shake_hands(&tls, pki.client(None)).unwrap();
     assert_eq!(client, None);
 
     // Signed by somebody else.
@@ -161,9 +157,7 @@ fn clients_show_who_they_are() {
     for file in ["alice.pem", "alice.key"] {
         fs::copy(other.path(file), pki.path(file)).unwrap();
     }
-    for tls in [&required, &requested] {
-        assert!(shake_hands(tls, pki.client(Some("alice"))).is_none());
-    }
+    assert!(shake_hands(&tls, pki.client(Some("alice"))).is_none());
 }
 
 #[test]
@@ -186,7 +180,7 @@ fn certificates_without_a_subject_are_of_nobody() {
 #[test]
 fn renewed_files_are_read_again() {
     let pki = Pki::new();
-    let tls = Tls::load(pki.files(ClientCertificates::Ignored)).unwrap();
+    let tls = Tls::load(pki.files(None)).unwrap();
     assert!(!tls.refresh().unwrap());
     let before = pki.certificate("server");
 
@@ -218,7 +212,7 @@ fn errors_name_the_file_and_what_is_wrong() {
         );
     }
     let pki = Pki::new();
-    let files = || pki.files(ClientCertificates::Ignored);
+    let files = || pki.files(None);
     let server = fs::read_to_string(pki.path("server.pem")).unwrap();
     let key = fs::read_to_string(pki.path("server.key")).unwrap();
     pki.write("empty", "");
@@ -255,8 +249,12 @@ fn errors_name_the_file_and_what_is_wrong() {
             &path,
             what,
         );
-        let clients = ClientCertificates::Required(path.clone());
-        check(TlsFiles { clients, ..files() }, &path, what);
+        let authorities = Some(path.clone());
+        let files = TlsFiles {
+            authorities,
+            ..files()
+        };
+        check(files, &path, what);
     }
     for (name, what) in [
         ("missing", "No such file"),

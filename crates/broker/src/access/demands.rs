@@ -1,0 +1,186 @@
+//! What a client has to be allowed for a request as a whole.
+
+use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::{AddPartitionsToTxnRequest, ConsumerGroupHeartbeatRequest};
+use millstream_wire::{Request, ResponseError};
+
+use super::{Access, denied};
+use crate::client::Client;
+use crate::security::{Operation, Resource};
+
+use Operation::{Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
+
+/// In FindCoordinator: the coordinator of a group; else of a transaction.
+pub const KEY_OF_GROUP: i8 = 0;
+/// From this version on FindCoordinator asks for several.
+const SEVERAL_KEYS_FROM: i16 = 4;
+/// From this version on OffsetFetch asks for several groups.
+const SEVERAL_GROUPS_FROM: i16 = 8;
+
+type Checked = Result<(), ResponseError>;
+
+/// Refuses a request that lacks what it needs as a whole.
+pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
+    let access = client.access();
+    let topic = |operation, name: &str| need(access, operation, Resource::topic(name));
+    let group = |operation, name: &str| need(access, operation, Resource::group(name));
+    let cluster = |operation| need(access, operation, Resource::CLUSTER);
+    let transaction = |operation, id: &str| need(access, operation, Resource::transactional_id(id));
+    // One that is not there is told of by whoever looks for it.
+    let stream = |operation, id| {
+        let name = client.stream_name(id);
+        name.map_or(Ok(()), |name| topic(operation, &name))
+    };
+    match request {
+        Request::JoinGroup(request) => group(Read, &request.group_id),
+        Request::SyncGroup(request) => group(Read, &request.group_id),
+        Request::Heartbeat(request) => group(Read, &request.group_id),
+        Request::LeaveGroup(request) => group(Read, &request.group_id),
+        Request::OffsetCommit(request) => group(Read, &request.group_id),
+        Request::OffsetDelete(request) => {
+            group(Delete, &request.group_id)?;
+            each(&request.topics, |asked| topic(Read, &asked.name))
+        }
+        Request::OffsetFetch(request) if version < SEVERAL_GROUPS_FROM => {
+            group(Describe, &request.group_id)
+        }
+        Request::ConsumerGroupHeartbeat(request) => heartbeat(access, request),
+        Request::FindCoordinator(request) if version < SEVERAL_KEYS_FROM => {
+            match request.key_type {
+                KEY_OF_GROUP => group(Describe, &request.key),
+                _ => transaction(Describe, &request.key),
+            }
+        }
+
+        Request::Produce(request) => match &request.transactional_id {
+            Some(id) => transaction(Write, id),
+            None => Ok(()),
+        },
+        Request::InitProducerId(request) => match &request.transactional_id {
+            Some(id) => transaction(Write, id),
+            None if access.may_be_idempotent() => Ok(()),
+            None => Err(ResponseError::ClusterAuthorizationFailed),
+        },
+        Request::AddPartitionsToTxn(request) => add_partitions(access, request),
+        Request::AddOffsetsToTxn(request) => {
+            transaction(Write, &request.transactional_id)?;
+            group(Read, &request.group_id)
+        }
+        Request::TxnOffsetCommit(request) => {
+            transaction(Write, &request.transactional_id)?;
+            group(Read, &request.group_id)
+        }
+        Request::EndTxn(request) => transaction(Write, &request.transactional_id),
+
+        Request::DescribeLogDirs(_)
+        | Request::DescribeAcls(_)
+        | Request::DescribeUserScramCredentials(_) => cluster(Describe),
+        Request::CreateAcls(_) | Request::DeleteAcls(_) | Request::AlterUserScramCredentials(_) => {
+            cluster(Alter)
+        }
+        Request::DescribeClientQuotas(_) => cluster(DescribeConfigs),
+        Request::AlterClientQuotas(_) => cluster(AlterConfigs),
+
+        Request::CreateStream(request) => match access.may_create(&request.name) {
+            true => Ok(()),
+            false => Err(ResponseError::TopicAuthorizationFailed),
+        },
+        Request::DescribeStream(request) => match &request.name {
+            Some(name) => topic(Describe, name),
+            None => stream(Describe, request.stream),
+        },
+        Request::GrowStream(request) => topic(Alter, &request.name),
+        Request::DeleteStream(request) => topic(Delete, &request.name),
+        Request::WriteChunks(request) => stream(Write, request.stream),
+        Request::ReadChunks(request) => {
+            each(&request.cursors, |cursor| stream(Read, cursor.stream))
+        }
+        Request::NextGroups(request) => {
+            group(Read, &request.application)?;
+            stream(Read, request.stream)
+        }
+        Request::CommitCursors(request) => {
+            group(Read, &request.application)?;
+            each(&request.cursors, |cursor| stream(Read, cursor.stream))
+        }
+        Request::ReleaseGroups(request) => {
+            group(Read, &request.application)?;
+            stream(Read, request.stream)
+        }
+        Request::NextSegments(request) => stream(Describe, request.stream),
+        Request::AvailableGroups(request) => stream(Describe, request.stream),
+        Request::AvailableSegments(request) => stream(Describe, request.stream),
+        // An object is allowed as a topic of its name is.
+        Request::PutObject(request) => topic(Write, &request.name),
+        Request::GetObject(request) => topic(Read, &request.name),
+        Request::DeleteObject(request) => topic(Delete, &request.name),
+
+        // Needs nothing, or for each part of it by itself.
+        Request::Fetch(_)
+        | Request::ListOffsets(_)
+        | Request::OffsetForLeaderEpoch(_)
+        | Request::DeleteRecords(_)
+        | Request::DescribeProducers(_)
+        | Request::Metadata(_)
+        | Request::CreateTopics(_)
+        | Request::DeleteTopics(_)
+        | Request::CreatePartitions(_)
+        | Request::DescribeTopicPartitions(_)
+        | Request::DescribeConfigs(_)
+        | Request::AlterConfigs(_)
+        | Request::IncrementalAlterConfigs(_)
+        | Request::DescribeCluster(_)
+        | Request::FindCoordinator(_)
+        | Request::OffsetFetch(_)
+        | Request::DescribeGroups(_)
+        | Request::DeleteGroups(_)
+        | Request::ConsumerGroupDescribe(_)
+        | Request::ListGroups(_)
+        | Request::DescribeTransactions(_)
+        | Request::ListTransactions(_)
+        | Request::ListStreams(_)
+        | Request::ListObjects(_)
+        | Request::ApiVersions(_)
+        | Request::SaslHandshake(_)
+        | Request::SaslAuthenticate(_)
+        | Request::WriteTxnMarkers(_) => Ok(()),
+    }
+}
+
+fn need(access: &Access, operation: Operation, resource: Resource<'_>) -> Checked {
+    match access.may(operation, resource) {
+        true => Ok(()),
+        false => Err(denied(resource.kind)),
+    }
+}
+
+fn each<T>(items: &[T], check: impl Fn(&T) -> Checked) -> Checked {
+    items.iter().try_for_each(check)
+}
+
+/// Of a group that the broker assigns to, what the member wants to read.
+fn heartbeat(access: &Access, request: &ConsumerGroupHeartbeatRequest) -> Checked {
+    need(access, Read, Resource::group(&request.group_id))?;
+    let names = request.subscribed_topic_names.as_deref();
+    each(names.unwrap_or_default(), |name| {
+        need(access, Describe, Resource::topic(name))
+    })
+}
+
+/// All partitions or none: so are they added.
+fn add_partitions(access: &Access, request: &AddPartitionsToTxnRequest) -> Checked {
+    let topics = |topics: &[AddPartitionsToTxnTopic]| {
+        each(topics, |topic| {
+            need(access, Write, Resource::topic(&topic.name))
+        })
+    };
+    let transaction = |id: &str| need(access, Write, Resource::transactional_id(id));
+    if request.transactions.is_empty() {
+        transaction(&request.v3_and_below_transactional_id)?;
+        return topics(&request.v3_and_below_topics);
+    }
+    each(&request.transactions, |asked| {
+        transaction(&asked.transactional_id)?;
+        topics(&asked.topics)
+    })
+}

@@ -1,0 +1,364 @@
+//! Security at work: its records in a ledger, logins, and the requests about users and access rules.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Clock, Random};
+use millstream_log::{Log, LogError};
+use millstream_wire::messages::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use millstream_wire::sasl::{Hash, Mechanism, NONCE_BYTES, Nonce};
+use millstream_wire::{Request, Response, ResponseError, refuse};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
+
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::config::SecurityConfig;
+use crate::error::response_error;
+use crate::ledger::Ledger;
+use crate::reply::Reply;
+use crate::security::{
+    AclSettings, AuditAction, AuditEvent, Authentication, ITERATIONS_DEFAULT, LoginError,
+    Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
+    Secret, Store, UserError, Who, log_changes,
+};
+
+/// The stream that users and access rules are kept in.
+pub const LEDGER: &str = "__security";
+
+/// Who is refused is told after so long: trying out passwords takes time.
+const REFUSED_AFTER: Duration = Duration::from_millis(100);
+
+/// The login of one connection.
+pub type Login = Arc<Mutex<Authentication>>;
+
+/// Why users are not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// The log does not take what is to be kept, or does not give what was kept.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log has something else in it than users and rules.
+    #[error("stream {LEDGER} holds something else than users and access rules: {0}")]
+    Record(#[from] RecordError),
+    /// A name or a password is out of bounds.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// There are no random bytes to be had.
+    #[error("the operating system gives no random bytes: {0}")]
+    Random(#[from] io::Error),
+}
+
+/// Users, access rules, and who may do what.
+pub struct SecurityService {
+    /// Empty where nobody has to log in.
+    mechanisms: Arc<[Mechanism]>,
+    store: RwLock<Store>,
+    /// Whether there is anything that somebody may not do.
+    is_restricted: AtomicBool,
+    /// Changes are made one after another.
+    changes: tokio::sync::Mutex<()>,
+    ledger: Arc<Ledger>,
+    /// Logins that are worked on at once: passwords are expensive to check.
+    logins: Semaphore,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+impl SecurityService {
+    /// Goes on where the ledger ends.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read or written, or holds something else.
+    pub fn open(
+        log: &Log,
+        config: &SecurityConfig,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<SecurityService, SecurityError> {
+        let settings = AclSettings {
+            super_users: config.super_users.clone(),
+            ..AclSettings::new(config.authentication)
+        };
+        let ledger = Ledger::open(log, LEDGER)?;
+        let records = ledger.read()?.into_iter();
+        let records = records.map(|(key, value)| Record { key, value });
+        let mut secret = [0; SECRET_BYTES];
+        random.fill(&mut secret)?;
+        let (store, first) = Store::restore(settings, records, Secret::from_random(secret))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let service = SecurityService {
+            mechanisms: match config.authentication {
+                true => Mechanism::ALL.into(),
+                false => [].into(),
+            },
+            is_restricted: AtomicBool::new(false),
+            store: RwLock::new(store),
+            changes: tokio::sync::Mutex::new(()),
+            ledger: Arc::new(ledger),
+            logins: Semaphore::new(cores),
+            clock,
+            random,
+        };
+        service.restrict();
+        if let Some(first) = first {
+            service
+                .ledger
+                .append([(first.key, first.value)], service.clock.now())?;
+        }
+        Ok(service)
+    }
+
+    fn restrict(&self) {
+        let is_restricted = !self.mechanisms.is_empty() || !self.store.read().acls().is_empty();
+        self.is_restricted.store(is_restricted, Ordering::Release);
+    }
+
+    /// The login of a new connection; `None` where nobody has to log in.
+    pub fn login(&self) -> Option<Login> {
+        let mechanisms = Arc::clone(&self.mechanisms);
+        let has_to = !mechanisms.is_empty();
+        has_to.then(|| Arc::new(Mutex::new(Authentication::new(mechanisms))))
+    }
+
+    /// Whether there is anything that somebody may not do.
+    pub fn is_restricted(&self) -> bool {
+        self.is_restricted.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody may do something.
+    pub fn permits(
+        &self,
+        principal: &Principal,
+        from: SocketAddr,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> bool {
+        let allowed = || {
+            let store = self.store.read();
+            let acls = store.acls();
+            acls.authorize(principal, from.ip(), operation, resource)
+        };
+        !self.is_restricted() || allowed()
+    }
+
+    /// Whether there may be a resource of this type to which somebody may do this.
+    pub fn permits_any(
+        &self,
+        principal: &Principal,
+        from: SocketAddr,
+        operation: Operation,
+        kind: ResourceType,
+    ) -> bool {
+        let allowed = || {
+            let store = self.store.read();
+            let acls = store.acls();
+            acls.authorize_any(principal, from.ip(), operation, kind)
+        };
+        !self.is_restricted() || allowed()
+    }
+
+    /// Takes a message of a login. Hashes passwords, so it may take milliseconds.
+    async fn message<R: Send + 'static>(
+        self: &Arc<Self>,
+        login: &Login,
+        from: SocketAddr,
+        take: impl FnOnce(&mut Authentication, &Store, &Nonce) -> R + Send + 'static,
+    ) -> io::Result<R> {
+        let mut bytes = [0; NONCE_BYTES];
+        self.random.fill(&mut bytes)?;
+        let nonce = Nonce::from_random(&bytes);
+        let turn = self.logins.acquire().await;
+        let turn = turn.expect("the semaphore is never closed");
+        let (service, login) = (Arc::clone(self), Arc::clone(login));
+        let taken = tokio::task::spawn_blocking(move || {
+            let mut login = login.lock();
+            let answer = take(&mut login, &service.store.read(), &nonce);
+            note(&login, from);
+            (answer, login.is_failed())
+        });
+        let (answer, is_failed) = taken.await.map_err(io::Error::other)?;
+        drop(turn);
+        if is_failed {
+            tokio::time::sleep(REFUSED_AFTER).await;
+        }
+        Ok(answer)
+    }
+
+    /// Takes a message of SASL that stands alone.
+    pub async fn bare_message(
+        self: &Arc<Self>,
+        login: &Login,
+        from: SocketAddr,
+        message: Bytes,
+    ) -> io::Result<Result<Bytes, LoginError>> {
+        self.message(login, from, move |login, store, nonce| {
+            login.message(store.users(), nonce, &message)
+        })
+        .await
+    }
+
+    async fn authenticate(
+        self: &Arc<Self>,
+        login: &Login,
+        from: SocketAddr,
+        request: SaslAuthenticateRequest,
+    ) -> SaslAuthenticateResponse {
+        let answer = self
+            .message(login, from, move |login, store, nonce| {
+                login.authenticate(store.users(), nonce, &request)
+            })
+            .await;
+        answer.unwrap_or_else(|error| {
+            tracing::error!("nobody can log in: {error}");
+            SaslAuthenticateResponse::default()
+                .with_error_code(ResponseError::UnknownServerError.code())
+        })
+    }
+
+    /// Makes a change: what `plan` says is kept, and takes effect when it is durable.
+    async fn change(
+        &self,
+        who: &Principal,
+        from: SocketAddr,
+        plan: impl FnOnce(&Store) -> (Response, Vec<Record>),
+    ) -> Result<Response, LogError> {
+        let _turn = self.changes.lock().await;
+        let (response, records) = plan(&self.store.read());
+        if records.is_empty() {
+            return Ok(response);
+        }
+        let states = records.iter().cloned();
+        let states = states.map(|record| (record.key, record.value));
+        let appended = self.ledger.append(states, self.clock.now())?;
+        self.ledger.compact_if_due();
+        self.ledger.lane().durable(appended).await?;
+        log_changes(Who::Known(who), from, &records);
+        let mut store = self.store.write();
+        for record in records {
+            store.apply(record).expect("it was just made");
+        }
+        drop(store);
+        self.restrict();
+        Ok(response)
+    }
+}
+
+/// Sets a user's password in a log that no broker works with; takes milliseconds.
+///
+/// # Errors
+/// When the name or the password is out of bounds, or the log does not take it.
+pub fn set_password(
+    log: &Log,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    user: &str,
+    password: &str,
+) -> Result<(), SecurityError> {
+    let config = SecurityConfig::default();
+    let service = SecurityService::open(log, &config, clock, Arc::clone(&random))?;
+    let mut states = Vec::new();
+    for hash in [Hash::Sha256, Hash::Sha512] {
+        let mut salt = [0; SALT_BYTES];
+        random.fill(&mut salt)?;
+        let store = service.store.read();
+        let record = store.user_record(user, password, hash, ITERATIONS_DEFAULT, &salt)?;
+        states.push((record.key, record.value));
+    }
+    let end = service.ledger.append(states, service.clock.now())?;
+    Ok(service.ledger.lane().wait_durable(end)?)
+}
+
+/// Writes down how a login ended, if it has.
+fn note(login: &Authentication, from: SocketAddr) {
+    let who = match login.principal() {
+        Some(principal) => Who::Known(principal),
+        None if login.is_failed() => Who::Claimed(login.claimed_user().unwrap_or_default()),
+        None => return,
+    };
+    let event = AuditEvent {
+        who,
+        from,
+        action: AuditAction::LogIn(login.mechanism()),
+        allowed: !login.is_failed(),
+    };
+    event.log();
+}
+
+/// Works on a request about security.
+pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Request) -> Reply {
+    let service = broker.security();
+    let store = service.store.read();
+    match request {
+        Request::SaslHandshake(request) => match client.login() {
+            Some(login) => login.lock().handshake(version, &request).into(),
+            None => refuse(
+                &request.into(),
+                version,
+                ResponseError::IllegalSaslState,
+                None,
+            )
+            .into(),
+        },
+        Request::SaslAuthenticate(request) => {
+            let Some(login) = client.login().cloned() else {
+                let error = ResponseError::IllegalSaslState;
+                return refuse(&request.into(), version, error, None).into();
+            };
+            let (service, from) = (Arc::clone(service), client.peer().address);
+            Reply::Alone(Box::pin(async move {
+                service.authenticate(&login, from, request).await.into()
+            }))
+        }
+        Request::DescribeAcls(request) => store.describe_acls(&request).into(),
+        Request::DescribeUserScramCredentials(request) => store.describe_users(&request).into(),
+        request => {
+            drop(store);
+            change(service, client, version, request)
+        }
+    }
+}
+
+fn change(
+    service: &Arc<SecurityService>,
+    client: &Client,
+    version: i16,
+    request: Request,
+) -> Reply {
+    let service = Arc::clone(service);
+    let (who, from) = (client.access().principal().clone(), client.peer().address);
+    // A client that goes away does not stop what has begun.
+    let made = tokio::spawn(async move {
+        let made = service.change(&who, from, |store| plan(store, version, &request));
+        made.await.unwrap_or_else(|error| {
+            let message = error.to_string();
+            refuse(&request, version, response_error(&error), Some(&message))
+        })
+    });
+    Reply::Alone(Box::pin(async move {
+        match made.await {
+            Ok(response) => response.into(),
+            Err(error) => Reply::Close(format!("the change was not carried out: {error}")),
+        }
+    }))
+}
+
+fn plan(store: &Store, version: i16, request: &Request) -> (Response, Vec<Record>) {
+    match request {
+        Request::CreateAcls(request) => answered(store.create_acls(request)),
+        Request::DeleteAcls(request) => answered(store.delete_acls(request)),
+        Request::AlterUserScramCredentials(request) => answered(store.alter_users(request)),
+        request => {
+            let error = ResponseError::UnsupportedVersion;
+            (refuse(request, version, error, None), Vec::new())
+        }
+    }
+}
+
+fn answered<R: Into<Response>>((response, records): (R, Vec<Record>)) -> (Response, Vec<Record>) {
+    (response.into(), records)
+}

@@ -1,0 +1,780 @@
+//! What a client may do: every request needs what Kafka says it needs, and the part of a request that may
+//! not be carried out does not hold up the rest.
+
+use bytes::Bytes;
+use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
+use millstream_broker::security::{Operation, Resource, ResourceType};
+use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::create_acls_request::AclCreation;
+use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
+use millstream_wire::messages::create_topics_request::CreatableTopic;
+use millstream_wire::messages::delete_acls_request::DeleteAclsFilter;
+use millstream_wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
+use millstream_wire::messages::delete_topics_request::DeleteTopicState;
+use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
+use millstream_wire::messages::incremental_alter_configs_request::AlterConfigsResource;
+use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use millstream_wire::messages::metadata_request::MetadataRequestTopic;
+use millstream_wire::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use millstream_wire::messages::offset_delete_request::{
+    OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
+use millstream_wire::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use millstream_wire::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use millstream_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use millstream_wire::messages::*;
+use millstream_wire::native::*;
+use millstream_wire::{Request, ResponseError, StrBytes};
+
+use Operation::*;
+
+use crate::logins::{ADMIN, guarded};
+use crate::support::{
+    Connection, Node, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
+    values,
+};
+
+const ALICE: (&str, &str) = ("alice", "alice's secret");
+
+type Right<'a> = (Operation, Resource<'a>);
+
+const CLUSTER: Resource<'static> = Resource::CLUSTER;
+
+fn topic(name: &str) -> Resource<'_> {
+    Resource::topic(name)
+}
+
+fn group(name: &str) -> Resource<'_> {
+    Resource::group(name)
+}
+
+fn transaction(name: &str) -> Resource<'_> {
+    Resource::transactional_id(name)
+}
+
+fn resource_code(kind: ResourceType) -> i8 {
+    match kind {
+        ResourceType::Topic => 2,
+        ResourceType::Group => 3,
+        ResourceType::Cluster => 4,
+        ResourceType::TransactionalId => 5,
+    }
+}
+
+fn operation_code(operation: Operation) -> i8 {
+    match operation {
+        All => 2,
+        Read => 3,
+        Write => 4,
+        Create => 5,
+        Delete => 6,
+        Alter => 7,
+        Describe => 8,
+        ClusterAction => 9,
+        DescribeConfigs => 10,
+        AlterConfigs => 11,
+        IdempotentWrite => 12,
+        other => panic!("{other} is used nowhere here"),
+    }
+}
+
+impl Connection {
+    fn allow(&mut self, user: &str, (operation, resource): Right<'_>) {
+        let creation = AclCreation::default()
+            .with_resource_type(resource_code(resource.kind))
+            .with_resource_name(text(resource.name))
+            .with_resource_pattern_type(3)
+            .with_principal(text(&format!("User:{user}")))
+            .with_host("*".into())
+            .with_operation(operation_code(operation))
+            .with_permission_type(3);
+        let request = CreateAclsRequest::default().with_creations(vec![creation]);
+        let created = ask!(self, CreateAcls, 3, request);
+        assert_eq!(created.results[0].error_code, 0, "{created:?}");
+    }
+
+    fn forbid_all(&mut self) {
+        let filter = DeleteAclsFilter::default()
+            .with_resource_type_filter(1)
+            .with_resource_name_filter(None)
+            .with_pattern_type_filter(1)
+            .with_principal_filter(None)
+            .with_host_filter(None)
+            .with_operation(1)
+            .with_permission_type(1);
+        let request = DeleteAclsRequest::default().with_filters(vec![filter]);
+        let deleted = ask!(self, DeleteAcls, 3, request);
+        assert_eq!(deleted.filter_results[0].error_code, 0, "{deleted:?}");
+    }
+}
+
+/// A server that alice knows, too; her connection, and that of the one who may do everything.
+fn two_clients() -> (Node, Connection, Connection) {
+    let node = guarded();
+    let mut admin = node.connect().log_in(ADMIN);
+    assert_eq!(admin.set_password(ALICE), 0);
+    let alice = node.connect().log_in(ALICE);
+    (node, admin, alice)
+}
+
+/// A request in a version, and the rights that it needs together.
+struct Case {
+    version: i16,
+    request: Request,
+    rights: Vec<Right<'static>>,
+}
+
+fn case(version: i16, request: impl Into<Request>, rights: impl Into<Vec<Right<'static>>>) -> Case {
+    Case {
+        version,
+        request: request.into(),
+        rights: rights.into(),
+    }
+}
+
+/// About records.
+fn record_cases() -> Vec<Case> {
+    let list = ListOffsetsTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![ListOffsetsPartition::default().with_timestamp(-1)]);
+    let epochs = OffsetForLeaderTopic::default()
+        .with_topic(topic_name("t"))
+        .with_partitions(vec![OffsetForLeaderPartition::default()]);
+    let deletion = DeleteRecordsTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![DeleteRecordsPartition::default()]);
+    let transactional = produce_request("t", 0, chunk(&["x"]))
+        .with_transactional_id(Some(TransactionalId("x".into())));
+    vec![
+        case(
+            9,
+            produce_request("t", 0, chunk(&["x"])),
+            [(Write, topic("t"))],
+        ),
+        case(
+            9,
+            transactional,
+            [(Write, transaction("x")), (Write, topic("t"))],
+        ),
+        case(
+            11,
+            fetch_request(&[("t", 0, 0)]).with_max_wait_ms(0),
+            [(Read, topic("t"))],
+        ),
+        case(
+            7,
+            ListOffsetsRequest::default().with_topics(vec![list]),
+            [(Describe, topic("t"))],
+        ),
+        case(
+            4,
+            OffsetForLeaderEpochRequest::default().with_topics(vec![epochs]),
+            [(Describe, topic("t"))],
+        ),
+        case(
+            2,
+            DeleteRecordsRequest::default().with_topics(vec![deletion]),
+            [(Delete, topic("t"))],
+        ),
+    ]
+}
+
+/// About topics and their settings, and the cluster's.
+fn topic_cases() -> Vec<Case> {
+    let named = MetadataRequestTopic::default().with_name(Some(topic_name("t")));
+    let created = |name| {
+        let topic = CreatableTopic::default()
+            .with_name(topic_name(name))
+            .with_num_partitions(1)
+            .with_replication_factor(1);
+        CreateTopicsRequest::default().with_topics(vec![topic])
+    };
+    let deleted = DeleteTopicState::default().with_name(Some(topic_name("none")));
+    let grown = CreatePartitionsTopic::default()
+        .with_name(topic_name("none"))
+        .with_count(2);
+    let described = DescribeConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name("t".into());
+    let broker = DescribeConfigsResource::default()
+        .with_resource_type(4)
+        .with_resource_name("0".into());
+    let altered = AlterConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name("t".into());
+    let replaced = alter_configs_request::AlterConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name("none".into());
+    let asked =
+        describe_topic_partitions_request::TopicRequest::default().with_name(topic_name("t"));
+    let describe_partitions = DescribeTopicPartitionsRequest::default()
+        .with_topics(vec![asked])
+        .with_response_partition_limit(10);
+    vec![
+        case(
+            12,
+            MetadataRequest::default().with_topics(Some(vec![named])),
+            [(Describe, topic("t"))],
+        ),
+        case(0, describe_partitions, [(Describe, topic("t"))]),
+        case(7, created("made"), [(Create, topic("made"))]),
+        case(7, created("also-made"), [(Create, CLUSTER)]),
+        case(
+            6,
+            DeleteTopicsRequest::default().with_topics(vec![deleted]),
+            [(Delete, topic("none"))],
+        ),
+        case(
+            5,
+            DeleteTopicsRequest::default().with_topic_names(vec![topic_name("none")]),
+            [(Delete, topic("none"))],
+        ),
+        case(
+            3,
+            CreatePartitionsRequest::default().with_topics(vec![grown]),
+            [(Alter, topic("none"))],
+        ),
+        case(
+            4,
+            DescribeConfigsRequest::default().with_resources(vec![described]),
+            [(DescribeConfigs, topic("t"))],
+        ),
+        case(
+            4,
+            DescribeConfigsRequest::default().with_resources(vec![broker]),
+            [(DescribeConfigs, CLUSTER)],
+        ),
+        case(
+            1,
+            IncrementalAlterConfigsRequest::default().with_resources(vec![altered]),
+            [(AlterConfigs, topic("t"))],
+        ),
+        case(
+            2,
+            AlterConfigsRequest::default().with_resources(vec![replaced]),
+            [(AlterConfigs, topic("none"))],
+        ),
+        case(
+            4,
+            DescribeLogDirsRequest::default().with_topics(None),
+            [(Describe, CLUSTER)],
+        ),
+    ]
+}
+
+/// About groups.
+fn group_cases() -> Vec<Case> {
+    let commit = OffsetCommitRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![OffsetCommitRequestPartition::default()]);
+    let deleted = OffsetDeleteRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![OffsetDeleteRequestPartition::default()]);
+    let fetched = OffsetFetchRequestGroup::default()
+        .with_group_id(group_id("g"))
+        .with_topics(Some(vec![
+            OffsetFetchRequestTopics::default()
+                .with_name(topic_name("t"))
+                .with_partition_indexes(vec![0]),
+        ]));
+    let heartbeat = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group_id("next"))
+        .with_member_id("m".into())
+        .with_member_epoch(-1)
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]));
+    let coordinator = FindCoordinatorRequest::default();
+    let coordinators = coordinator.clone().with_coordinator_keys(vec!["g".into()]);
+    let of_transaction = coordinator.clone().with_key_type(1).with_key("x".into());
+    vec![
+        case(
+            9,
+            JoinGroupRequest::default()
+                .with_group_id(group_id("g"))
+                .with_session_timeout_ms(30_000)
+                .with_protocol_type("consumer".into()),
+            [(Read, group("g"))],
+        ),
+        case(
+            5,
+            SyncGroupRequest::default().with_group_id(group_id("g")),
+            [(Read, group("g"))],
+        ),
+        case(
+            4,
+            HeartbeatRequest::default().with_group_id(group_id("g")),
+            [(Read, group("g"))],
+        ),
+        case(
+            5,
+            LeaveGroupRequest::default().with_group_id(group_id("g")),
+            [(Read, group("g"))],
+        ),
+        case(
+            1,
+            heartbeat,
+            [(Read, group("next")), (Describe, topic("t"))],
+        ),
+        case(
+            8,
+            OffsetCommitRequest::default()
+                .with_group_id(group_id("g"))
+                .with_generation_id_or_member_epoch(-1)
+                .with_topics(vec![commit]),
+            [(Read, group("g")), (Read, topic("t"))],
+        ),
+        case(
+            9,
+            OffsetFetchRequest::default().with_groups(vec![fetched]),
+            [(Describe, group("g")), (Describe, topic("t"))],
+        ),
+        case(
+            5,
+            OffsetFetchRequest::default()
+                .with_group_id(group_id("g"))
+                .with_topics(None),
+            [(Describe, group("g"))],
+        ),
+        case(
+            0,
+            OffsetDeleteRequest::default()
+                .with_group_id(group_id("g"))
+                .with_topics(vec![deleted]),
+            [(Delete, group("g")), (Read, topic("t"))],
+        ),
+        case(
+            5,
+            DescribeGroupsRequest::default().with_groups(vec![group_id("g")]),
+            [(Describe, group("g"))],
+        ),
+        case(
+            1,
+            ConsumerGroupDescribeRequest::default().with_group_ids(vec![group_id("g")]),
+            [(Describe, group("g"))],
+        ),
+        case(
+            2,
+            DeleteGroupsRequest::default().with_groups_names(vec![group_id("none")]),
+            [(Delete, group("none"))],
+        ),
+        case(
+            3,
+            coordinator.with_key("g".into()),
+            [(Describe, group("g"))],
+        ),
+        case(4, coordinators, [(Describe, group("g"))]),
+        case(3, of_transaction, [(Describe, transaction("x"))]),
+    ]
+}
+
+/// About producers and transactions.
+fn transaction_cases() -> Vec<Case> {
+    let id = || TransactionalId(StrBytes::from_static_str("x"));
+    let added = AddPartitionsToTxnTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![0]);
+    let committed = TxnOffsetCommitRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![TxnOffsetCommitRequestPartition::default()]);
+    vec![
+        case(
+            4,
+            InitProducerIdRequest::default().with_transactional_id(None),
+            [(IdempotentWrite, CLUSTER)],
+        ),
+        case(
+            4,
+            InitProducerIdRequest::default().with_transactional_id(None),
+            [(Write, topic("any"))],
+        ),
+        case(
+            4,
+            InitProducerIdRequest::default()
+                .with_transactional_id(Some(id()))
+                .with_transaction_timeout_ms(1000),
+            [(Write, transaction("x"))],
+        ),
+        case(
+            3,
+            AddPartitionsToTxnRequest::default()
+                .with_v3_and_below_transactional_id(id())
+                .with_v3_and_below_topics(vec![added]),
+            [(Write, transaction("x")), (Write, topic("t"))],
+        ),
+        case(
+            3,
+            AddOffsetsToTxnRequest::default()
+                .with_transactional_id(id())
+                .with_group_id(group_id("g")),
+            [(Write, transaction("x")), (Read, group("g"))],
+        ),
+        case(
+            3,
+            TxnOffsetCommitRequest::default()
+                .with_transactional_id(id())
+                .with_group_id(group_id("g"))
+                .with_topics(vec![committed]),
+            [
+                (Write, transaction("x")),
+                (Read, group("g")),
+                (Read, topic("t")),
+            ],
+        ),
+        case(
+            3,
+            EndTxnRequest::default().with_transactional_id(id()),
+            [(Write, transaction("x"))],
+        ),
+        case(
+            0,
+            DescribeTransactionsRequest::default().with_transactional_ids(vec![id()]),
+            [(Describe, transaction("x"))],
+        ),
+    ]
+}
+
+/// About security itself.
+fn security_cases() -> Vec<Case> {
+    vec![
+        case(
+            3,
+            DescribeAclsRequest::default()
+                .with_resource_type_filter(1)
+                .with_pattern_type_filter(1)
+                .with_operation(1)
+                .with_permission_type(1),
+            [(Describe, CLUSTER)],
+        ),
+        case(
+            3,
+            CreateAclsRequest::default().with_creations(vec![AclCreation::default()]),
+            [(Alter, CLUSTER)],
+        ),
+        case(
+            3,
+            DeleteAclsRequest::default().with_filters(vec![DeleteAclsFilter::default()]),
+            [(Alter, CLUSTER)],
+        ),
+        case(
+            0,
+            DescribeUserScramCredentialsRequest::default(),
+            [(Describe, CLUSTER)],
+        ),
+        case(
+            1,
+            DescribeClientQuotasRequest::default(),
+            [(DescribeConfigs, CLUSTER)],
+        ),
+    ]
+}
+
+/// Native requests about stream `t`, with this id.
+fn native_cases(stream: StreamId) -> Vec<Case> {
+    let (streamlet, group_of_segments) = (StreamletIndex(0), GroupId(0));
+    let cursor = Cursor {
+        stream,
+        streamlet,
+        group: group_of_segments,
+        segment: SegmentIndex(0),
+        position: Position(0),
+    };
+    let name = || StrBytes::from_static_str("t");
+    let application = || StrBytes::from_static_str("g");
+    let consumer = || StrBytes::from_static_str("c");
+    let created = CreateStreamRequest {
+        name: "made-natively".into(),
+        settings: StreamSettings::default(),
+        or_existing: true,
+    };
+    let named = DescribeStreamRequest {
+        name: Some(name()),
+        stream: StreamId(0),
+        with_lanes: false,
+    };
+    let by_id = DescribeStreamRequest {
+        name: None,
+        stream,
+        ..named.clone()
+    };
+    let grown = GrowStreamRequest {
+        name: name(),
+        streamlets: 1,
+        lanes: 1,
+    };
+    let deleted = DeleteStreamRequest {
+        name: "none".into(),
+    };
+    let chunks = Vec::new();
+    let read = ReadChunksRequest {
+        cursors: vec![cursor],
+        bytes_max: 1,
+        bytes_min: 0,
+        wait_ms_max: 0,
+    };
+    let next = NextGroupsRequest {
+        stream,
+        streamlet,
+        application: application(),
+        consumer: consumer(),
+        groups_max: 1,
+    };
+    let committed = CommitCursorsRequest {
+        application: application(),
+        consumer: consumer(),
+        cursors: vec![cursor],
+    };
+    let released = ReleaseGroupsRequest {
+        stream,
+        application: application(),
+        consumer: consumer(),
+    };
+    let segments = AvailableSegmentsRequest {
+        stream,
+        streamlet,
+        group: group_of_segments,
+    };
+    let next_segments = NextSegmentsRequest {
+        stream,
+        streamlet,
+        group: group_of_segments,
+        from: SegmentIndex(0),
+        segments_max: 1,
+    };
+    let put = PutObjectRequest {
+        name: "o".into(),
+        start: 0,
+        content: Bytes::from_static(b"content"),
+        is_last: true,
+    };
+    let got = GetObjectRequest {
+        name: "o".into(),
+        start: 0,
+        bytes_max: 10,
+    };
+    let groups = AvailableGroupsRequest { stream, streamlet };
+    let object_deleted = DeleteObjectRequest { name: "o".into() };
+    vec![
+        case(0, created, [(Create, topic("made-natively"))]),
+        case(0, named, [(Describe, topic("t"))]),
+        case(0, by_id, [(Describe, topic("t"))]),
+        case(0, grown, [(Alter, topic("t"))]),
+        case(0, deleted, [(Delete, topic("none"))]),
+        case(
+            0,
+            WriteChunksRequest { stream, chunks },
+            [(Write, topic("t"))],
+        ),
+        case(0, read, [(Read, topic("t"))]),
+        case(0, next, [(Read, group("g")), (Read, topic("t"))]),
+        case(0, committed, [(Read, group("g")), (Read, topic("t"))]),
+        case(0, released, [(Read, group("g")), (Read, topic("t"))]),
+        case(0, groups, [(Describe, topic("t"))]),
+        case(0, segments, [(Describe, topic("t"))]),
+        case(0, next_segments, [(Describe, topic("t"))]),
+        case(0, put, [(Write, topic("o"))]),
+        case(0, got, [(Read, topic("o"))]),
+        case(0, object_deleted, [(Delete, topic("o"))]),
+    ]
+}
+
+/// What says that something is not allowed.
+fn is_denied(response: &impl std::fmt::Debug) -> bool {
+    let response = format!("{response:?}");
+    [
+        ResponseError::TopicAuthorizationFailed,
+        ResponseError::GroupAuthorizationFailed,
+        ResponseError::ClusterAuthorizationFailed,
+        ResponseError::TransactionalIdAuthorizationFailed,
+    ]
+    .iter()
+    .any(|error| response.contains(&format!("error_code: {},", error.code())))
+}
+
+#[test]
+fn every_request_needs_each_of_its_rights() {
+    let (node, mut admin, mut alice) = two_clients();
+    admin.create_topic("t", 1);
+    let stream = node.log().stream("t").unwrap().id();
+    let cases = [
+        record_cases(),
+        topic_cases(),
+        group_cases(),
+        transaction_cases(),
+        security_cases(),
+        native_cases(stream),
+    ];
+    for case in cases.into_iter().flatten() {
+        let (request, rights) = (&case.request, &case.rights);
+        // Without any, and with all but one.
+        for missing in 0..rights.len() {
+            for (number, right) in rights.iter().enumerate() {
+                if number != missing {
+                    admin.allow("alice", *right);
+                }
+            }
+            let response = alice.ask(case.version, request.clone());
+            assert!(is_denied(&response), "{:?}: {response:?}", request.api());
+            admin.forbid_all();
+        }
+        rights.iter().for_each(|right| admin.allow("alice", *right));
+        let response = alice.ask(case.version, request.clone());
+        assert!(!is_denied(&response), "{:?}: {response:?}", request.api());
+        admin.forbid_all();
+    }
+}
+
+#[test]
+fn what_may_be_done_of_a_request_is_done() {
+    let (_node, mut admin, mut alice) = two_clients();
+    for name in ["mine", "others"] {
+        admin.create_topic(name, 1);
+        admin.produce(name, 0, &["old"]);
+    }
+    admin.allow("alice", (Read, topic("mine")));
+    admin.allow("alice", (Write, topic("mine")));
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+
+    let mut request = produce_request("others", 0, chunk(&["new"]));
+    let mine = produce_request("mine", 0, chunk(&["new"]));
+    request.topic_data.extend(mine.topic_data);
+    let produced = ask!(alice, Produce, 9, request.clone());
+    let answers = produced.responses.iter();
+    let mut errors: Vec<(String, i16)> = answers
+        .map(|topic| {
+            (
+                topic.name.to_string(),
+                topic.partition_responses[0].error_code,
+            )
+        })
+        .collect();
+    errors.sort();
+    assert_eq!(errors, [("mine".into(), 0), ("others".into(), denied)]);
+
+    let fetched = ask!(
+        alice,
+        Fetch,
+        11,
+        fetch_request(&[("others", 0, 0), ("mine", 0, 0)])
+    );
+    let partition = |topic: usize| &fetched.topics[topic].partitions[0];
+    assert_eq!(
+        (partition(0).error_code, partition(0).records.len()),
+        (denied, 0)
+    );
+    assert_eq!(values(partition(1)), ["old", "new"]);
+
+    // All that there are: only what she may know of.
+    let request = MetadataRequest::default().with_topics(None);
+    let metadata = ask!(alice, Metadata, 12, request);
+    let names = metadata
+        .topics
+        .iter()
+        .map(|topic| topic.name.clone().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), [topic_name("mine")]);
+
+    // Who wants no answer can only be told by closing the connection.
+    let request = produce_request("others", 0, chunk(&["new"])).with_acks(0);
+    alice.send(9, request);
+    assert!(alice.receive_frame().is_none());
+    assert_eq!(values(&admin.fetch("others", 0, 0)), ["old"]);
+}
+
+#[test]
+fn topics_without_permission_are_not_made_by_asking_for_them() {
+    let (node, mut admin, mut alice) = two_clients();
+    admin.allow("alice", (Describe, topic("wanted")));
+    let named = MetadataRequestTopic::default().with_name(Some(topic_name("wanted")));
+    let request = MetadataRequest::default()
+        .with_topics(Some(vec![named]))
+        .with_allow_auto_topic_creation(true);
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+    let metadata = ask!(alice, Metadata, 12, request.clone());
+    assert_eq!(metadata.topics[0].error_code, denied);
+    assert!(node.log().stream("wanted").is_err());
+    admin.allow("alice", (Create, topic("wanted")));
+    let metadata = ask!(alice, Metadata, 12, request);
+    assert_eq!(metadata.topics[0].error_code, 0);
+}
+
+#[test]
+fn a_fetch_session_ends_where_the_permission_ends() {
+    let (_node, mut admin, mut alice) = two_clients();
+    admin.create_topic("t", 1);
+    admin.produce("t", 0, &["one"]);
+    admin.allow("alice", (Read, topic("t")));
+    let request = fetch_request(&[("t", 0, 0)]).with_session_epoch(0);
+    let fetched = ask!(alice, Fetch, 11, request);
+    assert_eq!(values(&fetched.topics[0].partitions[0]), ["one"]);
+    admin.forbid_all();
+    let again = fetch_request(&[])
+        .with_max_wait_ms(0)
+        .with_session_id(fetched.session_id)
+        .with_session_epoch(1);
+    let fetched = ask!(alice, Fetch, 11, again.clone());
+    let partition = &fetched.topics[0].partitions[0];
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+    assert_eq!((partition.error_code, partition.records.len()), (denied, 0));
+    admin.allow("alice", (Read, topic("t")));
+    let fetched = ask!(alice, Fetch, 11, again.with_session_epoch(2));
+    assert_eq!(values(&fetched.topics[0].partitions[0]), ["one"]);
+}
+
+#[test]
+fn lists_show_only_what_one_may_know_of() {
+    let (_node, mut admin, mut alice) = two_clients();
+    for name in ["mine", "others"] {
+        admin.create_topic(name, 1);
+        let commit = OffsetCommitRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(vec![OffsetCommitRequestPartition::default()]);
+        let request = OffsetCommitRequest::default()
+            .with_group_id(group_id(name))
+            .with_generation_id_or_member_epoch(-1)
+            .with_topics(vec![commit]);
+        ask!(admin, OffsetCommit, 8, request);
+    }
+    let groups = |client: &mut Connection| -> Vec<String> {
+        let listed = ask!(client, ListGroups, 5, ListGroupsRequest::default());
+        let names = listed.groups.iter().map(|group| group.group_id.to_string());
+        names.collect()
+    };
+    let streams = |client: &mut Connection| -> Vec<String> {
+        let request = ListStreamsRequest {
+            prefix: "".into(),
+            after: None,
+            streams_max: 10,
+        };
+        let listed = ask!(client, ListStreams, 0, request);
+        listed
+            .streams
+            .iter()
+            .map(|stream| stream.name.to_string())
+            .collect()
+    };
+    assert_eq!((groups(&mut alice), streams(&mut alice)), (vec![], vec![]));
+    admin.allow("alice", (Describe, group("mine")));
+    admin.allow("alice", (Describe, topic("mine")));
+    assert_eq!(groups(&mut alice), ["mine"]);
+    assert_eq!(streams(&mut alice), ["mine"]);
+    admin.allow("alice", (Describe, CLUSTER));
+    assert_eq!(groups(&mut alice).len(), 2);
+}
+
+#[test]
+fn rules_last() {
+    let (node, mut admin, _) = two_clients();
+    admin.create_topic("t", 1);
+    admin.allow("alice", (Write, topic("t")));
+    let node = Node::on(node.stop(), |_| {}, crate::logins::guard);
+    let mut alice = node.connect().log_in(ALICE);
+    alice.produce("t", 0, &["x"]);
+}

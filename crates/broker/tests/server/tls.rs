@@ -1,0 +1,149 @@
+//! TLS: connections are encrypted, and a certificate shows who a client is.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_broker::security::TlsFiles;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::logins::{ADMIN, add_admin, guard};
+use crate::support::{Connection, Node, TIME_MAX, values};
+
+/// An authority, and the certificates of a server and of clients.
+struct Pki {
+    folder: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Pki {
+    fn new() -> Pki {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pki = Pki {
+            folder: tempfile::tempdir().unwrap(),
+            authority: CertifiedIssuer::self_signed(params, key).unwrap(),
+        };
+        std::fs::write(pki.path("authority.pem"), pki.authority.pem()).unwrap();
+        pki.issue("server");
+        pki
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn issue(&self, name: &str) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name = Default::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        std::fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    fn files(&self) -> TlsFiles {
+        TlsFiles {
+            certificates: self.path("server.pem"),
+            key: self.path("server.key"),
+            authorities: Some(self.path("authority.pem")),
+        }
+    }
+
+    fn certificate(&self, name: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap()
+    }
+
+    /// A connection by TLS, perhaps with a certificate of this name.
+    fn connect(&self, node: &Node, name: Option<&str>) -> Connection {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate("authority")).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match name {
+            None => builder.with_no_client_auth(),
+            Some(name) => {
+                let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
+                let chain = vec![self.certificate(name)];
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        let name = ServerName::try_from("localhost").unwrap();
+        let tls = ClientConnection::new(Arc::new(config), name).unwrap();
+        let tcp = TcpStream::connect(node.address()).unwrap();
+        tcp.set_read_timeout(Some(TIME_MAX)).unwrap();
+        let stream = StreamOwned::new(tls, tcp.try_clone().unwrap());
+        Connection::over(Box::new(stream), tcp)
+    }
+}
+
+/// Large answers and many small ones come through whole.
+fn write_and_read(client: &mut Connection, topic: &str) {
+    client.create_topic(topic, 1);
+    let large = "x".repeat(3 << 20);
+    client.produce(topic, 0, &[&large, "small"]);
+    let fetched = client.fetch(topic, 0, 0);
+    assert_eq!(values(&fetched), [large.as_str(), "small"]);
+}
+
+#[test]
+fn records_go_through_tls() {
+    let pki = Pki::new();
+    let node = Node::with(|config| config.tls = Some(pki.files()));
+    write_and_read(&mut pki.connect(&node, None), "t");
+    // Who does not speak TLS gets no answer, and does no harm.
+    let mut plain = node.connect();
+    plain.send_bytes(&[0, 0, 0, 8, 0, 18, 0, 0, 0, 0, 0, 1]);
+    while plain.receive_some().is_some() {}
+    write_and_read(&mut pki.connect(&node, None), "u");
+}
+
+#[test]
+fn a_certificate_is_a_login() {
+    let pki = Pki::new();
+    pki.issue("carol");
+    let node = Node::on(tempfile::tempdir().unwrap(), add_admin, |config| {
+        guard(config);
+        config.tls = Some(pki.files());
+        let carol = "User:CN=carol".parse().unwrap();
+        config.security.super_users.insert(carol);
+    });
+    write_and_read(&mut pki.connect(&node, Some("carol")), "t");
+    // Without one, a password is as good.
+    write_and_read(&mut pki.connect(&node, None).log_in(ADMIN), "u");
+    // Another's certificate is no more than his own.
+    let other = Pki::new();
+    other.issue("carol");
+    for file in ["carol.pem", "carol.key"] {
+        std::fs::copy(other.path(file), pki.path(file)).unwrap();
+    }
+    let mut stranger = pki.connect(&node, Some("carol"));
+    let frame = stranger.frame(0, millstream_wire::messages::ApiVersionsRequest::default());
+    assert!(!stranger.try_send(&frame) || stranger.is_broken());
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    let pki = Pki::new();
+    let node = Node::with(|config| config.tls = Some(pki.files()));
+    let silent: Vec<TcpStream> = (0..200)
+        .map(|_| TcpStream::connect(node.address()).unwrap())
+        .collect();
+    write_and_read(&mut pki.connect(&node, None), "t");
+    // They are let go before long.
+    let first = &silent[0];
+    first
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    assert_eq!(std::io::Read::read(&mut &*first, &mut [0; 1]).unwrap(), 0);
+}

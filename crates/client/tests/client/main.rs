@@ -1,7 +1,0 @@
-//! The client against a server.
-
-mod consuming;
-mod cuts;
-mod groups;
-mod producing;
-mod support;
