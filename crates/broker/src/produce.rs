@@ -22,15 +22,19 @@ use crate::groups::Partition;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
 use crate::topics::Named;
-use crate::transaction_service::TransactionService;
+use crate::transaction_service::{TransactionService, Unavailable};
 use crate::transactions::{
-    AddPartitions, Answer, Producer, Request, TopicPartition, TransactionalId, VerifyPartitions,
+    AddPartitions, Answer, Producer, Request, TopicPartition, TransactionError, TransactionalId,
+    VerifyPartitions,
 };
 
 /// From this version on partitions take part in a transaction by being written to.
 const ADDS_PARTITIONS_FROM: i16 = 12;
 /// From this version on clients know errors after which a transaction can only be aborted.
 const KNOWS_ABORTABLE_FROM: i16 = 11;
+
+/// Nothing can be kept of transactions: clients try again.
+const UNAVAILABLE: ResponseError = ResponseError::CoordinatorNotAvailable;
 
 /// The chunks that are appended and not durable yet.
 struct Waiting {
@@ -75,15 +79,27 @@ pub fn produce(
     // What comes behind it on the connection may end the transaction.
     Reply::Alone(Box::pin(async move {
         let id = TransactionalId::from(&**id);
-        match permit(&transactions, version, id, &mut topics).await {
-            Ok(()) => append_all(topics, Transactional::Permitted, acks, deadline),
-            Err(error) => {
-                let asked = topics.into_iter().map(|asked| asked.topic);
-                let request = ProduceRequest::default().with_topic_data(asked.collect());
-                refuse(&request.into(), version, error, None).into()
+        let verify = match permit(&transactions, version, id, &mut topics).await {
+            Ok(Some(verify)) => verify,
+            Ok(None) => return append_all(topics, Transactional::No, acks, deadline),
+            Err(error) => return refuse_all(topics, version, error),
+        };
+        let append = |verified| match verified {
+            Ok(Answer::VerifyPartitions(results)) => {
+                refuse_some(&mut topics, version, results);
+                append_all(topics, Transactional::Permitted, acks, deadline)
             }
-        }
+            Ok(_) => refuse_all(topics, version, ResponseError::UnknownServerError),
+            Err(Unavailable) => refuse_all(topics, version, UNAVAILABLE),
+        };
+        transactions.append(verify, append).await
     }))
+}
+
+fn refuse_all(topics: Vec<Asked>, version: i16, error: ResponseError) -> Reply {
+    let asked = topics.into_iter().map(|asked| asked.topic);
+    let request = ProduceRequest::default().with_topic_data(asked.collect());
+    refuse(&request.into(), version, error, None).into()
 }
 
 /// Whether chunks may be part of a transaction.
@@ -94,73 +110,95 @@ enum Transactional {
 }
 
 /// Asks the coordinator whether the partitions take part in the producer's transaction. From version 12 on
-/// they do by being written to.
+/// they do by being written to. Returns how to ask again; `None` where there is no transaction.
 async fn permit(
     transactions: &Arc<TransactionService>,
     version: i16,
-    id: TransactionalId,
+    transactional_id: TransactionalId,
     topics: &mut [Asked],
-) -> Result<(), ResponseError> {
-    let mut producer = None;
+) -> Result<Option<Request>, ResponseError> {
+    let Some((producer, partitions)) = participants(topics) else {
+        return Ok(None);
+    };
+    let verify = Request::VerifyPartitions(VerifyPartitions {
+        transactional_id: transactional_id.clone(),
+        producer,
+        partitions: partitions.clone(),
+    });
+    let request = match version >= ADDS_PARTITIONS_FROM {
+        true => Request::AddPartitions(AddPartitions {
+            transactional_id,
+            producer,
+            partitions: partitions.clone(),
+            knows_fencing: true,
+        }),
+        false => verify.clone(),
+    };
+    let results = match transactions.ask(request).await {
+        Ok(Answer::AddPartitions(result)) => {
+            let results = partitions.into_iter().map(|partition| (partition, result));
+            results.collect()
+        }
+        Ok(Answer::VerifyPartitions(results)) => results,
+        Ok(_) => return Err(ResponseError::UnknownServerError),
+        Err(Unavailable) => return Err(UNAVAILABLE),
+    };
+    refuse_some(topics, version, results);
+    Ok(Some(verify))
+}
+
+/// The producer whose transaction a request is part of, and what it writes to. Chunks of other ones are
+/// refused.
+fn participants(topics: &mut [Asked]) -> Option<(Producer, Vec<TopicPartition>)> {
+    let mut found = None;
     let mut partitions = Vec::new();
-    for asked in topics.iter() {
+    for asked in topics {
         let Ok(stream) = &asked.stream else { continue };
         for data in &asked.topic.partition_data {
             let records = data.records.as_deref().unwrap_or_default();
             let Ok(header) = ChunkHeader::parse(records) else {
                 continue;
             };
-            if header.attributes.is_transactional() && lane_of(stream, data.index).is_ok() {
-                producer.get_or_insert(Producer {
-                    id: header.producer_id,
-                    epoch: header.producer_epoch,
-                });
-                partitions.push(TopicPartition {
-                    topic: stream.name().into(),
-                    partition: Partition(data.index),
-                });
+            if !header.attributes.is_transactional() || lane_of(stream, data.index).is_err() {
+                continue;
             }
+            let producer = Producer {
+                id: header.producer_id,
+                epoch: header.producer_epoch,
+            };
+            if *found.get_or_insert(producer) != producer {
+                let error = ResponseError::InvalidProducerIdMapping;
+                asked.refused.insert(data.index, error);
+                continue;
+            }
+            partitions.push(TopicPartition {
+                topic: stream.name().into(),
+                partition: Partition(data.index),
+            });
         }
     }
-    let Some(producer) = producer else {
-        return Ok(());
-    };
-    let request = match version >= ADDS_PARTITIONS_FROM {
-        true => Request::AddPartitions(AddPartitions {
-            transactional_id: id,
-            producer,
-            partitions: partitions.clone(),
-            knows_fencing: true,
-        }),
-        false => Request::VerifyPartitions(VerifyPartitions {
-            transactional_id: id,
-            producer,
-            partitions: partitions.clone(),
-        }),
-    };
-    let answer = transactions.ask(request).await;
-    let results = match answer.map_err(|_| ResponseError::CoordinatorNotAvailable)? {
-        Answer::AddPartitions(result) => {
-            let results = partitions.into_iter().map(|partition| (partition, result));
-            results.collect()
-        }
-        Answer::VerifyPartitions(results) => results,
-        _ => return Err(ResponseError::UnknownServerError),
-    };
+    found.map(|producer| (producer, partitions))
+}
+
+/// Notes which partitions take no part in the transaction. What was noted before stays.
+fn refuse_some(
+    topics: &mut [Asked],
+    version: i16,
+    results: Vec<(TopicPartition, Result<(), TransactionError>)>,
+) {
     for (place, result) in results {
         let Err(error) = result else { continue };
         let error = error.in_produce(version >= KNOWS_ABORTABLE_FROM);
         let error = ResponseError::try_from_code(error.code());
+        let error = error.unwrap_or(ResponseError::UnknownServerError);
         let of_stream = topics.iter_mut().filter(|asked| {
             let stream = asked.stream.as_ref();
             stream.is_ok_and(|stream| stream.name() == place.topic.as_str())
         });
         for asked in of_stream {
-            let error = error.unwrap_or(ResponseError::UnknownServerError);
-            asked.refused.insert(place.partition.0, error);
+            asked.refused.entry(place.partition.0).or_insert(error);
         }
     }
-    Ok(())
 }
 
 fn append_all(

@@ -1,16 +1,20 @@
 //! The coordinator of transactions at work: its records in a ledger, its answers to connections, markers in
 //! lanes, offsets in groups, deadlines on the clock.
 
+mod describe;
+mod offsets;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset};
-use millstream_log::{Log, LogError};
+use millstream_log::{Lane, Log, LogError};
 use millstream_record::{EndMarker, TransactionEnd};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 pub use self::requests::handle;
 use crate::group_service::GroupService;
@@ -36,6 +40,8 @@ pub struct TransactionService {
     groups: Arc<GroupService>,
     log: Log,
     clock: Arc<dyn Clock>,
+    /// Held while something is appended to a transaction: its end is told to nobody meanwhile.
+    appending: RwLock<()>,
     /// The next deadline may have come nearer.
     changed: Notify,
 }
@@ -75,6 +81,7 @@ impl TransactionService {
             groups,
             log: log.clone(),
             clock,
+            appending: RwLock::default(),
             changed: Notify::new(),
         })
     }
@@ -100,6 +107,21 @@ impl TransactionService {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    /// Appends what was permitted before, unless the transaction was ended meanwhile, which `verify` finds
+    /// out: behind its end it would be part of a transaction that nobody knows.
+    pub async fn append<T>(
+        self: &Arc<Self>,
+        verify: Request,
+        append: impl FnOnce(Result<Answer, Unavailable>) -> T,
+    ) -> T {
+        let now = moment(&*self.clock);
+        let _appending = self.appending.read().await;
+        let verified = self.step(&mut self.at_work.lock(), now, |coordinator| {
+            coordinator.handle(now, RequestId(0), verify)
+        });
+        append(verified.and_then(|answer| answer.ok_or(Unavailable)))
     }
 
     /// Asks the coordinator; the answer is given when what it decided is durable.
@@ -183,6 +205,8 @@ impl TransactionService {
     /// Carries the end of a transaction to those that take part, and reports.
     async fn end(self: Arc<Self>, action: Action, appended: Offset) {
         let is_certain = self.ledger.lane().durable(appended).await.is_ok();
+        // What comes later finds that the transaction is ended.
+        drop(self.appending.write().await);
         let reports = match action {
             Action::WriteMarkers(ending, partitions) => {
                 self.write_markers(is_certain, ending, partitions).await
@@ -247,14 +271,18 @@ impl TransactionService {
             Ok(lane) => lane,
             Err(error) => return is_gone(&error),
         };
-        let appended = match lane.append_marker(marker) {
-            Ok(appended) => appended,
+        let end = match lane.append_marker(marker) {
+            Ok(appended) => appended.next_offset,
+            // A later one has ended the transaction already.
+            Err(LogError::ProducerFenced { .. }) if !has_transaction(&lane, marker) => {
+                lane.next_offset()
+            }
             Err(error) => {
                 tracing::warn!("marker of a transaction not written, trying again: {error}");
                 return is_gone(&error);
             }
         };
-        match lane.durable(appended.next_offset).await {
+        match lane.durable(end).await {
             Ok(()) => true,
             Err(error) => is_gone(&error),
         }
@@ -275,6 +303,13 @@ impl TransactionService {
             false => Report::GroupOffsetsFailed(ending, groups),
         }
     }
+}
+
+/// Whether the marker's producer is in a transaction there.
+fn has_transaction(lane: &Lane, marker: &EndMarker) -> bool {
+    let mut producers = lane.producers().into_iter();
+    let known = producers.find(|known| known.producer == marker.producer_id);
+    known.is_some_and(|known| known.transaction.is_some())
 }
 
 /// Whether a partition has ceased to exist.

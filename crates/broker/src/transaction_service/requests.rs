@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{Offset, ProducerEpoch, ProducerId};
+use millstream_base::{ProducerEpoch, ProducerId};
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnResponse, AddPartitionsToTxnResult,
@@ -11,31 +11,22 @@ use millstream_wire::messages::add_partitions_to_txn_response::{
 };
 use millstream_wire::messages::{
     self, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest,
-    DescribeTransactionsRequest, DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest,
-    ListTransactionsResponse, TxnOffsetCommitRequest, TxnOffsetCommitResponse,
-    describe_transactions_response as described, list_transactions_response as listed,
-    txn_offset_commit_response as committed,
+    EndTxnRequest, EndTxnResponse, InitProducerIdRequest, InitProducerIdResponse,
 };
-use millstream_wire::{Request as WireRequest, Response, ResponseError, StrBytes, refuse};
+use millstream_wire::{Request as WireRequest, Response, ResponseError, refuse};
 
-use super::TransactionService;
+use super::{TransactionService, describe, offsets};
 use crate::broker::Broker;
 use crate::group_service::GroupService;
-use crate::groups::{
-    self, CommitTransactionOffsets, Generation, GroupName, InstanceId, LeaderEpoch, MemberId,
-    Partition, PartitionCommit, TopicCommit, TopicName,
-};
+use crate::groups::{GroupName, Partition, TopicName};
 use crate::reply::Reply;
 use crate::transactions::{
-    AddOffsets, AddPartitions, Answer, EndTransaction, InitProducerId, ListTransactions, Outcome,
-    Producer, Request, TopicPartition, TransactionError, TransactionalId, VerifyPartitions,
+    AddOffsets, AddPartitions, Answer, EndTransaction, InitProducerId, Outcome, Producer, Request,
+    TopicPartition, TransactionError, TransactionalId, VerifyPartitions,
 };
 
 /// From this version of EndTxn on every transaction has an epoch of its own.
 const EPOCH_PER_TRANSACTION_FROM: i16 = 5;
-/// From this version of TxnOffsetCommit on the group need not be added before.
-const OFFSETS_ADD_THEMSELVES_FROM: i16 = 5;
 /// From this version of AddPartitionsToTxn on it is about several transactions.
 const SEVERAL_TRANSACTIONS_FROM: i16 = 4;
 
@@ -61,19 +52,23 @@ async fn answer(
         WireRequest::AddOffsetsToTxn(request) => add_offsets(transactions, version, request).await,
         WireRequest::EndTxn(request) => end(transactions, version, request).await,
         WireRequest::TxnOffsetCommit(request) => {
-            commit_offsets(transactions, groups, version, request).await
+            offsets::commit(transactions, groups, version, request).await
         }
-        WireRequest::DescribeTransactions(request) => describe(transactions, request).await,
-        WireRequest::ListTransactions(request) => list(transactions, version, request).await,
+        WireRequest::DescribeTransactions(request) => {
+            describe::describe(transactions, request).await
+        }
+        WireRequest::ListTransactions(request) => {
+            describe::list(transactions, version, request).await
+        }
         _ => Err(ResponseError::InvalidRequest),
     }
 }
 
 /// What was answered is not what was asked: a mistake of the broker's own.
-const MISMATCH: ResponseError = ResponseError::UnknownServerError;
+pub(super) const MISMATCH: ResponseError = ResponseError::UnknownServerError;
 
 /// Asks; when nothing can be kept, clients look for the coordinator again, and come back.
-async fn ask(
+pub(super) async fn ask(
     transactions: &Arc<TransactionService>,
     request: Request,
 ) -> Result<Answer, ResponseError> {
@@ -81,18 +76,18 @@ async fn ask(
     answer.map_err(|_| ResponseError::CoordinatorNotAvailable)
 }
 
-fn code(error: TransactionError) -> i16 {
+pub(super) fn code(error: TransactionError) -> i16 {
     error.code()
 }
 
-fn producer(id: messages::ProducerId, epoch: i16) -> Producer {
+pub(super) fn producer(id: messages::ProducerId, epoch: i16) -> Producer {
     Producer {
         id: ProducerId(id.0),
         epoch: ProducerEpoch(epoch),
     }
 }
 
-fn transactional_id(id: &messages::TransactionalId) -> TransactionalId {
+pub(super) fn transactional_id(id: &messages::TransactionalId) -> TransactionalId {
     TransactionalId::from(&***id)
 }
 
@@ -297,182 +292,4 @@ async fn end(
             .into()),
         _ => Err(MISMATCH),
     }
-}
-
-async fn commit_offsets(
-    transactions: &Arc<TransactionService>,
-    groups: &GroupService,
-    version: i16,
-    request: &TxnOffsetCommitRequest,
-) -> Result<Response, ResponseError> {
-    let id = transactional_id(&request.transactional_id);
-    let producer = producer(request.producer_id, request.producer_epoch);
-    let group = GroupName::from(&**request.group_id);
-    let adds_itself = version >= OFFSETS_ADD_THEMSELVES_FROM;
-    let asked = match adds_itself {
-        true => Request::AddOffsets(AddOffsets {
-            transactional_id: id,
-            producer,
-            group: group.clone(),
-            knows_fencing: true,
-        }),
-        false => Request::VerifyOffsets(crate::transactions::VerifyOffsets {
-            transactional_id: id,
-            producer,
-            group: group.clone(),
-        }),
-    };
-    let permitted = match ask(transactions, asked).await? {
-        Answer::AddOffsets(result) | Answer::VerifyOffsets(result) => result,
-        _ => return Err(MISMATCH),
-    };
-    let committed = match permitted {
-        Err(error) => Err(code(error)),
-        Ok(()) => {
-            let topics = request.topics.iter().map(|topic| TopicCommit {
-                topic: TopicName::from(&**topic.name),
-                partitions: topic.partitions.iter().map(commit_of).collect(),
-            });
-            let commit = groups::Request::CommitTransactionOffsets(CommitTransactionOffsets {
-                group,
-                producer: producer.id,
-                member: MemberId::from(&*request.member_id),
-                instance: request
-                    .group_instance_id
-                    .as_ref()
-                    .map(|id| InstanceId::from(&**id)),
-                generation: Generation(request.generation_id),
-                topics: topics.collect(),
-            });
-            match groups.ask(commit).await {
-                Ok(groups::Answer::CommitTransactionOffsets(topics)) => Ok(topics),
-                Ok(_) => return Err(MISMATCH),
-                Err(_) => return Err(ResponseError::NotCoordinator),
-            }
-        }
-    };
-    let topics = request.topics.iter().enumerate().map(|(number, topic)| {
-        let partitions = topic
-            .partitions
-            .iter()
-            .enumerate()
-            .map(|(index, partition)| {
-                let error = match &committed {
-                    Err(error) => *error,
-                    Ok(topics) => topics
-                        .get(number)
-                        .and_then(|topic| topic.partitions.get(index))
-                        .and_then(|(_, result)| result.err())
-                        .map_or(0, groups::GroupError::code),
-                };
-                committed::TxnOffsetCommitResponsePartition::default()
-                    .with_partition_index(partition.partition_index)
-                    .with_error_code(error)
-            });
-        committed::TxnOffsetCommitResponseTopic::default()
-            .with_name(topic.name.clone())
-            .with_partitions(partitions.collect())
-    });
-    Ok(TxnOffsetCommitResponse::default()
-        .with_topics(topics.collect())
-        .into())
-}
-
-fn commit_of(
-    partition: &messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition,
-) -> PartitionCommit {
-    let epoch = partition.committed_leader_epoch;
-    let metadata = partition.committed_metadata.as_ref();
-    PartitionCommit {
-        partition: Partition(partition.partition_index),
-        offset: Offset(partition.committed_offset.max(0) as u64),
-        leader_epoch: (epoch >= 0).then_some(LeaderEpoch(epoch)),
-        metadata: metadata.map(|text| Arc::from(&**text)).unwrap_or_default(),
-    }
-}
-
-async fn describe(
-    transactions: &Arc<TransactionService>,
-    request: &DescribeTransactionsRequest,
-) -> Result<Response, ResponseError> {
-    let ids = request.transactional_ids.iter().map(transactional_id);
-    let asked = Request::DescribeTransactions(ids.collect());
-    let Answer::DescribeTransactions(found) = ask(transactions, asked).await? else {
-        return Err(MISMATCH);
-    };
-    let states = found.into_iter().map(|(id, result)| {
-        let state = described::TransactionState::default().with_transactional_id(
-            messages::TransactionalId(StrBytes::from_string(id.to_string())),
-        );
-        let found = match result {
-            Ok(found) => found,
-            Err(error) => return state.with_error_code(code(error)),
-        };
-        let mut topics: Vec<described::TopicData> = Vec::new();
-        for place in &found.partitions {
-            match topics.last_mut() {
-                Some(topic) if **topic.topic == *place.topic.as_str() => {
-                    topic.partitions.push(place.partition.0);
-                }
-                _ => topics.push(
-                    described::TopicData::default()
-                        .with_topic(crate::topics::topic_name(&place.topic))
-                        .with_partitions(vec![place.partition.0]),
-                ),
-            }
-        }
-        state
-            .with_transaction_state(StrBytes::from_static_str(found.state.as_str()))
-            .with_transaction_timeout_ms(found.timeout.as_millis() as i32)
-            .with_transaction_start_time_ms(found.started.map_or(-1, |time| time.0))
-            .with_producer_id(found.producer.id.0.into())
-            .with_producer_epoch(found.producer.epoch.0)
-            .with_topics(topics)
-    });
-    Ok(DescribeTransactionsResponse::default()
-        .with_transaction_states(states.collect())
-        .into())
-}
-
-async fn list(
-    transactions: &Arc<TransactionService>,
-    version: i16,
-    request: &ListTransactionsRequest,
-) -> Result<Response, ResponseError> {
-    let duration = u64::try_from(request.duration_filter).ok();
-    let pattern = request.transactional_id_pattern.as_ref();
-    let asked = Request::ListTransactions(ListTransactions {
-        states: request
-            .state_filters
-            .iter()
-            .map(|state| state.to_string())
-            .collect(),
-        producers: request
-            .producer_id_filters
-            .iter()
-            .map(|id| ProducerId(id.0))
-            .collect(),
-        duration: duration.filter(|_| version >= 1).map(Duration::from_millis),
-        pattern: pattern.map(|pattern| pattern.to_string()),
-    });
-    let response = ListTransactionsResponse::default();
-    let found = match ask(transactions, asked).await? {
-        Answer::ListTransactions(Ok(found)) => found,
-        Answer::ListTransactions(Err(error)) => {
-            return Ok(response.with_error_code(code(error)).into());
-        }
-        _ => return Err(MISMATCH),
-    };
-    let unknown = found.unknown_states.into_iter().map(StrBytes::from_string);
-    let states = found.transactions.into_iter().map(|transaction| {
-        let id = StrBytes::from_string(transaction.transactional_id.to_string());
-        listed::TransactionState::default()
-            .with_transactional_id(messages::TransactionalId(id))
-            .with_producer_id(transaction.producer.0.into())
-            .with_transaction_state(StrBytes::from_static_str(transaction.state.as_str()))
-    });
-    Ok(response
-        .with_unknown_state_filters(unknown.collect())
-        .with_transaction_states(states.collect())
-        .into())
 }

@@ -15,3 +15,4 @@ mod shutdown;
 mod support;
 mod tls;
 mod topics;
+mod transactions;

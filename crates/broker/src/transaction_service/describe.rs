@@ -1,0 +1,104 @@
+//! Transactions that are described and listed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::ProducerId;
+use millstream_wire::messages::{
+    self, DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest,
+    ListTransactionsResponse, describe_transactions_response as described,
+    list_transactions_response as listed,
+};
+use millstream_wire::{Response, ResponseError, StrBytes};
+
+use super::TransactionService;
+use super::requests::{MISMATCH, ask, code, transactional_id};
+use crate::transactions::{Answer, ListTransactions, Request};
+
+/// Tells of the transactions of some transactional ids.
+pub async fn describe(
+    transactions: &Arc<TransactionService>,
+    request: &DescribeTransactionsRequest,
+) -> Result<Response, ResponseError> {
+    let ids = request.transactional_ids.iter().map(transactional_id);
+    let asked = Request::DescribeTransactions(ids.collect());
+    let Answer::DescribeTransactions(found) = ask(transactions, asked).await? else {
+        return Err(MISMATCH);
+    };
+    let states = found.into_iter().map(|(id, result)| {
+        let state = described::TransactionState::default().with_transactional_id(
+            messages::TransactionalId(StrBytes::from_string(id.to_string())),
+        );
+        let found = match result {
+            Ok(found) => found,
+            Err(error) => return state.with_error_code(code(error)),
+        };
+        let mut topics: Vec<described::TopicData> = Vec::new();
+        for place in &found.partitions {
+            match topics.last_mut() {
+                Some(topic) if **topic.topic == *place.topic.as_str() => {
+                    topic.partitions.push(place.partition.0);
+                }
+                _ => topics.push(
+                    described::TopicData::default()
+                        .with_topic(crate::topics::topic_name(&place.topic))
+                        .with_partitions(vec![place.partition.0]),
+                ),
+            }
+        }
+        state
+            .with_transaction_state(StrBytes::from_static_str(found.state.as_str()))
+            .with_transaction_timeout_ms(found.timeout.as_millis() as i32)
+            .with_transaction_start_time_ms(found.started.map_or(-1, |time| time.0))
+            .with_producer_id(found.producer.id.0.into())
+            .with_producer_epoch(found.producer.epoch.0)
+            .with_topics(topics)
+    });
+    Ok(DescribeTransactionsResponse::default()
+        .with_transaction_states(states.collect())
+        .into())
+}
+
+/// Tells which transactional ids there are.
+pub async fn list(
+    transactions: &Arc<TransactionService>,
+    version: i16,
+    request: &ListTransactionsRequest,
+) -> Result<Response, ResponseError> {
+    let duration = u64::try_from(request.duration_filter).ok();
+    let pattern = request.transactional_id_pattern.as_ref();
+    let asked = Request::ListTransactions(ListTransactions {
+        states: request
+            .state_filters
+            .iter()
+            .map(|state| state.to_string())
+            .collect(),
+        producers: request
+            .producer_id_filters
+            .iter()
+            .map(|id| ProducerId(id.0))
+            .collect(),
+        duration: duration.filter(|_| version >= 1).map(Duration::from_millis),
+        pattern: pattern.map(|pattern| pattern.to_string()),
+    });
+    let response = ListTransactionsResponse::default();
+    let found = match ask(transactions, asked).await? {
+        Answer::ListTransactions(Ok(found)) => found,
+        Answer::ListTransactions(Err(error)) => {
+            return Ok(response.with_error_code(code(error)).into());
+        }
+        _ => return Err(MISMATCH),
+    };
+    let unknown = found.unknown_states.into_iter().map(StrBytes::from_string);
+    let states = found.transactions.into_iter().map(|transaction| {
+        let id = StrBytes::from_string(transaction.transactional_id.to_string());
+        listed::TransactionState::default()
+            .with_transactional_id(messages::TransactionalId(id))
+            .with_producer_id(transaction.producer.0.into())
+            .with_transaction_state(StrBytes::from_static_str(transaction.state.as_str()))
+    });
+    Ok(response
+        .with_unknown_state_filters(unknown.collect())
+        .with_transaction_states(states.collect())
+        .into())
+}

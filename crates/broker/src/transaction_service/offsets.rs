@@ -1,0 +1,140 @@
+//! Offsets of groups that are committed with a transaction.
+
+use std::sync::Arc;
+
+use millstream_base::{Offset, ProducerId};
+use millstream_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition;
+use millstream_wire::messages::txn_offset_commit_response::{
+    TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
+};
+use millstream_wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
+use millstream_wire::{Response, ResponseError};
+
+use super::requests::{MISMATCH, ask, producer, transactional_id};
+use super::{TransactionService, Unavailable};
+use crate::group_service::GroupService;
+use crate::groups::{
+    self, CommitTransactionOffsets, Generation, GroupName, InstanceId, LeaderEpoch, MemberId,
+    Partition, PartitionCommit, TopicCommit, TopicName,
+};
+use crate::transactions::{AddOffsets, Answer, Request, TransactionError, VerifyOffsets};
+
+/// From this version of TxnOffsetCommit on clients know errors after which a transaction can only be aborted.
+const KNOWS_ABORTABLE_FROM: i16 = 4;
+/// From this version of TxnOffsetCommit on the group need not be added before.
+const OFFSETS_ADD_THEMSELVES_FROM: i16 = 5;
+
+/// Commits offsets that count when the transaction is committed.
+pub async fn commit(
+    transactions: &Arc<TransactionService>,
+    groups: &GroupService,
+    version: i16,
+    request: &TxnOffsetCommitRequest,
+) -> Result<Response, ResponseError> {
+    let knows_abortable = version >= KNOWS_ABORTABLE_FROM;
+    let refuse = |error: TransactionError| error.in_offset_commit(knows_abortable).code();
+    let committed = match permit_offsets(transactions, version, request).await? {
+        Err(error) => Err(refuse(error)),
+        Ok(verify) => {
+            let commit = groups::Request::CommitTransactionOffsets(commit_request(request)?);
+            let append = |verified: Result<Answer, Unavailable>| match verified {
+                Ok(Answer::VerifyOffsets(Ok(()))) => Ok(Ok(groups.ask(commit))),
+                Ok(Answer::VerifyOffsets(Err(error))) => Ok(Err(refuse(error))),
+                Ok(_) => Err(MISMATCH),
+                Err(Unavailable) => Err(ResponseError::CoordinatorNotAvailable),
+            };
+            match transactions.append(verify, append).await? {
+                Err(error) => Err(error),
+                Ok(answer) => match answer.await {
+                    Ok(groups::Answer::CommitTransactionOffsets(topics)) => Ok(topics),
+                    Ok(_) => return Err(MISMATCH),
+                    Err(_) => return Err(ResponseError::NotCoordinator),
+                },
+            }
+        }
+    };
+    let topics = request.topics.iter().enumerate().map(|(number, topic)| {
+        let partitions = topic.partitions.iter().enumerate();
+        let partitions = partitions.map(|(index, partition)| {
+            let error = match &committed {
+                Err(error) => *error,
+                Ok(topics) => topics
+                    .get(number)
+                    .and_then(|topic| topic.partitions.get(index))
+                    .and_then(|(_, result)| result.err())
+                    .map_or(0, groups::GroupError::code),
+            };
+            TxnOffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(error)
+        });
+        TxnOffsetCommitResponseTopic::default()
+            .with_name(topic.name.clone())
+            .with_partitions(partitions.collect())
+    });
+    Ok(TxnOffsetCommitResponse::default()
+        .with_topics(topics.collect())
+        .into())
+}
+
+/// Asks whether the group takes part in the transaction; returns how to ask again.
+async fn permit_offsets(
+    transactions: &Arc<TransactionService>,
+    version: i16,
+    request: &TxnOffsetCommitRequest,
+) -> Result<Result<Request, TransactionError>, ResponseError> {
+    let transactional_id = transactional_id(&request.transactional_id);
+    let producer = producer(request.producer_id, request.producer_epoch);
+    let group = GroupName::from(&**request.group_id);
+    let verify = Request::VerifyOffsets(VerifyOffsets {
+        transactional_id: transactional_id.clone(),
+        producer,
+        group: group.clone(),
+    });
+    let asked = match version >= OFFSETS_ADD_THEMSELVES_FROM {
+        true => Request::AddOffsets(AddOffsets {
+            transactional_id,
+            producer,
+            group,
+            knows_fencing: true,
+        }),
+        false => verify.clone(),
+    };
+    match ask(transactions, asked).await? {
+        Answer::AddOffsets(result) | Answer::VerifyOffsets(result) => Ok(result.map(|()| verify)),
+        _ => Err(MISMATCH),
+    }
+}
+
+fn commit_request(
+    request: &TxnOffsetCommitRequest,
+) -> Result<CommitTransactionOffsets, ResponseError> {
+    let mut committed = request.topics.iter().flat_map(|topic| &topic.partitions);
+    if committed.any(|partition| partition.committed_offset < 0) {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
+    let topics = request.topics.iter().map(|topic| TopicCommit {
+        topic: TopicName::from(&**topic.name),
+        partitions: topic.partitions.iter().map(commit_of).collect(),
+    });
+    let instance = request.group_instance_id.as_ref();
+    Ok(CommitTransactionOffsets {
+        group: GroupName::from(&**request.group_id),
+        producer: ProducerId(request.producer_id.0),
+        member: MemberId::from(&*request.member_id),
+        instance: instance.map(|id| InstanceId::from(&**id)),
+        generation: Generation(request.generation_id),
+        topics: topics.collect(),
+    })
+}
+
+fn commit_of(partition: &TxnOffsetCommitRequestPartition) -> PartitionCommit {
+    let epoch = partition.committed_leader_epoch;
+    let metadata = partition.committed_metadata.as_ref();
+    PartitionCommit {
+        partition: Partition(partition.partition_index),
+        offset: Offset(partition.committed_offset.max(0) as u64),
+        leader_epoch: (epoch >= 0).then_some(LeaderEpoch(epoch)),
+        metadata: metadata.map(|text| Arc::from(&**text)).unwrap_or_default(),
+    }
+}

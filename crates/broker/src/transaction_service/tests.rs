@@ -1,0 +1,173 @@
+//! Transactions that end while somebody appends to them.
+
+use std::time::Duration;
+
+use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence};
+use millstream_log::{LogConfig, StreamConfig};
+use millstream_record::{ChunkBuilder, Compression};
+
+use super::*;
+use crate::groups::Partition;
+use crate::transactions::{
+    AddPartitions, EndTransaction, InitProducerId, Producer, State, TransactionError,
+    VerifyPartitions,
+};
+
+struct World {
+    service: Arc<TransactionService>,
+    lane: Lane,
+    producer: Producer,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    /// A producer whose transaction a partition takes part in.
+    async fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LogConfig::with_pool(dir.path(), ByteSize(16 << 20));
+        let log = Log::open(config).unwrap();
+        let stream = log.create_stream("t", StreamConfig::default()).unwrap();
+        let clock = Arc::clone(log.clock());
+        let groups = GroupService::open(&log, Arc::clone(&clock)).unwrap();
+        let service = TransactionService::open(&log, Arc::new(groups), clock).unwrap();
+        let mut world = World {
+            service: Arc::new(service),
+            lane: stream.partition(0).unwrap(),
+            producer: Producer {
+                id: ProducerId(0),
+                epoch: ProducerEpoch(0),
+            },
+            _dir: dir,
+        };
+        let init = Request::InitProducerId(InitProducerId {
+            transactional_id: Some("tx".into()),
+            timeout: Duration::from_secs(60),
+            expected: None,
+            knows_fencing: true,
+        });
+        let Ok(Answer::InitProducerId(Ok(producer))) = world.service.ask(init).await else {
+            panic!("there is one");
+        };
+        world.producer = producer;
+        let add = Request::AddPartitions(AddPartitions {
+            transactional_id: "tx".into(),
+            producer,
+            partitions: vec![place()],
+            knows_fencing: true,
+        });
+        let added = world.service.ask(add).await;
+        assert_eq!(added, Ok(Answer::AddPartitions(Ok(()))));
+        world
+    }
+
+    fn verify(&self) -> Request {
+        Request::VerifyPartitions(VerifyPartitions {
+            transactional_id: "tx".into(),
+            producer: self.producer,
+            partitions: vec![place()],
+        })
+    }
+
+    /// Aborts the transaction, as older producers do.
+    async fn abort(service: Arc<TransactionService>, producer: Producer) {
+        let end = Request::EndTransaction(EndTransaction {
+            transactional_id: "tx".into(),
+            producer,
+            outcome: Outcome::Aborted,
+            bumps_epoch: false,
+            knows_fencing: true,
+        });
+        let ended = service.ask(end).await;
+        assert_eq!(ended, Ok(Answer::EndTransaction(Ok(producer))));
+    }
+
+    async fn wait_until_ended(&self) {
+        loop {
+            let describe = Request::DescribeTransactions(vec!["tx".into()]);
+            let Ok(Answer::DescribeTransactions(found)) = self.service.ask(describe).await else {
+                panic!("it is there");
+            };
+            match found[0].1.as_ref().unwrap().state {
+                State::CompleteAbort => return,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    }
+}
+
+fn place() -> TopicPartition {
+    TopicPartition {
+        topic: "t".into(),
+        partition: Partition(0),
+    }
+}
+
+fn append(lane: &Lane, producer: Producer) {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let now = millstream_base::Timestamp(0);
+    builder.push(now, None, Some(b"value"), &[]).unwrap();
+    builder.set_transactional(true);
+    let producer = millstream_record::Producer {
+        id: producer.id,
+        epoch: producer.epoch,
+        sequence: Sequence(0),
+    };
+    lane.append(builder.finish(Some(producer)).unwrap())
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_marker_comes_behind_what_is_being_appended() {
+    let world = World::new().await;
+    let runtime = tokio::runtime::Handle::current();
+    let service = Arc::clone(&world.service);
+    let (lane, producer) = (world.lane.clone(), world.producer);
+    let appended = world.service.append(world.verify(), |verified| {
+        assert_eq!(
+            verified,
+            Ok(Answer::VerifyPartitions(vec![(place(), Ok(()))]))
+        );
+        // The producer has the answer that its transaction is aborted before its last chunk is stored.
+        tokio::task::block_in_place(|| runtime.block_on(World::abort(service, producer)));
+        assert_eq!(lane.next_offset(), Offset(0));
+        append(&lane, producer);
+    });
+    appended.await;
+    world.wait_until_ended().await;
+    assert_eq!(world.lane.next_offset(), Offset(2));
+    assert_eq!(world.lane.producers()[0].transaction, None);
+}
+
+#[tokio::test]
+async fn what_was_permitted_is_refused_behind_the_marker() {
+    let world = World::new().await;
+    let permitted = world.service.ask(world.verify()).await;
+    assert_eq!(
+        permitted,
+        Ok(Answer::VerifyPartitions(vec![(place(), Ok(()))]))
+    );
+    World::abort(Arc::clone(&world.service), world.producer).await;
+    world.wait_until_ended().await;
+    let refused = Err(TransactionError::TransactionAbortable);
+    let verified = world.service.append(world.verify(), |verified| verified);
+    assert_eq!(
+        verified.await,
+        Ok(Answer::VerifyPartitions(vec![(place(), refused)]))
+    );
+}
+
+#[tokio::test]
+async fn a_marker_of_a_fenced_producer_is_not_missing_where_it_has_no_transaction() {
+    let world = World::new().await;
+    // Something of a later epoch came into the lane, and has ended.
+    let later = EndMarker {
+        producer_id: world.producer.id,
+        producer_epoch: ProducerEpoch(world.producer.epoch.0 + 1),
+        end: TransactionEnd::Abort,
+        coordinator_epoch: COORDINATOR_EPOCH,
+    };
+    world.lane.append_marker(&later).unwrap();
+    World::abort(Arc::clone(&world.service), world.producer).await;
+    world.wait_until_ended().await;
+    assert_eq!(world.lane.next_offset(), Offset(1));
+}

@@ -1,0 +1,134 @@
+//! Transactions over the wire.
+
+use bytes::Bytes;
+use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_record::{ChunkBuilder, Compression, Producer};
+use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use millstream_wire::messages::{
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, InitProducerIdRequest,
+    InitProducerIdResponse, TransactionalId, TxnOffsetCommitRequest,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use crate::support::{Connection, Node, ask, group_id, produce_request, topic_name};
+
+fn tx() -> TransactionalId {
+    TransactionalId(StrBytes::from_static_str("tx"))
+}
+
+fn init(client: &mut Connection) -> InitProducerIdResponse {
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(Some(tx()))
+        .with_transaction_timeout_ms(60_000)
+        .with_producer_id((-1).into())
+        .with_producer_epoch(-1);
+    let init = ask!(client, InitProducerId, 4, request);
+    assert_eq!(init.error_code, 0);
+    init
+}
+
+fn add_partition(client: &mut Connection, producer: &InitProducerIdResponse) {
+    let topic = AddPartitionsToTxnTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![0]);
+    let request = AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(tx())
+        .with_v3_and_below_producer_id(producer.producer_id)
+        .with_v3_and_below_producer_epoch(producer.producer_epoch)
+        .with_v3_and_below_topics(vec![topic]);
+    let added = ask!(client, AddPartitionsToTxn, 3, request);
+    let topic = &added.results_by_topic_v3_and_below[0];
+    assert_eq!(topic.results_by_partition[0].partition_error_code, 0);
+}
+
+fn chunk(id: i64, epoch: i16) -> Bytes {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    builder
+        .push(Timestamp(7), None, Some(b"value"), &[])
+        .unwrap();
+    builder.set_transactional(true);
+    let producer = Producer {
+        id: ProducerId(id),
+        epoch: ProducerEpoch(epoch),
+        sequence: Sequence(0),
+    };
+    Bytes::copy_from_slice(builder.finish(Some(producer)).unwrap())
+}
+
+#[test]
+fn chunks_of_somebody_else_are_not_part_of_a_transaction() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    let producer = init(&mut client);
+    add_partition(&mut client, &producer);
+    let mut request = produce_request(
+        "t",
+        0,
+        chunk(producer.producer_id.0, producer.producer_epoch),
+    )
+    .with_transactional_id(Some(tx()));
+    let mut other = request.topic_data[0].partition_data[0].clone();
+    other.index = 1;
+    other.records = Some(chunk(producer.producer_id.0 + 1, 0));
+    request.topic_data[0].partition_data.push(other);
+    let response = ask!(client, Produce, 9, request);
+    let partitions = &response.responses[0].partition_responses;
+    assert_eq!(partitions[0].error_code, 0);
+    let refused = ResponseError::InvalidProducerIdMapping.code();
+    assert_eq!(partitions[1].error_code, refused);
+}
+
+fn commit_offsets(
+    client: &mut Connection,
+    producer: &InitProducerIdResponse,
+    offset: i64,
+    version: i16,
+) -> i16 {
+    let partition = TxnOffsetCommitRequestPartition::default()
+        .with_partition_index(0)
+        .with_committed_offset(offset);
+    let topic = TxnOffsetCommitRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![partition]);
+    let request = TxnOffsetCommitRequest::default()
+        .with_transactional_id(tx())
+        .with_group_id(group_id("g"))
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch)
+        .with_generation_id(-1)
+        .with_topics(vec![topic]);
+    let response = ask!(client, TxnOffsetCommit, version, request);
+    response.topics[0].partitions[0].error_code
+}
+
+#[test]
+fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let fenced = init(&mut client);
+    let producer = init(&mut client);
+    let code = ResponseError::code;
+    for version in [3, 5] {
+        let refused = commit_offsets(&mut client, &fenced, 1, version);
+        assert_eq!(refused, code(&ResponseError::InvalidProducerEpoch));
+    }
+    // The group takes no part.
+    let refused = commit_offsets(&mut client, &producer, 1, 3);
+    assert_eq!(refused, code(&ResponseError::InvalidTxnState));
+    let refused = commit_offsets(&mut client, &producer, 1, 4);
+    assert_eq!(refused, code(&ResponseError::TransactionAbortable));
+    let request = AddOffsetsToTxnRequest::default()
+        .with_transactional_id(tx())
+        .with_group_id(group_id("g"))
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch);
+    assert_eq!(ask!(client, AddOffsetsToTxn, 3, request).error_code, 0);
+    assert_eq!(commit_offsets(&mut client, &producer, 1, 3), 0);
+    let refused = commit_offsets(&mut client, &producer, -1, 3);
+    assert_eq!(refused, code(&ResponseError::OffsetOutOfRange));
+}
