@@ -61,6 +61,31 @@ install_python_packages() {
     cp "$1/requirements.txt" "$2/requirements.txt"
 }
 
+# is_newer FILE FOLDER: whether FILE was made after everything in FOLDER was last changed.
+is_newer() {
+    [ -e "$1" ] && [ -z "$(find "$2" -newer "$1" -print -quit)" ]
+}
+
+# build_java_tests VERSION: the tests of this version of Kafka's own client, unless they are there already.
+build_java_tests() {
+    is_newer "target/clients/java-$1/tests.jar" tests/clients/java && return
+    echo "setup: building the tests of Kafka's client for Java, version $1" >&2
+    rm -rf "target/clients/java-$1"
+    mvn --quiet --batch-mode --file tests/clients/java -Dkafka.version="$1" package >&2 ||
+        fail "Maven could not build tests/clients/java (see above)"
+}
+
+# Debian's Go is too old for franz-go, so who has no other goes without these tests.
+build_go_tests() {
+    PATH="$PATH:/usr/local/go/bin"
+    if ! command -v go >/dev/null; then
+        echo "setup: there is no Go here: the tests of franz-go are left out (https://go.dev/dl)" >&2
+        return
+    fi
+    (cd tests/clients/go && go test -c -o ../../../target/clients/franz.test .) >&2 ||
+        fail "go could not build tests/clients/go (see above)"
+}
+
 case "${1:-}" in
 run)
     need_rust
@@ -74,6 +99,8 @@ bench)
 test)
     need_rust
     need kcat kcat
+    need javac openjdk-17-jdk-headless
+    need mvn maven
     # Debian's python3 cannot make a venv by itself.
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_packages+=(python3 python3-venv)
     if [ -f tests/browser/package.json ]; then
@@ -85,6 +112,9 @@ test)
     need_rust_component fmt rustfmt
     need_rust_component clippy clippy
     install_python_packages tests/clients target/clients/venv
+    build_java_tests 4.3.1
+    build_java_tests 3.9.2
+    build_go_tests
     if [ -f tests/browser/package.json ]; then
         install_npm_packages tests/browser
     fi

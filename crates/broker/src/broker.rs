@@ -14,7 +14,9 @@ use crate::group_service::{GroupService, LEDGER};
 use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
-use crate::{access, cluster, configs, fetch, group_service, native, offsets, produce, topics};
+use crate::{
+    access, cluster, configs, fetch, group_service, native, offsets, produce, producers, topics,
+};
 
 /// Memory is counted in units of so many bytes.
 const MEMORY_UNIT: usize = 1 << 10;
@@ -141,6 +143,7 @@ impl Broker {
             Request::Fetch(request) => fetch::fetch(self, client, version, request),
             Request::ListOffsets(request) => offsets::list(client, version, request),
             Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
+            Request::DescribeProducers(request) => producers::describe(client, request),
             Request::DeleteRecords(request) => offsets::delete_records(self, client, request),
             Request::Metadata(request) => topics::metadata(self, client, version, request),
             Request::CreateTopics(request) => topics::create(self, request),

@@ -21,6 +21,7 @@ mod ledger;
 mod native;
 mod offsets;
 mod produce;
+mod producers;
 mod reply;
 pub mod security;
 mod security_service;

@@ -85,8 +85,7 @@ impl SecurityService {
             ..AclSettings::new(config.authentication)
         };
         let ledger = Ledger::open(log, LEDGER)?;
-        let records = ledger.read()?.into_iter();
-        let records = records.map(|(key, value)| Record { key, value });
+        let records = ledger.read()?;
         let mut secret = [0; SECRET_BYTES];
         random.fill(&mut secret)?;
         let (store, first) = Store::restore(settings, records, Secret::from_random(secret))?;
@@ -106,9 +105,7 @@ impl SecurityService {
         };
         service.restrict();
         if let Some(first) = first {
-            service
-                .ledger
-                .append([(first.key, first.value)], service.clock.now())?;
+            service.ledger.append([first], service.clock.now())?;
         }
         Ok(service)
     }
@@ -232,9 +229,8 @@ impl SecurityService {
         if records.is_empty() {
             return Ok(response);
         }
-        let states = records.iter().cloned();
-        let states = states.map(|record| (record.key, record.value));
-        let appended = self.ledger.append(states, self.clock.now())?;
+        let kept = records.iter().cloned();
+        let appended = self.ledger.append(kept, self.clock.now())?;
         self.ledger.compact_if_due();
         self.ledger.lane().durable(appended).await?;
         log_changes(Who::Known(who), from, &records);
@@ -261,15 +257,14 @@ pub fn set_password(
 ) -> Result<(), SecurityError> {
     let config = SecurityConfig::default();
     let service = SecurityService::open(log, &config, clock, Arc::clone(&random))?;
-    let mut states = Vec::new();
+    let mut records = Vec::new();
     for hash in [Hash::Sha256, Hash::Sha512] {
         let mut salt = [0; SALT_BYTES];
         random.fill(&mut salt)?;
         let store = service.store.read();
-        let record = store.user_record(user, password, hash, ITERATIONS_DEFAULT, &salt)?;
-        states.push((record.key, record.value));
+        records.push(store.user_record(user, password, hash, ITERATIONS_DEFAULT, &salt)?);
     }
-    let end = service.ledger.append(states, service.clock.now())?;
+    let end = service.ledger.append(records, service.clock.now())?;
     Ok(service.ledger.lane().wait_durable(end)?)
 }
 

@@ -127,6 +127,10 @@ pub fn metadata(
     // Told once, however often it is asked for: an answer is no larger than all topics together.
     let mut named = HashSet::new();
     let mut asked = asked;
+    // Who asks by id may say an empty name, too.
+    for topic in asked.iter_mut().filter(|topic| !topic.topic_id.is_nil()) {
+        topic.name = None;
+    }
     asked.retain(|topic| named.insert((topic.name.clone(), topic.topic_id)));
     let may_create = request.allow_auto_topic_creation && broker.config().auto_create_topics;
     let mut missing = Vec::new();
@@ -287,6 +291,9 @@ pub fn describe(
                 .with_leader_epoch(LEADER_EPOCH)
                 .with_replica_nodes(vec![BrokerId(NODE_ID)])
                 .with_isr_nodes(vec![BrokerId(NODE_ID)])
+                // Java's client cannot read that there is none.
+                .with_eligible_leader_replicas(Some(Vec::new()))
+                .with_last_known_elr(Some(Vec::new()))
         });
         let described = described.with_topic_id(stream.uuid());
         topics.push(described.with_partitions(partitions.collect()));

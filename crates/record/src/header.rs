@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 
-use crate::{ChunkError, Compression};
+use crate::{ChunkError, Compression, Producer};
 
 /// Bytes of a chunk's header, from the base offset through the record count.
 pub const HEADER_BYTES: usize = 61;
@@ -161,6 +161,18 @@ pub fn set_base_offset(bytes: &mut [u8], offset: Offset) {
 pub fn set_place(bytes: &mut [u8], offset: Offset, leader_epoch: i32) {
     set_base_offset(bytes, offset);
     bytes[LEADER_EPOCH].copy_from_slice(&leader_epoch.to_be_bytes());
+}
+
+/// Gives a whole chunk another producer, epoch and sequence: for a client that sends again under another
+/// name what was never stored. The CRC covers them, and is written anew.
+///
+/// # Panics
+/// As [`set_base_offset`].
+pub fn set_producer(bytes: &mut [u8], producer: Producer) {
+    bytes[PRODUCER_ID].copy_from_slice(&producer.id.0.to_be_bytes());
+    bytes[PRODUCER_EPOCH].copy_from_slice(&producer.epoch.0.to_be_bytes());
+    bytes[BASE_SEQUENCE].copy_from_slice(&producer.sequence.0.to_be_bytes());
+    set_crc(bytes);
 }
 
 /// Makes a chunk that is otherwise complete a control chunk.

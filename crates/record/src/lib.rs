@@ -38,7 +38,7 @@ pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
 pub use header::{
     Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_base_offset,
-    set_place,
+    set_place, set_producer,
 };
 pub use record::{
     Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,

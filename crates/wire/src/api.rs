@@ -38,6 +38,17 @@ pub struct Supported {
 #[error("unknown api key {0}")]
 pub struct UnknownApiKey(pub i16);
 
+/// The body of a request, which knows what answers it.
+pub trait Question: Into<Request> {
+    /// The body of its response.
+    type Answer;
+    /// Which request it is.
+    const API: ApiKey;
+
+    /// The body of a response; `None` if it answers another request.
+    fn answer(response: Response) -> Option<Self::Answer>;
+}
+
 macro_rules! apis {
     ($($name:ident = $key:literal, $request:ty, $response:ty, $min:literal..=$max:literal, $flexible:expr;)*) => {
         /// The key of a request: Kafka's, and from 10000 on our own.
@@ -173,6 +184,18 @@ macro_rules! apis {
             impl From<$response> for Response {
                 fn from(body: $response) -> Response {
                     Response::$name(body)
+                }
+            }
+
+            impl Question for $request {
+                type Answer = $response;
+                const API: ApiKey = ApiKey::$name;
+
+                fn answer(response: Response) -> Option<$response> {
+                    match response {
+                        Response::$name(body) => Some(body),
+                        _ => None,
+                    }
                 }
             }
         )*

@@ -70,7 +70,9 @@ pub mod sasl;
 #[cfg(test)]
 mod tests;
 
-pub use api::{ApiKey, Request, Response, SUPPORTED, Supported, UnknownApiKey, api_versions};
+pub use api::{
+    ApiKey, Question, Request, Response, SUPPORTED, Supported, UnknownApiKey, api_versions,
+};
 pub use consumer_protocol::{
     decode_assignment, decode_subscription, encode_assignment, encode_subscription,
 };

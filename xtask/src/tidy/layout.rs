@@ -29,6 +29,9 @@ const LAYOUT: [(&str, &[&str]); 16] = [
 /// For tests only: every crate may use it there, none elsewhere.
 const SIMULATOR: &str = "sim";
 
+/// Crates that are tested with others, on which they do not stand.
+const TESTED_WITH: [(&str, &str); 1] = [("client", "broker")];
+
 pub fn check(packages: &[Package]) -> Vec<Problem> {
     packages.iter().flat_map(check_package).collect()
 }
@@ -41,8 +44,10 @@ fn check_package(package: &Package) -> Vec<Problem> {
             format!("this crate is missing in the layout ({})", file!()),
         )];
     };
+    let for_tests = for_tests(package);
     let is_allowed = |dependency: &Dependency, name: &&str| {
-        allowed.contains(*name) || *name == SIMULATOR && dependency.kind.as_deref() == Some("dev")
+        allowed.contains(*name)
+            || for_tests.contains(*name) && dependency.kind.as_deref() == Some("dev")
     };
     package
         .dependencies
@@ -73,6 +78,17 @@ fn allowed(package: &Package) -> Option<BTreeSet<&'static str>> {
             Some(all)
         }
     }
+}
+
+/// What the tests of a package may use beyond that.
+fn for_tests(package: &Package) -> BTreeSet<&'static str> {
+    let mut found = BTreeSet::from([SIMULATOR]);
+    let name = package.crate_name();
+    for (_, other) in TESTED_WITH.iter().filter(|(known, _)| Some(*known) == name) {
+        found.insert(*other);
+        found.extend(below(other));
+    }
+    found
 }
 
 /// Everything that a crate of the layout may depend on.
@@ -136,6 +152,8 @@ mod tests {
         check_one("crates/log", &[("millstream-sim", None)], 1);
         check_one("crates/log", &[("millstream-bench", None)], 1);
         check_one("crates/sim", &[("millstream-log", None)], 0);
+        check_one("crates/client", &[("millstream-log", Some("dev"))], 0);
+        check_one("crates/client", &[("millstream-broker", None)], 1);
         check_one("crates/other", &[], 1);
         check_one("apps/ads", &[("millstream-log", None)], 0);
         check_one("apps/ads", &[("millstream", None)], 1);

@@ -17,8 +17,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Action, Answer, Config, Coordinator, Moment, RandomBytes, Record, Request, RequestId, Topic,
-    TopicId, TopicName,
+    Action, Answer, Config, Coordinator, Moment, RandomBytes, Request, RequestId, Topic, TopicId,
+    TopicName,
 };
 use crate::ledger::Ledger;
 use crate::reply::Reply;
@@ -122,18 +122,18 @@ impl GroupService {
 
     /// Carries out what the coordinator says.
     fn act(&self, at_work: &mut AtWork, now: Moment, actions: Vec<Action>) {
-        let mut states = Vec::new();
+        let mut records = Vec::new();
         let mut released: Released = Vec::new();
         for action in actions {
             match action {
-                Action::Persist(record) => states.push((record.key, record.value)),
+                Action::Persist(record) => records.push(record),
                 Action::Answer(id, answer) => {
                     released.extend(at_work.waiting.remove(&id).map(|sender| (sender, answer)));
                 }
             }
         }
-        if !states.is_empty() {
-            match self.ledger.append(states, now.timestamp) {
+        if !records.is_empty() {
+            match self.ledger.append(records, now.timestamp) {
                 Ok(appended) => {
                     at_work.appended = appended;
                     self.ledger.compact_if_due();
@@ -214,8 +214,7 @@ impl GroupService {
 }
 
 fn restore(ledger: &Ledger, now: Moment) -> Result<Coordinator, LogError> {
-    let records = ledger.read()?.into_iter();
-    let records = records.map(|(key, value)| Record { key, value });
+    let records = ledger.read()?;
     Coordinator::restore(Config::default(), now, records).map_err(|error| LogError::BadSetting {
         setting: LEDGER,
         why: format!("the stream holds something else than groups: {error}"),

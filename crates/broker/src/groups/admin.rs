@@ -4,10 +4,10 @@ use super::answer::{Answer, DescribedConsumerGroup, DescribedGroup, GroupState};
 use super::classic::ClassicGroup;
 use super::consumer::ConsumerGroup;
 use super::group::{Groups, Members};
-use super::record::Record;
 use super::timers::Timer;
 use super::turn::Turn;
 use super::{GroupError, GroupName, ListGroups, RequestId, TopicName};
+use crate::ledger::Record;
 
 impl Groups {
     pub fn describe(&self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::config::Config;
 use super::group::Groups;
-use super::record::{Record, RecordError};
+use super::record::decode;
 use super::restore::Restoring;
 use super::timers::{Timer, Timers};
 use super::topics::{Topic, Topics};
 use super::turn::{Action, Moment, Turn};
-use super::{Request, RequestId, TopicName};
+use super::{Record, RecordError, Request, RequestId, TopicName};
 
 /// The coordinator of all groups.
 ///
@@ -56,7 +56,7 @@ impl Coordinator {
         // Only the last value of a key counts.
         let mut values = BTreeMap::new();
         for record in records {
-            match record.decode()? {
+            match decode(record)? {
                 (key, Some(value)) => values.insert(key, value),
                 (key, None) => values.remove(&key),
             };

@@ -44,7 +44,7 @@ pub use self::config::Config;
 pub use self::coordinator::Coordinator;
 pub use self::error::GroupError;
 pub use self::names::*;
-pub use self::record::{Record, RecordError};
 pub use self::request::*;
 pub use self::topics::Topic;
 pub use self::turn::{Action, Moment};
+pub use crate::ledger::{Record, RecordError};

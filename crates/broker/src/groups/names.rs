@@ -1,15 +1,13 @@
 //! What groups, members and topics are called, and the numbers that go with them.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 
+/// Makes a type of texts that are shared.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        pub struct $name(std::sync::Arc<str>);
 
         impl $name {
             /// The text.
@@ -18,7 +16,7 @@ macro_rules! text {
             }
         }
 
-        impl Deref for $name {
+        impl std::ops::Deref for $name {
             type Target = str;
 
             fn deref(&self) -> &str {
@@ -26,7 +24,7 @@ macro_rules! text {
             }
         }
 
-        impl Borrow<str> for $name {
+        impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
             }
@@ -44,19 +42,20 @@ macro_rules! text {
             }
         }
 
-        impl From<Arc<str>> for $name {
-            fn from(text: Arc<str>) -> Self {
+        impl From<std::sync::Arc<str>> for $name {
+            fn from(text: std::sync::Arc<str>) -> Self {
                 $name(text)
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     };
 }
+pub(crate) use text;
 
 text! {
     /// A consumer group: Kafka's `group.id`.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
-use super::RequestId;
 use super::answer::Answer;
 use super::config::Config;
-use super::record::{Key, Record, Value};
+use super::record::{Key, Value, record};
 use super::timers::{Timer, Timers};
 use super::topics::Topics;
+use super::{Record, RequestId};
 
 /// The time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,12 +62,12 @@ impl<'a> Turn<'a> {
 
     /// Stores a value.
     pub fn store(&mut self, key: &Key, value: &Value) {
-        self.actions.push(Action::Persist(Record::new(key, value)));
+        self.actions.push(Action::Persist(record(key, Some(value))));
     }
 
     /// Removes what is stored under a key.
     pub fn remove(&mut self, key: &Key) {
-        self.actions.push(Action::Persist(Record::tombstone(key)));
+        self.actions.push(Action::Persist(record(key, None)));
     }
 
     /// Sets a deadline, in place of the one that there may be.

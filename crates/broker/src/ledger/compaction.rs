@@ -15,7 +15,7 @@ use millstream_base::Offset;
 use millstream_log::LogError;
 use parking_lot::MutexGuard;
 
-use super::{Kept, Ledger, State, state_bytes};
+use super::{Kept, Ledger, Record};
 
 /// A ledger is not compacted before it has so many bytes …
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
@@ -57,9 +57,9 @@ impl Growth {
     }
 
     /// These are about to be appended.
-    pub fn changing(&mut self, states: &[State]) {
+    pub fn changing(&mut self, records: &[Record]) {
         if let Some(rewriting) = &mut self.rewriting {
-            let keys = states.iter().map(|(key, _)| key.clone());
+            let keys = records.iter().map(|record| record.key.clone());
             rewriting.changed.extend(keys);
         }
     }
@@ -75,7 +75,7 @@ impl Growth {
 fn due_at_bytes(states: &BTreeMap<Bytes, Bytes>) -> u64 {
     let bytes = states
         .iter()
-        .map(|(key, value)| state_bytes(key, Some(value)) as u64);
+        .map(|(key, value)| (key.len() + value.len()) as u64);
     COMPACT_BYTES_MIN.max(bytes.sum::<u64>() * COMPACT_FACTOR)
 }
 
@@ -148,8 +148,10 @@ impl Ledger {
             && let Some((key, value)) = rewrite.states.next()
         {
             if !rewriting.changed.contains(&key) {
-                bytes += state_bytes(&key, Some(&value));
-                piece.push((key, Some(value)));
+                let value = Some(value);
+                let record = Record { key, value };
+                bytes += record.len();
+                piece.push(record);
             }
         }
         self.write(&mut growth, &piece, self.log.clock().now())?;

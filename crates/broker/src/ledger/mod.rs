@@ -1,7 +1,9 @@
 //! What a coordinator keeps: a stream of the log with one lane, whose records are states by key. A later
 //! one takes the place of an earlier one, and one without value removes it.
 
+mod codec;
 mod compaction;
+mod record;
 #[cfg(test)]
 mod tests;
 
@@ -13,16 +15,15 @@ use millstream_log::{AtLeast, Lane, Log, LogError};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
 use parking_lot::Mutex;
 
+pub use self::codec::{Reader, Writer};
 use self::compaction::Growth;
+pub use self::record::{Record, RecordError};
 
 /// How much is read at once at a start.
 const READ_BYTES: usize = 1 << 20;
 
 /// How large a chunk may become. One record more may be in it.
 const CHUNK_BYTES: usize = 512 << 10;
-
-/// A key, and what is so from now on; `None` for nothing.
-pub type State = (Bytes, Option<Bytes>);
 
 /// A stream of states.
 #[derive(Debug)]
@@ -55,15 +56,19 @@ impl Ledger {
         })
     }
 
-    /// All keys that have a state, with that which was appended last.
+    /// The last record of every key that has a state.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&self) -> Result<Vec<State>, LogError> {
+    pub fn read(&self) -> Result<Vec<Record>, LogError> {
         let kept = self.read_before(self.lane.durable_offset())?;
         self.growth.lock().was_read(&kept);
         let states = kept.states.into_iter();
-        Ok(states.map(|(key, value)| (key, Some(value))).collect())
+        let records = states.map(|(key, value)| Record {
+            key,
+            value: Some(value),
+        });
+        Ok(records.collect())
     }
 
     fn read_before(&self, end: Offset) -> Result<Kept, LogError> {
@@ -91,19 +96,19 @@ impl Ledger {
         Ok(Kept { states, read_bytes })
     }
 
-    /// Appends states; returns the offset up to which they have to be durable before anybody is told.
+    /// Appends records; returns the offset up to which they have to be durable before anybody is told.
     ///
     /// # Errors
     /// When the log does not take them: some of them may be in it.
     pub fn append(
         &self,
-        states: impl IntoIterator<Item = State>,
+        records: impl IntoIterator<Item = Record>,
         time: Timestamp,
     ) -> Result<Offset, LogError> {
-        let states = Vec::from_iter(states);
+        let records = Vec::from_iter(records);
         let mut growth = self.growth.lock();
-        growth.changing(&states);
-        let written = self.write(&mut growth, &states, time);
+        growth.changing(&records);
+        let written = self.write(&mut growth, &records, time);
         if written.is_err() {
             growth.give_up();
         }
@@ -113,15 +118,15 @@ impl Ledger {
     fn write(
         &self,
         growth: &mut Growth,
-        states: &[State],
+        records: &[Record],
         time: Timestamp,
     ) -> Result<(), LogError> {
         let mut builder = ChunkBuilder::new(Compression::None);
         let mut bytes = 0;
-        for (number, (key, value)) in states.iter().enumerate() {
-            builder.push(time, Some(key), value.as_deref(), &[])?;
-            bytes += state_bytes(key, value.as_deref());
-            if bytes >= CHUNK_BYTES || number + 1 == states.len() {
+        for (number, record) in records.iter().enumerate() {
+            builder.push(time, Some(&record.key), record.value.as_deref(), &[])?;
+            bytes += record.len();
+            if bytes >= CHUNK_BYTES || number + 1 == records.len() {
                 let chunk = builder.finish(None)?;
                 self.lane.append(chunk)?;
                 growth.stored_bytes += chunk.len() as u64;
@@ -136,8 +141,4 @@ impl Ledger {
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
-}
-
-fn state_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
-    key.len() + value.map_or(0, <[u8]>::len)
 }

@@ -9,7 +9,7 @@ use millstream_log::{Background, Log, LogConfig, LogError};
 use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
 
 use super::compaction::Rewrite;
-use super::{Ledger, State};
+use super::{Ledger, Record};
 
 type Model = BTreeMap<Bytes, Bytes>;
 
@@ -28,8 +28,8 @@ fn open_log(disk: &SimDisk) -> Result<Log, LogError> {
     Log::open_on(config, disk, Arc::new(clock), Arc::new(random))
 }
 
-fn apply(model: &mut Model, states: &[State]) {
-    for (key, value) in states {
+fn apply(model: &mut Model, records: &[Record]) {
+    for Record { key, value } in records {
         match value {
             Some(value) => model.insert(key.clone(), value.clone()),
             None => model.remove(key),
@@ -44,7 +44,7 @@ fn model_of(ledger: &Ledger) -> Model {
 }
 
 /// Some changes, of few keys.
-fn changes(rng: &mut Rng) -> Vec<State> {
+fn changes(rng: &mut Rng) -> Vec<Record> {
     let change = |rng: &mut Rng| {
         let key = Bytes::from(format!("key {}", rng.u8(..12)));
         let value = rng.u8(..4) > 0;
@@ -52,7 +52,8 @@ fn changes(rng: &mut Rng) -> Vec<State> {
             0 => rng.usize(..LARGE_BYTES),
             _ => rng.usize(..100),
         };
-        (key, value.then(|| Bytes::from(vec![rng.u8(..); bytes])))
+        let value = value.then(|| Bytes::from(vec![rng.u8(..); bytes]));
+        Record { key, value }
     };
     (0..rng.usize(1..4)).map(|_| change(rng)).collect()
 }
@@ -202,7 +203,10 @@ fn a_ledger_that_says_little_stays_small_however_often_it_changes() {
     for n in 0_u32..100_000 {
         let key = Bytes::from(format!("group, topic, partition {}", n % 1000));
         let value = Bytes::from(format!("an offset with what belongs to it: {n:060}"));
-        ledger.append([(key, Some(value))], Timestamp(1)).unwrap();
+        let value = Some(value);
+        ledger
+            .append([Record { key, value }], Timestamp(1))
+            .unwrap();
         if let Some(begin) = ledger.begin_if_due() {
             ledger.compact(begin);
         }
@@ -232,16 +236,21 @@ fn a_change_that_the_log_has_refused_ends_a_compaction() {
     let log = open_log(&disk).unwrap();
     let ledger = Ledger::open(&log, "__test").unwrap();
     let state = |n: usize, byte: u8| {
-        let value = Bytes::from(vec![byte; LARGE_BYTES]);
-        (Bytes::from(format!("{n}")), Some(value))
+        let value = Some(Bytes::from(vec![byte; LARGE_BYTES]));
+        let key = Bytes::from(format!("{n}"));
+        Record { key, value }
     };
     for n in 0..40 {
         ledger.append([state(n % 4, 1)], Timestamp(1)).unwrap();
     }
     let begin = ledger.begin_if_due().expect("it is large");
     assert_eq!(ledger.begin_if_due(), None, "one at a time");
-    let too_large = Bytes::from(vec![2; ledger.lane().chunk_bytes_max() + 1]);
-    let refused = ledger.append([(Bytes::from("1"), Some(too_large))], Timestamp(1));
+    let bytes = vec![2; ledger.lane().chunk_bytes_max() + 1];
+    let too_large = Record {
+        value: Some(bytes.into()),
+        ..state(1, 2)
+    };
+    let refused = ledger.append([too_large], Timestamp(1));
     assert!(matches!(refused, Err(LogError::ChunkTooLarge { .. })));
     ledger.compact(begin);
     assert_eq!(ledger.lane().earliest_offset(), Offset(0));
@@ -249,7 +258,7 @@ fn a_change_that_the_log_has_refused_ends_a_compaction() {
     assert_eq!(ledger.begin_if_due(), None);
     let said: Model = (0..4)
         .filter_map(|n| {
-            let (key, value) = state(n, 1);
+            let Record { key, value } = state(n, 1);
             Some((key, value?))
         })
         .collect();

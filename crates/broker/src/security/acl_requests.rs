@@ -16,10 +16,10 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+use super::Record;
 use super::acl::{
     Acl, AclFilter, Operation, Pattern, PatternFilter, PatternType, Permission, ResourceType,
 };
-use super::record::Record;
 use super::store::Store;
 
 /// There are never more access rules than this: each takes memory. Kafka has no such bound.

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 
 use millstream_wire::sasl::{Hash, Mechanism};
 
+use super::Record;
 use super::acl::{Acl, Operation, Resource};
 use super::principal::Principal;
-use super::record::{Change, Record};
+use super::record::Change;
 
 /// The `tracing` target of the lines.
 pub const TARGET: &str = "audit";

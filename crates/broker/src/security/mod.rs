@@ -17,7 +17,6 @@ mod acl;
 mod acl_requests;
 mod acls;
 mod audit;
-mod codec;
 mod exposure;
 mod principal;
 mod record;
@@ -40,7 +39,6 @@ pub use self::audit::{
 };
 pub use self::exposure::{Exposed, Exposure, check_exposure};
 pub use self::principal::{Host, InvalidHost, InvalidPrincipal, NAME_BYTES_MAX, Principal};
-pub use self::record::{Record, RecordError};
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};
@@ -48,3 +46,4 @@ pub use self::users::{
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,
     USERS_MAX, UserError, Users,
 };
+pub use crate::ledger::{Record, RecordError};

@@ -1,10 +1,6 @@
 //! What security keeps in the log, byte for byte.
 //!
-//! A record has a key and a value; a later one with the same key takes the place of an earlier one, and one
-//! without value (a tombstone) removes it. So the log may be compacted by key.
-//!
-//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. `text`
-//! and `bytes` are a u16 length and so many bytes.
+//! How numbers, texts and the like are written, [`Writer`] says.
 //!
 //! ```text
 //! kind  key                                  value
@@ -20,71 +16,19 @@
 //! Hashes are 1 for SHA-256 and 2 for SHA-512, of 32 and 64 bytes. They and the numbers of access rules are
 //! those of Kafka's protocol. Principals are written `User:name`, hosts as addresses or `*`.
 
-use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_wire::sasl::{Credential, Hash, Iterations};
 
 use super::acl::{Acl, Operation, Pattern, PatternType, Permission, ResourceType};
-use super::codec::{Reader, Writer};
 use super::principal::Principal;
 use super::users::{self, SECRET_BYTES, Secret};
-
-/// The version of all values.
-const VERSION: u8 = 1;
+use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const SECRET: u8 = 1;
 const CREDENTIAL: u8 = 2;
 const ACL: u8 = 3;
-
-/// A record for the log, or from it. Its value may be secret, and is not printed.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// What it is about.
-    pub key: Bytes,
-    /// What is so from now on; `None` if there is nothing any more.
-    pub value: Option<Bytes>,
-}
-
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record")
-            .field("key", &self.key)
-            .field("value_bytes", &self.value.as_ref().map(Bytes::len))
-            .finish()
-    }
-}
-
-/// Why stored bytes are not what security keeps in the log. Does not repeat them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The bytes end too early.
-    #[error("record of security is cut off at {field}")]
-    CutOff {
-        /// What is missing.
-        field: &'static str,
-    },
-    /// There are more bytes than there should be.
-    #[error("record of security has {bytes} bytes behind its end")]
-    TooLong {
-        /// How many.
-        bytes: usize,
-    },
-    /// Something is not as it is written here.
-    #[error("record of security: {field} is invalid")]
-    Invalid {
-        /// What it is.
-        field: &'static str,
-    },
-    /// A number has no meaning here; perhaps a later program wrote it.
-    #[error("record of security: {field} is {value}, which this program does not know")]
-    Unknown {
-        /// What the number is.
-        field: &'static str,
-        /// The number.
-        value: u8,
-    },
-}
 
 /// What a record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,11 +45,11 @@ impl Change {
     pub fn encode(&self) -> Record {
         match self {
             Change::Secret(secret) => Record {
-                key: Writer::new(SECRET).done(),
-                value: Some(Writer::new(VERSION).raw(secret.as_bytes()).done()),
+                key: Writer::key(SECRET).done(),
+                value: Some(Writer::value().raw(secret.as_bytes()).done()),
             },
             Change::Credential(user, hash, credential) => Record {
-                key: Writer::new(CREDENTIAL)
+                key: Writer::key(CREDENTIAL)
                     .u8(hash_code(*hash))
                     .text(user)
                     .done(),
@@ -113,60 +57,37 @@ impl Change {
             },
             Change::Acl(acl, exists) => Record {
                 key: encode_acl(acl),
-                value: exists.then(|| Writer::new(VERSION).done()),
+                value: exists.then(|| Writer::value().done()),
             },
         }
     }
 
     pub fn decode(record: Record) -> Result<Change, RecordError> {
-        let mut key = Reader::new(record.key);
-        let value = record.value.map(Reader::new);
-        let change = match key.u8("kind")? {
+        let Record { key, value } = record;
+        Reader::key(key, |key| match key.u8("kind")? {
             SECRET => {
                 let field = "secret";
-                let mut value = value.ok_or(RecordError::CutOff { field })?;
-                Change::Secret(decode_value(&mut value, decode_secret)?)
+                let value = value.ok_or(RecordError::Removed { field })?;
+                Ok(Change::Secret(Reader::value(value, decode_secret)?))
             }
             CREDENTIAL => {
                 let hash = key.code("hash", hash_of_code)?;
-                let user = key.text("user")?;
+                let user = key.text::<Arc<str>>("user")?.to_string();
                 Principal::user(&user).ok_or(RecordError::Invalid { field: "user" })?;
-                let credential = value.map(|mut value| {
-                    decode_value(&mut value, |value| decode_credential(&user, hash, value))
+                let credential = value.map(|value| {
+                    Reader::value(value, |value| decode_credential(&user, hash, value))
                 });
                 let credential = credential.transpose()?;
-                Change::Credential(user, hash, credential)
+                Ok(Change::Credential(user, hash, credential))
             }
             ACL => {
-                let acl = decode_acl(&mut key)?;
-                let value = value.map(|mut value| decode_value(&mut value, |_| Ok(())));
-                Change::Acl(acl, value.transpose()?.is_some())
+                let acl = decode_acl(key)?;
+                let value = value.map(|value| Reader::value(value, |_| Ok(())));
+                Ok(Change::Acl(acl, value.transpose()?.is_some()))
             }
-            value => {
-                let field = "kind";
-                return Err(RecordError::Unknown { field, value });
-            }
-        };
-        key.done()?;
-        Ok(change)
+            kind => Err(RecordError::unknown("kind", kind)),
+        })
     }
-}
-
-/// Reads a value, all of it.
-fn decode_value<T>(
-    value: &mut Reader,
-    decode: impl FnOnce(&mut Reader) -> Result<T, RecordError>,
-) -> Result<T, RecordError> {
-    let version = value.u8("version")?;
-    if version != VERSION {
-        return Err(RecordError::Unknown {
-            field: "version",
-            value: version,
-        });
-    }
-    let decoded = decode(value)?;
-    std::mem::replace(value, Reader::new(Bytes::new())).done()?;
-    Ok(decoded)
 }
 
 fn decode_secret(value: &mut Reader) -> Result<Secret, RecordError> {
@@ -194,7 +115,7 @@ pub(super) const fn hash_of_code(code: i8) -> Option<Hash> {
 }
 
 fn encode_credential(credential: &Credential) -> Bytes {
-    Writer::new(VERSION)
+    Writer::value()
         .u32(credential.iterations().0)
         .bytes(credential.salt())
         .raw(credential.stored_key().as_bytes())
@@ -218,7 +139,7 @@ fn decode_credential(
 }
 
 fn encode_acl(acl: &Acl) -> Bytes {
-    Writer::new(ACL)
+    Writer::key(ACL)
         .u8(acl.pattern.kind as u8)
         .u8(acl.pattern.pattern_type as u8)
         .text(&acl.pattern.name)
@@ -235,7 +156,7 @@ fn decode_acl(key: &mut Reader) -> Result<Acl, RecordError> {
     let pattern = Pattern {
         kind,
         pattern_type,
-        name: key.text("resource")?,
+        name: key.text::<Arc<str>>("resource")?.to_string(),
     };
     let field = "resource";
     pattern

@@ -4,8 +4,9 @@ use millstream_wire::sasl::{Credential, Hash, Iterations};
 
 use super::acl::{Acl, AclFilter, InvalidPattern};
 use super::acls::{AclSettings, Acls};
-use super::record::{Change, Record, RecordError};
+use super::record::Change;
 use super::users::{self, SALT_BYTES, Secret, USERS_MAX, UserError, Users};
+use super::{Record, RecordError};
 
 /// Users and access rules.
 ///

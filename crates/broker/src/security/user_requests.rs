@@ -17,7 +17,8 @@ use millstream_wire::messages::{
 use millstream_wire::sasl::{Credential, Hash, Iterations, SaltedPassword};
 use millstream_wire::{ResponseError, StrBytes};
 
-use super::record::{Change, Record, hash_code, hash_of_code};
+use super::Record;
+use super::record::{Change, hash_code, hash_of_code};
 use super::store::Store;
 use super::users::{self, USERS_MAX, UserError};
 

@@ -21,7 +21,7 @@ use crate::group_service::GroupService;
 use crate::groups::{self, GroupName, Moment, RequestId};
 use crate::ledger::Ledger;
 use crate::transactions::{
-    Action, Answer, Config, Coordinator, Ending, Outcome, Record, Report, Request, TopicPartition,
+    Action, Answer, Config, Coordinator, Ending, Outcome, Report, Request, TopicPartition,
 };
 
 /// The stream that transactions are kept in.
@@ -160,18 +160,18 @@ impl TransactionService {
         event: impl FnOnce(&mut Coordinator) -> Vec<Action>,
     ) -> Result<Option<Answer>, Unavailable> {
         let actions = event(at_work.coordinator.as_mut().ok_or(Unavailable)?);
-        let mut states = Vec::new();
+        let mut records = Vec::new();
         let mut answer = None;
         let mut endings = Vec::new();
         for action in actions {
             match action {
-                Action::Persist(record) => states.push((record.key, record.value)),
+                Action::Persist(record) => records.push(record),
                 Action::Answer(_, given) => answer = Some(given),
                 ending => endings.push(ending),
             }
         }
-        if !states.is_empty() {
-            match self.ledger.append(states, now.timestamp) {
+        if !records.is_empty() {
+            match self.ledger.append(records, now.timestamp) {
                 Ok(appended) => {
                     at_work.appended = appended;
                     self.ledger.compact_if_due();
@@ -321,8 +321,7 @@ fn is_gone(error: &LogError) -> bool {
 }
 
 fn restore(ledger: &Ledger, now: Moment) -> Result<Coordinator, LogError> {
-    let records = ledger.read()?.into_iter();
-    let records = records.map(|(key, value)| Record { key, value });
+    let records = ledger.read()?;
     Coordinator::restore(Config::default(), now, records).map_err(|error| LogError::BadSetting {
         setting: LEDGER,
         why: format!("the stream holds something else than transactions: {error}"),

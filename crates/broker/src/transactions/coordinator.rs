@@ -7,10 +7,10 @@ use super::answer::Answer;
 use super::config::Config;
 use super::producer_ids::ProducerIds;
 use super::progress::Progress;
-use super::record::{Key, Record, RecordError, Value};
+use super::record::{self, Key, Value};
 use super::transaction::{Phase, Transaction};
 use super::turn::{Action, Report, Timers, Turn};
-use super::{Request, TransactionalId};
+use super::{Record, RecordError, Request, TransactionalId};
 use crate::groups::{Moment, RequestId};
 
 /// The coordinator of all transactions, which also gives out producer ids.
@@ -87,7 +87,7 @@ impl Coordinator {
         let mut transactions = HashMap::new();
         let mut coordinator = Coordinator::new(config, now);
         for record in records {
-            match record.decode()? {
+            match record::decode(record)? {
                 (Key::Transaction(id), Some(Value::Transaction(transaction))) => {
                     transactions.insert(id, transaction);
                 }
@@ -97,7 +97,10 @@ impl Coordinator {
                 (Key::ProducerIds, Some(Value::ProducerIds(reserved_end))) => {
                     coordinator.producer_ids = ProducerIds::restore(reserved_end);
                 }
-                (Key::ProducerIds, _) => return Err(RecordError::NoProducerIds),
+                (Key::ProducerIds, _) => {
+                    let field = "producer ids";
+                    return Err(RecordError::Removed { field });
+                }
             }
         }
         for (id, transaction) in transactions {
@@ -204,9 +207,9 @@ impl Coordinator {
     /// [restored](Self::restore) from.
     pub fn snapshot(&self) -> Vec<Record> {
         let reserved_end = self.producer_ids.reserved_end();
-        let ids = Record::producer_ids(reserved_end);
+        let ids = record::producer_ids(reserved_end);
         let entries = self.entries.iter();
-        let entries = entries.map(|(id, entry)| Record::transaction(id, &entry.transaction));
+        let entries = entries.map(|(id, entry)| record::transaction(id, &entry.transaction));
         std::iter::once(ids).chain(entries).collect()
     }
 }

@@ -4,7 +4,7 @@
 use super::coordinator::{Coordinator, Entry};
 use super::participants::Participants;
 use super::progress::Progress;
-use super::record::Record;
+use super::record;
 use super::transaction::{End, EndStep, Phase};
 use super::turn::{Action, Ending, Report, Turn};
 use super::{EndTransaction, Producer, TransactionError, TransactionalId};
@@ -52,7 +52,7 @@ impl Coordinator {
         self.timers.set(id, &mut entry.deadline, None);
         let participants = entry.transaction.participants();
         entry.progress = participants.map(Progress::new).unwrap_or_default();
-        turn.persist(Record::transaction(id, &entry.transaction));
+        turn.persist(record::transaction(id, &entry.transaction));
         entry.tell(turn, id);
         self.end_if_told(turn, id);
     }
@@ -94,7 +94,7 @@ impl Coordinator {
         self.name_bytes -= participants.map_or(0, Participants::name_bytes);
         entry.transaction.complete(turn.now.timestamp);
         self.timers.set(id, &mut entry.deadline, None);
-        turn.persist(Record::transaction(id, &entry.transaction));
+        turn.persist(record::transaction(id, &entry.transaction));
     }
 
     /// A transaction takes too long, or is to be told again.

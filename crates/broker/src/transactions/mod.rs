@@ -62,6 +62,6 @@ pub use self::config::Config;
 pub use self::coordinator::Coordinator;
 pub use self::error::TransactionError;
 pub use self::names::*;
-pub use self::record::{Record, RecordError};
 pub use self::request::*;
 pub use self::turn::{Action, Ending, Report};
+pub use crate::ledger::{Record, RecordError};

@@ -1,62 +1,15 @@
 //! Who takes part in transactions.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 
 use millstream_base::{ProducerEpoch, ProducerId};
 
 use super::TransactionError;
-use crate::groups::{Partition, TopicName};
+use crate::groups::{Partition, TopicName, text};
 
-/// Who a producer is, beyond its restarts: Kafka's `transactional.id`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransactionalId(Arc<str>);
-
-impl TransactionalId {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Deref for TransactionalId {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Borrow<str> for TransactionalId {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for TransactionalId {
-    fn from(text: &str) -> Self {
-        TransactionalId(text.into())
-    }
-}
-
-impl From<String> for TransactionalId {
-    fn from(text: String) -> Self {
-        TransactionalId(text.into())
-    }
-}
-
-impl From<Arc<str>> for TransactionalId {
-    fn from(text: Arc<str>) -> Self {
-        TransactionalId(text)
-    }
-}
-
-impl fmt::Display for TransactionalId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+text! {
+    /// Who a producer is, beyond its restarts: Kafka's `transactional.id`.
+    TransactionalId
 }
 
 /// A producer, in one of its incarnations.

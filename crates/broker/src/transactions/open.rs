@@ -3,7 +3,7 @@
 use super::config::TRANSACTIONAL_ID_BYTES_MAX;
 use super::coordinator::{Coordinator, Entry};
 use super::participants::{Participants, check_name};
-use super::record::Record;
+use super::record;
 use super::transaction::Phase;
 use super::turn::Turn;
 use super::{
@@ -71,7 +71,7 @@ impl Coordinator {
         let is_first = !matches!(transaction.phase, Phase::Ongoing { .. });
         transaction.add(turn.now.timestamp, added);
         self.name_bytes = name_bytes;
-        turn.persist(Record::transaction(id, transaction));
+        turn.persist(record::transaction(id, transaction));
         if is_first {
             let at = turn.now.elapsed.saturating_add(transaction.timeout);
             self.timers.set(id, &mut entry.deadline, Some(at));

@@ -6,7 +6,7 @@ use millstream_base::ProducerId;
 
 use super::config::TRANSACTIONAL_ID_BYTES_MAX;
 use super::coordinator::{Coordinator, Entry};
-use super::record::Record;
+use super::record;
 use super::transaction::{InitStep, Transaction};
 use super::turn::Turn;
 use super::{InitProducerId, Producer, TransactionError, TransactionalId};
@@ -65,7 +65,7 @@ impl Coordinator {
         }
         let producer = Producer::first(self.new_producer_id(turn)?);
         let transaction = Transaction::new(producer, timeout, turn.now.timestamp);
-        turn.persist(Record::transaction(id, &transaction));
+        turn.persist(record::transaction(id, &transaction));
         self.name_bytes += id.len();
         self.entries.insert(id.clone(), Entry::new(transaction));
         Ok(producer)
@@ -82,7 +82,7 @@ impl Coordinator {
         if let Some(entry) = self.entries.get_mut(id) {
             let transaction = &mut entry.transaction;
             transaction.init(turn.now.timestamp, timeout, producer, last);
-            turn.persist(Record::transaction(id, transaction));
+            turn.persist(record::transaction(id, transaction));
         }
     }
 
@@ -93,7 +93,7 @@ impl Coordinator {
         let (id, is_reserving) = self.producer_ids.next()?;
         if is_reserving {
             let reserved_end = self.producer_ids.reserved_end();
-            turn.persist(Record::producer_ids(reserved_end));
+            turn.persist(record::producer_ids(reserved_end));
         }
         Ok(id)
     }
@@ -108,7 +108,7 @@ impl Coordinator {
             let transaction = &entry.transaction;
             let is_kept = transaction.participants().is_some() || transaction.updated.0 > oldest;
             if !is_kept {
-                turn.persist(Record::tombstone(id));
+                turn.persist(record::tombstone(id));
                 *name_bytes -= id.len();
             }
             is_kept

@@ -10,6 +10,7 @@ mod offsets;
 mod order;
 mod permissions;
 mod produce;
+mod producers;
 mod sessions;
 mod shutdown;
 mod support;

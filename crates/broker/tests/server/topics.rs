@@ -95,6 +95,24 @@ fn a_topic_that_is_asked_for_is_made_if_that_is_wanted() {
     assert_eq!(refused.topics[0].error_code, unknown);
 }
 
+/// As Java's administrators do, who say an empty name beside the id.
+#[test]
+fn topics_are_found_by_id_whatever_name_stands_beside_it() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let id = metadata(&mut client, 13, &["t"]).topics[0].topic_id;
+    for name in [None, Some(topic_name(""))] {
+        let asked = MetadataRequestTopic::default()
+            .with_name(name)
+            .with_topic_id(id);
+        let request = MetadataRequest::default().with_topics(Some(vec![asked]));
+        let found = ask!(client, Metadata, 13, request).topics[0].clone();
+        assert_eq!(found.name, Some(topic_name("t")));
+        assert_eq!(found.error_code, 0);
+    }
+}
+
 #[test]
 fn names_that_no_topic_can_have_are_refused() {
     let node = Node::start();
@@ -178,6 +196,10 @@ fn topics_are_described_page_by_page() {
         let page = ask!(client, DescribeTopicPartitions, 0, request);
         for topic in page.topics {
             let name = topic.name.unwrap().to_string();
+            // Java's client fails where these lists are null.
+            assert!(topic.partitions.iter().all(|partition| {
+                partition.eligible_leader_replicas.is_some() && partition.last_known_elr.is_some()
+            }));
             seen.extend(
                 topic
                     .partitions

@@ -99,5 +99,7 @@ fn what_is_not_a_record_of_transactions_is_refused() {
         value: None,
     };
     let restored = Coordinator::restore(Config::default(), world.now, [record]);
-    assert_eq!(restored.err(), Some(RecordError::NoProducerIds));
+    let field = "producer ids";
+    let removed = RecordError::Removed { field };
+    assert_eq!(restored.err(), Some(removed));
 }

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use millstream_base::Timestamp;
 
 use super::{ClassicGroup, Member, State};
-use crate::groups::record::{Key, Record, StoredGroup, StoredMember, Value};
+use crate::groups::record::{Key, StoredGroup, StoredMember, Value, record};
 use crate::groups::turn::Turn;
 use crate::groups::{GroupName, MemberId, Protocol};
+use crate::ledger::Record;
 
 /// What the log holds of a classic group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,10 +75,10 @@ impl ClassicGroup {
         if let Some(stored) = &self.stored {
             for (id, member) in &stored.members {
                 let value = Value::ClassicMember(member.clone());
-                records.push(Record::new(&self.member_key(id), &value));
+                records.push(record(&self.member_key(id), Some(&value)));
             }
             let value = Value::ClassicGroup(stored.group.clone());
-            records.push(Record::new(&self.key(), &value));
+            records.push(record(&self.key(), Some(&value)));
         }
     }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Assignment, ConsumerGroup, Current, Member, MemberState, Subscription};
-use crate::groups::record::{Key, Record, StoredConsumerGroup, Value};
+use crate::groups::record::{Key, StoredConsumerGroup, Value, record};
 use crate::groups::turn::Turn;
 use crate::groups::{GroupName, MemberId};
+use crate::ledger::Record;
 
 /// What the log holds of a member.
 #[derive(Debug, Default)]
@@ -30,16 +31,16 @@ impl ConsumerGroup {
     /// Adds what the log holds of it.
     pub fn snapshot(&self, records: &mut Vec<Record>) {
         if !self.is_unused() {
-            records.push(Record::new(
+            records.push(record(
                 &self.key(),
-                &Value::ConsumerGroup(self.to_store()),
+                Some(&Value::ConsumerGroup(self.to_store())),
             ));
         }
         for (id, member) in &self.members {
             let place = || (self.name.clone(), id.clone());
             let mut add = |key: fn(GroupName, MemberId) -> Key, value| {
                 let (group, member) = place();
-                records.push(Record::new(&key(group, member), &value));
+                records.push(record(&key(group, member), Some(&value)));
             };
             let subscription = member.subscription.clone();
             add(Key::ConsumerMember, Value::ConsumerMember(subscription));

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use millstream_base::{ProducerId, Timestamp};
 
-use super::record::{CommittedOffset, Key, Record, Value};
+use super::record::{CommittedOffset, Key, Value, record};
 use super::turn::Turn;
 use super::{GroupName, Partition, TopicName};
+use crate::ledger::Record;
 
 /// The offsets of one group.
 #[derive(Debug, Default)]
@@ -174,8 +175,9 @@ impl Offsets {
 
     pub fn snapshot(&self, group: &GroupName, records: &mut Vec<Record>) {
         let entries = self.entries(group);
-        records
-            .extend(entries.map(|(key, offset)| Record::new(&key, &Value::Offset(offset.clone()))));
+        records.extend(
+            entries.map(|(key, offset)| record(&key, Some(&Value::Offset(offset.clone())))),
+        );
     }
 
     /// Takes over a stored offset.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::codec::{Reader, Writer};
-use super::{RecordError, StoredConsumerGroup, read_client};
+use super::{StoredConsumerGroup, read_client};
 use crate::groups::consumer::{Assignment, Current, MemberState, Subscription};
 use crate::groups::{Epoch, Partition, TopicId};
+use crate::ledger::{Reader, RecordError, Writer};
 
 impl StoredConsumerGroup {
     pub(super) fn write(&self, writer: &mut Writer) {
@@ -85,7 +85,7 @@ impl Current {
             0 => MemberState::Stable,
             1 => MemberState::Unrevoked,
             2 => MemberState::Unreleased,
-            value => return Err(RecordError::Unknown { field, value }),
+            value => return Err(RecordError::unknown(field, value)),
         };
         Ok(Current {
             epoch,

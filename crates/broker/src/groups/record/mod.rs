@@ -1,11 +1,6 @@
 //! What groups keep in the log, byte for byte.
 //!
-//! A record has a key and a value; a later one with the same key takes the place of an earlier one, and one
-//! without value (a tombstone) removes it. So the log may be compacted by key.
-//!
-//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. `text`
-//! and `bytes` are a u32 length and so many bytes. `?` is a byte that is 1 before something, or 0 before
-//! nothing. Durations are u64 milliseconds; timestamps are i64 milliseconds since 1970.
+//! How numbers, texts and the like are written, [`Writer`] says; `?` is before what may be missing.
 //!
 //! ```text
 //! kind  key                                  value
@@ -35,7 +30,6 @@
 //! A member of a classic group counts only if it has the generation of its group: so a generation of which
 //! a crash took the end is told from a whole one.
 
-mod codec;
 mod consumer;
 
 use std::sync::Arc;
@@ -44,15 +38,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{Offset, ProducerId, Timestamp};
 
-use self::codec::{Reader, Writer};
 use self::consumer::{read_partitions, write_partitions};
 use super::consumer::{Assignment, Current, Subscription};
 use super::{
     Client, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, TopicName,
 };
-
-/// The version of all values.
-const VERSION: u8 = 1;
+use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const CLASSIC_GROUP: u8 = 1;
 const CLASSIC_MEMBER: u8 = 2;
@@ -62,46 +53,6 @@ const CONSUMER_GROUP: u8 = 5;
 const CONSUMER_MEMBER: u8 = 6;
 const TARGET: u8 = 7;
 const CURRENT: u8 = 8;
-
-/// A record for the log, or from it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// What it is about.
-    pub key: Bytes,
-    /// What is so from now on; `None` if there is nothing any more.
-    pub value: Option<Bytes>,
-}
-
-/// Why stored bytes are not what groups keep in the log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The bytes end too early.
-    #[error("record of a group is cut off at {field}")]
-    CutOff {
-        /// What is missing.
-        field: &'static str,
-    },
-    /// There are more bytes than there should be.
-    #[error("record of a group has {bytes} bytes behind its end")]
-    TooLong {
-        /// How many.
-        bytes: usize,
-    },
-    /// What should be text is not.
-    #[error("record of a group: {field} is not UTF-8")]
-    NotText {
-        /// What it is.
-        field: &'static str,
-    },
-    /// A number has no meaning here; perhaps a later program wrote it.
-    #[error("record of a group: {field} is {value}, which this program does not know")]
-    Unknown {
-        /// What the number is.
-        field: &'static str,
-        /// The number.
-        value: u8,
-    },
-}
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,26 +123,19 @@ pub(super) struct StoredConsumerGroup {
     pub topics_hash: u64,
 }
 
-impl Record {
-    pub(super) fn new(key: &Key, value: &Value) -> Record {
-        Record {
-            key: key.encode(),
-            value: Some(value.encode()),
-        }
+/// A record that says what is kept under a key, or that nothing is.
+pub(super) fn record(key: &Key, value: Option<&Value>) -> Record {
+    Record {
+        key: key.encode(),
+        value: value.map(Value::encode),
     }
+}
 
-    pub(super) fn tombstone(key: &Key) -> Record {
-        Record {
-            key: key.encode(),
-            value: None,
-        }
-    }
-
-    pub(super) fn decode(self) -> Result<(Key, Option<Value>), RecordError> {
-        let key = Key::decode(self.key)?;
-        let value = self.value.map(|value| Value::decode(&key, value));
-        Ok((key, value.transpose()?))
-    }
+/// What a record says.
+pub(super) fn decode(record: Record) -> Result<(Key, Option<Value>), RecordError> {
+    let key = Key::decode(record.key)?;
+    let value = record.value.map(|value| Value::decode(&key, value));
+    Ok((key, value.transpose()?))
 }
 
 impl Key {
@@ -201,11 +145,11 @@ impl Key {
             Key::ClassicGroup(group) => writer = of_group(CLASSIC_GROUP, group),
             Key::ClassicMember(group, member) => writer = of_member(CLASSIC_MEMBER, group, member),
             Key::Offset(group, topic, partition) => {
-                writer = Writer::new(OFFSET);
+                writer = Writer::key(OFFSET);
                 writer.text(group).text(topic).i32(partition.0);
             }
             Key::PendingOffset(group, producer, topic, partition) => {
-                writer = Writer::new(PENDING_OFFSET);
+                writer = Writer::key(PENDING_OFFSET);
                 writer.text(group).i64(producer.0);
                 writer.text(topic).i32(partition.0);
             }
@@ -220,39 +164,35 @@ impl Key {
     }
 
     fn decode(bytes: Bytes) -> Result<Key, RecordError> {
-        let mut reader = Reader::new(bytes);
-        let kind = reader.u8("kind")?;
-        let group = reader.text("group")?;
-        let key = match kind {
-            CLASSIC_GROUP => Key::ClassicGroup(group),
-            CLASSIC_MEMBER => Key::ClassicMember(group, reader.text("member")?),
-            OFFSET => Key::Offset(
-                group,
-                reader.text("topic")?,
-                Partition(reader.i32("partition")?),
-            ),
-            PENDING_OFFSET => Key::PendingOffset(
-                group,
-                ProducerId(reader.i64("producer")?),
-                reader.text("topic")?,
-                Partition(reader.i32("partition")?),
-            ),
-            CONSUMER_GROUP => Key::ConsumerGroup(group),
-            CONSUMER_MEMBER => Key::ConsumerMember(group, reader.text("member")?),
-            TARGET => Key::Target(group, reader.text("member")?),
-            CURRENT => Key::Current(group, reader.text("member")?),
-            value => {
-                let field = "kind";
-                return Err(RecordError::Unknown { field, value });
-            }
-        };
-        reader.done()?;
-        Ok(key)
+        Reader::key(bytes, |reader| {
+            let kind = reader.u8("kind")?;
+            let group = reader.text("group")?;
+            Ok(match kind {
+                CLASSIC_GROUP => Key::ClassicGroup(group),
+                CLASSIC_MEMBER => Key::ClassicMember(group, reader.text("member")?),
+                OFFSET => Key::Offset(
+                    group,
+                    reader.text("topic")?,
+                    Partition(reader.i32("partition")?),
+                ),
+                PENDING_OFFSET => Key::PendingOffset(
+                    group,
+                    ProducerId(reader.i64("producer")?),
+                    reader.text("topic")?,
+                    Partition(reader.i32("partition")?),
+                ),
+                CONSUMER_GROUP => Key::ConsumerGroup(group),
+                CONSUMER_MEMBER => Key::ConsumerMember(group, reader.text("member")?),
+                TARGET => Key::Target(group, reader.text("member")?),
+                CURRENT => Key::Current(group, reader.text("member")?),
+                kind => return Err(RecordError::unknown("kind", kind)),
+            })
+        })
     }
 }
 
 fn of_group(kind: u8, group: &GroupName) -> Writer {
-    let mut writer = Writer::new(kind);
+    let mut writer = Writer::key(kind);
     writer.text(group);
     writer
 }
@@ -265,7 +205,7 @@ fn of_member(kind: u8, group: &GroupName, member: &MemberId) -> Writer {
 
 impl Value {
     fn encode(&self) -> Bytes {
-        let mut writer = Writer::new(VERSION);
+        let mut writer = Writer::value();
         match self {
             Value::ClassicGroup(group) => group.write(&mut writer),
             Value::ClassicMember(member) => member.write(&mut writer),
@@ -279,25 +219,19 @@ impl Value {
     }
 
     fn decode(key: &Key, bytes: Bytes) -> Result<Value, RecordError> {
-        let mut reader = Reader::new(bytes);
-        let value = reader.u8("version")?;
-        if value != VERSION {
-            let field = "version";
-            return Err(RecordError::Unknown { field, value });
-        }
-        let value = match key {
-            Key::ClassicGroup(_) => Value::ClassicGroup(StoredGroup::read(&mut reader)?),
-            Key::ClassicMember(..) => Value::ClassicMember(StoredMember::read(&mut reader)?),
-            Key::Offset(..) | Key::PendingOffset(..) => {
-                Value::Offset(CommittedOffset::read(&mut reader)?)
-            }
-            Key::ConsumerGroup(_) => Value::ConsumerGroup(StoredConsumerGroup::read(&mut reader)?),
-            Key::ConsumerMember(..) => Value::ConsumerMember(Subscription::read(&mut reader)?),
-            Key::Target(..) => Value::Target(read_partitions(&mut reader, "target")?),
-            Key::Current(..) => Value::Current(Current::read(&mut reader)?),
-        };
-        reader.done()?;
-        Ok(value)
+        Reader::value(bytes, |reader| {
+            Ok(match key {
+                Key::ClassicGroup(_) => Value::ClassicGroup(StoredGroup::read(reader)?),
+                Key::ClassicMember(..) => Value::ClassicMember(StoredMember::read(reader)?),
+                Key::Offset(..) | Key::PendingOffset(..) => {
+                    Value::Offset(CommittedOffset::read(reader)?)
+                }
+                Key::ConsumerGroup(_) => Value::ConsumerGroup(StoredConsumerGroup::read(reader)?),
+                Key::ConsumerMember(..) => Value::ConsumerMember(Subscription::read(reader)?),
+                Key::Target(..) => Value::Target(read_partitions(reader, "target")?),
+                Key::Current(..) => Value::Current(Current::read(reader)?),
+            })
+        })
     }
 }
 

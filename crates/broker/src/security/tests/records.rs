@@ -45,14 +45,18 @@ fn golden_bytes() {
     let secret = Change::Secret(Secret::from_random(SECRET));
     check(&secret, "01", Some(&format!("01{}", "07".repeat(32))));
 
-    let key = "0201000 2616c".replace(' ', "");
+    let key = "020100000002616c".to_owned();
     let set = Change::Credential("al".to_owned(), Hash::Sha256, Some(credential()));
     let keys = ["aa".repeat(32), "bb".repeat(32)].concat();
-    check(&set, &key, Some(&format!("0100001001000473616c74{keys}")));
+    check(
+        &set,
+        &key,
+        Some(&format!("01000010010000000473616c74{keys}")),
+    );
     let removed = Change::Credential("al".to_owned(), Hash::Sha512, None);
-    check(&removed, "02020002616c", None);
+    check(&removed, "020200000002616c", None);
 
-    let key = "030504000374782d0007557365723a616c00033a3a310402";
+    let key = "0305040000000374782d00000007557365723a616c000000033a3a310402";
     check(&Change::Acl(rule(), true), key, Some("01"));
     check(&Change::Acl(rule(), false), key, None);
 }
@@ -71,22 +75,27 @@ fn damaged_records_are_refused() {
     let cut_off = |field| RecordError::CutOff { field };
     let unknown = |field, value| RecordError::Unknown { field, value };
     let invalid = |field| RecordError::Invalid { field };
+    let not_text = RecordError::NotText { field: "user" };
     assert_eq!(refused(b"", None), cut_off("kind"));
     assert_eq!(refused(b"\x09", None), unknown("kind", 9));
-    assert_eq!(refused(b"\x01", None), cut_off("secret"));
+    let removed = RecordError::Removed { field: "secret" };
+    assert_eq!(refused(b"\x01", None), removed);
     assert_eq!(refused(b"\x01", Some(b"\x02")), unknown("version", 2));
     assert_eq!(refused(b"\x01", Some(b"\x01abc")), cut_off("secret"));
-    assert_eq!(refused(b"\x02\x03\0\x01a", None), unknown("hash", 3));
-    assert_eq!(refused(b"\x02\x81\0\x01a", None), unknown("hash", 0x81));
-    assert_eq!(refused(b"\x02\x01\0\x01*", None), invalid("user"));
-    assert_eq!(refused(b"\x02\x01\0\x01\xff", None), invalid("user"));
-    assert_eq!(refused(b"\x02\x01\xff\xffa", None), cut_off("user"));
+    assert_eq!(refused(b"\x02\x03\0\0\0\x01a", None), unknown("hash", 3));
+    assert_eq!(refused(b"\x02\x81\0\0\0\x01a", None), unknown("hash", 0x81));
+    assert_eq!(refused(b"\x02\x01\0\0\0\x01*", None), invalid("user"));
+    assert_eq!(refused(b"\x02\x01\0\0\0\x01\xff", None), not_text);
+    assert_eq!(refused(b"\x02\x01\xff\xff\xff\xffa", None), cut_off("user"));
     assert_eq!(
-        refused(b"\x02\x01\0\x01ab", None),
+        refused(b"\x02\x01\0\0\0\x01ab", None),
         RecordError::TooLong { bytes: 1 }
     );
     assert_eq!(refused(b"\x03\x06\x03", None), unknown("resource type", 6));
-    assert_eq!(refused(b"\x03\x04\x03\0\x01a", None), invalid("resource"));
+    assert_eq!(
+        refused(b"\x03\x04\x03\0\0\0\x01a", None),
+        invalid("resource")
+    );
 
     // Weaker than anybody can set it.
     let mut record = Change::Credential("al".to_owned(), Hash::Sha256, Some(credential())).encode();

@@ -1,11 +1,6 @@
 //! What transactions keep in the log, byte for byte.
 //!
-//! A record has a key and a value; a later one with the same key takes the place of an earlier one, and one
-//! without value (a tombstone) removes it. So the log may be compacted by key.
-//!
-//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. `text` is a
-//! u32 length and so many bytes of UTF-8. `?` is a byte that is 1 before something, or 0 before nothing.
-//! Durations are u64 milliseconds; timestamps are i64 milliseconds since 1970.
+//! How numbers, texts and the like are written, [`Writer`] says; `?` is before what may be missing.
 //!
 //! ```text
 //! kind  key       value
@@ -22,20 +17,17 @@
 //! participants    u32 topics: each name text, u32 partitions: each i32; u32 groups: each name text
 //! ```
 
-mod codec;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 use millstream_base::{ProducerEpoch, ProducerId};
 
-use self::codec::{Reader, Writer};
 use super::participants::Participants;
 use super::transaction::{End, Phase, Transaction};
 use super::{Outcome, Producer, TopicPartition, TransactionalId};
 use crate::groups::{Partition, TopicName};
-
-const VERSION: u8 = 1;
+use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const PRODUCER_IDS: u8 = 1;
 const TRANSACTION: u8 = 2;
@@ -44,49 +36,6 @@ const EMPTY: u8 = 0;
 const ONGOING: u8 = 1;
 const ENDING: u8 = 2;
 const ENDED: u8 = 3;
-
-/// A record for the log, or from it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// What it is about.
-    pub key: Bytes,
-    /// What is so from now on; `None` if there is nothing any more.
-    pub value: Option<Bytes>,
-}
-
-/// Why stored bytes are not what transactions keep in the log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The bytes end too early.
-    #[error("record of a transaction is cut off at {field}")]
-    CutOff {
-        /// What is missing.
-        field: &'static str,
-    },
-    /// There are more bytes than there should be.
-    #[error("record of a transaction has {bytes} bytes behind its end")]
-    TooLong {
-        /// How many.
-        bytes: usize,
-    },
-    /// What should be text is not.
-    #[error("record of a transaction: {field} is not UTF-8")]
-    NotText {
-        /// What it is.
-        field: &'static str,
-    },
-    /// A number has no meaning here; perhaps a later program wrote it.
-    #[error("record of a transaction: {field} is {value}, which this program does not know")]
-    Unknown {
-        /// What the number is.
-        field: &'static str,
-        /// The number.
-        value: i64,
-    },
-    /// The producer ids that were given out must never be forgotten.
-    #[error("the record of the producer ids is removed")]
-    NoProducerIds,
-}
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,76 +51,62 @@ pub(super) enum Value {
     Transaction(Transaction),
 }
 
-impl Record {
-    pub(super) fn producer_ids(reserved_end: ProducerId) -> Record {
-        let mut writer = Writer::new(VERSION);
-        writer.i64(reserved_end.0);
-        Record {
-            key: Key::ProducerIds.encode(),
-            value: Some(writer.done()),
-        }
+/// A record of the first producer id that is not reserved.
+pub(super) fn producer_ids(reserved_end: ProducerId) -> Record {
+    Record {
+        key: Key::ProducerIds.encode(),
+        value: Some(Writer::value().i64(reserved_end.0).done()),
     }
+}
 
-    pub(super) fn transaction(id: &TransactionalId, transaction: &Transaction) -> Record {
-        let mut writer = Writer::new(VERSION);
-        transaction.write(&mut writer);
-        Record {
-            key: Key::Transaction(id.clone()).encode(),
-            value: Some(writer.done()),
-        }
+/// A record of a transactional id.
+pub(super) fn transaction(id: &TransactionalId, transaction: &Transaction) -> Record {
+    let mut writer = Writer::value();
+    transaction.write(&mut writer);
+    Record {
+        value: Some(writer.done()),
+        ..tombstone(id)
     }
+}
 
-    pub(super) fn tombstone(id: &TransactionalId) -> Record {
-        Record {
-            key: Key::Transaction(id.clone()).encode(),
-            value: None,
-        }
+/// A record that there is no such transactional id any more.
+pub(super) fn tombstone(id: &TransactionalId) -> Record {
+    Record {
+        key: Key::Transaction(id.clone()).encode(),
+        value: None,
     }
+}
 
-    pub(super) fn decode(self) -> Result<(Key, Option<Value>), RecordError> {
-        let key = Key::decode(self.key)?;
-        let value = self.value.map(|value| Value::decode(&key, value));
-        Ok((key, value.transpose()?))
-    }
+/// What a record says.
+pub(super) fn decode(record: Record) -> Result<(Key, Option<Value>), RecordError> {
+    let key = Key::decode(record.key)?;
+    let value = record.value.map(|value| Value::decode(&key, value));
+    Ok((key, value.transpose()?))
 }
 
 impl Key {
     fn encode(&self) -> Bytes {
         match self {
-            Key::ProducerIds => Writer::new(PRODUCER_IDS).done(),
-            Key::Transaction(id) => {
-                let mut writer = Writer::new(TRANSACTION);
-                writer.text(id);
-                writer.done()
-            }
+            Key::ProducerIds => Writer::key(PRODUCER_IDS).done(),
+            Key::Transaction(id) => Writer::key(TRANSACTION).text(id).done(),
         }
     }
 
     fn decode(bytes: Bytes) -> Result<Key, RecordError> {
-        let mut reader = Reader::new(bytes);
-        let key = match reader.u8("kind")? {
-            PRODUCER_IDS => Key::ProducerIds,
-            TRANSACTION => Key::Transaction(reader.text("transactional id")?),
-            kind => return Err(unknown("kind", kind)),
-        };
-        reader.done()?;
-        Ok(key)
+        Reader::key(bytes, |reader| match reader.u8("kind")? {
+            PRODUCER_IDS => Ok(Key::ProducerIds),
+            TRANSACTION => Ok(Key::Transaction(reader.text("transactional id")?)),
+            kind => Err(RecordError::unknown("kind", kind)),
+        })
     }
 }
 
 impl Value {
     fn decode(key: &Key, bytes: Bytes) -> Result<Value, RecordError> {
-        let mut reader = Reader::new(bytes);
-        match reader.u8("version")? {
-            VERSION => {}
-            version => return Err(unknown("version", version)),
-        }
-        let value = match key {
-            Key::ProducerIds => Value::ProducerIds(read_id(&mut reader, "producer ids")?),
-            Key::Transaction(_) => Value::Transaction(Transaction::read(&mut reader)?),
-        };
-        reader.done()?;
-        Ok(value)
+        Reader::value(bytes, |reader| match key {
+            Key::ProducerIds => Ok(Value::ProducerIds(read_id(reader, "producer ids")?)),
+            Key::Transaction(_) => Ok(Value::Transaction(Transaction::read(reader)?)),
+        })
     }
 }
 
@@ -244,7 +179,7 @@ impl Phase {
                 started,
                 end: End::read(reader)?,
             }),
-            _ => Err(unknown("phase", phase)),
+            _ => Err(RecordError::unknown("phase", phase)),
         }
     }
 }
@@ -310,18 +245,13 @@ fn read_producer(reader: &mut Reader, field: &'static str) -> Result<Producer, R
             id,
             epoch: ProducerEpoch(epoch),
         }),
-        epoch => Err(unknown(field, epoch)),
+        epoch => Err(RecordError::unknown(field, epoch)),
     }
 }
 
 fn read_id(reader: &mut Reader, field: &'static str) -> Result<ProducerId, RecordError> {
     match reader.i64(field)? {
         id @ 0.. => Ok(ProducerId(id)),
-        id => Err(unknown(field, id)),
+        id => Err(RecordError::unknown(field, id)),
     }
-}
-
-fn unknown(field: &'static str, value: impl Into<i64>) -> RecordError {
-    let value = value.into();
-    RecordError::Unknown { field, value }
 }

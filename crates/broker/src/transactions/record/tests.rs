@@ -56,13 +56,13 @@ fn check(record: Record, key: &[&str], value: &[&str]) {
 
 #[test]
 fn producer_ids_have_their_bytes() {
-    let record = Record::producer_ids(ProducerId(1000));
+    let record = super::producer_ids(ProducerId(1000));
     check(record, &["01"], &["01", "00000000000003e8"]);
 }
 
 #[test]
 fn a_transaction_has_its_bytes() {
-    let record = Record::transaction(&"tx".into(), &ending());
+    let record = super::transaction(&"tx".into(), &ending());
     let key = ["02", "00000002", "7478"];
     let producer = ["0000000000000001", "7fff", "01", "0000000000000001", "7ffe"];
     let times = [
@@ -96,7 +96,7 @@ fn a_transactional_id_without_transaction_has_its_bytes() {
         phase: Phase::Empty,
         ..ending()
     };
-    let record = Record::transaction(&"tx".into(), &transaction);
+    let record = super::transaction(&"tx".into(), &transaction);
     let value = ["01", "0000000000000001", "7fff", "00", "000000000000ea60"];
     let rest = ["0000000000000003", "00"];
     check(
@@ -108,9 +108,9 @@ fn a_transactional_id_without_transaction_has_its_bytes() {
 
 #[test]
 fn a_removed_transactional_id_has_no_value() {
-    let record = Record::tombstone(&"tx".into());
+    let record = super::tombstone(&"tx".into());
     assert_eq!(record.value, None);
-    assert_eq!(record.decode(), Ok((Key::Transaction("tx".into()), None)));
+    assert_eq!(decode(record), Ok((Key::Transaction("tx".into()), None)));
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn every_phase_comes_back() {
     ];
     for phase in phases {
         let transaction = Transaction { phase, ..ending() };
-        let record = Record::transaction(&"tx".into(), &transaction);
+        let record = super::transaction(&"tx".into(), &transaction);
         let value = Value::Transaction(transaction);
         assert_eq!(
-            record.decode(),
+            decode(record),
             Ok((Key::Transaction("tx".into()), Some(value)))
         );
     }
@@ -148,7 +148,7 @@ fn every_phase_comes_back() {
 
 #[test]
 fn a_record_that_is_cut_off_anywhere_is_refused() {
-    let whole = Record::transaction(&"tx".into(), &ending());
+    let whole = super::transaction(&"tx".into(), &ending());
     let value = whole.value.clone().unwrap();
     for length in 0..value.len() {
         let cut = Record {
@@ -156,7 +156,7 @@ fn a_record_that_is_cut_off_anywhere_is_refused() {
             ..whole.clone()
         };
         assert!(
-            matches!(cut.decode(), Err(RecordError::CutOff { .. })),
+            matches!(decode(cut), Err(RecordError::CutOff { .. })),
             "{length}"
         );
     }
@@ -166,7 +166,7 @@ fn a_record_that_is_cut_off_anywhere_is_refused() {
             ..whole.clone()
         };
         assert!(
-            matches!(cut.decode(), Err(RecordError::CutOff { .. })),
+            matches!(decode(cut), Err(RecordError::CutOff { .. })),
             "{length}"
         );
     }
@@ -174,7 +174,7 @@ fn a_record_that_is_cut_off_anywhere_is_refused() {
 
 #[test]
 fn what_has_no_meaning_is_refused() {
-    let whole = Record::transaction(&"tx".into(), &ending());
+    let whole = super::transaction(&"tx".into(), &ending());
     let value = whole.value.clone().unwrap();
     // Version, the signs of id and epoch, of the last ones, phase, outcome.
     let places = [
@@ -197,7 +197,7 @@ fn what_has_no_meaning_is_refused() {
             value: Some(bytes.into()),
             ..whole.clone()
         };
-        match record.decode() {
+        match decode(record) {
             Err(RecordError::Unknown { field: named, .. }) => assert_eq!(named, field),
             other => panic!("{field}: {other:?}"),
         }
@@ -206,7 +206,7 @@ fn what_has_no_meaning_is_refused() {
         value: Some([&value[..], &[0]].concat().into()),
         ..whole
     };
-    assert_eq!(long.decode(), Err(RecordError::TooLong { bytes: 1 }));
+    assert_eq!(decode(long), Err(RecordError::TooLong { bytes: 1 }));
 }
 
 proptest! {
@@ -216,20 +216,20 @@ proptest! {
         value in prop::option::of(prop::collection::vec(any::<u8>(), 0..200)),
     ) {
         let value = value.map(Bytes::from);
-        let _ = Record { key: key.into(), value }.decode();
+        let _ = decode(Record { key: key.into(), value });
     }
 
     #[test]
     fn damaged_records_are_decoded_or_refused(place in any::<prop::sample::Index>(), byte: u8) {
-        let whole = Record::transaction(&"tx".into(), &ending());
+        let whole = super::transaction(&"tx".into(), &ending());
         let mut value = whole.value.unwrap().to_vec();
         let place = place.index(value.len());
         value[place] = byte;
         let damaged = Record { key: whole.key, value: Some(value.into()) };
-        if let Ok((Key::Transaction(id), Some(Value::Transaction(transaction)))) = damaged.decode() {
-            let again = Record::transaction(&id, &transaction);
+        if let Ok((Key::Transaction(id), Some(Value::Transaction(transaction)))) = decode(damaged) {
+            let again = super::transaction(&id, &transaction);
             let value = Value::Transaction(transaction);
-            prop_assert_eq!(again.decode(), Ok((Key::Transaction(id), Some(value))));
+            prop_assert_eq!(decode(again), Ok((Key::Transaction(id), Some(value))));
         }
     }
 }

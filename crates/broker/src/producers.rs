@@ -1,0 +1,65 @@
+//! DescribeProducers: what partitions know of those who write to them.
+
+use std::collections::BTreeSet;
+
+use millstream_log::{Lane, ProducerInfo};
+use millstream_wire::ResponseError;
+use millstream_wire::messages::describe_producers_response::{
+    DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
+};
+use millstream_wire::messages::{DescribeProducersRequest, ProducerId};
+
+use crate::client::Client;
+use crate::error::response_error;
+use crate::offsets::lane_of;
+use crate::reply::Reply;
+
+/// What Kafka tells where nothing is known.
+const UNKNOWN: i32 = -1;
+
+/// Describes the producers of each partition. One that is named again is told once, so that the answer is
+/// no larger than what is known.
+pub fn describe(client: &mut Client, request: DescribeProducersRequest) -> Reply {
+    let mut told = BTreeSet::new();
+    let topics = request.topics.into_iter().map(|topic| {
+        let stream = client.stream(&topic.name);
+        let named = topic.partition_indexes.into_iter();
+        let named = named.filter(|partition| told.insert((topic.name.clone(), *partition)));
+        let partitions = named.map(|partition| {
+            let lane = stream.as_ref().map_err(response_error).and_then(|stream| {
+                lane_of(stream, partition).map_err(|error| response_error(&error))
+            });
+            describe_partition(partition, lane)
+        });
+        let partitions = partitions.collect();
+        TopicResponse::default()
+            .with_name(topic.name)
+            .with_partitions(partitions)
+    });
+    DescribeProducersResponse::default()
+        .with_topics(topics.collect())
+        .into()
+}
+
+fn describe_partition(partition: i32, lane: Result<Lane, ResponseError>) -> PartitionResponse {
+    let response = PartitionResponse::default().with_partition_index(partition);
+    match lane {
+        Ok(lane) => {
+            let producers = lane.producers();
+            response.with_active_producers(producers.iter().map(describe_producer).collect())
+        }
+        Err(error) => response.with_error_code(error.code()),
+    }
+}
+
+fn describe_producer(info: &ProducerInfo) -> ProducerState {
+    let last_sequence = info.last_sequence.map_or(UNKNOWN, |sequence| sequence.0);
+    let begun = info.transaction.map(|begun| begun.first_offset.0 as i64);
+    ProducerState::default()
+        .with_producer_id(ProducerId(info.producer.0))
+        .with_producer_epoch(info.epoch.0.into())
+        .with_last_sequence(last_sequence)
+        .with_last_timestamp(info.last_timestamp.0)
+        .with_coordinator_epoch(info.coordinator_epoch.unwrap_or(UNKNOWN))
+        .with_current_txn_start_offset(begun.unwrap_or(UNKNOWN.into()))
+}

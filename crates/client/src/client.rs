@@ -1,0 +1,256 @@
+//! The servers of a cluster: who they are, and who leads which partition.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millstream_wire::messages::FindCoordinatorRequest;
+use millstream_wire::messages::metadata_request::MetadataRequestTopic;
+use millstream_wire::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
+use millstream_wire::{Question, StrBytes, Uuid};
+use parking_lot::Mutex;
+
+use crate::config::ClientConfig;
+use crate::connection::Connection;
+use crate::error::ClientError;
+
+/// What FindCoordinator is asked for.
+const KEY_TYPE_GROUP: i8 = 0;
+
+/// A cluster, with one connection to each server that something was asked of. A clone is another
+/// handle of the same.
+///
+/// Requests of one connection are answered in their order, so whoever asks for what takes long, as
+/// consumers do, has a client of its own.
+#[derive(Debug, Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: ClientConfig,
+    /// Written by whoever learns something; never locked while something is waited for.
+    known: Mutex<Known>,
+    /// Open connections by address. An entry's lock is held while it is being opened, so that there is
+    /// only one.
+    connections: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
+}
+
+type Slot = tokio::sync::Mutex<Option<Arc<Connection>>>;
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Addresses of the servers by their numbers.
+    servers: HashMap<i32, Arc<str>>,
+    topics: HashMap<Arc<str>, Arc<Topic>>,
+}
+
+/// What is known of a topic.
+#[derive(Debug, Clone)]
+pub struct Topic {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// What tells it from all others.
+    pub id: Uuid,
+    /// The number of the server that leads each partition; `None` while nobody does.
+    pub leaders: Vec<Option<i32>>,
+}
+
+impl Client {
+    /// A client of these servers. Nothing is sent yet.
+    pub fn new(config: ClientConfig) -> Client {
+        Client {
+            shared: Arc::new(Shared {
+                config,
+                known: Mutex::default(),
+                connections: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &ClientConfig {
+        &self.shared.config
+    }
+
+    /// A client of the same servers, with connections of its own.
+    pub fn separate(&self) -> Client {
+        Client::new(self.config().clone())
+    }
+
+    /// A connection to any of the servers.
+    ///
+    /// # Errors
+    /// When none of those in the settings is there: the last one's error.
+    pub async fn any(&self) -> Result<Arc<Connection>, ClientError> {
+        let mut last = ClientError::Closed;
+        for address in &self.config().servers {
+            match self.connection(&Arc::from(address.as_str())).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// A connection to the server of this number.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub async fn server(&self, number: i32) -> Result<Arc<Connection>, ClientError> {
+        let mut address = self.address(number);
+        if address.is_none() {
+            self.refresh(&[]).await?;
+            address = self.address(number);
+        }
+        match address {
+            Some(address) => self.connection(&address).await,
+            None => Err(ClientError::NoLeader {
+                what: format!("server {number}"),
+            }),
+        }
+    }
+
+    fn address(&self, number: i32) -> Option<Arc<str>> {
+        self.shared.known.lock().servers.get(&number).cloned()
+    }
+
+    async fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, ClientError> {
+        let slot = {
+            let mut connections = self.shared.connections.lock();
+            Arc::clone(connections.entry(Arc::clone(address)).or_default())
+        };
+        let mut slot = slot.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|connection| connection.is_open()) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = Arc::new(Connection::open(address, self.config()).await?);
+        *slot = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// Asks any of the servers.
+    ///
+    /// # Errors
+    /// When none is there, or it does not answer.
+    pub async fn ask<Q: Question>(&self, question: Q) -> Result<Q::Answer, ClientError> {
+        self.any().await?.ask(question).await
+    }
+
+    /// A topic, from what is known of it or by asking.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, ClientError> {
+        if let Some(topic) = self.known_topic(name) {
+            return Ok(topic);
+        }
+        self.refresh(&[name]).await?;
+        self.known_topic(name).ok_or_else(|| ClientError::Protocol {
+            address: self.config().servers.join(","),
+            what: format!("it was asked for topic {name}, and told of others"),
+        })
+    }
+
+    pub(crate) fn known_topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.shared.known.lock().topics.get(name).cloned()
+    }
+
+    /// Asks again who leads the partitions of topics.
+    ///
+    /// # Errors
+    /// When nobody answers, or there is no such topic.
+    pub async fn refresh(&self, topics: &[&str]) -> Result<(), ClientError> {
+        let asked = topics
+            .iter()
+            .map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(name))));
+        let request = MetadataRequest::default()
+            .with_topics(Some(asked.collect()))
+            .with_allow_auto_topic_creation(false);
+        let answer = self.ask(request).await?;
+        self.learn(answer)
+    }
+
+    fn learn(&self, answer: MetadataResponse) -> Result<(), ClientError> {
+        let mut known = self.shared.known.lock();
+        known.servers = answer
+            .brokers
+            .iter()
+            .map(|server| {
+                let address = match server.host.contains(':') {
+                    true => format!("[{}]:{}", server.host, server.port),
+                    false => format!("{}:{}", server.host, server.port),
+                };
+                (server.node_id.0, address.into())
+            })
+            .collect();
+        let mut refused = None;
+        for topic in answer.topics {
+            let name: Arc<str> = topic.name.as_ref().map_or("", |name| name.as_str()).into();
+            let what = format!("topic {name}");
+            if let Some(error) = ClientError::of_code(topic.error_code, None, what) {
+                known.topics.remove(&name);
+                refused = Some(error);
+                continue;
+            }
+            let mut leaders = vec![None; topic.partitions.len()];
+            for partition in &topic.partitions {
+                let index = usize::try_from(partition.partition_index).ok();
+                let BrokerId(leader) = partition.leader_id;
+                if let Some(slot) = index.and_then(|index| leaders.get_mut(index)) {
+                    *slot = (leader >= 0).then_some(leader);
+                }
+            }
+            let topic = Topic {
+                name: Arc::clone(&name),
+                id: topic.topic_id,
+                leaders,
+            };
+            known.topics.insert(name, Arc::new(topic));
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The server that keeps a group.
+    ///
+    /// # Errors
+    /// When nobody knows, or it cannot be reached.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        let request = FindCoordinatorRequest::default()
+            .with_key_type(KEY_TYPE_GROUP)
+            .with_coordinator_keys(vec![text(group)]);
+        let answer = self.ask(request).await?;
+        let Some(found) = answer.coordinators.first() else {
+            return Err(ClientError::NoLeader {
+                what: format!("group {group}"),
+            });
+        };
+        let what = format!("the coordinator of group {group}");
+        ClientError::check(found.error_code, found.error_message.as_deref(), what)?;
+        self.server(found.node_id.0).await
+    }
+}
+
+impl Topic {
+    /// The server that leads a partition.
+    ///
+    /// # Errors
+    /// When nobody does, or there is no such partition.
+    pub(crate) fn leader(&self, partition: i32) -> Result<i32, ClientError> {
+        let index = usize::try_from(partition).ok();
+        let leader = index.and_then(|index| self.leaders.get(index).copied().flatten());
+        leader.ok_or_else(|| ClientError::NoLeader {
+            what: format!("partition {partition} of {}", self.name),
+        })
+    }
+}
+
+/// Text as it is sent.
+pub(crate) fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+/// A topic's name as it is sent.
+pub(crate) fn topic_name(name: &str) -> TopicName {
+    TopicName(text(name))
+}

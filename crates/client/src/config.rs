@@ -1,0 +1,65 @@
+//! Where the servers are, and who asks.
+
+use std::fmt;
+use std::time::Duration;
+
+use millstream_wire::sasl::Mechanism;
+
+use crate::tls::Tls;
+
+/// How servers are reached.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Some servers of the cluster, each as `HOST:PORT`: the first one that answers tells of the others.
+    pub servers: Vec<String>,
+    /// What the client calls itself; servers count and limit by it.
+    pub client_id: String,
+    /// Who the client is; nobody, unless it is said.
+    pub login: Option<Login>,
+    /// Whom to believe to be the server; without it, connections are not encrypted.
+    pub tls: Option<Tls>,
+    /// A server that is not reached after so long is not there.
+    pub connect_timeout: Duration,
+    /// A request that is not answered after so long is given up, and its connection with it.
+    pub request_timeout: Duration,
+    /// How long to wait before something that failed is tried again.
+    pub backoff: Duration,
+    /// The largest answer that is taken in, in bytes.
+    pub answer_bytes_max: usize,
+}
+
+impl ClientConfig {
+    /// The defaults, for a server at `HOST:PORT`.
+    pub fn new(server: impl Into<String>) -> ClientConfig {
+        ClientConfig {
+            servers: vec![server.into()],
+            client_id: "millstream".to_owned(),
+            login: None,
+            tls: None,
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            backoff: Duration::from_millis(50),
+            answer_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// A user and what proves it.
+#[derive(Clone)]
+pub struct Login {
+    /// How it is proved.
+    pub mechanism: Mechanism,
+    /// The user's name.
+    pub user: String,
+    /// The password, which is never shown.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("mechanism", &self.mechanism)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}

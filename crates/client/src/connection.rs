@@ -1,0 +1,350 @@
+//! One connection: requests go out in the order in which they are given, and answers come back in it.
+//!
+//! Two tasks work on it. The writer takes requests from a queue; before it writes one, it notes what
+//! is waited for in a second queue, from which the reader takes as answers arrive. When either fails,
+//! both end, and whoever waits is told that the connection is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use millstream_base::{Network, TcpNetwork};
+use millstream_wire::{
+    ApiKey, Pieces, Question, Request, RequestHeader, Response, StrBytes, correlation_id,
+    decode_response, encode_request, missing_bytes, take_frame,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::handshake::{self, Versions};
+
+/// Requests that wait to be written, and those that wait to be answered: more are held up.
+const QUEUE_MAX: usize = 256;
+
+/// So much room there is for answers at first, and so much is added at once for large ones.
+const READ_BYTES: usize = 64 << 10;
+const READ_MORE_BYTES_MAX: usize = 1 << 20;
+
+/// A connection that is ready for requests.
+#[derive(Debug)]
+pub struct Connection {
+    address: Arc<str>,
+    client_id: StrBytes,
+    versions: Versions,
+    request_timeout: Duration,
+    next_id: AtomicI32,
+    outgoing: mpsc::Sender<Outgoing>,
+    tasks: [AbortHandle; 2],
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Outgoing {
+    frame: Pieces,
+    waiting: Waiting,
+}
+
+/// Who waits for which answer.
+#[derive(Debug)]
+struct Waiting {
+    id: i32,
+    api: ApiKey,
+    version: i16,
+    reply: oneshot::Sender<Result<Response, ClientError>>,
+}
+
+/// An answer that is to come.
+#[derive(Debug)]
+pub struct Pending<Q> {
+    reply: oneshot::Receiver<Result<Response, ClientError>>,
+    address: Arc<str>,
+    question: std::marker::PhantomData<fn() -> Q>,
+}
+
+impl Connection {
+    /// Connects to `HOST:PORT`, encrypts and logs in as the settings say.
+    ///
+    /// # Errors
+    /// When nobody is there, or the other side is no server that would have us.
+    pub async fn open(address: &str, config: &ClientConfig) -> Result<Connection, ClientError> {
+        let opened = timeout(config.connect_timeout, Connection::set_up(address, config)).await;
+        opened.unwrap_or_else(|_| {
+            Err(connect_error(
+                address,
+                std::io::Error::from(std::io::ErrorKind::TimedOut),
+            ))
+        })
+    }
+
+    async fn set_up(address: &str, config: &ClientConfig) -> Result<Connection, ClientError> {
+        let stream = connect(address).await;
+        let stream = stream.map_err(|error| connect_error(address, error))?;
+        let mut connection = match &config.tls {
+            None => Connection::over(stream, address, config),
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                let stream = tls.connect(host, stream).await;
+                let stream = stream.map_err(|error| connect_error(address, error))?;
+                Connection::over(stream, address, config)
+            }
+        };
+        connection.versions = handshake::versions(&connection).await?;
+        if let Some(login) = &config.login {
+            handshake::log_in(&connection, login).await?;
+        }
+        Ok(connection)
+    }
+
+    fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        address: &str,
+        config: &ClientConfig,
+    ) -> Connection {
+        let address: Arc<str> = address.into();
+        let (read_half, write_half) = tokio::io::split(stream);
+        let (outgoing, to_write) = mpsc::channel(QUEUE_MAX);
+        let (noted, waiting) = mpsc::channel(QUEUE_MAX);
+        let writer = tokio::spawn(write_all(write_half, to_write, noted));
+        let reader = Reader {
+            input: read_half,
+            buffer: BytesMut::with_capacity(READ_BYTES),
+            bytes_max: config.answer_bytes_max,
+            address: Arc::clone(&address),
+        };
+        let stop_writer = writer.abort_handle();
+        let reader = tokio::spawn(async move {
+            reader.run(waiting).await;
+            stop_writer.abort();
+        });
+        Connection {
+            address,
+            client_id: StrBytes::from_string(config.client_id.clone()),
+            versions: Versions::default(),
+            request_timeout: config.request_timeout,
+            next_id: AtomicI32::new(0),
+            outgoing,
+            tasks: [writer.abort_handle(), reader.abort_handle()],
+        }
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    /// Whether requests can still be sent.
+    pub fn is_open(&self) -> bool {
+        !self.outgoing.is_closed()
+    }
+
+    /// Ends it: whoever waits for an answer is told that it is lost.
+    pub fn close(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// When the request cannot be sent, or is not answered in time.
+    pub async fn ask<Q: Question>(&self, question: Q) -> Result<Q::Answer, ClientError> {
+        self.ask_within(question, self.request_timeout).await
+    }
+
+    /// As [`ask`](Self::ask), but waits for so long.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub async fn ask_within<Q: Question>(
+        &self,
+        question: Q,
+        after: Duration,
+    ) -> Result<Q::Answer, ClientError> {
+        let answer = async { self.send(question).await?.wait().await };
+        match timeout(after, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                // What comes later would answer nobody, and hold up what comes behind.
+                self.close();
+                Err(ClientError::Timeout {
+                    what: format!("the request {:?} to {}", Q::API, self.address),
+                    after,
+                })
+            }
+        }
+    }
+
+    /// Sends a request, behind those that were sent before. Waits only while too many are under way.
+    ///
+    /// # Errors
+    /// When it cannot be sent.
+    pub async fn send<Q: Question>(&self, question: Q) -> Result<Pending<Q>, ClientError> {
+        let version = self
+            .versions
+            .newest(Q::API)
+            .ok_or_else(|| ClientError::Unsupported {
+                api: Q::API,
+                address: self.address.to_string(),
+            })?;
+        self.send_version(question, version).await
+    }
+
+    pub(crate) async fn send_version<Q: Question>(
+        &self,
+        question: Q,
+        version: i16,
+    ) -> Result<Pending<Q>, ClientError> {
+        let header = RequestHeader {
+            api: Q::API,
+            version,
+            correlation_id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            client_id: Some(self.client_id.clone()),
+        };
+        let request: Request = question.into();
+        let frame = encode_request(&header, &request)?;
+        let (reply, receiver) = oneshot::channel();
+        let waiting = Waiting {
+            id: header.correlation_id,
+            api: Q::API,
+            version,
+            reply,
+        };
+        let sent = self.outgoing.send(Outgoing { frame, waiting }).await;
+        sent.map_err(|_| disconnected(&self.address))?;
+        Ok(Pending {
+            reply: receiver,
+            address: Arc::clone(&self.address),
+            question: std::marker::PhantomData,
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<Q: Question> Pending<Q> {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the answer is none.
+    pub async fn wait(self) -> Result<Q::Answer, ClientError> {
+        let response = self.reply.await;
+        let response = response.map_err(|_| disconnected(&self.address))??;
+        Q::answer(response).ok_or_else(|| ClientError::Protocol {
+            address: self.address.to_string(),
+            what: "an answer is to another request".to_owned(),
+        })
+    }
+}
+
+/// The first of the host's addresses that answers.
+async fn connect(address: &str) -> std::io::Result<tokio::net::TcpStream> {
+    let mut last = None;
+    for address in tokio::net::lookup_host(address).await? {
+        match TcpNetwork.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::other("the host has no address")))
+}
+
+fn connect_error(address: &str, error: std::io::Error) -> ClientError {
+    ClientError::Connect {
+        address: address.to_owned(),
+        error: Arc::new(error),
+    }
+}
+
+fn disconnected(address: &str) -> ClientError {
+    ClientError::Disconnected {
+        address: address.to_owned(),
+    }
+}
+
+/// Ends when the connection is dropped, or nothing can be written any more.
+async fn write_all(
+    mut output: impl AsyncWrite + Unpin,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+    noted: mpsc::Sender<Waiting>,
+) {
+    while let Some(Outgoing { mut frame, waiting }) = outgoing.recv().await {
+        if noted.send(waiting).await.is_err() || output.write_all_buf(&mut frame).await.is_err() {
+            return;
+        }
+        if output.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Reader<R> {
+    input: R,
+    buffer: BytesMut,
+    bytes_max: usize,
+    address: Arc<str>,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Ends when the other side does, or sends what answers nothing.
+    async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
+        loop {
+            let frame = self.frame().await;
+            let Some(frame) = frame.transpose() else {
+                return;
+            };
+            let Some(asked) = waiting.recv().await else {
+                return;
+            };
+            let answer = frame.and_then(|frame| self.decode(&asked, frame));
+            let is_failed = answer.is_err();
+            // Who does not wait any more does not want it.
+            let _ = asked.reply.send(answer);
+            if is_failed {
+                return;
+            }
+        }
+    }
+
+    fn decode(&self, asked: &Waiting, frame: Bytes) -> Result<Response, ClientError> {
+        if correlation_id(&frame) != Some(asked.id) {
+            return Err(ClientError::Protocol {
+                address: self.address.to_string(),
+                what: "an answer has the number of another request".to_owned(),
+            });
+        }
+        // A server that does not know our version of ApiVersions answers in the oldest one.
+        let version = handshake::answered_version(asked.api, asked.version, &frame);
+        let response = decode_response(asked.api, version, frame);
+        response
+            .map(|(_, response)| response)
+            .map_err(|error| ClientError::malformed(&self.address, &error))
+    }
+
+    /// The next frame; `None` at the end.
+    async fn frame(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let refuse = |error| ClientError::frame(&self.address, &error);
+        loop {
+            if let Some(frame) = take_frame(&mut self.buffer, self.bytes_max).map_err(refuse)? {
+                return Ok(Some(frame));
+            }
+            let missing = missing_bytes(&self.buffer, self.bytes_max).map_err(refuse)?;
+            self.buffer
+                .reserve(missing.clamp(READ_BYTES, READ_MORE_BYTES_MAX));
+            match self.input.read_buf(&mut self.buffer).await {
+                Ok(0) | Err(_) => return Ok(None),
+                Ok(_) => {}
+            }
+        }
+    }
+}

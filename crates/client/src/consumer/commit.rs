@@ -1,0 +1,274 @@
+//! What a consumer does for its group: takes over partitions, commits offsets, leaves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use millstream_base::Offset;
+use millstream_wire::ResponseError;
+use millstream_wire::StrBytes;
+use millstream_wire::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use millstream_wire::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use millstream_wire::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest};
+use tokio::time::sleep;
+
+use super::Consumer;
+use crate::client::{Client, text, topic_name};
+use crate::error::ClientError;
+use crate::offsets::{Start, TopicPartition};
+
+/// A commit is tried so often: the group's epoch may move on meanwhile.
+const TRIES_MAX: u32 = 20;
+
+impl Consumer {
+    /// Commits how far the work is, including all that was handed out. Without a group there is nothing
+    /// to do.
+    ///
+    /// # Errors
+    /// When the group does not take it, perhaps since others have the partitions now.
+    pub async fn commit(&mut self) -> Result<(), ClientError> {
+        self.settle();
+        self.commit_positions().await
+    }
+
+    async fn commit_positions(&mut self) -> Result<(), ClientError> {
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        let is_new =
+            |place: &TopicPartition, next: &Offset| group.committed.get(place) != Some(next);
+        let mut offsets = self.positions.clone();
+        offsets.retain(|place, next| is_new(place, next));
+        let mut tries = 0;
+        while !offsets.is_empty() {
+            let coordinator = self.client.coordinator(&group.group).await;
+            let request = commit_request(&group.group, &group.member, group.epoch(), &offsets);
+            let result = match coordinator {
+                Ok(coordinator) => commit(&coordinator.ask(request).await, &group.group),
+                Err(error) => Err(error),
+            };
+            tries += 1;
+            match result {
+                Ok(()) => {
+                    group.committed.append(&mut offsets);
+                    break;
+                }
+                Err(error) if tries < TRIES_MAX && may_pass(&error) => {
+                    sleep(self.client.config().backoff).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the group has assigned, and commits when it is time.
+    pub(super) async fn follow_group(&mut self) -> Result<(), ClientError> {
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        let news = group.news()?;
+        let commits = group.takes_commit() || news.is_some() && group.commits_by_itself();
+        if commits && !news.as_ref().is_some_and(|news| news.is_lost) {
+            // What is not committed comes again, which is no reason to stop.
+            let _ = self.commit_positions().await;
+        }
+        let Some(news) = news else {
+            return Ok(());
+        };
+        match self.take_over(&news).await {
+            Ok(()) => {
+                if let Some(group) = &mut self.group {
+                    group.follow(news);
+                }
+                Ok(())
+            }
+            Err(error) => self.lost(error).await,
+        }
+    }
+
+    async fn take_over(&mut self, news: &super::group::News) -> Result<(), ClientError> {
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        let target = group.names(&self.client, news).await?;
+        self.fetching = None;
+        if news.is_lost {
+            self.positions.clear();
+            group.committed.clear();
+        }
+        self.positions.retain(|place, _| target.contains(place));
+        group.committed.retain(|place, _| target.contains(place));
+        let new: Vec<TopicPartition> = target
+            .into_iter()
+            .filter(|place| !self.positions.contains_key(place))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut committed = self.client.committed(&group.group, &new).await?;
+        let mut places = Vec::new();
+        for place in new {
+            let start = match (committed.remove(&place), self.config.reset) {
+                (Some(offset), _) => Start::At(offset),
+                (None, Some(reset)) => reset.into(),
+                (None, None) => {
+                    return Err(ClientError::Refused {
+                        what: format!("group {}", group.group),
+                        error: ResponseError::OffsetOutOfRange,
+                        message: Some(format!(
+                            "there is no offset of partition {} of {}",
+                            place.partition, place.topic
+                        )),
+                    });
+                }
+            };
+            places.push((place, start));
+        }
+        let found = self.client.offsets(&places, self.config.isolation).await?;
+        self.positions.extend(found);
+        Ok(())
+    }
+
+    /// Ends it: commits, if it does so by itself, and leaves the group.
+    ///
+    /// # Errors
+    /// When that is not possible; the group finds out by itself that the member is gone.
+    pub async fn close(mut self) -> Result<(), ClientError> {
+        self.settle();
+        let commits = self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.commits_by_itself());
+        let committed = match commits {
+            true => self.commit_positions().await,
+            false => Ok(()),
+        };
+        if let Some(group) = &self.group {
+            group.leave(&self.client).await?;
+        }
+        committed
+    }
+}
+
+fn commit_request(
+    group: &str,
+    member: &StrBytes,
+    epoch: i32,
+    offsets: &BTreeMap<TopicPartition, Offset>,
+) -> OffsetCommitRequest {
+    let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
+    for (place, Offset(next)) in offsets {
+        let partition = OffsetCommitRequestPartition::default()
+            .with_partition_index(place.partition)
+            .with_committed_offset(i64::try_from(*next).unwrap_or(i64::MAX));
+        match topics.last_mut() {
+            Some(topic) if topic.name.as_str() == &*place.topic => topic.partitions.push(partition),
+            _ => topics.push(
+                OffsetCommitRequestTopic::default()
+                    .with_name(topic_name(&place.topic))
+                    .with_partitions(vec![partition]),
+            ),
+        }
+    }
+    OffsetCommitRequest::default()
+        .with_group_id(GroupId(text(group)))
+        .with_member_id(member.clone())
+        .with_generation_id_or_member_epoch(epoch)
+        .with_topics(topics)
+}
+
+fn commit(
+    answer: &Result<millstream_wire::messages::OffsetCommitResponse, ClientError>,
+    group: &str,
+) -> Result<(), ClientError> {
+    let answer = answer.as_ref().map_err(ClientError::clone)?;
+    for topic in &answer.topics {
+        for partition in &topic.partitions {
+            let index = partition.partition_index;
+            let name = topic.name.as_str();
+            let what = format!("offset of group {group} in partition {index} of {name}");
+            ClientError::check(partition.error_code, None, what)?;
+        }
+    }
+    Ok(())
+}
+
+/// The epoch may have moved on; the next heartbeat tells.
+fn may_pass(error: &ClientError) -> bool {
+    error.is_retriable() || error.response_error() == Some(ResponseError::StaleMemberEpoch)
+}
+
+impl Client {
+    /// The offsets that a group has committed. Places that it has none of are left out.
+    ///
+    /// # Errors
+    /// When the group cannot be asked.
+    pub async fn committed(
+        &self,
+        group: &str,
+        places: &[TopicPartition],
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        let mut topics: BTreeMap<&Arc<str>, Vec<i32>> = BTreeMap::new();
+        for place in places {
+            topics
+                .entry(&place.topic)
+                .or_default()
+                .push(place.partition);
+        }
+        let topics = topics.into_iter().map(|(name, partitions)| {
+            OffsetFetchRequestTopics::default()
+                .with_name(topic_name(name))
+                .with_partition_indexes(partitions)
+        });
+        self.fetch_offsets(group, Some(topics.collect())).await
+    }
+
+    /// All offsets that a group has committed.
+    ///
+    /// # Errors
+    /// When the group cannot be asked.
+    pub async fn all_committed(
+        &self,
+        group: &str,
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        self.fetch_offsets(group, None).await
+    }
+
+    async fn fetch_offsets(
+        &self,
+        group: &str,
+        topics: Option<Vec<OffsetFetchRequestTopics>>,
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        let asked = OffsetFetchRequestGroup::default()
+            .with_group_id(GroupId(text(group)))
+            .with_topics(topics);
+        let request = OffsetFetchRequest::default()
+            .with_groups(vec![asked])
+            .with_require_stable(true);
+        let answer = self.coordinator(group).await?.ask(request).await?;
+        let mut found = HashMap::new();
+        for answered in answer.groups {
+            ClientError::check(answered.error_code, None, format!("group {group}"))?;
+            for topic in answered.topics {
+                let name: Arc<str> = topic.name.as_str().into();
+                for partition in topic.partitions {
+                    let index = partition.partition_index;
+                    let what = format!("offset of group {group} in partition {index} of {name}");
+                    ClientError::check(partition.error_code, None, what)?;
+                    let place = TopicPartition {
+                        topic: Arc::clone(&name),
+                        partition: index,
+                    };
+                    if let Ok(offset) = u64::try_from(partition.committed_offset) {
+                        found.insert(place, Offset(offset));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,178 @@
+//! Fetching from one server, ahead of what is handed out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use millstream_base::Offset;
+use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use millstream_wire::messages::{BrokerId, FetchRequest};
+use millstream_wire::{FetchResponse, FetchedPartition, ResponseError};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::ConsumerConfig;
+use super::fetched::{Fetched, end_of};
+use crate::client::{Client, topic_name};
+use crate::error::ClientError;
+use crate::offsets::{Isolation, TopicPartition};
+
+/// Memory is counted in units of so many bytes.
+pub(super) const ROOM_UNIT: usize = 1 << 10;
+
+/// What a fetcher tells the consumer.
+pub(super) enum Event {
+    Fetched(Fetched),
+    /// The offset does not exist, or not any more.
+    OutOfRange(TopicPartition),
+    /// It has ended: somebody else leads the partitions, perhaps, or the server is away.
+    Lost(ClientError),
+}
+
+/// Fetches partitions that one server leads.
+pub(super) struct Fetcher {
+    pub client: Client,
+    pub server: i32,
+    pub config: ConsumerConfig,
+    /// Partitions, and the offset that is next in each.
+    pub positions: HashMap<TopicPartition, Offset>,
+    /// The partitions in the order in which they are asked for, which turns.
+    pub order: Vec<TopicPartition>,
+    pub room: Arc<Semaphore>,
+    pub events: mpsc::Sender<Event>,
+    /// Set with every answer.
+    pub is_alive: Arc<AtomicBool>,
+}
+
+impl Fetcher {
+    /// Fetches until it fails, or nobody wants it any more.
+    pub async fn run(mut self) {
+        let events = self.events.clone();
+        if let Err(error) = self.fetch_all().await {
+            // The consumer has gone, or knows.
+            let _ = events.send(Event::Lost(error)).await;
+        }
+    }
+
+    async fn fetch_all(&mut self) -> Result<(), ClientError> {
+        let connection = self.client.server(self.server).await?;
+        let after = self.client.config().request_timeout + self.config.wait_max;
+        while !self.order.is_empty() {
+            // The next answer is asked for while there is room, and waits until there is enough.
+            let room = self.room.acquire().await;
+            drop(room.map_err(|_| ClientError::Closed)?);
+            let answer = connection.ask_within(self.request(), after).await?;
+            self.is_alive.store(true, Ordering::Relaxed);
+            self.order.rotate_left(1);
+            self.take(answer).await?;
+        }
+        Ok(())
+    }
+
+    fn request(&self) -> FetchRequest {
+        let mut topics: Vec<FetchTopic> = Vec::new();
+        for place in &self.order {
+            let Some(Offset(next)) = self.positions.get(place) else {
+                continue;
+            };
+            let partition = FetchPartition::default()
+                .with_partition(place.partition)
+                .with_fetch_offset(i64::try_from(*next).unwrap_or(i64::MAX))
+                .with_partition_max_bytes(size(self.config.partition_bytes_max));
+            match topics.last_mut() {
+                Some(topic) if topic.topic.as_str() == &*place.topic => {
+                    topic.partitions.push(partition);
+                }
+                _ => topics.push(
+                    FetchTopic::default()
+                        .with_topic(topic_name(&place.topic))
+                        .with_partitions(vec![partition]),
+                ),
+            }
+        }
+        FetchRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_max_wait_ms(i32::try_from(self.config.wait_max.as_millis()).unwrap_or(i32::MAX))
+            .with_min_bytes(1)
+            .with_max_bytes(size(self.config.answer_bytes_max))
+            .with_isolation_level(self.config.isolation.level())
+            .with_topics(topics)
+    }
+
+    async fn take(&mut self, answer: FetchResponse) -> Result<(), ClientError> {
+        ClientError::check(answer.error_code, None, "fetching")?;
+        for topic in answer.topics {
+            let name: Arc<str> = topic.name.as_str().into();
+            for partition in topic.partitions {
+                let place = TopicPartition {
+                    topic: Arc::clone(&name),
+                    partition: partition.partition,
+                };
+                self.take_partition(place, partition).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_partition(
+        &mut self,
+        place: TopicPartition,
+        partition: FetchedPartition,
+    ) -> Result<(), ClientError> {
+        let Some(from) = self.positions.get(&place).copied() else {
+            return Ok(());
+        };
+        if partition.error_code == ResponseError::OffsetOutOfRange.code() {
+            self.positions.remove(&place);
+            self.order.retain(|other| *other != place);
+            return self.tell(Event::OutOfRange(place)).await;
+        }
+        let what = format!("partition {} of {}", place.partition, place.topic);
+        ClientError::check(partition.error_code, None, what)?;
+        let records = joined(partition.records);
+        let Some(next) = end_of(&records) else {
+            return Ok(());
+        };
+        let end = match self.config.isolation {
+            Isolation::Committed => partition.last_stable_offset,
+            Isolation::Uncommitted => partition.high_watermark,
+        };
+        // One that is larger than all there is waits until it is alone.
+        let units = records.len().div_ceil(ROOM_UNIT);
+        let all = self.config.prefetch_bytes.div_ceil(ROOM_UNIT).max(1);
+        let units = u32::try_from(units.clamp(1, all)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        self.positions.insert(place.clone(), next);
+        self.tell(Event::Fetched(Fetched {
+            place,
+            from,
+            next,
+            end: Offset(u64::try_from(end).unwrap_or(0)),
+            records,
+            aborted: partition.aborted_transactions.unwrap_or_default(),
+            _room: room.map_err(|_| ClientError::Closed)?,
+        }))
+        .await
+    }
+
+    async fn tell(&self, event: Event) -> Result<(), ClientError> {
+        let told = self.events.send(event).await;
+        told.map_err(|_| ClientError::Closed)
+    }
+}
+
+/// In one piece, as they come from the connection's buffer.
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    match pieces.len() {
+        0 | 1 => pieces.pop().unwrap_or_default(),
+        _ => {
+            let mut all = BytesMut::new();
+            pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+            all.freeze()
+        }
+    }
+}
+
+fn size(bytes: usize) -> i32 {
+    i32::try_from(bytes).unwrap_or(i32::MAX)
+}

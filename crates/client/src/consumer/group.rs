@@ -1,0 +1,378 @@
+//! The member of a group: what keeps it alive, and what it is told (KIP-848).
+//!
+//! A task sends heartbeats. What is assigned goes from it to the consumer, and what the consumer has
+//! taken over goes back and is told with the next heartbeat, which comes at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Offset, Random, SystemRandom};
+use millstream_wire::messages::consumer_group_heartbeat_request::TopicPartitions;
+use millstream_wire::messages::{
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, GroupId,
+};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::client::{Client, text, topic_name};
+use crate::error::ClientError;
+use crate::offsets::TopicPartition;
+
+/// Epochs that are none: who joins, and who leaves.
+const EPOCH_JOIN: i32 = 0;
+const EPOCH_LEAVE: i32 = -1;
+
+/// Should a server not say how often it wants to hear of us.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
+
+/// Partitions by the ids of their streams, as the protocol has them.
+type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
+
+/// What the group says.
+#[derive(Debug, Clone, Default)]
+struct Assigned {
+    /// Grows with every change.
+    version: u64,
+    /// Grows when all was lost.
+    generation: u64,
+    epoch: i32,
+    partitions: Partitions,
+    error: Option<ClientError>,
+}
+
+/// What the consumer has taken over.
+#[derive(Debug, Clone, Default)]
+struct Owned {
+    generation: u64,
+    partitions: Partitions,
+}
+
+/// What a consumer knows of its group.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub group: Arc<str>,
+    pub member: StrBytes,
+    topics: Vec<Arc<str>>,
+    assigned: watch::Receiver<Assigned>,
+    owned: watch::Sender<Owned>,
+    /// The version that the consumer has followed.
+    followed: u64,
+    generation: u64,
+    heartbeats: AbortHandle,
+    commit_every: Option<Duration>,
+    commit_at: Option<Instant>,
+    pub committed: BTreeMap<TopicPartition, Offset>,
+}
+
+/// A change that the consumer has to follow.
+pub(super) struct News {
+    version: u64,
+    generation: u64,
+    partitions: Partitions,
+    /// Others may have had the partitions meanwhile.
+    pub is_lost: bool,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.heartbeats.abort();
+    }
+}
+
+impl Membership {
+    pub fn join(
+        client: &Client,
+        group: &str,
+        topics: &[&str],
+        rebalance_timeout: Duration,
+        commit_every: Option<Duration>,
+    ) -> Result<Membership, ClientError> {
+        let mut random = [0; 16];
+        let filled = SystemRandom.fill(&mut random);
+        filled.map_err(|error| ClientError::Connect {
+            address: client.config().servers.join(","),
+            error: Arc::new(error),
+        })?;
+        let member = text(&Uuid::from_bytes(random).to_string());
+        let (tell, assigned) = watch::channel(Assigned::default());
+        let (owned, taken) = watch::channel(Owned::default());
+        let heartbeats = Heartbeats {
+            // A heartbeat must not wait behind anything.
+            client: client.separate(),
+            group: group.into(),
+            member: member.clone(),
+            topics: topics.iter().map(|topic| Arc::from(*topic)).collect(),
+            rebalance_timeout,
+            assigned: tell,
+            owned: taken,
+            epoch: EPOCH_JOIN,
+            told: None,
+        };
+        let topics = heartbeats.topics.clone();
+        Ok(Membership {
+            group: group.into(),
+            member,
+            topics,
+            assigned,
+            owned,
+            followed: 0,
+            generation: 0,
+            heartbeats: tokio::spawn(heartbeats.run()).abort_handle(),
+            commit_every,
+            commit_at: commit_every.map(|every| Instant::now() + every),
+            committed: BTreeMap::new(),
+        })
+    }
+
+    /// The member's epoch, by which the group knows that it is not an older one of itself.
+    pub fn epoch(&self) -> i32 {
+        self.assigned.borrow().epoch
+    }
+
+    /// When the next commit is due.
+    pub fn commit_at(&self) -> Option<Instant> {
+        self.commit_at
+    }
+
+    /// Whether a commit is due; the next one is due later.
+    pub fn takes_commit(&mut self) -> bool {
+        let is_due = self.commit_at.is_some_and(|at| Instant::now() >= at);
+        if is_due {
+            self.commit_at = self.commit_every.map(|every| Instant::now() + every);
+        }
+        is_due
+    }
+
+    pub fn commits_by_itself(&self) -> bool {
+        self.commit_every.is_some()
+    }
+
+    /// Waits for a change.
+    pub async fn changed(&mut self) {
+        let followed = self.followed;
+        let changed = self.assigned.wait_for(|now| now.version != followed);
+        if changed.await.is_err() {
+            // The task has ended after an error, which was followed.
+            std::future::pending().await
+        }
+    }
+
+    /// What was changed.
+    pub fn news(&mut self) -> Result<Option<News>, ClientError> {
+        let now = self.assigned.borrow();
+        if let Some(error) = &now.error {
+            return Err(error.clone());
+        }
+        Ok((now.version != self.followed).then(|| News {
+            version: now.version,
+            generation: now.generation,
+            partitions: now.partitions.clone(),
+            is_lost: now.generation != self.generation,
+        }))
+    }
+
+    /// The partitions by name.
+    pub async fn names(
+        &self,
+        client: &Client,
+        news: &News,
+    ) -> Result<BTreeSet<TopicPartition>, ClientError> {
+        let names: Vec<&str> = self.topics.iter().map(|topic| &**topic).collect();
+        let mut found = BTreeSet::new();
+        let mut is_refreshed = false;
+        for (id, partitions) in &news.partitions {
+            let topic = loop {
+                let known = names.iter().filter_map(|name| client.known_topic(name));
+                match known.into_iter().find(|topic| topic.id == *id) {
+                    Some(topic) => break topic,
+                    None if is_refreshed => {
+                        return Err(ClientError::NoLeader {
+                            what: format!("the stream with id {id}"),
+                        });
+                    }
+                    None => {
+                        // Streams that do not exist yet are no error.
+                        let _ = client.refresh(&names).await;
+                        is_refreshed = true;
+                    }
+                }
+            };
+            found.extend(partitions.iter().map(|partition| TopicPartition {
+                topic: Arc::clone(&topic.name),
+                partition: *partition,
+            }));
+        }
+        Ok(found)
+    }
+
+    /// The consumer has what was assigned, and nothing else.
+    pub fn follow(&mut self, news: News) {
+        self.followed = news.version;
+        self.generation = news.generation;
+        self.owned.send_replace(Owned {
+            generation: news.generation,
+            partitions: news.partitions,
+        });
+    }
+
+    /// Leaves the group, so that others need not wait for this member.
+    pub async fn leave(&self, client: &Client) -> Result<(), ClientError> {
+        self.heartbeats.abort();
+        let request = ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(text(&self.group)))
+            .with_member_id(self.member.clone())
+            .with_member_epoch(EPOCH_LEAVE);
+        let coordinator = client.coordinator(&self.group).await?;
+        let answer = coordinator.ask(request).await?;
+        let what = format!("leaving group {}", self.group);
+        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)
+    }
+}
+
+/// The task that keeps the member alive.
+struct Heartbeats {
+    client: Client,
+    group: Arc<str>,
+    member: StrBytes,
+    topics: Vec<Arc<str>>,
+    rebalance_timeout: Duration,
+    assigned: watch::Sender<Assigned>,
+    owned: watch::Receiver<Owned>,
+    epoch: i32,
+    /// What the group was told last of what is owned; nothing if it should be told all.
+    told: Option<Partitions>,
+}
+
+impl Heartbeats {
+    /// Until the consumer goes, or the group refuses it for good.
+    async fn run(mut self) {
+        loop {
+            let owned = self.owned();
+            let answer = self.beat(&owned).await;
+            let wait = match answer {
+                Ok(answer) => self.take(answer, owned),
+                Err(error) => {
+                    let is_fenced = error.response_error().is_some_and(is_fenced);
+                    if !is_fenced && !error.is_retriable() {
+                        self.assigned.send_modify(|assigned| {
+                            assigned.version += 1;
+                            assigned.error = Some(error);
+                        });
+                        return;
+                    }
+                    // All is told anew.
+                    self.told = None;
+                    if is_fenced {
+                        self.epoch = EPOCH_JOIN;
+                        self.lose();
+                    }
+                    self.client.config().backoff
+                }
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                changed = self.owned.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the consumer has; nothing while it still has what was lost.
+    fn owned(&mut self) -> Partitions {
+        let owned = self.owned.borrow_and_update();
+        match owned.generation == self.assigned.borrow().generation {
+            true => owned.partitions.clone(),
+            false => Partitions::new(),
+        }
+    }
+
+    async fn beat(
+        &self,
+        owned: &Partitions,
+    ) -> Result<ConsumerGroupHeartbeatResponse, ClientError> {
+        let mut request = ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(text(&self.group)))
+            .with_member_id(self.member.clone())
+            .with_member_epoch(self.epoch);
+        if self.told.is_none() {
+            let timeout = i32::try_from(self.rebalance_timeout.as_millis()).unwrap_or(i32::MAX);
+            let topics = self.topics.iter().map(|topic| topic_name(topic)).collect();
+            request = request
+                .with_rebalance_timeout_ms(timeout)
+                .with_subscribed_topic_names(Some(topics));
+        }
+        // Who joins has nothing yet.
+        let owned = match self.epoch {
+            EPOCH_JOIN => &Partitions::new(),
+            _ => owned,
+        };
+        if self.told.as_ref() != Some(owned) {
+            let partitions = owned.iter().map(|(id, partitions)| {
+                TopicPartitions::default()
+                    .with_topic_id(*id)
+                    .with_partitions(partitions.iter().copied().collect())
+            });
+            request = request.with_topic_partitions(Some(partitions.collect()));
+        }
+        let coordinator = self.client.coordinator(&self.group).await?;
+        let answer = coordinator.ask(request).await?;
+        let what = format!("group {}", self.group);
+        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+        Ok(answer)
+    }
+
+    /// Returns how long to wait before the next heartbeat.
+    fn take(&mut self, answer: ConsumerGroupHeartbeatResponse, owned: Partitions) -> Duration {
+        let told = match self.epoch {
+            EPOCH_JOIN => Partitions::new(),
+            _ => owned,
+        };
+        self.told = Some(told);
+        self.epoch = answer.member_epoch;
+        let partitions = answer.assignment.map(|assignment| {
+            let topics = assignment.topic_partitions.into_iter();
+            let topics =
+                topics.map(|topic| (topic.topic_id, topic.partitions.into_iter().collect()));
+            topics.collect::<Partitions>()
+        });
+        self.assigned.send_if_modified(|assigned| {
+            let is_new = |new: &Partitions| *new != assigned.partitions || assigned.version == 0;
+            let has_news = partitions.as_ref().is_some_and(is_new);
+            let is_modified = has_news || assigned.epoch != self.epoch;
+            assigned.epoch = self.epoch;
+            if let Some(partitions) = partitions.filter(|_| has_news) {
+                assigned.version += 1;
+                assigned.partitions = partitions;
+            }
+            is_modified
+        });
+        match u64::try_from(answer.heartbeat_interval_ms) {
+            Ok(millis) if millis > 0 => Duration::from_millis(millis),
+            _ => INTERVAL_DEFAULT,
+        }
+    }
+
+    /// The group has given the partitions to others.
+    fn lose(&self) {
+        self.assigned.send_modify(|assigned| {
+            assigned.version += 1;
+            assigned.generation += 1;
+            assigned.epoch = EPOCH_JOIN;
+            assigned.partitions.clear();
+        });
+    }
+}
+
+/// Whether the group does not know the member any more.
+fn is_fenced(error: ResponseError) -> bool {
+    matches!(
+        error,
+        ResponseError::UnknownMemberId | ResponseError::FencedMemberEpoch
+    )
+}

@@ -1,0 +1,337 @@
+//! The consumer: records of partitions that are chosen, or that a group shares out.
+//!
+//! For each server that leads some of its partitions there is a task that fetches ahead
+//! (`fetcher.rs`), as far as [`ConsumerConfig::prefetch_bytes`] allows. What it brings is handed out by
+//! [`Consumer::next`]. When partitions come or go, or their leader does, all fetching starts anew from
+//! what was handed out.
+//!
+//! In a group, a further task keeps the member alive and is told what it is assigned (`group.rs`). The
+//! consumer follows at its next call of [`Consumer::next`], between records, so that it does not lose a
+//! partition while it is at work on it.
+
+mod commit;
+mod fetched;
+mod fetcher;
+mod group;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_wire::ResponseError;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+pub use self::fetched::Fetched;
+use self::fetcher::{Event, Fetcher, ROOM_UNIT};
+use self::group::Membership;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::offsets::{Isolation, Start, TopicPartition};
+
+/// Events that wait to be handed out: what they hold is bounded by memory.
+const EVENTS_MAX: usize = 1024;
+
+/// How a consumer works.
+#[derive(Debug, Clone)]
+pub struct ConsumerConfig {
+    /// Where a group begins in a partition that it has no offset of, and where anybody goes on whose
+    /// offset is not there any more; without it, that is an error.
+    pub reset: Option<Reset>,
+    /// Which records of transactions are handed out.
+    pub isolation: Isolation,
+    /// What is fetched ahead takes no more memory than this, and one answer.
+    pub prefetch_bytes: usize,
+    /// The most bytes of one answer.
+    pub answer_bytes_max: usize,
+    /// The most bytes of one partition in an answer.
+    pub partition_bytes_max: usize,
+    /// How long a server may wait for records before it answers that there are none.
+    pub wait_max: Duration,
+    /// How often a group's offsets are committed by themselves; never without it.
+    pub auto_commit: Option<Duration>,
+    /// How long a group waits for this member to give up partitions that others are to have.
+    pub rebalance_timeout: Duration,
+}
+
+impl Default for ConsumerConfig {
+    fn default() -> Self {
+        ConsumerConfig {
+            reset: Some(Reset::Earliest),
+            isolation: Isolation::Committed,
+            prefetch_bytes: 16 << 20,
+            answer_bytes_max: 8 << 20,
+            partition_bytes_max: 1 << 20,
+            wait_max: Duration::from_millis(500),
+            auto_commit: Some(Duration::from_secs(1)),
+            rebalance_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Where to go on without an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// At the first record.
+    Earliest,
+    /// Behind the last record.
+    Latest,
+}
+
+impl From<Reset> for Start {
+    fn from(reset: Reset) -> Start {
+        match reset {
+            Reset::Earliest => Start::Earliest,
+            Reset::Latest => Start::Latest,
+        }
+    }
+}
+
+/// Reads records.
+#[derive(Debug)]
+pub struct Consumer {
+    /// For all that is answered at once.
+    client: Client,
+    /// For what takes long.
+    fetching_client: Client,
+    config: ConsumerConfig,
+    /// Its partitions, and the first offset of each that is not done.
+    positions: BTreeMap<TopicPartition, Offset>,
+    /// What was handed out last: it is done with the next call.
+    handed: Option<(TopicPartition, Offset)>,
+    fetching: Option<Fetching>,
+    room: Arc<Semaphore>,
+    is_alive: Arc<AtomicBool>,
+    /// Since when no server answers.
+    lost_since: Option<Instant>,
+    group: Option<Membership>,
+}
+
+#[derive(Debug)]
+struct Fetching {
+    events: mpsc::Receiver<Event>,
+    /// Ends with this.
+    _tasks: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Event")
+    }
+}
+
+impl Consumer {
+    /// A consumer of these partitions, from these places on.
+    ///
+    /// # Errors
+    /// When a partition does not exist, or nobody answers.
+    pub async fn assigned(
+        client: &Client,
+        config: ConsumerConfig,
+        places: &[(TopicPartition, Start)],
+    ) -> Result<Consumer, ClientError> {
+        let mut consumer = Consumer::new(client, config);
+        let found = client.offsets(places, consumer.config.isolation).await?;
+        consumer.positions = found.into_iter().collect();
+        Ok(consumer)
+    }
+
+    /// A member of a group that shares the partitions of streams. Needs a broker with the group protocol
+    /// of KIP-848, as all have since Kafka 4.0.
+    ///
+    /// # Errors
+    /// When there is no randomness for the member's name.
+    pub fn in_group(
+        client: &Client,
+        config: ConsumerConfig,
+        group: &str,
+        topics: &[&str],
+    ) -> Result<Consumer, ClientError> {
+        let mut consumer = Consumer::new(client, config);
+        let timeout = consumer.config.rebalance_timeout;
+        let commit_every = consumer.config.auto_commit;
+        let membership = Membership::join(&consumer.client, group, topics, timeout, commit_every)?;
+        consumer.group = Some(membership);
+        Ok(consumer)
+    }
+
+    fn new(client: &Client, config: ConsumerConfig) -> Consumer {
+        let units = config.prefetch_bytes.div_ceil(ROOM_UNIT);
+        Consumer {
+            client: client.separate(),
+            fetching_client: client.separate(),
+            room: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            config,
+            positions: BTreeMap::new(),
+            handed: None,
+            fetching: None,
+            is_alive: Arc::default(),
+            lost_since: None,
+            group: None,
+        }
+    }
+
+    /// The partitions that it has now, and the first offset of each that was not handed out.
+    pub fn positions(&self) -> BTreeMap<TopicPartition, Offset> {
+        let mut positions = self.positions.clone();
+        positions.extend(self.handed.clone());
+        positions
+    }
+
+    /// Waits for records. What was handed out before counts as done from here on. Given up, it may be
+    /// called again, and nothing is lost.
+    ///
+    /// # Errors
+    /// When an offset is not there any more, a partition is refused, or no server answers for the
+    /// client's `request_timeout`. The next call tries again.
+    pub async fn next(&mut self) -> Result<Fetched, ClientError> {
+        self.settle();
+        loop {
+            self.follow_group().await?;
+            if self.fetching.is_none() {
+                match self.begin_fetching().await {
+                    Ok(fetching) => self.fetching = Some(fetching),
+                    Err(error) => self.lost(error).await?,
+                }
+                continue;
+            }
+            if let Some(event) = self.event().await {
+                match event {
+                    Event::Fetched(fetched) => {
+                        self.handed = Some((fetched.place.clone(), fetched.next));
+                        return Ok(fetched);
+                    }
+                    Event::OutOfRange(place) => self.reset(place).await?,
+                    Event::Lost(error) => self.lost(error).await?,
+                }
+            }
+        }
+    }
+
+    /// The next event of a fetcher; `None` when the group has something to say, or to be told.
+    async fn event(&mut self) -> Option<Event> {
+        let fetching = self.fetching.as_mut()?;
+        let group = self.group.as_mut();
+        let commit_at = group.as_ref().and_then(|group| group.commit_at());
+        tokio::select! {
+            event = fetching.events.recv(), if !self.positions.is_empty() => event,
+            () = async {
+                match group {
+                    Some(group) => group.changed().await,
+                    None => std::future::pending().await,
+                }
+            } => None,
+            () = async {
+                match commit_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            } => None,
+        }
+    }
+
+    /// Counts what was handed out as done.
+    fn settle(&mut self) {
+        if let Some((place, next)) = self.handed.take()
+            && let Some(position) = self.positions.get_mut(&place)
+        {
+            *position = next;
+        }
+    }
+
+    /// Says how far the work is in the partition that was handed out last, for who stops before its end.
+    pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
+        if self
+            .handed
+            .as_ref()
+            .is_some_and(|(handed, _)| handed == place)
+        {
+            self.handed = None;
+        }
+        if let Some(position) = self.positions.get_mut(place) {
+            *position = next;
+        }
+    }
+
+    async fn begin_fetching(&mut self) -> Result<Fetching, ClientError> {
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let mut by_server: HashMap<i32, HashMap<TopicPartition, Offset>> = HashMap::new();
+        for (place, next) in &self.positions {
+            let topic = self.fetching_client.topic(&place.topic).await?;
+            let server = topic.leader(place.partition)?;
+            by_server
+                .entry(server)
+                .or_default()
+                .insert(place.clone(), *next);
+        }
+        let mut tasks = JoinSet::new();
+        for (server, positions) in by_server {
+            let mut order: Vec<TopicPartition> = positions.keys().cloned().collect();
+            order.sort();
+            let fetcher = Fetcher {
+                client: self.fetching_client.clone(),
+                server,
+                config: self.config.clone(),
+                positions,
+                order,
+                room: Arc::clone(&self.room),
+                events: sender.clone(),
+                is_alive: Arc::clone(&self.is_alive),
+            };
+            tasks.spawn(fetcher.run());
+        }
+        Ok(Fetching {
+            events,
+            _tasks: tasks,
+        })
+    }
+
+    /// Starts anew after something failed, unless that will not help.
+    async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
+        self.fetching = None;
+        if !error.is_retriable() {
+            return Err(error);
+        }
+        if self.is_alive.swap(false, Ordering::Relaxed) {
+            self.lost_since = None;
+        }
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.client.config().request_timeout {
+            self.lost_since = None;
+            return Err(error);
+        }
+        sleep(self.client.config().backoff).await;
+        let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
+        topics.dedup();
+        // If nobody answers now, it is found out when fetching begins.
+        let _ = self.fetching_client.refresh(&topics).await;
+        Ok(())
+    }
+
+    async fn reset(&mut self, place: TopicPartition) -> Result<(), ClientError> {
+        self.fetching = None;
+        let Some(reset) = self.config.reset else {
+            let next = self.positions.get(&place).copied().unwrap_or_default();
+            return Err(ClientError::Refused {
+                what: format!("partition {} of {}", place.partition, place.topic),
+                error: ResponseError::OffsetOutOfRange,
+                message: Some(format!("offset {next} is not there")),
+            });
+        };
+        let isolation = self.config.isolation;
+        let found = self
+            .client
+            .offsets(&[(place, reset.into())], isolation)
+            .await;
+        match found {
+            Ok(found) => {
+                self.positions.extend(found);
+                Ok(())
+            }
+            Err(error) => self.lost(error).await,
+        }
+    }
+}

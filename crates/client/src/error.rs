@@ -1,0 +1,165 @@
+//! What can go wrong.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_record::ChunkError;
+use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
+
+/// Why something was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("cannot reach a server at {address}: {error}")]
+    Connect {
+        /// The address, as it was given.
+        address: String,
+        /// Why.
+        error: Arc<io::Error>,
+    },
+    /// The connection was there, and is not any more. What was under way may or may not be done.
+    #[error("the connection to {address} was lost")]
+    Disconnected {
+        /// The server's address.
+        address: String,
+    },
+    /// No answer came in time. What was asked for may or may not be done.
+    #[error("{what} is not done after {after:?}")]
+    Timeout {
+        /// What was asked for.
+        what: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The server says no.
+    #[error("{what}: {}", message.clone().unwrap_or_else(|| error.to_string()))]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// Kafka's error.
+        error: ResponseError,
+        /// What the server says of it.
+        message: Option<String>,
+    },
+    /// The server does not know the request.
+    #[error(
+        "the server at {address} does not know the request {api:?} in a version that is known here"
+    )]
+    Unsupported {
+        /// Which request.
+        api: ApiKey,
+        /// The server's address.
+        address: String,
+    },
+    /// Nobody has the answer, for now.
+    #[error("{what} has no leader")]
+    NoLeader {
+        /// Which partition.
+        what: String,
+    },
+    /// The server does not keep to the protocol.
+    #[error("the server at {address} does not speak Kafka's protocol: {what}")]
+    Protocol {
+        /// The server's address.
+        address: String,
+        /// What it did.
+        what: String,
+    },
+    /// What is to be sent cannot be.
+    #[error("the request cannot be sent: {0}")]
+    Encode(#[from] EncodeError),
+    /// The login failed.
+    #[error("cannot log in at {address}: {error}")]
+    Login {
+        /// The server's address.
+        address: String,
+        /// Why.
+        error: sasl::ClientError,
+    },
+    /// Certificates are not what they should be.
+    #[error("{what}")]
+    Tls {
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// Records that were read, or are to be sent, are no chunk.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// A record is too large to be sent at all.
+    #[error("a record of {bytes} bytes is larger than {bytes_max}, which is all that is buffered")]
+    RecordTooLarge {
+        /// The record's size.
+        bytes: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// Records of the same partition before it were not stored, or nobody knows.
+    #[error("not sent, since records before it were not stored: {0}")]
+    Behind(Arc<ClientError>),
+    /// The producer or consumer was closed.
+    #[error("it is closed")]
+    Closed,
+}
+
+impl ClientError {
+    /// An error of an answer; `None` for 0.
+    pub(crate) fn of_code(
+        code: i16,
+        message: Option<&str>,
+        what: impl Into<String>,
+    ) -> Option<ClientError> {
+        if code == 0 {
+            return None;
+        }
+        Some(ClientError::Refused {
+            what: what.into(),
+            error: ResponseError::try_from_code(code).unwrap_or(ResponseError::UnknownServerError),
+            message: message.filter(|text| !text.is_empty()).map(str::to_owned),
+        })
+    }
+
+    /// Fails unless the code of an answer is 0.
+    pub(crate) fn check(
+        code: i16,
+        message: Option<&str>,
+        what: impl Into<String>,
+    ) -> Result<(), ClientError> {
+        ClientError::of_code(code, message, what).map_or(Ok(()), Err)
+    }
+
+    /// What the server said, if it was the server.
+    pub fn response_error(&self) -> Option<ResponseError> {
+        match self {
+            ClientError::Refused { error, .. } => Some(*error),
+            _ => None,
+        }
+    }
+
+    /// Whether the same may succeed when it is tried again.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            ClientError::Connect { .. }
+            | ClientError::Disconnected { .. }
+            | ClientError::Timeout { .. }
+            | ClientError::NoLeader { .. } => true,
+            ClientError::Refused { error, .. } => error.is_retriable(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn malformed(address: &str, error: &ResponseFrameError) -> ClientError {
+        ClientError::Protocol {
+            address: address.to_owned(),
+            what: error.to_string(),
+        }
+    }
+
+    pub(crate) fn frame(address: &str, error: &FrameError) -> ClientError {
+        ClientError::Protocol {
+            address: address.to_owned(),
+            what: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What is said first on a connection: which versions the server knows, and who the client is.
+
+use std::collections::HashMap;
+
+use millstream_base::{Random, SystemRandom};
+use millstream_wire::messages::{
+    ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest,
+};
+use millstream_wire::sasl::{self, NONCE_BYTES, Nonce, Progress};
+use millstream_wire::{ApiKey, Question, ResponseError, StrBytes};
+
+use crate::config::Login;
+use crate::connection::Connection;
+use crate::error::ClientError;
+
+/// What ApiVersions is asked in: known by all that are new enough for everything else.
+const API_VERSIONS: i16 = 3;
+
+/// Newer versions name topics by their ids; here they are named.
+const VERSIONS_MAX: [(ApiKey, i16); 4] = [
+    (ApiKey::Produce, 12),
+    (ApiKey::Fetch, 12),
+    (ApiKey::OffsetCommit, 9),
+    (ApiKey::OffsetFetch, 9),
+];
+
+/// The versions of requests that both sides know.
+#[derive(Debug, Default)]
+pub(crate) struct Versions(HashMap<ApiKey, i16>);
+
+impl Versions {
+    /// The newest one; `None` if there is none.
+    pub fn newest(&self, api: ApiKey) -> Option<i16> {
+        self.0.get(&api).copied()
+    }
+}
+
+/// Asks what the server knows.
+pub(crate) async fn versions(connection: &Connection) -> Result<Versions, ClientError> {
+    let request = ApiVersionsRequest::default()
+        .with_client_software_name(StrBytes::from_static_str("millstream"))
+        .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
+    let pending = connection.send_version(request, API_VERSIONS).await?;
+    let answer = pending.wait().await?;
+    let code = answer.error_code;
+    // It tells them all the same.
+    if code != ResponseError::UnsupportedVersion.code() {
+        ClientError::check(code, None, "asking for the server's versions")?;
+    }
+    let common = answer.api_keys.iter().filter_map(|known| {
+        let api = ApiKey::try_from(known.api_key).ok()?;
+        let ours = api.versions();
+        let bound = VERSIONS_MAX.iter().find(|(bounded, _)| *bounded == api);
+        let ours_max = bound.map_or(*ours.end(), |(_, max)| *max);
+        let newest = known.max_version.min(ours_max);
+        (newest >= known.min_version.max(*ours.start())).then_some((api, newest))
+    });
+    Ok(Versions(common.collect()))
+}
+
+/// In which version an answer is: a server that does not know a version of ApiVersions answers in the
+/// oldest one.
+pub(crate) fn answered_version(api: ApiKey, version: i16, frame: &[u8]) -> i16 {
+    let unsupported = ResponseError::UnsupportedVersion.code().to_be_bytes();
+    match api {
+        ApiKey::ApiVersions if frame.get(4..6) == Some(&unsupported) => 0,
+        _ => version,
+    }
+}
+
+/// Shows who the client is.
+pub(crate) async fn log_in(connection: &Connection, login: &Login) -> Result<(), ClientError> {
+    let failed = |error| ClientError::Login {
+        address: connection.address().to_string(),
+        error,
+    };
+    let mechanism = StrBytes::from_static_str(login.mechanism.name());
+    let request = SaslHandshakeRequest::default().with_mechanism(mechanism);
+    let answer = ask(connection, request).await?;
+    ClientError::check(
+        answer.error_code,
+        None,
+        format!("logging in with {}", login.mechanism),
+    )?;
+    let mut random = [0; NONCE_BYTES];
+    SystemRandom
+        .fill(&mut random)
+        .map_err(|error| ClientError::Connect {
+            address: connection.address().to_string(),
+            error: std::sync::Arc::new(error),
+        })?;
+    let nonce = Nonce::from_random(&random);
+    let started = sasl::Client::start(login.mechanism, &login.user, &login.password, &nonce);
+    let (mut client, mut message) = started.map_err(failed)?;
+    // Each step of SASL uses the client up, and there are at most two.
+    loop {
+        let request = SaslAuthenticateRequest::default().with_auth_bytes(message);
+        let answer = ask(connection, request).await?;
+        let what = format!("logging in as {}", login.user);
+        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+        match client.answer(&answer.auth_bytes).map_err(failed)? {
+            Progress::Done => return Ok(()),
+            Progress::Send(next, bytes) => (client, message) = (next, bytes),
+        }
+    }
+}
+
+async fn ask<Q: Question>(connection: &Connection, question: Q) -> Result<Q::Answer, ClientError> {
+    connection.send(question).await?.wait().await
+}

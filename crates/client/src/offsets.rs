@@ -1,0 +1,138 @@
+//! Which offsets there are in partitions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use millstream_wire::messages::{BrokerId, ListOffsetsRequest};
+
+use crate::client::{Client, topic_name};
+use crate::error::ClientError;
+
+/// What Kafka's protocol asks for the ends with, in place of a time.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+
+/// A partition of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicPartition {
+    /// The stream's name.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+}
+
+/// A place in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Its first record.
+    Earliest,
+    /// Behind its last record.
+    Latest,
+    /// The record of this offset.
+    At(Offset),
+    /// The first record that is not older; behind the last one if all are.
+    Since(Timestamp),
+}
+
+/// Which records of transactions are seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Only those of transactions that were committed.
+    #[default]
+    Committed,
+    /// All, also of transactions that are open or were aborted.
+    Uncommitted,
+}
+
+impl Isolation {
+    pub(crate) fn level(self) -> i8 {
+        match self {
+            Isolation::Uncommitted => 0,
+            Isolation::Committed => 1,
+        }
+    }
+}
+
+impl Client {
+    /// The offsets of places.
+    ///
+    /// # Errors
+    /// When there is no such partition, or it has no leader that answers.
+    pub async fn offsets(
+        &self,
+        places: &[(TopicPartition, Start)],
+        isolation: Isolation,
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        let mut found = HashMap::new();
+        let mut asked: Vec<(&TopicPartition, i64)> = Vec::new();
+        for (place, start) in places {
+            match start {
+                Start::At(offset) => {
+                    found.insert(place.clone(), *offset);
+                }
+                Start::Earliest => asked.push((place, EARLIEST)),
+                Start::Latest => asked.push((place, LATEST)),
+                Start::Since(Timestamp(time)) => asked.push((place, (*time).max(0))),
+            }
+        }
+        let none_newer = self.list(&asked, isolation, &mut found).await?;
+        // All records are older than the time.
+        let ends: Vec<_> = none_newer.iter().map(|place| (place, LATEST)).collect();
+        self.list(&ends, isolation, &mut found).await?;
+        Ok(found)
+    }
+
+    /// Asks the leaders; returns the places where no record is as new as asked for.
+    async fn list(
+        &self,
+        asked: &[(&TopicPartition, i64)],
+        isolation: Isolation,
+        found: &mut HashMap<TopicPartition, Offset>,
+    ) -> Result<Vec<TopicPartition>, ClientError> {
+        let mut by_leader: HashMap<i32, HashMap<&Arc<str>, Vec<ListOffsetsPartition>>> =
+            HashMap::new();
+        for (place, time) in asked {
+            let leader = self.topic(&place.topic).await?.leader(place.partition)?;
+            let topics = by_leader.entry(leader).or_default();
+            topics.entry(&place.topic).or_default().push(
+                ListOffsetsPartition::default()
+                    .with_partition_index(place.partition)
+                    .with_timestamp(*time),
+            );
+        }
+        let mut missing = Vec::new();
+        for (leader, topics) in by_leader {
+            let topics = topics.into_iter().map(|(name, partitions)| {
+                ListOffsetsTopic::default()
+                    .with_name(topic_name(name))
+                    .with_partitions(partitions)
+            });
+            let request = ListOffsetsRequest::default()
+                .with_replica_id(BrokerId(-1))
+                .with_isolation_level(isolation.level())
+                .with_topics(topics.collect());
+            let answer = self.server(leader).await?.ask(request).await?;
+            for topic in answer.topics {
+                let name: Arc<str> = topic.name.as_str().into();
+                for partition in topic.partitions {
+                    let index = partition.partition_index;
+                    let what = format!("offsets of partition {index} of {name}");
+                    ClientError::check(partition.error_code, None, what)?;
+                    let place = TopicPartition {
+                        topic: Arc::clone(&name),
+                        partition: index,
+                    };
+                    match u64::try_from(partition.offset) {
+                        Ok(offset) => {
+                            found.insert(place, Offset(offset));
+                        }
+                        Err(_) => missing.push(place),
+                    }
+                }
+            }
+        }
+        Ok(missing)
+    }
+}

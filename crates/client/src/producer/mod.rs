@@ -1,0 +1,186 @@
+//! The producer: records into partitions, each stored once and in order.
+//!
+//! A record goes through these hands:
+//!
+//! 1. [`Producer::send`] chooses its partition and puts it into that partition's open chunk.
+//! 2. A chunk that is full, or has waited for [`ProducerConfig::linger`], is sealed, numbered and sent,
+//!    with those of other partitions of the same server in one request. Up to five requests to a server
+//!    are in flight.
+//! 3. The answer decides what becomes of the chunk's records, and [`Delivery::wait`] tells.
+//!
+//! What failed is sent again, until it is stored or [`ProducerConfig::delivery_timeout`] is over.
+//! `partition.rs` says why nothing is lost, stored twice or out of order on the way.
+
+mod outcome;
+mod partition;
+mod sender;
+mod state;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Clock, SystemClock, Timestamp};
+use millstream_record::{Compression, Header};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+pub use self::outcome::{Delivery, Stored};
+use self::sender::Sender;
+use self::state::{NotTaken, State};
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// How a producer works.
+#[derive(Debug, Clone)]
+pub struct ProducerConfig {
+    /// A chunk waits for more records for so long at most.
+    pub linger: Duration,
+    /// A chunk takes no more records beyond this size, in bytes before compression. One record may be
+    /// larger.
+    pub batch_bytes: usize,
+    /// How chunks are compressed.
+    pub compression: Compression,
+    /// What is under way takes no more memory than this; whoever sends more waits.
+    pub buffer_bytes: usize,
+    /// A record that is not stored after so long is given up.
+    pub delivery_timeout: Duration,
+}
+
+impl Default for ProducerConfig {
+    fn default() -> Self {
+        ProducerConfig {
+            linger: Duration::from_millis(1),
+            batch_bytes: 16 << 10,
+            compression: Compression::None,
+            buffer_bytes: 32 << 20,
+            delivery_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// A record to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProducerRecord<'a> {
+    /// The stream's name.
+    pub topic: &'a str,
+    /// Its partition; without one the key decides, and without a key all have their turn.
+    pub partition: Option<i32>,
+    /// When it was made; now, unless it is said.
+    pub timestamp: Option<Timestamp>,
+    /// The primary key.
+    pub key: Option<&'a [u8]>,
+    /// The value.
+    pub value: Option<&'a [u8]>,
+    /// Headers; those named `k.<name>` are secondary keys.
+    pub headers: &'a [Header<'a>],
+}
+
+/// Sends records. Dropped, it forgets what is not stored yet: [`flush`](Self::flush) before.
+pub struct Producer {
+    shared: Arc<Shared>,
+    sender: AbortHandle,
+}
+
+/// What callers and the sender share.
+struct Shared {
+    client: Client,
+    config: ProducerConfig,
+    clock: SystemClock,
+    state: Mutex<State>,
+    /// Wakes the sender.
+    wake: Notify,
+    /// Wakes those who wait for memory.
+    room: Notify,
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Producer {
+    /// A producer for these servers, with connections of its own. To be called within a runtime.
+    pub fn new(client: &Client, config: ProducerConfig) -> Producer {
+        let shared = Arc::new(Shared {
+            client: client.separate(),
+            state: Mutex::new(State::new(config.clone())),
+            config,
+            clock: SystemClock::default(),
+            wake: Notify::new(),
+            room: Notify::new(),
+        });
+        let sender = Sender::new(Arc::clone(&shared));
+        let sender = tokio::spawn(sender.run()).abort_handle();
+        Producer { shared, sender }
+    }
+
+    /// Takes a record to be sent; waits only while there is no memory for it, or nothing is known of its
+    /// stream. Records of one partition are stored in the order of these calls.
+    ///
+    /// # Errors
+    /// When there is no such stream or partition, or the record is too large.
+    pub async fn send(&self, record: ProducerRecord<'_>) -> Result<Delivery, ClientError> {
+        let shared = &*self.shared;
+        loop {
+            match self.try_send(&record) {
+                Ok(delivery) => return Ok(delivery),
+                Err(NotTaken::Failed(error)) => return Err(error),
+                Err(NotTaken::UnknownTopic) => {
+                    let topic = shared.client.topic(record.topic).await?;
+                    let mut state = shared.state.lock();
+                    state.learn(&topic.name, topic.leaders.len());
+                }
+                Err(NotTaken::NoRoom) => {
+                    let mut room = std::pin::pin!(shared.room.notified());
+                    room.as_mut().enable();
+                    shared.wake.notify_one();
+                    match self.try_send(&record) {
+                        Err(NotTaken::NoRoom) => room.await,
+                        Ok(delivery) => return Ok(delivery),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_send(&self, record: &ProducerRecord<'_>) -> Result<Delivery, NotTaken> {
+        let shared = &*self.shared;
+        let time = record.timestamp.unwrap_or_else(|| shared.clock.now());
+        let pushed = shared.state.lock().push(record, time, Instant::now());
+        let (delivery, wakes) = pushed?;
+        if wakes {
+            shared.wake.notify_one();
+        }
+        Ok(delivery)
+    }
+
+    /// Sends what is there, and waits until it is decided.
+    ///
+    /// # Errors
+    /// The first error of records since the last flush.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        let outcomes = self.shared.state.lock().flush();
+        self.shared.wake.notify_one();
+        for outcome in outcomes {
+            // An error is noted, too.
+            let _ = outcome.wait().await;
+        }
+        let mut state = self.shared.state.lock();
+        let error = state.error.take().or_else(|| state.closed.clone());
+        error.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.sender.abort();
+        self.shared.state.lock().close(ClientError::Closed);
+    }
+}

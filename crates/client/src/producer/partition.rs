@@ -1,0 +1,378 @@
+//! The chunks of one partition: in their order, each stored once. No I/O.
+//!
+//! Chunks are numbered when they are first sent, and keep their numbers when they are sent again, so
+//! that the server stores each once and none out of order. What makes this hold:
+//!
+//! - While a chunk waits to be sent again, none is sent until all that are in flight are answered; then
+//!   they are sent from the first one on.
+//! - Until the first chunk under a producer id is stored, no second one is sent: a server that knows
+//!   nothing of the producer would take any number.
+//! - When a chunk is given up, the numbers behind it are a gap for the server. The chunks behind it get
+//!   a new producer id, if it is certain that they were not stored; otherwise they are given up, too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence};
+use millstream_record::{ChunkBuilder, Producer, set_producer};
+use millstream_wire::ResponseError;
+use tokio::time::Instant;
+
+use super::outcome::Outcome;
+use crate::error::ClientError;
+
+/// Requests in flight, and so chunks of one partition: servers know as many of a producer's last chunks.
+pub(super) const IN_FLIGHT_MAX: usize = 5;
+
+/// A producer id that the server gave. Later ones have higher generations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub id: ProducerId,
+    pub epoch: ProducerEpoch,
+    pub generation: u64,
+}
+
+/// A chunk that takes records.
+pub(super) struct Open {
+    pub builder: ChunkBuilder,
+    pub outcome: Arc<Outcome>,
+    pub opened_at: Instant,
+    /// Whether it is to go without waiting for more.
+    pub is_due: bool,
+}
+
+/// A chunk that takes no more records.
+pub(super) struct Sealed {
+    number: u64,
+    chunk: Bytes,
+    records: u32,
+    /// What it counts for in the producer's memory.
+    buffered_bytes: usize,
+    outcome: Arc<Outcome>,
+    created_at: Instant,
+    /// How often it was sent, under the identity that it has.
+    attempts: u32,
+    /// Whether it carries the partition's identity.
+    is_numbered: bool,
+    is_in_flight: bool,
+}
+
+/// What comes of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Effect {
+    /// Memory that is free again.
+    pub freed_bytes: usize,
+    /// The first error of records that are given up.
+    pub error: Option<ClientError>,
+}
+
+/// A partition, and what is to be sent to it.
+pub(super) struct Partition {
+    pub topic: Arc<str>,
+    pub index: i32,
+    pub open: Option<Open>,
+    queue: VecDeque<Sealed>,
+    next_number: u64,
+    /// Requests that are not answered, also of chunks that were given up meanwhile.
+    in_flight: usize,
+    identity: Option<Identity>,
+    /// The least generation of the next identity.
+    generation_min: u64,
+    next_sequence: Sequence,
+    /// Whether a chunk was stored under the identity.
+    is_established: bool,
+    retry_at: Option<Instant>,
+}
+
+/// What is to be done with a partition now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing, until it gets a record or an answer.
+    Nothing,
+    /// Nothing before that time.
+    At(Instant),
+    /// It lacks an identity of this generation or a later one.
+    Identify(u64),
+    /// There is a chunk to send.
+    Send,
+}
+
+impl Partition {
+    pub fn new(topic: Arc<str>, index: i32) -> Partition {
+        Partition {
+            topic,
+            index,
+            open: None,
+            queue: VecDeque::new(),
+            next_number: 0,
+            in_flight: 0,
+            identity: None,
+            generation_min: 0,
+            next_sequence: Sequence(0),
+            is_established: false,
+            retry_at: None,
+        }
+    }
+
+    /// What becomes of the chunks that are not decided.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Arc<Outcome>> {
+        let sealed = self.queue.iter().map(|sealed| &sealed.outcome);
+        sealed.chain(self.open.as_ref().map(|open| &open.outcome))
+    }
+
+    /// Takes no more records for the open chunk. Returns its builder, for the next one, and what comes
+    /// of it if it cannot be made.
+    pub fn seal(&mut self) -> Option<(ChunkBuilder, Effect)> {
+        let mut open = self.open.take()?;
+        let buffered_bytes = open.builder.len();
+        let records = open.builder.record_count();
+        let mut effect = Effect::default();
+        match open.builder.finish(None) {
+            Ok(chunk) => {
+                let chunk = Bytes::copy_from_slice(chunk);
+                self.queue.push_back(Sealed {
+                    number: self.next_number,
+                    chunk,
+                    records,
+                    buffered_bytes,
+                    outcome: open.outcome,
+                    created_at: open.opened_at,
+                    attempts: 0,
+                    is_numbered: false,
+                    is_in_flight: false,
+                });
+                self.next_number += 1;
+            }
+            Err(error) => {
+                let error = ClientError::from(error);
+                open.outcome.failed(error.clone());
+                effect.freed_bytes = buffered_bytes;
+                effect.error = Some(error);
+            }
+        }
+        open.builder.clear();
+        Some((open.builder, effect))
+    }
+
+    /// What is to be done now, once the open chunk is sealed that [`wants_seal`](Self::wants_seal).
+    pub fn next(&self, now: Instant, linger: Duration, timeout: Duration) -> Next {
+        let Some(first) = self.queue.iter().position(|sealed| !sealed.is_in_flight) else {
+            return match &self.open {
+                Some(open) if self.has_room() => Next::At(open.opened_at + linger),
+                _ => Next::Nothing,
+            };
+        };
+        let is_behind = self
+            .queue
+            .iter()
+            .skip(first)
+            .any(|sealed| sealed.is_in_flight);
+        if is_behind || !self.has_room() {
+            return Next::Nothing;
+        }
+        if let Some(retry_at) = self.retry_at {
+            if self.in_flight > 0 {
+                return Next::Nothing;
+            }
+            if now < retry_at {
+                return Next::At(retry_at.min(self.queue[first].created_at + timeout));
+            }
+        }
+        match self.identity {
+            Some(_) => Next::Send,
+            None if self.in_flight > 0 => Next::Nothing,
+            None => Next::Identify(self.generation_min),
+        }
+    }
+
+    /// Whether the open chunk should go now, and can.
+    pub fn wants_seal(&self, now: Instant, linger: Duration) -> bool {
+        let is_due = |open: &Open| open.is_due || now >= open.opened_at + linger;
+        let has_sealed = self.queue.iter().any(|sealed| !sealed.is_in_flight);
+        !has_sealed && self.has_room() && self.open.as_ref().is_some_and(is_due)
+    }
+
+    fn has_room(&self) -> bool {
+        match self.is_established {
+            true => self.in_flight < IN_FLIGHT_MAX,
+            false => self.in_flight == 0,
+        }
+    }
+
+    pub fn identify(&mut self, identity: Identity) {
+        self.identity = Some(identity);
+        self.next_sequence = Sequence(0);
+        self.is_established = false;
+    }
+
+    /// How large the chunk is that is next.
+    pub fn next_bytes(&self) -> usize {
+        let next = self.queue.iter().find(|sealed| !sealed.is_in_flight);
+        next.map_or(0, |sealed| sealed.chunk.len())
+    }
+
+    /// The next chunk, which is in flight from now on, and its number.
+    pub fn send(&mut self) -> Option<(u64, Bytes)> {
+        let identity = self.identity?;
+        let next = self.queue.iter_mut().find(|sealed| !sealed.is_in_flight)?;
+        if !next.is_numbered {
+            let mut chunk = Vec::from(std::mem::take(&mut next.chunk));
+            set_producer(
+                &mut chunk,
+                Producer {
+                    id: identity.id,
+                    epoch: identity.epoch,
+                    sequence: self.next_sequence,
+                },
+            );
+            next.chunk = chunk.into();
+            next.is_numbered = true;
+            self.next_sequence = self.next_sequence.plus(next.records);
+        }
+        next.attempts += 1;
+        next.is_in_flight = true;
+        self.in_flight += 1;
+        self.retry_at = None;
+        Some((next.number, next.chunk.clone()))
+    }
+
+    /// A chunk is stored; without an offset if it was there before.
+    pub fn stored(&mut self, number: u64, offset: Option<Offset>) -> Effect {
+        self.in_flight -= 1;
+        let Some(sealed) = self.take(number) else {
+            return Effect::default();
+        };
+        // One of an identity that was given up says nothing of the next one.
+        self.is_established |= self.identity.is_some();
+        sealed.outcome.stored(offset);
+        Effect {
+            freed_bytes: sealed.buffered_bytes,
+            error: None,
+        }
+    }
+
+    /// A chunk was not stored, or nobody knows.
+    pub fn failed(&mut self, number: u64, error: ClientError, retry_at: Instant) -> Effect {
+        self.in_flight -= 1;
+        let Some(at) = self.position(number) else {
+            return Effect::default();
+        };
+        let sealed = &mut self.queue[at];
+        sealed.is_in_flight = false;
+        let lost_track = error.response_error().is_some_and(is_of_numbers);
+        // The chunk before it was not stored yet: it is sent again behind that.
+        let waits = lost_track && at > 0;
+        if error.is_retriable() || waits {
+            self.retry_at = Some(retry_at);
+            return Effect::default();
+        }
+        let is_certain = sealed.attempts == 1;
+        if lost_track && is_certain {
+            self.renew(true);
+            self.retry_at = Some(retry_at);
+            return Effect::default();
+        }
+        self.give_up(at, error)
+    }
+
+    /// Gives up the first chunk if it waited for too long.
+    pub fn expire(&mut self, now: Instant, timeout: Duration) -> Effect {
+        let is_over = |sealed: &Sealed| now >= sealed.created_at + timeout;
+        if self.in_flight > 0 || !self.queue.front().is_some_and(is_over) {
+            return Effect::default();
+        }
+        let error = ClientError::Timeout {
+            what: format!("sending to partition {} of {}", self.index, self.topic),
+            after: timeout,
+        };
+        self.give_up(0, error)
+    }
+
+    /// Sends nothing before that time.
+    pub fn delay(&mut self, until: Instant) {
+        self.retry_at = Some(until);
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn expires_at(&self, timeout: Duration) -> Option<Instant> {
+        let first = self.queue.front().filter(|_| self.in_flight == 0)?;
+        Some(first.created_at + timeout)
+    }
+
+    /// Gives up everything.
+    pub fn fail_all(&mut self, error: &ClientError) -> Effect {
+        let mut freed_bytes = 0;
+        for sealed in self.queue.drain(..) {
+            sealed.outcome.failed(error.clone());
+            freed_bytes += sealed.buffered_bytes;
+        }
+        if let Some(open) = self.open.take() {
+            open.outcome.failed(error.clone());
+            freed_bytes += open.builder.len();
+        }
+        Effect {
+            freed_bytes,
+            error: Some(error.clone()),
+        }
+    }
+
+    /// Gives up a chunk, and those behind it that may be stored.
+    fn give_up(&mut self, at: usize, error: ClientError) -> Effect {
+        let Some(sealed) = self.queue.remove(at) else {
+            return Effect::default();
+        };
+        let mut freed_bytes = sealed.buffered_bytes;
+        let is_refused = error.response_error().is_some();
+        let is_certain = sealed.attempts == 0 || is_refused && sealed.attempts == 1;
+        if !is_certain {
+            let behind = ClientError::Behind(Arc::new(error.clone()));
+            self.queue.retain(|sealed| {
+                if sealed.attempts > 0 {
+                    sealed.outcome.failed(behind.clone());
+                    freed_bytes += sealed.buffered_bytes;
+                }
+                sealed.attempts == 0
+            });
+        }
+        if sealed.is_numbered {
+            self.renew(is_certain);
+        }
+        sealed.outcome.failed(error.clone());
+        Effect {
+            freed_bytes,
+            error: Some(error),
+        }
+    }
+
+    /// Drops the identity: all chunks get new numbers when they are sent again.
+    fn renew(&mut self, is_unstored: bool) {
+        if let Some(identity) = self.identity.take() {
+            self.generation_min = identity.generation + 1;
+        }
+        for sealed in &mut self.queue {
+            sealed.is_numbered = false;
+            if is_unstored && !sealed.is_in_flight {
+                sealed.attempts = 0;
+            }
+        }
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
+        self.queue.iter().position(|sealed| sealed.number == number)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Sealed> {
+        let at = self.position(number)?;
+        self.queue.remove(at)
+    }
+}
+
+/// Whether the server does not find the chunk's number behind what it knows of the producer.
+fn is_of_numbers(error: ResponseError) -> bool {
+    matches!(
+        error,
+        ResponseError::OutOfOrderSequenceNumber | ResponseError::UnknownProducerId
+    )
+}

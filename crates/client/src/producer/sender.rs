@@ -1,0 +1,393 @@
+//! The task that sends what waits, and takes the answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Offset, ProducerEpoch, ProducerId};
+use millstream_wire::ResponseError;
+use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use millstream_wire::messages::produce_response::PartitionProduceResponse;
+use millstream_wire::messages::{InitProducerIdRequest, ProduceRequest, ProduceResponse};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Shared;
+use super::partition::{IN_FLIGHT_MAX, Identity};
+use super::state::{Chunks, Plan};
+use crate::client::{Client, topic_name};
+use crate::connection::Connection;
+use crate::error::ClientError;
+
+/// All replicas: what fewer have may be lost.
+const ACKS_ALL: i16 = -1;
+
+/// Topics may have got more partitions after so long.
+const METADATA_AGE_MAX: Duration = Duration::from_secs(300);
+
+pub(super) struct Sender {
+    shared: Arc<Shared>,
+    servers: HashMap<i32, Server>,
+    /// What runs beside: connecting, waiting for answers, asking for ids and leaders.
+    tasks: JoinSet<Event>,
+    identity: Option<Identity>,
+    is_identifying: bool,
+    is_refreshing: bool,
+    refreshed_at: Instant,
+}
+
+/// A server, as far as requests to it go.
+#[derive(Default)]
+struct Server {
+    connection: Option<Arc<Connection>>,
+    is_connecting: bool,
+    in_flight: usize,
+    /// Not tried before.
+    retry_at: Option<Instant>,
+}
+
+/// What happens.
+enum Event {
+    Connected(i32, Result<Arc<Connection>, ClientError>),
+    Answered(i32, Vec<(usize, u64)>, Result<ProduceResponse, ClientError>),
+    Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
+    Refreshed,
+}
+
+impl Sender {
+    pub fn new(shared: Arc<Shared>) -> Sender {
+        Sender {
+            shared,
+            servers: HashMap::new(),
+            tasks: JoinSet::new(),
+            identity: None,
+            is_identifying: false,
+            is_refreshing: false,
+            refreshed_at: Instant::now(),
+        }
+    }
+
+    /// Works until the producer is dropped.
+    pub async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            let plan = self.plan(now);
+            let mut wake_at = plan.wake_at;
+            if let Some(generation) = plan.identify {
+                self.identify(generation);
+            }
+            if !plan.leaderless.is_empty() || now >= self.refreshed_at + METADATA_AGE_MAX {
+                self.refresh();
+            }
+            for (server, chunks) in plan.requests {
+                self.send(server, chunks).await;
+            }
+            let retries = self.servers.values().filter_map(|server| server.retry_at);
+            wake_at = wake_at.into_iter().chain(retries).min();
+            let wake = async {
+                match wake_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let shared = Arc::clone(&self.shared);
+            tokio::select! {
+                () = shared.wake.notified() => {}
+                Some(event) = self.tasks.join_next() => {
+                    if let Ok(event) = event {
+                        self.take(event);
+                    }
+                }
+                () = wake => {}
+            }
+        }
+    }
+
+    fn plan(&mut self, now: Instant) -> Plan {
+        let client = &self.shared.client;
+        let mut wanted = Vec::new();
+        let plan = {
+            let servers = &self.servers;
+            let wanted = std::cell::RefCell::new(&mut wanted);
+            let has_room = |number: i32| match servers.get(&number) {
+                Some(Server {
+                    connection: Some(connection),
+                    in_flight,
+                    ..
+                }) if connection.is_open() => *in_flight < IN_FLIGHT_MAX,
+                _ => {
+                    wanted.borrow_mut().push(number);
+                    false
+                }
+            };
+            let mut leaders: HashMap<Arc<str>, _> = HashMap::new();
+            let leaders = std::cell::RefCell::new(&mut leaders);
+            let mut state = self.shared.state.lock();
+            let plan = state.plan(
+                now,
+                self.identity,
+                |partition| {
+                    let mut leaders = leaders.borrow_mut();
+                    let topic = leaders
+                        .entry(Arc::clone(&partition.topic))
+                        .or_insert_with(|| client.known_topic(&partition.topic));
+                    topic.as_ref()?.leader(partition.index).ok()
+                },
+                has_room,
+            );
+            let retry_at = now + client.config().backoff;
+            for place in &plan.leaderless {
+                state.partitions[*place].delay(retry_at);
+            }
+            plan
+        };
+        for number in wanted {
+            self.connect(number, now);
+        }
+        if plan.has_freed {
+            self.shared.room.notify_waiters();
+        }
+        plan
+    }
+
+    fn connect(&mut self, number: i32, now: Instant) {
+        let server = self.servers.entry(number).or_default();
+        if server.is_connecting || server.retry_at.is_some_and(|at| now < at) {
+            return;
+        }
+        server.is_connecting = true;
+        server.retry_at = None;
+        let client = self.shared.client.clone();
+        self.tasks
+            .spawn(async move { Event::Connected(number, client.server(number).await) });
+    }
+
+    fn identify(&mut self, generation: u64) {
+        let is_new_enough = |identity: &Identity| identity.generation >= generation;
+        if self.is_identifying || self.identity.as_ref().is_some_and(is_new_enough) {
+            return;
+        }
+        self.is_identifying = true;
+        let client = self.shared.client.clone();
+        self.tasks
+            .spawn(async move { Event::Identified(new_identity(&client).await) });
+    }
+
+    fn refresh(&mut self) {
+        if self.is_refreshing {
+            return;
+        }
+        self.is_refreshing = true;
+        let client = self.shared.client.clone();
+        let topics: Vec<Arc<str>> = self.shared.state.lock().topics().cloned().collect();
+        let backoff = client.config().backoff;
+        self.tasks.spawn(async move {
+            let names: Vec<&str> = topics.iter().map(|name| &**name).collect();
+            // What is not known then is asked for again.
+            if client.refresh(&names).await.is_err() {
+                tokio::time::sleep(backoff).await;
+            }
+            Event::Refreshed
+        });
+    }
+
+    async fn send(&mut self, number: i32, chunks: Chunks) {
+        let sent: Vec<(usize, u64)> = chunks
+            .iter()
+            .map(|(place, chunk, _)| (*place, *chunk))
+            .collect();
+        let request = self.request(&chunks);
+        let server = self.servers.entry(number).or_default();
+        server.in_flight += 1;
+        let Some(connection) = server.connection.clone() else {
+            return;
+        };
+        // Never waits: the connection has room for more than may be in flight.
+        let pending = connection.send(request).await;
+        let after = self.shared.client.config().request_timeout;
+        self.tasks.spawn(async move {
+            let answer = match pending {
+                Ok(pending) => timeout(after, pending.wait()).await,
+                Err(error) => Ok(Err(error)),
+            };
+            let answer = answer.unwrap_or_else(|_| {
+                connection.close();
+                Err(ClientError::Timeout {
+                    what: format!("sending to {}", connection.address()),
+                    after,
+                })
+            });
+            Event::Answered(number, sent, answer)
+        });
+    }
+
+    fn request(&self, chunks: &Chunks) -> ProduceRequest {
+        let state = self.shared.state.lock();
+        let mut topics: Vec<TopicProduceData> = Vec::new();
+        for (place, _, chunk) in chunks {
+            let partition = &state.partitions[*place];
+            let data = PartitionProduceData::default()
+                .with_index(partition.index)
+                .with_records(Some(chunk.clone()));
+            match topics
+                .iter_mut()
+                .find(|topic| topic.name.as_str() == &*partition.topic)
+            {
+                Some(topic) => topic.partition_data.push(data),
+                None => topics.push(
+                    TopicProduceData::default()
+                        .with_name(topic_name(&partition.topic))
+                        .with_partition_data(vec![data]),
+                ),
+            }
+        }
+        let timeout = self.shared.client.config().request_timeout;
+        ProduceRequest::default()
+            .with_acks(ACKS_ALL)
+            .with_timeout_ms(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
+            .with_topic_data(topics)
+    }
+
+    fn take(&mut self, event: Event) {
+        let retry_at = Instant::now() + self.shared.client.config().backoff;
+        match event {
+            Event::Connected(number, connected) => {
+                let server = self.servers.entry(number).or_default();
+                server.is_connecting = false;
+                match connected {
+                    Ok(connection) => server.connection = Some(connection),
+                    Err(error) if error.is_retriable() => {
+                        server.retry_at = Some(retry_at);
+                        self.refresh();
+                    }
+                    Err(error) => self.close(error),
+                }
+            }
+            Event::Answered(number, sent, answer) => {
+                self.servers.entry(number).or_default().in_flight -= 1;
+                self.answered(number, &sent, answer, retry_at);
+            }
+            Event::Identified(Ok((id, epoch))) => {
+                self.is_identifying = false;
+                let generation = self.identity.map_or(0, |identity| identity.generation + 1);
+                self.identity = Some(Identity {
+                    id,
+                    epoch,
+                    generation,
+                });
+            }
+            Event::Identified(Err(error)) => self.close(error),
+            Event::Refreshed => {
+                self.is_refreshing = false;
+                self.refreshed_at = Instant::now();
+                let mut state = self.shared.state.lock();
+                let names: Vec<Arc<str>> = state.topics().cloned().collect();
+                for name in names {
+                    if let Some(topic) = self.shared.client.known_topic(&name) {
+                        state.learn(&name, topic.leaders.len());
+                    }
+                }
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        number: i32,
+        sent: &[(usize, u64)],
+        answer: Result<ProduceResponse, ClientError>,
+        retry_at: Instant,
+    ) {
+        let mut has_freed = false;
+        let mut asks_for_leaders = answer.is_err();
+        {
+            let mut state = self.shared.state.lock();
+            for (place, chunk) in sent {
+                let partition = &mut state.partitions[*place];
+                let what = || format!("partition {} of {}", partition.index, partition.topic);
+                let result = match &answer {
+                    Err(error) => Err(error.clone()),
+                    Ok(answer) => find(answer, &partition.topic, partition.index)
+                        .ok_or_else(|| ClientError::Protocol {
+                            address: format!("server {number}"),
+                            what: format!("it says nothing of {}", what()),
+                        })
+                        .and_then(|answer| offset(answer, what())),
+                };
+                let effect = match result {
+                    Ok(offset) => partition.stored(*chunk, offset),
+                    Err(error) => {
+                        asks_for_leaders |= error.response_error().is_some_and(is_of_leaders);
+                        partition.failed(*chunk, error, retry_at)
+                    }
+                };
+                has_freed |= state.take_effect(effect);
+            }
+        }
+        if has_freed {
+            self.shared.room.notify_waiters();
+        }
+        if asks_for_leaders {
+            self.refresh();
+        }
+    }
+
+    fn close(&mut self, error: ClientError) {
+        self.shared.state.lock().close(error);
+        self.shared.room.notify_waiters();
+    }
+}
+
+/// What the server says of a partition.
+fn find<'a>(
+    answer: &'a ProduceResponse,
+    topic: &str,
+    partition: i32,
+) -> Option<&'a PartitionProduceResponse> {
+    let mut topics = answer.responses.iter();
+    let found = topics.find(|found| found.name.as_str() == topic)?;
+    let mut partitions = found.partition_responses.iter();
+    partitions.find(|found| found.index == partition)
+}
+
+/// Where a chunk is stored; `None` if the server only says that it was before.
+fn offset(answer: &PartitionProduceResponse, what: String) -> Result<Option<Offset>, ClientError> {
+    if answer.error_code == ResponseError::DuplicateSequenceNumber.code() {
+        return Ok(None);
+    }
+    ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+    Ok(u64::try_from(answer.base_offset).ok().map(Offset))
+}
+
+/// Whether another server should be asked.
+fn is_of_leaders(error: ResponseError) -> bool {
+    matches!(
+        error,
+        ResponseError::NotLeaderOrFollower
+            | ResponseError::UnknownTopicOrPartition
+            | ResponseError::LeaderNotAvailable
+    )
+}
+
+/// A producer id that nobody else has. Tried until a server gives one, or says that it never will.
+async fn new_identity(client: &Client) -> Result<(ProducerId, ProducerEpoch), ClientError> {
+    loop {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(None)
+            .with_transaction_timeout_ms(i32::MAX);
+        let answer = client.ask(request).await.and_then(|answer| {
+            ClientError::check(answer.error_code, None, "asking for a producer id")?;
+            Ok(answer)
+        });
+        match answer {
+            Ok(answer) => {
+                let millstream_wire::messages::ProducerId(id) = answer.producer_id;
+                return Ok((ProducerId(id), ProducerEpoch(answer.producer_epoch)));
+            }
+            Err(error) if error.is_retriable() => {
+                tokio::time::sleep(client.config().backoff).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Consumers of partitions that are chosen.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_client::{
+    Client, ClientError, Compression, Consumer, ConsumerConfig, Fetched, Producer, ProducerConfig,
+    ProducerRecord, Scratch, Start, TopicPartition,
+};
+use tokio::time::timeout;
+
+use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy, produce};
+
+pub fn place(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition {
+        topic: topic.into(),
+        partition,
+    }
+}
+
+pub fn values(fetched: &Fetched) -> Vec<String> {
+    let mut values = Vec::new();
+    let read = fetched.each(&mut Scratch::default(), |record| {
+        let value = record.value.unwrap_or_default().to_vec();
+        values.push(String::from_utf8(value).unwrap());
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    values
+}
+
+/// So many values, in the order in which they come.
+async fn read(consumer: &mut Consumer, count: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let fetched = timeout(TIME_MAX, consumer.next()).await;
+        all.extend(values(&fetched.expect("records come").unwrap()));
+    }
+    all
+}
+
+async fn consumer(client: &Client, places: &[(TopicPartition, Start)]) -> Consumer {
+    let consumer = Consumer::assigned(client, ConsumerConfig::default(), places);
+    consumer.await.unwrap()
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn what_was_produced_is_consumed_in_order_in_every_compression() {
+    let node = Node::start();
+    let client = node.client();
+    for compression in Compression::ALL {
+        let topic = format!("t-{compression}");
+        node.create(&topic, 1);
+        let config = ProducerConfig {
+            compression,
+            ..ProducerConfig::default()
+        };
+        let producer = Producer::new(&client, config);
+        for value in numbers(20_000) {
+            let record = ProducerRecord {
+                topic: &topic,
+                value: Some(value.as_bytes()),
+                ..ProducerRecord::default()
+            };
+            producer.send(record).await.unwrap();
+        }
+        producer.flush().await.unwrap();
+        let mut consumer = consumer(&client, &[(place(&topic, 0), Start::Earliest)]).await;
+        assert_eq!(read(&mut consumer, 20_000).await, numbers(20_000));
+    }
+}
+
+#[tokio::test]
+async fn it_begins_where_it_is_told_to() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    let producer = Producer::new(&client, ProducerConfig::default());
+    for (number, value) in numbers(100).iter().enumerate() {
+        let record = ProducerRecord {
+            topic: "t",
+            timestamp: Some(Timestamp(1000 + number as i64)),
+            value: Some(value.as_bytes()),
+            ..ProducerRecord::default()
+        };
+        producer.send(record).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    for (start, first) in [
+        (Start::Earliest, 0),
+        (Start::At(Offset(7)), 7),
+        (Start::Since(Timestamp(1042)), 42),
+        (Start::Since(Timestamp(-5)), 0),
+    ] {
+        let mut consumer = consumer(&client, &[(place("t", 0), start)]).await;
+        let read = read(&mut consumer, 1).await;
+        assert_eq!(read[0], first.to_string(), "{start:?}");
+    }
+    for start in [Start::Latest, Start::Since(Timestamp(1 << 50))] {
+        let mut consumer = consumer(&client, &[(place("t", 0), start)]).await;
+        produce(&client, "t", ["new".to_owned()]).await;
+        assert_eq!(read(&mut consumer, 1).await, ["new"]);
+    }
+}
+
+#[tokio::test]
+async fn new_records_wake_it() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    let places = [0, 1].map(|partition| (place("t", partition), Start::Latest));
+    let mut consumer = consumer(&client, &places).await;
+    let nothing = timeout(Duration::from_millis(100), consumer.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    for value in numbers(20) {
+        produce(&client, "t", [value.clone()]).await;
+        assert_eq!(read(&mut consumer, 1).await, [value]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_fetched_ahead_is_bounded() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    let value = "x".repeat(10_000);
+    produce(&client, "t", (0..400).map(|_| value.clone())).await;
+    let config = ConsumerConfig {
+        prefetch_bytes: 64 << 10,
+        partition_bytes_max: 32 << 10,
+        ..ConsumerConfig::default()
+    };
+    let places = [(place("t", 0), Start::Earliest)];
+    let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
+    let mut held = vec![consumer.next().await.unwrap()];
+    // Whoever holds on to what was fetched is given nothing more beyond the bound.
+    while let Ok(fetched) = timeout(Duration::from_millis(300), consumer.next()).await {
+        held.push(fetched.unwrap());
+    }
+    let bytes: usize = held.iter().map(Fetched::bytes).sum();
+    assert!((32 << 10..=128 << 10).contains(&bytes), "{bytes}");
+    let mut count: usize = held.iter().map(|fetched| values(fetched).len()).sum();
+    drop(held);
+    while count < 400 {
+        count += values(&consumer.next().await.unwrap()).len();
+    }
+    assert_eq!(count, 400);
+}
+
+#[tokio::test]
+async fn an_offset_that_is_not_there_is_told_or_reset() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    produce(&client, "t", numbers(10)).await;
+    let places = [(place("t", 0), Start::At(Offset(100)))];
+    let mut resets = consumer(&client, &places).await;
+    assert_eq!(read(&mut resets, 10).await, numbers(10));
+    let config = ConsumerConfig {
+        reset: None,
+        ..ConsumerConfig::default()
+    };
+    let mut fails = Consumer::assigned(&client, config, &places).await.unwrap();
+    let error = fails.next().await.unwrap_err();
+    assert!(error.to_string().contains("offset 100"), "{error}");
+    let missing = [(place("u", 0), Start::Earliest)];
+    let error = Consumer::assigned(&client, ConsumerConfig::default(), &missing).await;
+    assert!(matches!(error, Err(ClientError::Refused { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_record_comes_once_and_in_order_however_connections_are_cut() {
+    let (node, proxy) = node_behind_proxy(30_000, 7).await;
+    node.create("t", 2);
+    let lane = node.log().stream("t").unwrap();
+    for partition in 0..2 {
+        let direct = lane.partition(partition).unwrap();
+        let mut builder = millstream_record::ChunkBuilder::new(Compression::None);
+        for value in numbers(5000) {
+            let pushed = builder.push(Timestamp(0), None, Some(value.as_bytes()), &[]);
+            pushed.unwrap();
+            if builder.len() > 500 {
+                direct.append(builder.finish(None).unwrap()).unwrap();
+                builder.clear();
+            }
+        }
+        if !builder.is_empty() {
+            direct.append(builder.finish(None).unwrap()).unwrap();
+        }
+    }
+    let client = client_through(&proxy);
+    let config = ConsumerConfig {
+        answer_bytes_max: 8000,
+        partition_bytes_max: 2000,
+        prefetch_bytes: 8000,
+        ..ConsumerConfig::default()
+    };
+    let places = [0, 1].map(|partition| (place("t", partition), Start::At(Offset(0))));
+    let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
+    let mut read: HashMap<i32, Vec<String>> = HashMap::new();
+    while read.values().map(Vec::len).sum::<usize>() < 10_000 {
+        let fetched = timeout(TIME_MAX, consumer.next()).await;
+        let fetched = fetched.expect("records come").unwrap();
+        let partition = read.entry(fetched.partition()).or_default();
+        partition.extend(values(&fetched));
+    }
+    assert!(proxy.cuts() > 3, "{} cuts", proxy.cuts());
+    assert!(read.values().all(|values| *values == numbers(5000)));
+}

@@ -1,0 +1,166 @@
+//! Members of groups: they come, share, crash and go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_client::{Client, Consumer, ConsumerConfig, TopicPartition};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::consuming::{place, values};
+use crate::support::{Node, TIME_MAX, produce, wait_until};
+
+/// How often each value was read, by all members together.
+type Counts = Arc<Mutex<HashMap<String, u32>>>;
+
+/// A member at work.
+struct Member {
+    task: JoinHandle<Consumer>,
+    stop: mpsc::Sender<()>,
+    positions: Arc<Mutex<BTreeMap<TopicPartition, Offset>>>,
+}
+
+impl Member {
+    fn join(client: &Client, counts: &Counts) -> Member {
+        let config = ConsumerConfig {
+            auto_commit: Some(Duration::from_millis(50)),
+            ..ConsumerConfig::default()
+        };
+        let mut consumer = Consumer::in_group(client, config, "g", &["t"]).unwrap();
+        let (stop, mut stopped) = mpsc::channel(1);
+        let positions = Arc::new(Mutex::new(BTreeMap::new()));
+        let (seen, counts) = (Arc::clone(&positions), Arc::clone(counts));
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    fetched = timeout(Duration::from_millis(20), consumer.next()) => {
+                        if let Ok(fetched) = fetched {
+                            for value in values(&fetched.unwrap()) {
+                                *counts.lock().entry(value).or_default() += 1;
+                            }
+                        }
+                    }
+                    _ = stopped.recv() => return consumer,
+                }
+                *seen.lock() = consumer.positions();
+            }
+        });
+        Member {
+            task,
+            stop,
+            positions,
+        }
+    }
+
+    fn partitions(&self) -> usize {
+        self.positions.lock().len()
+    }
+
+    async fn leave(self) {
+        self.stop.send(()).await.unwrap();
+        self.task.await.unwrap().close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_share_the_partitions_and_no_record_is_lost_or_read_twice() {
+    let node = Node::start();
+    node.create("t", 4);
+    let client = node.client();
+    let counts = Counts::default();
+    let first = Member::join(&client, &counts);
+    wait_until("one has all", || first.partitions() == 4).await;
+    produce(&client, "t", (0..100).map(|number| number.to_string())).await;
+    wait_until("it reads", || counts.lock().len() == 100).await;
+
+    let second = Member::join(&client, &counts);
+    wait_until("both have half", || {
+        first.partitions() == 2 && second.partitions() == 2
+    })
+    .await;
+    // Keys spread the records over all partitions.
+    let value = "x".repeat(1000);
+    produce(
+        &client,
+        "t",
+        (0..400).map(|number| format!("{number} {value}")),
+    )
+    .await;
+    wait_until("both read", || counts.lock().len() == 500).await;
+
+    first.leave().await;
+    wait_until("the other takes over", || second.partitions() == 4).await;
+    produce(&client, "t", (1000..1100).map(|number| number.to_string())).await;
+    wait_until("it reads on", || counts.lock().len() == 600).await;
+    second.leave().await;
+    assert!(counts.lock().values().all(|count| *count == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_goes_on_where_it_was() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    let counts = Counts::default();
+    for round in 1..=3 {
+        produce(
+            &client,
+            "t",
+            (0..50).map(|number| format!("{round}-{number}")),
+        )
+        .await;
+        let member = Member::join(&client, &counts);
+        wait_until("it reads", || counts.lock().len() == 50 * round).await;
+        member.leave().await;
+    }
+    assert!(counts.lock().values().all(|count| *count == 1));
+}
+
+#[tokio::test]
+async fn what_was_not_committed_comes_again() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    produce(&client, "t", (0..10).map(|number| number.to_string())).await;
+    let config = ConsumerConfig {
+        auto_commit: None,
+        ..ConsumerConfig::default()
+    };
+    let join = || Consumer::in_group(&client, config.clone(), "g", &["t"]).unwrap();
+    let mut crashes = join();
+    let fetched = timeout(TIME_MAX, crashes.next()).await.unwrap().unwrap();
+    assert_eq!(values(&fetched).len(), 10);
+    crashes.close().await.unwrap();
+    let mut again = join();
+    let fetched = timeout(TIME_MAX, again.next()).await.unwrap().unwrap();
+    assert_eq!(values(&fetched).len(), 10);
+    again.mark(fetched.place(), Offset(4));
+    again.commit().await.unwrap();
+    again.close().await.unwrap();
+    let mut last = join();
+    let fetched = timeout(TIME_MAX, last.next()).await.unwrap().unwrap();
+    assert_eq!(values(&fetched), ["4", "5", "6", "7", "8", "9"]);
+    last.commit().await.unwrap();
+    let committed = client.all_committed("g").await.unwrap();
+    assert_eq!(committed.get(&place("t", 0)), Some(&Offset(10)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_loses_no_member_and_no_offset() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    let counts = Counts::default();
+    let member = Member::join(&client, &counts);
+    produce(&client, "t", (0..50).map(|number| format!("a{number}"))).await;
+    wait_until("it reads", || counts.lock().len() == 50).await;
+    let node = node.restart().await;
+    produce(&client, "t", (0..50).map(|number| format!("b{number}"))).await;
+    wait_until("it reads on", || counts.lock().len() == 100).await;
+    member.leave().await;
+    drop(node);
+}

@@ -1,0 +1,253 @@
+//! Producers.
+
+use std::time::Duration;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_client::{
+    Client, ClientConfig, ClientError, Compression, Delivery, Header, Producer, ProducerConfig,
+    ProducerRecord, Stored,
+};
+use millstream_record::Scratch;
+
+use crate::support::{Node, produce};
+
+fn record<'a>(value: &'a str) -> ProducerRecord<'a> {
+    ProducerRecord {
+        topic: "t",
+        value: Some(value.as_bytes()),
+        ..ProducerRecord::default()
+    }
+}
+
+#[tokio::test]
+async fn every_record_is_told_where_it_is_stored() {
+    let node = Node::start();
+    node.create("t", 1);
+    let producer = Producer::new(&node.client(), ProducerConfig::default());
+    let mut deliveries: Vec<Delivery> = Vec::new();
+    for number in 0..5000 {
+        deliveries.push(producer.send(record(&number.to_string())).await.unwrap());
+    }
+    for (number, delivery) in deliveries.into_iter().enumerate() {
+        let stored = Stored {
+            partition: 0,
+            offset: Some(Offset(number as u64)),
+        };
+        assert_eq!(delivery.wait().await.unwrap(), stored);
+    }
+    let expected: Vec<String> = (0..5000).map(|number| number.to_string()).collect();
+    assert_eq!(node.values("t", 0), expected);
+}
+
+#[tokio::test]
+async fn keys_headers_and_times_arrive_in_every_compression() {
+    let node = Node::start();
+    for compression in Compression::ALL {
+        let name = format!("t-{compression}");
+        node.create(&name, 1);
+        let config = ProducerConfig {
+            compression,
+            ..ProducerConfig::default()
+        };
+        let producer = Producer::new(&node.client(), config);
+        for number in 0..1000 {
+            let value = format!("value {number}");
+            let headers = [
+                Header {
+                    name: b"k.city",
+                    value: Some(b"Namur"),
+                },
+                Header {
+                    name: b"none",
+                    value: None,
+                },
+            ];
+            let sent = producer.send(ProducerRecord {
+                topic: &name,
+                partition: None,
+                timestamp: Some(Timestamp(number)),
+                key: (number % 2 == 0).then_some(b"key"),
+                value: Some(value.as_bytes()),
+                headers: &headers,
+            });
+            sent.await.unwrap();
+        }
+        producer.flush().await.unwrap();
+        let lane = node.log().stream(&name).unwrap().partition(0).unwrap();
+        let mut reader = lane.reader(lane.earliest());
+        let mut scratch = Scratch::default();
+        let mut number = 0;
+        while let Some(chunks) = reader.read(1 << 20).unwrap() {
+            for chunk in chunks.chunks() {
+                let chunk = chunk.unwrap();
+                assert_eq!(chunk.header().attributes.compression(), compression);
+                for record in chunk.records(&mut scratch).unwrap() {
+                    let record = record.unwrap();
+                    assert_eq!(record.timestamp, Timestamp(number));
+                    assert_eq!(record.key, (number % 2 == 0).then_some(&b"key"[..]));
+                    assert_eq!(record.value, Some(format!("value {number}").as_bytes()));
+                    assert_eq!(record.headers().count(), 2);
+                    number += 1;
+                }
+            }
+        }
+        assert_eq!(number, 1000, "{compression}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_stays_in_its_partition_and_the_rest_is_spread() {
+    let node = Node::start();
+    node.create("t", 4);
+    let producer = Producer::new(&node.client(), ProducerConfig::default());
+    let mut places = std::collections::HashMap::new();
+    for number in 0..400 {
+        let key = (number % 20).to_string();
+        let sent = producer.send(ProducerRecord {
+            key: Some(key.as_bytes()),
+            ..record("keyed")
+        });
+        let stored = sent.await.unwrap();
+        let partition = stored.wait().await.unwrap().partition;
+        assert_eq!(*places.entry(key).or_insert(partition), partition);
+        if number == 40 {
+            break;
+        }
+    }
+    let value = "x".repeat(1000);
+    for _ in 0..200 {
+        producer.send(record(&value)).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    for partition in 0..4 {
+        let stored = node.values("t", partition);
+        assert!(stored.iter().filter(|found| **found == value).count() > 30);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_told() {
+    let node = Node::start();
+    node.create("t", 1);
+    let producer = Producer::new(&node.client(), ProducerConfig::default());
+    let unknown = producer
+        .send(ProducerRecord {
+            topic: "u",
+            ..record("value")
+        })
+        .await
+        .unwrap_err();
+    assert!(unknown.to_string().contains("topic u"), "{unknown}");
+    let partition = producer
+        .send(ProducerRecord {
+            partition: Some(7),
+            ..record("value")
+        })
+        .await
+        .unwrap_err();
+    assert!(partition.to_string().contains("partition 7"), "{partition}");
+    let nobody = Client::new(ClientConfig::new("127.0.0.1:1"));
+    let producer = Producer::new(&nobody, ProducerConfig::default());
+    let error = producer.send(record("value")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_record_that_is_refused_takes_none_with_it() {
+    let node = Node::start();
+    node.create("t", 1);
+    let config = ProducerConfig {
+        linger: Duration::ZERO,
+        ..ProducerConfig::default()
+    };
+    let producer = Producer::new(&node.client(), config);
+    let huge = "x".repeat(9 << 20);
+    let mut deliveries = Vec::new();
+    for number in 0..300 {
+        let value = match number {
+            100 | 200 => huge.clone(),
+            _ => number.to_string(),
+        };
+        deliveries.push(producer.send(record(&value)).await.unwrap());
+    }
+    for (number, delivery) in deliveries.into_iter().enumerate() {
+        let is_huge = number == 100 || number == 200;
+        assert_eq!(delivery.wait().await.is_err(), is_huge, "record {number}");
+    }
+    assert!(producer.flush().await.is_err());
+    producer.flush().await.unwrap();
+    let expected = (0..300).filter(|number| ![100, 200].contains(number));
+    let expected: Vec<String> = expected.map(|number| number.to_string()).collect();
+    assert_eq!(node.values("t", 0), expected);
+}
+
+#[tokio::test]
+async fn memory_is_bounded_and_who_sends_more_waits() {
+    let node = Node::start();
+    node.create("t", 1);
+    let config = ProducerConfig {
+        buffer_bytes: 64 << 10,
+        ..ProducerConfig::default()
+    };
+    let producer = Producer::new(&node.client(), config);
+    let value = "x".repeat(10_000);
+    for _ in 0..300 {
+        producer.send(record(&value)).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    assert_eq!(node.values("t", 0).len(), 300);
+    let error = producer
+        .send(record(&"x".repeat(100_000)))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ClientError::RecordTooLarge { .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_not_stored_in_time_is_given_up_and_told() {
+    let node = Node::start();
+    node.create("t", 1);
+    let config = ProducerConfig {
+        delivery_timeout: Duration::from_millis(200),
+        ..ProducerConfig::default()
+    };
+    let producer = Producer::new(&node.client(), config);
+    producer.send(record("first")).await.unwrap();
+    producer.flush().await.unwrap();
+    drop(node);
+    let delivery = producer.send(record("lost")).await.unwrap();
+    let error = delivery.wait().await.unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    assert!(producer.flush().await.is_err());
+}
+
+#[tokio::test]
+async fn a_producer_goes_on_after_the_server_was_away() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    produce(&client, "t", ["before".to_owned()]).await;
+    let producer = Producer::new(&client, ProducerConfig::default());
+    let mut deliveries = Vec::new();
+    deliveries.push(producer.send(record("first")).await.unwrap());
+    producer.flush().await.unwrap();
+    let restarting = tokio::spawn(node.restart());
+    for number in 0..100 {
+        let value = number.to_string();
+        let sent = producer.send(ProducerRecord {
+            key: Some(value.as_bytes()),
+            ..record(&value)
+        });
+        deliveries.push(sent.await.unwrap());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for delivery in deliveries {
+        delivery.wait().await.unwrap();
+    }
+    let node = restarting.await.unwrap();
+    let stored = node.values("t", 0).len() + node.values("t", 1).len();
+    assert_eq!(stored, 102);
+}
