@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use millstream_base::{Cursor, GroupId, Position, StreamletIndex};
+use millstream_base::{Cursor, GroupId, Offset, Position, StreamletIndex};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,14 @@ pub struct Application {
     positions: Arc<Table>,
     name: String,
     streamlets: Mutex<BTreeMap<StreamletIndex, HandOut>>,
+}
+
+/// A position that was taken note of, and is not durable yet.
+#[derive(Debug)]
+#[must_use = "it is not durable before `finish_commit` returns"]
+pub struct Commit {
+    /// Up to where the table of positions has to be durable.
+    end: Option<Offset>,
 }
 
 impl std::fmt::Debug for Application {
@@ -128,6 +136,15 @@ impl Application {
     /// # Errors
     /// When the group is not handed out to this consumer, or the position cannot be stored.
     pub fn commit(&self, consumer: &str, cursor: &Cursor) -> Result<()> {
+        self.finish_commit(self.begin_commit(consumer, cursor)?)
+    }
+
+    /// As [`Application::commit`], but the position is durable only when
+    /// [`Application::finish_commit`] returns: several that are begun before share the disk's work.
+    ///
+    /// # Errors
+    /// See [`Application::commit`].
+    pub fn begin_commit(&self, consumer: &str, cursor: &Cursor) -> Result<Commit> {
         let groups = self.groups(cursor.streamlet)?;
         let mut streamlets = self.streamlets.lock();
         let hand_out = streamlets.entry(cursor.streamlet).or_default();
@@ -142,7 +159,7 @@ impl Application {
             // Retention was faster: there is nothing left to hand out.
             hand_out.given.remove(&cursor.group);
             hand_out.progress.begun.remove(&cursor.group);
-            return Ok(());
+            return Ok(Commit { end: None });
         };
         let group = &groups[n];
         if cursor.position > group.durable() {
@@ -176,9 +193,18 @@ impl Application {
         let offset = self.positions.put(&self.core, &key, Some(&progress))?;
         hand_out.progress = progress;
         hand_out.given.retain(|group, _| !over.contains(group));
-        drop(streamlets);
-        wait_durable(&self.core, self.positions.lane(), offset)?;
-        self.positions.compact(&self.core);
+        Ok(Commit { end: Some(offset) })
+    }
+
+    /// Returns when a position is durable.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn finish_commit(&self, commit: Commit) -> Result<()> {
+        if let Some(end) = commit.end {
+            wait_durable(&self.core, self.positions.lane(), end)?;
+            self.positions.compact(&self.core);
+        }
         Ok(())
     }
 

@@ -53,7 +53,7 @@ mod transactions;
 mod virtual_log;
 mod watch;
 
-pub use application::Application;
+pub use application::{Application, Commit};
 pub use config::{
     Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
 };

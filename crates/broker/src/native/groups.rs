@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use millstream_base::{Cursor, SegmentIndex, StreamId};
-use millstream_log::{Application, Log, LogError, Stream};
+use millstream_log::{Application, Commit, Log, LogError, Stream};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     AvailableGroupsRequest, AvailableGroupsResponse, AvailableSegmentsRequest,
@@ -25,7 +25,7 @@ const GROUPS_MAX: usize = 1000;
 /// The most segments in one answer.
 const SEGMENTS_MAX: u32 = 1000;
 
-/// The most cursors that are committed at once: each waits for the disk.
+/// The most cursors that are committed at once.
 const COMMITS_MAX: usize = 1000;
 
 /// The most applications since the broker started, over all streams: what they have is kept in memory.
@@ -137,8 +137,18 @@ fn commit_cursors(
     if request.cursors.len() > COMMITS_MAX {
         return Err(Refused::too_many("cursors", COMMITS_MAX));
     }
-    let commits = request.cursors.iter().map(|cursor| {
-        match commit_cursor(broker, &request.application, &request.consumer, cursor) {
+    // All of them wait for the disk together.
+    let begun = request
+        .cursors
+        .iter()
+        .map(|cursor| begin_commit(broker, &request.application, &request.consumer, cursor));
+    let begun = Vec::from_iter(begun).into_iter();
+    let commits = begun.map(|begun| {
+        let finished = begun.and_then(|(application, commit)| {
+            let finished = application.finish_commit(commit);
+            finished.map_err(Refused::from)
+        });
+        match finished {
             Ok(()) => CommittedCursor::default(),
             Err(refused) => CommittedCursor {
                 error_code: refused.code(),
@@ -152,12 +162,12 @@ fn commit_cursors(
     })
 }
 
-fn commit_cursor(
+fn begin_commit(
     broker: &Broker,
     application: &str,
     consumer: &str,
     cursor: &Cursor,
-) -> Result<(), Refused> {
+) -> Result<(Arc<Application>, Commit), Refused> {
     let not_handed_out =
         |error: LogError| Refused::new(ResponseError::UnknownMemberId, error.to_string());
     let log = broker.log();
@@ -170,8 +180,8 @@ fn commit_cursor(
             application: application.to_owned(),
         }));
     };
-    match application.commit(consumer, cursor) {
-        Ok(()) => Ok(()),
+    match application.begin_commit(consumer, cursor) {
+        Ok(commit) => Ok((application, commit)),
         Err(error @ LogError::NotHandedOut { .. }) => Err(not_handed_out(error)),
         Err(error) => Err(error.into()),
     }

@@ -322,3 +322,21 @@ fn applications_are_bounded_and_those_of_deleted_streams_make_room() {
     assert_eq!(ask!(client, DeleteStream, deletion).error_code, 0);
     assert_eq!(ask!(client, NextGroups, request(0, other)).error_code, 0);
 }
+
+#[test]
+fn the_cursors_of_a_commit_wait_for_the_disk_together() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    let (stream, _) = filled(&mut client, "s");
+    let cursors = next(&mut client, stream, "one", 1);
+    let syncs = |broker: &Broker| {
+        let stats = broker.log().stats();
+        stats.journal_blocks + stats.direct_commits
+    };
+    let before = syncs(&broker);
+    let cursors = vec![cursors[0]; 200];
+    let committed = commit(&mut client, "one", &cursors);
+    assert!(codes(&committed).iter().all(|code| *code == 0));
+    let made = syncs(&broker) - before;
+    assert!(made < 100, "{made} syncs for one request");
+}
