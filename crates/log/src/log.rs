@@ -14,7 +14,7 @@ use millstream_base::{
     SegmentIndex, StreamId, StreamletIndex, SystemClock, SystemDisk, SystemRandom, Timestamp,
 };
 use millstream_record::{ChunkHeader, check};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) changing: Mutex<()>,
     /// Names whose streams are being created: not to be used before that is durable.
     creating: Mutex<HashSet<String>>,
+    /// Some name is not in `creating` any more.
+    created: Condvar,
     random: Arc<dyn Random>,
     syncers: Mutex<Vec<JoinHandle<()>>>,
     persister: Mutex<Option<JoinHandle<()>>>,
@@ -282,6 +284,7 @@ impl Log {
             applications: Mutex::default(),
             changing: Mutex::default(),
             creating: Mutex::default(),
+            created: Condvar::new(),
             random,
             syncers: Mutex::default(),
             persister: Mutex::default(),
@@ -825,8 +828,12 @@ impl Inner {
         let exists = || LogError::Exists {
             name: format!("stream {name}"),
         };
-        if !self.creating.lock().insert(name.to_owned()) {
-            return Err(exists());
+        {
+            // Whoever is told that it exists finds it.
+            let mut creating = self.creating.lock();
+            while !creating.insert(name.to_owned()) {
+                self.created.wait(&mut creating);
+            }
         }
         // Looked at after the name is reserved: who reserved it before has put it there by then.
         let result = if self.core.streams.read().by_name.contains_key(name) {
@@ -835,6 +842,7 @@ impl Inner {
             self.create_reserved(id, name, kind, config)
         };
         self.creating.lock().remove(name);
+        self.created.notify_all();
         result
     }
 

@@ -580,3 +580,25 @@ fn settings_are_altered_in_use_and_kept() {
         .unwrap();
     append(&stream, &large);
 }
+
+#[test]
+fn a_stream_that_several_ask_for_at_once_is_there_for_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for n in 0..20 {
+                    barrier.wait();
+                    let config = StreamConfig::default();
+                    log.stream_or_create(&format!("s{n}"), config).unwrap();
+                    log.internal_stream(&format!("__s{n}")).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(log.stream_names().len(), 20);
+    let exists = log.create_stream("s0", StreamConfig::default());
+    assert!(matches!(exists, Err(LogError::Exists { .. })));
+}
