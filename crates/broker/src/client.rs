@@ -11,6 +11,7 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::connection::Peer;
 use crate::native::Upload;
+use crate::pace::Pace;
 use crate::security::Principal;
 use crate::security_service::Login;
 
@@ -27,6 +28,7 @@ pub struct Client {
     login: Option<Login>,
     /// Who it is by its certificate.
     certified: Option<Principal>,
+    pace: Pace,
     /// The object that it puts.
     pub(crate) upload: Option<Upload>,
     streams: HashMap<Arc<str>, Stream>,
@@ -41,6 +43,7 @@ impl Client {
             access: Access::new(Arc::clone(security), principal, peer.address),
             login: security.login(),
             certified,
+            pace: Pace::default(),
             peer,
             id: String::new(),
             broker: Arc::clone(broker),
@@ -66,6 +69,15 @@ impl Client {
     /// What it may do.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// How fast it takes what it reads.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    pub fn pace_mut(&mut self) -> &mut Pace {
+        &mut self.pace
     }
 
     /// Its login, where clients have to log in.

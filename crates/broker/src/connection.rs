@@ -34,6 +34,9 @@ const WRITE_BYTES: usize = 256 << 10;
 /// The largest request of somebody who has not shown who he is.
 const UNKNOWN_BYTES_MAX: usize = 512 << 10;
 
+/// Who takes longer for an answer is slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+
 /// A connection that says nothing for so long gives back the memory that it was read into.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
@@ -345,9 +348,20 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     }
 
     async fn write(&mut self, mut pieces: Pieces) -> Result<(), End> {
+        let (began, bytes) = (Instant::now(), pieces.remaining());
+        let in_time = timeout_at(began + SLOW_AFTER, self.write_all(&mut pieces)).await;
+        let written = match in_time {
+            Ok(written) => written,
+            Err(_) => self.write_slowly(pieces).await,
+        };
+        self.client.pace_mut().took(bytes, began.elapsed());
+        written
+    }
+
+    async fn write_all(&mut self, pieces: &mut Pieces) -> Result<(), End> {
         let stall_max: Duration = self.broker.config().write_stall_max;
         while pieces.has_remaining() {
-            match timeout(stall_max, self.writer.write_buf(&mut pieces)).await {
+            match timeout(stall_max, self.writer.write_buf(pieces)).await {
                 Ok(Ok(0)) => return Err(End::Gone),
                 Ok(written) => drop(written?),
                 Err(_) => {
@@ -359,6 +373,16 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             }
         }
         Ok(())
+    }
+
+    /// The rest of an answer is copied: otherwise it would hold segments, and what others read from disk.
+    async fn write_slowly(&mut self, pieces: Pieces) -> Result<(), End> {
+        let Some(_memory) = self.broker.try_memory_for(pieces.remaining()) else {
+            let why = "it does not take its answer, and there is no memory to keep it".to_owned();
+            return Err(End::Refused(why));
+        };
+        let mut rest = Pieces::from_iter([pieces.into_copy()]);
+        self.write_all(&mut rest).await
     }
 }
 

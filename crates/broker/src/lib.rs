@@ -20,6 +20,7 @@ pub mod groups;
 mod ledger;
 mod native;
 mod offsets;
+mod pace;
 mod produce;
 mod producers;
 mod reply;

@@ -31,6 +31,13 @@ impl Pieces {
         self.pieces.append(&mut other.pieces);
     }
 
+    /// Everything that is left, copied: nothing else is held on to.
+    pub fn into_copy(mut self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(self.bytes);
+        bytes.put(&mut self);
+        bytes.freeze()
+    }
+
     /// Everything that is left, in one piece: copied, if there are more.
     pub fn into_bytes(mut self) -> Bytes {
         self.copy_to_bytes(self.bytes)

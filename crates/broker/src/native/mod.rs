@@ -42,7 +42,7 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::GrowStream(request) => streams::grow(broker, request),
         Request::DeleteStream(request) => streams::delete(broker, request),
         Request::WriteChunks(request) => chunks::write(broker, request),
-        Request::ReadChunks(request) => read::read(broker, request),
+        Request::ReadChunks(request) => read::read(broker, client, request),
         Request::NextGroups(request) => groups::next(broker, request),
         Request::NextSegments(request) => groups::next_segments(broker, request),
         Request::AvailableGroups(request) => groups::available(broker, request),

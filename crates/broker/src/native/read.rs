@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::refused::Refused;
 use super::{stream_of, unknown_id};
 use crate::broker::Broker;
+use crate::client::Client;
 use crate::reply::Reply;
 
 /// The most cursors of one request: as many as a stream has lanes.
@@ -26,11 +27,13 @@ const PIECES_MAX: usize = 1024;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Answers when there is enough to read, or the client has waited long enough.
-pub fn read(broker: &Arc<Broker>, request: ReadChunksRequest) -> Reply {
+pub fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -> Reply {
     if request.cursors.len() > CURSORS_MAX {
         return ReadChunksResponse::from(Refused::too_many("cursors", CURSORS_MAX)).into();
     }
-    let bytes_max = (request.bytes_max as usize).min(broker.config().fetch_bytes_max);
+    let bytes_max = (request.bytes_max as usize)
+        .min(broker.config().fetch_bytes_max)
+        .min(client.pace().bytes_max());
     let wait = Duration::from_millis(request.wait_ms_max.into()).min(WAIT_MAX);
     let bounds = Bounds {
         // There is always room for the first chunk.

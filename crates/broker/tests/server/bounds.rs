@@ -26,6 +26,47 @@ fn silent_connections_cost_little_and_others_are_served() {
     drop(silent);
 }
 
+/// What many do not take is kept from nobody: neither what is read from disk for others, nor room for what
+/// is appended.
+#[test]
+fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
+    const GREEDY: i32 = 64;
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", GREEDY);
+    let large = "x".repeat(1 << 20);
+    // Twice what fits into memory.
+    for _ in 0..2 {
+        for partition in 0..GREEDY {
+            client.produce("t", partition, &[&large]);
+        }
+    }
+    let greedy: Vec<Connection> = (0..GREEDY)
+        .map(|partition| {
+            let mut greedy = node.connect();
+            for _ in 0..8 {
+                greedy.send(11, fetch_request(&[("t", partition, 0)]));
+            }
+            greedy
+        })
+        .collect();
+    // They have been waited for long enough to be known.
+    thread::sleep(Duration::from_secs(3));
+    let started_at = Instant::now();
+    for partition in 0..GREEDY {
+        // Nothing is an answer when memory is short; a client asks again.
+        while client.fetch("t", partition, 0).records.is_empty() {
+            assert!(
+                started_at.elapsed() < Duration::from_secs(15),
+                "{partition}"
+            );
+        }
+        client.produce("t", partition, &[&large]);
+    }
+    assert!(started_at.elapsed() < Duration::from_secs(20));
+    drop(greedy);
+}
+
 #[test]
 fn who_never_reads_keeps_neither_memory_nor_others() {
     let node = Node::with(|config| config.write_stall_max = Duration::from_millis(500));

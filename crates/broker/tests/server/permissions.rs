@@ -153,6 +153,9 @@ fn record_cases() -> Vec<Case> {
     let deletion = DeleteRecordsTopic::default()
         .with_name(topic_name("t"))
         .with_partitions(vec![DeleteRecordsPartition::default()]);
+    let producers = describe_producers_request::TopicRequest::default()
+        .with_name(topic_name("t"))
+        .with_partition_indexes(vec![0]);
     let transactional = produce_request("t", 0, chunk(&["x"]))
         .with_transactional_id(Some(TransactionalId("x".into())));
     vec![
@@ -165,6 +168,11 @@ fn record_cases() -> Vec<Case> {
             9,
             transactional,
             [(Write, transaction("x")), (Write, topic("t"))],
+        ),
+        case(
+            0,
+            DescribeProducersRequest::default().with_topics(vec![producers]),
+            [(Read, topic("t"))],
         ),
         case(
             11,
