@@ -7,6 +7,7 @@ use clap::{
     ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use millstream_base::ByteSize;
+use millstream_client::{AclOperation, Permission, ResourceType};
 use millstream_log::Durability;
 
 use crate::settings::Settings;
@@ -83,9 +84,15 @@ pub enum Command {
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
+    /// List, describe, reset and delete groups of consumers
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Users of the network door
     #[command(subcommand)]
     User(UserCommand),
+    /// Add, list and remove rules of who may do what
+    #[command(subcommand)]
+    Acl(AclCommand),
     /// Run the applications that come along
     #[command(subcommand)]
     Flow(FlowCommand),
@@ -105,6 +112,20 @@ pub enum UserCommand {
     /// This is how the first user is made, who is let in when --authentication is on. The password is
     /// asked for, or is the first line of stdin.
     Init {
+        /// The user's name
+        name: String,
+    },
+    /// Give a user a password at the server, and make the user if there is none
+    ///
+    /// The password is asked for, or is the first line of stdin.
+    Set {
+        /// The user's name
+        name: String,
+    },
+    /// List the users of the server
+    List,
+    /// Delete a user of the server
+    Delete {
         /// The user's name
         name: String,
     },
@@ -224,12 +245,16 @@ pub struct ConsumeArgs {
     #[arg(long, value_name = "PLACE", default_value = "earliest")]
     pub from: Place,
     /// Only this partition
-    #[arg(long, value_name = "N", value_parser = number(0_u32, None))]
+    #[arg(long, value_name = "N", value_parser = number(0_u32, None), conflicts_with = "group")]
     pub partition: Option<u32>,
+    /// Share the records with the others of this group, and go on where it was; where it was not yet,
+    /// --from says where to start
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
-    /// Wait for more records at the end, until Ctrl-C
+    /// Wait for more records at the end, until Ctrl-C; without it, what is there now is printed
     #[arg(long)]
     pub follow: bool,
     /// How to print records
@@ -282,6 +307,96 @@ pub enum ObjectCommand {
         /// The object's name
         name: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// List all groups
+    List,
+    /// Show a group's members, and where it stands in each partition
+    Describe {
+        /// The group's name
+        group: String,
+    },
+    /// Set where a group goes on in a stream; it must have no members
+    Reset {
+        /// The group's name
+        group: String,
+        /// The stream's name
+        stream: String,
+        /// Where: earliest, latest, or an offset (of one partition)
+        #[arg(long, value_name = "PLACE")]
+        to: Place,
+        /// Only in this partition
+        #[arg(long, value_name = "N", value_parser = number(0_u32, None))]
+        partition: Option<u32>,
+    },
+    /// Delete a group with its positions; it must have no members
+    Delete {
+        /// The group's name
+        group: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AclCommand {
+    /// List rules: all, or those that agree with what is said
+    List {
+        #[command(flatten)]
+        filter: AclFilterArgs,
+    },
+    /// Add a rule
+    Add {
+        /// allow or deny
+        permission: Permission,
+        /// Who: User:alice, or User:* for everybody
+        #[arg(long, value_name = "User:NAME")]
+        principal: String,
+        /// What: all, read, write, create, delete, alter, describe and others
+        #[arg(long, value_name = "WHAT")]
+        operation: AclOperation,
+        /// With what: stream, group, cluster, transactional-id or user
+        #[arg(long, value_name = "KIND")]
+        resource: ResourceType,
+        /// Its name; all without it
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// All names that begin with this one
+        #[arg(long, requires = "name")]
+        prefixed: bool,
+        /// Only from this address
+        #[arg(long, value_name = "ADDRESS")]
+        host: Option<String>,
+    },
+    /// Remove the rules that agree with what is said
+    #[command(group = ArgGroup::new("which").required(true).multiple(true)
+        .args(["permission", "principal", "operation", "resource", "name", "host"]))]
+    Remove {
+        #[command(flatten)]
+        filter: AclFilterArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct AclFilterArgs {
+    /// allow or deny
+    #[arg(long, value_name = "WHICH")]
+    pub permission: Option<Permission>,
+    /// Whom they are about
+    #[arg(long, value_name = "User:NAME")]
+    pub principal: Option<String>,
+    /// Which operation
+    #[arg(long, value_name = "WHAT")]
+    pub operation: Option<AclOperation>,
+    /// What they are about: stream, group, cluster, transactional-id or user
+    #[arg(long, value_name = "KIND")]
+    pub resource: Option<ResourceType>,
+    /// Its name, as the rule has it
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// From which address
+    #[arg(long, value_name = "ADDRESS")]
+    pub host: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

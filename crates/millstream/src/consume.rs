@@ -1,6 +1,8 @@
 //! `millstream consume`: the records of a stream.
 
-use std::io::{self, Write};
+mod remote;
+
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use crate::args::{ConsumeArgs, RecordFormat};
 use crate::console::{CANNOT_WRITE, stdout};
 use crate::node;
+use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::values::Place;
@@ -31,19 +34,17 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return remote::run(&args, &Remote::new(settings)?, is_json, stop);
+    }
+    if args.group.is_some() {
+        bail!("groups are kept by a server, not in a data directory: name it with --server");
+    }
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
     let mut lanes = lanes(&stream, &args)?;
-    let mut printer = Printer {
-        out: stdout(),
-        format: match is_json {
-            true => Format::Document,
-            false => Format::Lines(args.format),
-        },
-        left: args.limit.unwrap_or(u64::MAX),
-        printed: 0,
-        scratch: Scratch::default(),
-    };
+    let mut printer = Printer::new(&args, is_json);
+    let mut scratch = Scratch::default();
     printer.begin().context(CANNOT_WRITE)?;
     while !stop.is_set() && printer.left > 0 {
         let moved = stream.listen();
@@ -51,7 +52,8 @@ pub fn run(
         for (partition, lane, from) in &mut lanes {
             if let Some(chunks) = lane.read(READ_BYTES)? {
                 has_read = true;
-                if printer.print(*partition, &chunks, *from)?.is_break() {
+                if print_chunks(&mut printer, &mut scratch, *partition, &chunks, *from)?.is_break()
+                {
                     break;
                 }
             }
@@ -125,7 +127,6 @@ struct Printer<W> {
     /// How many more records are wanted.
     left: u64,
     printed: u64,
-    scratch: Scratch,
 }
 
 #[derive(Clone, Copy)]
@@ -133,6 +134,20 @@ enum Format {
     Lines(RecordFormat),
     /// One JSON document of all records.
     Document,
+}
+
+impl Printer<BufWriter<StdoutLock<'static>>> {
+    fn new(args: &ConsumeArgs, is_json: bool) -> Self {
+        Printer {
+            out: stdout(),
+            format: match is_json {
+                true => Format::Document,
+                false => Format::Lines(args.format),
+            },
+            left: args.limit.unwrap_or(u64::MAX),
+            printed: 0,
+        }
+    }
 }
 
 impl<W: Write> Printer<W> {
@@ -151,35 +166,34 @@ impl<W: Write> Printer<W> {
     }
 
     /// Breaks when no more are wanted.
-    fn print(
-        &mut self,
-        partition: u32,
-        chunks: &ReadChunks,
-        from: Offset,
-    ) -> anyhow::Result<ControlFlow<()>> {
-        for chunk in chunks.chunks() {
-            for record in chunk?.records(&mut self.scratch)? {
-                let record = record?;
-                if record.offset < from {
-                    continue;
-                }
-                if self.left == 0 {
-                    return Ok(ControlFlow::Break(()));
-                }
-                self.left -= 1;
-                print(
-                    &mut self.out,
-                    self.format,
-                    partition,
-                    &record,
-                    self.printed == 0,
-                )
-                .context(CANNOT_WRITE)?;
-                self.printed += 1;
-            }
+    fn print(&mut self, partition: u32, record: &Record<'_>) -> anyhow::Result<ControlFlow<()>> {
+        if self.left == 0 {
+            return Ok(ControlFlow::Break(()));
         }
+        self.left -= 1;
+        let is_first = self.printed == 0;
+        print(&mut self.out, self.format, partition, record, is_first).context(CANNOT_WRITE)?;
+        self.printed += 1;
         Ok(ControlFlow::Continue(()))
     }
+}
+
+fn print_chunks(
+    printer: &mut Printer<impl Write>,
+    scratch: &mut Scratch,
+    partition: u32,
+    chunks: &ReadChunks,
+    from: Offset,
+) -> anyhow::Result<ControlFlow<()>> {
+    for chunk in chunks.chunks() {
+        for record in chunk?.records(scratch)? {
+            let record = record?;
+            if record.offset >= from && printer.print(partition, &record)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 fn print(

@@ -12,11 +12,31 @@ const READ_BYTES: usize = 256 << 10;
 /// Takes lines.
 pub trait LineTarget {
     /// Takes a line, without its `\n`.
-    fn line(&mut self, line: &[u8]) -> Result<(), LogError>;
+    fn line(&mut self, line: &[u8]) -> Result<(), LineError>;
 
     /// All lines of what was read at once were given. If that was all there is for now, what was
     /// held back should be sent on.
     fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()>;
+}
+
+/// Why a line is not taken.
+pub enum LineError {
+    /// It fits no chunk.
+    TooLong {
+        chunk_bytes_max: ByteSize,
+    },
+    Other(anyhow::Error),
+}
+
+impl From<LogError> for LineError {
+    fn from(error: LogError) -> LineError {
+        match error {
+            LogError::ChunkTooLarge { bytes_max, .. } => LineError::TooLong {
+                chunk_bytes_max: bytes_max,
+            },
+            error => LineError::Other(error.into()),
+        }
+    }
 }
 
 /// A line that fits no chunk.
@@ -80,8 +100,8 @@ fn give(
     target: &mut impl LineTarget,
 ) -> anyhow::Result<()> {
     target.line(line).map_err(|error| match error {
-        LogError::ChunkTooLarge { bytes_max, .. } => too_long(input, number, bytes_max).into(),
-        error => error.into(),
+        LineError::TooLong { chunk_bytes_max } => too_long(input, number, chunk_bytes_max).into(),
+        LineError::Other(error) => error,
     })
 }
 

@@ -1,9 +1,11 @@
 //! The program `millstream`.
 
+mod acls;
 mod args;
 mod console;
 mod consume;
 mod flow;
+mod groups;
 mod http;
 mod input;
 mod lines;
@@ -12,6 +14,7 @@ mod node;
 mod objects;
 mod produce;
 mod quickstart;
+mod remote;
 mod settings;
 mod start;
 mod stop;
@@ -91,6 +94,8 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
         Command::User(command) => users::run(command, &settings, args.json),
         Command::Object(command) => objects::run(command, &settings, args.json),
+        Command::Group(command) => groups::run(command, &settings, args.json),
+        Command::Acl(command) => acls::run(command, &settings, args.json),
         Command::Flow(command) => flow::run(command, &settings, args.json, stop),
     }
 }

@@ -1,5 +1,7 @@
 //! `millstream object …`
 
+mod remote;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -8,22 +10,46 @@ use anyhow::Context;
 use base64::prelude::BASE64_STANDARD;
 use base64::write::EncoderWriter;
 use millstream_base::ByteSize;
-use millstream_log::{Log, OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
+use millstream_log::{Log, OBJECT_RECORD_BYTES, ObjectInfo};
 use serde_json::json;
 
 use crate::args::ObjectCommand;
 use crate::console::{Align, CANNOT_WRITE, Table, print_json, report, stdout};
 use crate::input::Input;
 use crate::node;
+use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::values::ByteRange;
 
+/// What is done with objects, by whoever keeps them.
+trait Objects {
+    fn put(&self, name: &str, content: &mut Input) -> anyhow::Result<ObjectInfo>;
+    /// The bytes of a range; all of them without one.
+    fn get(&self, name: &str, range: Option<ByteRange>) -> anyhow::Result<Content<'_>>;
+    fn list(&self, prefix: &str) -> anyhow::Result<Vec<ObjectInfo>>;
+    fn delete(&self, name: &str) -> anyhow::Result<ObjectInfo>;
+}
+
+/// An object, and bytes of it.
+struct Content<'a> {
+    info: ObjectInfo,
+    bytes: Box<dyn Read + 'a>,
+}
+
 pub fn run(command: ObjectCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return carry_out(command, &Remote::new(settings)?, is_json);
+    }
     let log = match command {
         ObjectCommand::Put { .. } => node::open(settings)?,
         _ => node::open_existing(settings)?,
     };
+    carry_out(command, &log, is_json)?;
+    Ok(log.close()?)
+}
+
+fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> anyhow::Result<()> {
     let done = |info: &ObjectInfo, what| {
         let (name, size) = (&info.name, ByteSize(info.bytes));
         report(is_json, info, format_args!("{what} object {name}, {size}"))
@@ -31,44 +57,52 @@ pub fn run(command: ObjectCommand, settings: &Settings, is_json: bool) -> anyhow
     match command {
         ObjectCommand::Put { name, file } => {
             let mut content = Input::open(&file, &Stop::on_signals()?)?;
-            done(&log.put_object(&name, &mut content)?, "stored")?;
+            done(&objects.put(&name, &mut content)?, "stored")
         }
         ObjectCommand::Get {
             name,
             range,
             output,
         } => {
-            let mut content = open(&log, &name, range)?;
+            let mut content = objects.get(&name, range)?;
             match output {
                 Some(path) => {
                     write_file(&mut content, &path)?;
-                    done(content.info(), "wrote")?;
+                    done(&content.info, "wrote")
                 }
-                None if is_json => print_document(&mut content)?,
-                None => copy(&mut content, &mut io::stdout().lock(), "stdout")?,
+                None if is_json => print_document(&mut content),
+                None => copy(&mut content, &mut io::stdout().lock(), "stdout"),
             }
         }
-        ObjectCommand::List { prefix } => list(&log.objects(&prefix)?, is_json)?,
-        ObjectCommand::Delete { name } => {
-            let info = log.object(&name)?;
-            log.delete_object(&name)?;
-            done(&info, "deleted")?;
-        }
+        ObjectCommand::List { prefix } => list(&objects.list(&prefix)?, is_json),
+        ObjectCommand::Delete { name } => done(&objects.delete(&name)?, "deleted"),
     }
-    Ok(log.close()?)
 }
 
-fn open(log: &Log, name: &str, range: Option<ByteRange>) -> anyhow::Result<ObjectReader> {
-    let bytes = log.object(name)?.bytes;
-    // Like HTTP's: a last byte beyond the end means the end.
-    let range = range.map(|ByteRange(range)| {
-        let end = range.end().saturating_add(1).min(bytes);
-        *range.start()..end.max(*range.start())
-    });
-    Ok(log.get_object(name, range)?)
+impl Objects for Log {
+    fn put(&self, name: &str, content: &mut Input) -> anyhow::Result<ObjectInfo> {
+        Ok(self.put_object(name, content)?)
+    }
+
+    fn get(&self, name: &str, range: Option<ByteRange>) -> anyhow::Result<Content<'_>> {
+        let info = self.object(name)?;
+        let range = range.map(|range| range.within(info.bytes));
+        let bytes = Box::new(self.get_object(name, range)?);
+        Ok(Content { info, bytes })
+    }
+
+    fn list(&self, prefix: &str) -> anyhow::Result<Vec<ObjectInfo>> {
+        Ok(self.objects(prefix)?)
+    }
+
+    fn delete(&self, name: &str) -> anyhow::Result<ObjectInfo> {
+        let info = self.object(name)?;
+        self.delete_object(name)?;
+        Ok(info)
+    }
 }
 
-fn write_file(content: &mut ObjectReader, path: &Path) -> anyhow::Result<()> {
+fn write_file(content: &mut Content<'_>, path: &Path) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let mut file = File::create(path).with_context(|| format!("cannot write to {name}"))?;
     copy(content, &mut file, &name)
@@ -76,9 +110,9 @@ fn write_file(content: &mut ObjectReader, path: &Path) -> anyhow::Result<()> {
 
 /// Prints what is known of an object, with its content, which is encoded on the way: it may be
 /// larger than memory.
-fn print_document(content: &mut ObjectReader) -> anyhow::Result<()> {
+fn print_document(content: &mut Content<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
-    let info = serde_json::to_string(content.info())?;
+    let info = serde_json::to_string(&content.info)?;
     let fields = info.trim_end_matches('}');
     write!(out, "{fields},\"content_base64\":\"").context(CANNOT_WRITE)?;
     let mut encoder = EncoderWriter::new(&mut out, &BASE64_STANDARD);
@@ -90,11 +124,11 @@ fn print_document(content: &mut ObjectReader) -> anyhow::Result<()> {
 }
 
 /// Writes all of the content to `out`, whose name is `to`.
-fn copy(content: &mut ObjectReader, out: &mut impl Write, to: &str) -> anyhow::Result<()> {
+fn copy(content: &mut Content<'_>, out: &mut impl Write, to: &str) -> anyhow::Result<()> {
     let cannot_write = || format!("cannot write to {to}");
     let mut buffer = vec![0; OBJECT_RECORD_BYTES];
     loop {
-        match content.read(&mut buffer)? {
+        match content.bytes.read(&mut buffer)? {
             0 => return out.flush().with_context(cannot_write),
             count => out.write_all(&buffer[..count]).with_context(cannot_write)?,
         }

@@ -1,18 +1,21 @@
 //! `millstream produce`: lines into a stream.
 
+mod remote;
+
 use std::io::Write;
 
 use memchr::memmem;
 use millstream_base::{Clock, ProducerId, StreamletIndex, Timestamp, crc32c};
 use millstream_connect::{ProducerTotals, StreamProducer};
-use millstream_log::{LogError, Stream};
+use millstream_log::Stream;
 use serde_json::json;
 
 use crate::args::ProduceArgs;
 use crate::console::{count_of, grouped, is_broken_pipe, print, report};
 use crate::input::Input;
-use crate::lines::{LineTarget, read_lines};
+use crate::lines::{LineError, LineTarget, read_lines};
 use crate::node;
+use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
@@ -23,6 +26,9 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let input = Input::open(&args.file, stop)?;
+    if !settings.is_local() {
+        return remote::run(&args, input, &Remote::new(settings)?, is_json);
+    }
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
     let mut lines = Lines::new(&stream, &args, &**log.clock())?;
@@ -35,25 +41,75 @@ pub fn run(
     result.and(acknowledged)?;
     let totals = lines.totals();
     if !args.acks {
-        let document = json!({
-            "appended_records": totals.appended_records,
-            "known_records": totals.known_records,
-            "durable_records": totals.durable_records,
-        });
-        let known = match totals.known_records {
-            0 => String::new(),
-            1 => "\n1 was there already".to_owned(),
-            known => format!("\n{} were there already", grouped(known)),
-        };
-        let appended = count_of(totals.appended_records, "record");
-        report(
-            is_json,
-            &document,
-            format_args!("{appended} appended to {}{known}", args.stream),
-        )?;
+        tell_totals(&args, totals, is_json)?;
     }
     drop(lines);
     Ok(log.close()?)
+}
+
+/// Says what was done.
+fn tell_totals(args: &ProduceArgs, totals: ProducerTotals, is_json: bool) -> anyhow::Result<()> {
+    let document = json!({
+        "appended_records": totals.appended_records,
+        "known_records": totals.known_records,
+        "durable_records": totals.durable_records,
+    });
+    let known = match totals.known_records {
+        0 => String::new(),
+        1 => "\n1 was there already".to_owned(),
+        known => format!("\n{} were there already", grouped(known)),
+    };
+    let appended = count_of(totals.appended_records, "record");
+    report(
+        is_json,
+        &document,
+        format_args!("{appended} appended to {}{known}", args.stream),
+    )
+}
+
+/// Finds keys in lines, and prints how many lines are durable.
+struct Protocol<'a> {
+    separator: Option<memmem::Finder<'a>>,
+    prints_acks: bool,
+    acknowledged: u64,
+}
+
+impl<'a> Protocol<'a> {
+    fn new(args: &'a ProduceArgs) -> Protocol<'a> {
+        Protocol {
+            separator: args.key_separator.as_deref().map(memmem::Finder::new),
+            prints_acks: args.acks,
+            acknowledged: 0,
+        }
+    }
+
+    /// The key, if the line has one, and the value.
+    fn split<'l>(&self, line: &'l [u8]) -> (Option<&'l [u8]>, &'l [u8]) {
+        let found = self
+            .separator
+            .as_ref()
+            .and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
+        match found {
+            Some((at, length)) => (Some(&line[..at]), &line[at + length..]),
+            None => (None, line),
+        }
+    }
+
+    /// Prints how many lines are durable, if that has grown.
+    fn acknowledge(&mut self, durable: u64) -> anyhow::Result<()> {
+        if !self.prints_acks || durable <= self.acknowledged {
+            return Ok(());
+        }
+        self.acknowledged = durable;
+        match print(|out| writeln!(out, "{durable}")) {
+            // A reader who has gone wants no more; the lines are stored all the same.
+            Err(error) if is_broken_pipe(&error) => {
+                self.prints_acks = false;
+                Ok(())
+            }
+            result => result,
+        }
+    }
 }
 
 /// A producer for each streamlet. A line without a key goes to the streamlet that its number says,
@@ -61,12 +117,10 @@ pub fn run(
 struct Lines<'a> {
     clock: &'a dyn Clock,
     producers: Vec<StreamProducer>,
-    separator: Option<memmem::Finder<'a>>,
+    protocol: Protocol<'a>,
     number: usize,
     /// Taken anew for every block.
     time: Timestamp,
-    acks: bool,
-    acknowledged: u64,
 }
 
 impl<'a> Lines<'a> {
@@ -80,11 +134,9 @@ impl<'a> Lines<'a> {
         Ok(Lines {
             clock,
             producers,
-            separator: args.key_separator.as_deref().map(memmem::Finder::new),
+            protocol: Protocol::new(args),
             number: 0,
             time: clock.now(),
-            acks: args.acks,
-            acknowledged: 0,
         })
     }
 
@@ -99,34 +151,15 @@ impl<'a> Lines<'a> {
         sum
     }
 
-    /// Prints how many lines are durable, if that has grown.
     fn acknowledge(&mut self) -> anyhow::Result<()> {
         let durable = self.totals().durable_records;
-        if !self.acks || durable <= self.acknowledged {
-            return Ok(());
-        }
-        self.acknowledged = durable;
-        match print(|out| writeln!(out, "{durable}")) {
-            // A reader who has gone wants no more; the lines are stored all the same.
-            Err(error) if is_broken_pipe(&error) => {
-                self.acks = false;
-                Ok(())
-            }
-            result => result,
-        }
+        self.protocol.acknowledge(durable)
     }
 }
 
 impl LineTarget for Lines<'_> {
-    fn line(&mut self, line: &[u8]) -> Result<(), LogError> {
-        let found = self
-            .separator
-            .as_ref()
-            .and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
-        let (key, value) = match found {
-            Some((at, length)) => (Some(&line[..at]), &line[at + length..]),
-            None => (None, line),
-        };
+    fn line(&mut self, line: &[u8]) -> Result<(), LineError> {
+        let (key, value) = self.protocol.split(line);
         let count = self.producers.len();
         let streamlet = match key {
             // Scaled down, since the remainder of a CRC spreads short keys badly.
@@ -134,13 +167,13 @@ impl LineTarget for Lines<'_> {
             None => self.number % count,
         };
         self.number += 1;
-        self.producers[streamlet].push(self.time, key, Some(value), &[])
+        Ok(self.producers[streamlet].push(self.time, key, Some(value), &[])?)
     }
 
     fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()> {
         if is_drained {
             for producer in &mut self.producers {
-                match self.acks {
+                match self.protocol.prints_acks {
                     // Whoever waits for acknowledgements may send no more before they come.
                     true => producer.flush()?,
                     false => producer.send()?,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_broker::security::{Exposed, TlsFiles};
+use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
 use crate::nearest::nearest;
@@ -29,7 +30,8 @@ const OTHER_VARIABLES: [&str; 3] = [
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Settings")]
 pub struct Settings {
-    /// The data directory [default: millstream-data; for quickstart a temporary one]
+    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other
+    /// commands that name it work on it themselves, while no server does
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Serve what runs over HTTP here [default: 127.0.0.1:8080 for the ads of quickstart, nowhere for
@@ -52,9 +54,22 @@ pub struct Settings {
     /// The key of the certificate, in PEM
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_key: Option<PathBuf>,
-    /// Clients may log in with certificates that the authorities in this PEM file have signed
+    /// Clients may log in with certificates that the authorities in this PEM file have signed; commands
+    /// encrypt, and believe servers whose certificates these have signed
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_authorities: Option<PathBuf>,
+    /// The server that commands ask, as HOST:PORT [default: 127.0.0.1:9092]
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = values::server)]
+    pub server: Option<String>,
+    /// Log in at the server as this user
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// The file with the user's password, without the line's end
+    #[arg(long, global = true, value_name = "PATH")]
+    pub password_file: Option<PathBuf>,
+    /// How the password is shown [default: SCRAM-SHA-512]
+    #[arg(long, global = true, value_name = "NAME", value_parser = values::mechanism)]
+    pub mechanism: Option<Mechanism>,
     /// Worker threads of flows, 1 to 1024 [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
@@ -73,10 +88,13 @@ pub struct Settings {
     /// A TOML file with settings
     #[arg(long, global = true, value_name = "PATH")]
     pub config: Option<PathBuf>,
+    /// Whether commands work on the data directory rather than ask a server.
+    #[arg(skip)]
+    is_local: Option<bool>,
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 17] = [
     "data",
     "http",
     "listen",
@@ -85,6 +103,10 @@ const NAMES: [&str; 13] = [
     "tls_certificate",
     "tls_key",
     "tls_authorities",
+    "server",
+    "user",
+    "password_file",
+    "mechanism",
     "workers",
     "pool",
     "journal",
@@ -134,6 +156,7 @@ impl Settings {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Settings, SettingsError> {
         const ENVIRONMENT: &str = "the environment";
+        self.choose_door();
         for (variable, text) in variables {
             let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else {
                 continue;
@@ -155,10 +178,27 @@ impl Settings {
             }
             self.fill(&known, &text, ENVIRONMENT)?;
         }
+        self.choose_door();
         if let Some(path) = self.config.clone() {
             self.fill_from_file(&path)?;
+            self.choose_door();
         }
         Ok(self)
+    }
+
+    /// Whoever names a server wants that, and who names only a data directory works on it. What is said
+    /// in a higher place goes before.
+    fn choose_door(&mut self) {
+        self.is_local = self.is_local.or(match (&self.server, &self.data) {
+            (Some(_), _) => Some(false),
+            (None, Some(_)) => Some(true),
+            (None, None) => None,
+        });
+    }
+
+    /// Whether commands work on the data directory rather than ask a server.
+    pub fn is_local(&self) -> bool {
+        self.is_local.unwrap_or(false)
     }
 
     /// The settings of the log in the data directory.
@@ -236,6 +276,10 @@ impl Settings {
             "tls_certificate" => fill(&mut self.tls_certificate, text, values::path),
             "tls_key" => fill(&mut self.tls_key, text, values::path),
             "tls_authorities" => fill(&mut self.tls_authorities, text, values::path),
+            "server" => fill(&mut self.server, text, values::server),
+            "user" => fill(&mut self.user, text, values::text),
+            "password_file" => fill(&mut self.password_file, text, values::path),
+            "mechanism" => fill(&mut self.mechanism, text, values::mechanism),
             "workers" => fill(&mut self.workers, text, values::workers),
             "pool" => fill(&mut self.pool, text, values::pool),
             "journal" => fill(&mut self.journal, text, values::size),
@@ -292,6 +336,10 @@ mod tests {
             "x",
             "x",
             "x",
+            "localhost:9092",
+            "alice",
+            "x",
+            "PLAIN",
             "3",
             "64MiB",
             "1GiB",
@@ -336,6 +384,25 @@ mod tests {
         assert_eq!(settings.pool, Some(ByteSize(3)));
         assert_eq!(settings.journal, Some(ByteSize(2)));
         assert_eq!(settings.workers, NonZeroUsize::new(3));
+    }
+
+    #[test]
+    fn what_is_named_in_a_higher_place_is_worked_on() {
+        let resolve = |flags: Settings, environment: &[(&str, &str)]| {
+            flags.resolve(variables(environment)).unwrap().is_local()
+        };
+        let data = Settings {
+            data: Some("x".into()),
+            ..Settings::default()
+        };
+        let server = Settings {
+            server: Some("localhost:1".to_owned()),
+            ..Settings::default()
+        };
+        assert!(!resolve(Settings::default(), &[]));
+        assert!(resolve(Settings::default(), &[("MILLSTREAM_DATA", "x")]));
+        assert!(resolve(data, &[("MILLSTREAM_SERVER", "localhost:1")]));
+        assert!(!resolve(server, &[("MILLSTREAM_DATA", "x")]));
     }
 
     #[track_caller]

@@ -1,5 +1,7 @@
 //! `millstream stream …`
 
+mod remote;
+
 use std::io::Write;
 use std::time::Duration;
 
@@ -11,14 +13,39 @@ use serde_json::json;
 use crate::args::{RetentionArgs, StreamCommand};
 use crate::console::{Align, Table, grouped, print, print_json, report};
 use crate::node;
+use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::values::Limit;
 
+/// What is done with streams, by whoever keeps them.
+trait Streams {
+    fn create(&self, name: &str, config: StreamConfig) -> anyhow::Result<StreamInfo>;
+    fn list(&self) -> anyhow::Result<Vec<StreamInfo>>;
+    fn describe(&self, name: &str) -> anyhow::Result<StreamInfo>;
+    fn grow(&self, name: &str, streamlets: u32, lanes: u32) -> anyhow::Result<()>;
+    fn set_retention(&self, name: &str, retention: Retention) -> anyhow::Result<()>;
+    fn delete(&self, name: &str) -> anyhow::Result<()>;
+}
+
+/// How much is kept.
+struct Retention {
+    ms: Option<u64>,
+    bytes: Option<ByteSize>,
+}
+
 pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return carry_out(command, &Remote::new(settings)?, is_json);
+    }
     let log = match command {
         StreamCommand::Create { .. } => node::open(settings)?,
         _ => node::open_existing(settings)?,
     };
+    carry_out(command, &log, is_json)?;
+    Ok(log.close()?)
+}
+
+fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> anyhow::Result<()> {
     let done = |info: &StreamInfo, what| {
         let name = &info.name;
         report(is_json, info, format_args!("{what} stream {name}"))
@@ -41,51 +68,77 @@ pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow
                 retention: retention.retain_bytes.and_then(|Limit(size)| size),
                 ..StreamConfig::default()
             };
-            done(&log.create_stream(&name, config)?.info(), "created")?;
+            done(&streams.create(&name, config)?, "created")
         }
-        StreamCommand::List => list(&log, is_json)?,
-        StreamCommand::Describe { name } => describe(&node::stream(&log, &name)?.info(), is_json)?,
+        StreamCommand::List => list(&streams.list()?, is_json),
+        StreamCommand::Describe { name } => describe(&streams.describe(&name)?, is_json),
         StreamCommand::Alter {
             name,
             streamlets,
             lanes,
             retention,
         } => {
-            let stream = node::stream(&log, &name)?;
-            let config = stream.config();
+            let config = streams.describe(&name)?.config;
             if streamlets.is_some() || lanes.is_some() {
                 let streamlets = streamlets.unwrap_or(config.streamlets);
-                log.grow_stream(&name, streamlets, lanes.unwrap_or(config.lanes))?;
+                streams.grow(&name, streamlets, lanes.unwrap_or(config.lanes))?;
             }
             let RetentionArgs {
                 retain_for,
                 retain_bytes,
             } = retention;
             if retain_for.is_some() || retain_bytes.is_some() {
-                let ms = retain_for.map_or(config.retention_ms, millis);
-                let bytes = retain_bytes.map_or(config.retention, |Limit(size)| size);
-                log.set_retention(&name, ms, bytes)?;
+                let retention = Retention {
+                    ms: retain_for.map_or(config.retention_ms, millis),
+                    bytes: retain_bytes.map_or(config.retention, |Limit(size)| size),
+                };
+                streams.set_retention(&name, retention)?;
             }
-            done(&stream.info(), "altered")?;
+            done(&streams.describe(&name)?, "altered")
         }
         StreamCommand::Delete { name } => {
-            let info = node::stream(&log, &name)?.info();
-            log.delete_stream(&name)?;
-            done(&info, "deleted")?;
+            let info = streams.describe(&name)?;
+            streams.delete(&name)?;
+            done(&info, "deleted")
         }
     }
-    Ok(log.close()?)
+}
+
+impl Streams for Log {
+    fn create(&self, name: &str, config: StreamConfig) -> anyhow::Result<StreamInfo> {
+        Ok(self.create_stream(name, config)?.info())
+    }
+
+    fn list(&self) -> anyhow::Result<Vec<StreamInfo>> {
+        let names = self.stream_names();
+        let infos = names.iter().map(|name| Ok(self.stream(name)?.info()));
+        infos.collect()
+    }
+
+    fn describe(&self, name: &str) -> anyhow::Result<StreamInfo> {
+        Ok(node::stream(self, name)?.info())
+    }
+
+    fn grow(&self, name: &str, streamlets: u32, lanes: u32) -> anyhow::Result<()> {
+        self.grow_stream(name, streamlets, lanes)?;
+        Ok(())
+    }
+
+    fn set_retention(&self, name: &str, Retention { ms, bytes }: Retention) -> anyhow::Result<()> {
+        Log::set_retention(self, name, ms, bytes)?;
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) -> anyhow::Result<()> {
+        Ok(self.delete_stream(name)?)
+    }
 }
 
 fn millis(Limit(time): Limit<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn list(log: &Log, is_json: bool) -> anyhow::Result<()> {
-    let mut infos = Vec::new();
-    for name in log.stream_names() {
-        infos.push(log.stream(&name)?.info());
-    }
+fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
     if is_json {
         return print_json(&json!({ "streams": infos }));
     }
@@ -96,7 +149,7 @@ fn list(log: &Log, is_json: bool) -> anyhow::Result<()> {
         ("bytes", Align::Right),
         ("durability", Align::Left),
     ]);
-    for info in &infos {
+    for info in infos {
         let records = info
             .lanes
             .iter()

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use millstream_base::SystemRandom;
 use millstream_broker::set_password;
+use millstream_client::{Hash, Mechanism, User};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::UserCommand;
-use crate::console::{Progress, print_json};
+use crate::console::{Align, Progress, Table, print_json, report};
 use crate::node;
+use crate::remote::Remote;
 use crate::settings::Settings;
 
 /// The longest password, in bytes.
@@ -25,7 +28,67 @@ struct Made<'a> {
 pub fn run(command: UserCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
     match command {
         UserCommand::Init { name } => init(&name, settings, is_json),
+        UserCommand::Set { name } => set(&name, &remote(settings)?, is_json),
+        UserCommand::List => list(&remote(settings)?, is_json),
+        UserCommand::Delete { name } => delete(&name, &remote(settings)?, is_json),
     }
+}
+
+fn remote(settings: &Settings) -> anyhow::Result<Remote> {
+    Remote::only(settings, "users")
+}
+
+fn set(name: &str, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let password = read_password(name)?;
+    for hash in [Hash::Sha256, Hash::Sha512] {
+        remote.wait(remote.client().set_password(name, hash, &password))?;
+    }
+    let made = Made { user: name };
+    report(
+        is_json,
+        &made,
+        format_args!("user {name} has a password now"),
+    )
+}
+
+fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let users = remote.wait(remote.client().users())?;
+    let mechanisms = |user: &User| -> Vec<String> {
+        let hashes = user.credentials.iter().filter_map(|info| info.hash);
+        hashes
+            .map(|hash| Mechanism::Scram(hash).to_string())
+            .collect()
+    };
+    if is_json {
+        let users: Vec<Value> = users
+            .iter()
+            .map(|user| json!({ "user": user.name, "mechanisms": mechanisms(user) }))
+            .collect();
+        return print_json(&json!({ "users": users }));
+    }
+    let mut table = Table::new(&[("user", Align::Left), ("mechanisms", Align::Left)]);
+    for user in &users {
+        table.row([user.name.clone(), mechanisms(user).join(", ")]);
+    }
+    table.print()
+}
+
+fn delete(name: &str, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let users = remote.wait(remote.client().users())?;
+    let Some(user) = users.into_iter().find(|user| user.name == name) else {
+        bail!("there is no user {name}");
+    };
+    let hashes: Vec<Hash> = user
+        .credentials
+        .iter()
+        .filter_map(|info| info.hash)
+        .collect();
+    remote.wait(remote.client().delete_passwords(name, &hashes))?;
+    report(
+        is_json,
+        &Made { user: name },
+        format_args!("deleted user {name}"),
+    )
 }
 
 fn init(name: &str, settings: &Settings, is_json: bool) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
+use millstream_client::{Mechanism, Start};
 use millstream_log::LANES_MAX;
 
 /// A worker is a thread with a stack; more of them than cores gain nothing.
@@ -104,6 +105,27 @@ pub fn principals(text: &str) -> Result<Principals, String> {
         Principal::user(name).ok_or_else(|| format!("{name:?} cannot be a user's name"))
     });
     principals.collect()
+}
+
+/// Where a server is: its host may be a name.
+pub fn server(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    match !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) {
+        true => Ok(text.to_owned()),
+        false => Err("must be a host and a port, for instance localhost:9092".to_owned()),
+    }
+}
+
+pub fn mechanism(text: &str) -> Result<Mechanism, String> {
+    text.parse()
+        .map_err(|error: millstream_client::UnknownMechanism| error.to_string())
+}
+
+pub fn text(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("must not be empty".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 pub fn path(text: &str) -> Result<PathBuf, String> {
@@ -198,6 +220,26 @@ pub enum Place {
     At(Offset),
 }
 
+impl From<Place> for Start {
+    fn from(place: Place) -> Start {
+        match place {
+            Place::Earliest => Start::Earliest,
+            Place::Latest => Start::Latest,
+            Place::At(offset) => Start::At(offset),
+        }
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Earliest => f.write_str("earliest"),
+            Place::Latest => f.write_str("latest"),
+            Place::At(offset) => write!(f, "offset {offset}"),
+        }
+    }
+}
+
 impl FromStr for Place {
     type Err = &'static str;
 
@@ -216,6 +258,15 @@ impl FromStr for Place {
 /// Bytes of an object.
 #[derive(Debug, Clone)]
 pub struct ByteRange(pub RangeInclusive<u64>);
+
+impl ByteRange {
+    /// The part of it that an object of so many bytes has. Like HTTP's: a last byte beyond the end means
+    /// the end.
+    pub fn within(&self, bytes: u64) -> Range<u64> {
+        let end = self.0.end().saturating_add(1).min(bytes);
+        *self.0.start()..end.max(*self.0.start())
+    }
+}
 
 impl FromStr for ByteRange {
     type Err = &'static str;

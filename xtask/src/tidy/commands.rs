@@ -6,6 +6,10 @@
 //! any lines, and `^C` for the reader's Ctrl-C, which is sent once everything above it is printed
 //! (whatever the command prints in between is skipped).
 //!
+//! A block that is marked `console background` is a transcript whose commands run on until the page's
+//! last one has ended; the next one is started when they have printed what the page shows. `millstream
+//! start` listens on a free port there, and the page's other commands ask that server.
+//!
 //! A block that cannot be executed says why: `sh no-run it takes an hour`.
 //!
 //! The blocks of one page run in one folder, which looks like a fresh clone and is the home folder
@@ -17,6 +21,7 @@ mod transcript;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -70,7 +75,7 @@ pub fn check(tree: &Tree) -> anyhow::Result<Vec<Problem>> {
             Some(program) => program,
             None => program.insert(built_program(tree)?),
         };
-        let desk = Desk::new(tree, program)?;
+        let mut desk = Desk::new(tree, program)?;
         for (line, step) in steps {
             println!("{path}:{line}: $ {}", step.command);
             if let Err(error) = desk.run(&step) {
@@ -113,6 +118,20 @@ struct Desk {
     folder: TempDir,
     program: PathBuf,
     path: OsString,
+    /// Where a server listens, unless its command says otherwise.
+    server: String,
+    /// What runs until the page's end.
+    running: Vec<Child>,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        for mut child in self.running.drain(..) {
+            // An error only says that nothing is left.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Desk {
@@ -134,10 +153,12 @@ impl Desk {
             path: std::env::join_paths(folders)?,
             folder,
             program: program.to_owned(),
+            server: TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
+            running: Vec::new(),
         })
     }
 
-    fn run(&self, step: &Step) -> anyhow::Result<()> {
+    fn run(&mut self, step: &Step) -> anyhow::Result<()> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = Command::new("bash");
         command
@@ -146,6 +167,8 @@ impl Desk {
             .env("HOME", self.folder.path())
             .env("PATH", &self.path)
             .env(PROGRAM_VARIABLE, &self.program)
+            .env("MILLSTREAM_LISTEN", &self.server)
+            .env("MILLSTREAM_SERVER", &self.server)
             .stdin(Stdio::null())
             .stdout(writer.try_clone()?)
             .stderr(writer)
@@ -157,6 +180,10 @@ impl Desk {
         // It holds the write ends of the pipe, which must be closed for the reader to end.
         drop(command);
         let output = Output::gather(reader);
+        if step.stays {
+            self.running.push(child);
+            return wait_until_shown(step, &output);
+        }
         let (status, interrupted) = wait(child, step, &output)?;
         let text = output.finish()?;
         if !status.success() && !interrupted {
@@ -200,6 +227,22 @@ fn wait(mut child: Child, step: &Step, output: &Output) -> anyhow::Result<(ExitS
         }
         thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Waits until a command that runs on has printed what the page shows.
+fn wait_until_shown(step: &Step, output: &Output) -> anyhow::Result<()> {
+    let deadline = Instant::now() + TIME_MAX;
+    while !step.is_shown_by(&output.so_far()) {
+        if Instant::now() > deadline {
+            bail!(
+                "`{}` has not printed what the page shows, but:\n{}",
+                step.command,
+                output.so_far()
+            );
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
 /// What a command has printed; a thread reads it, so that the command never waits for us.
@@ -251,17 +294,25 @@ mod tests {
     use super::*;
 
     fn run(block: &str) -> Result<(), String> {
-        let fence = markdown::Fence {
-            info: "console".to_owned(),
-            text: block.to_owned(),
-        };
-        let Ok(Block::Steps(steps)) = Block::parse(&fence) else {
-            panic!("no steps in {block:?}");
-        };
+        run_all(&[("console", block)])
+    }
+
+    fn run_all(blocks: &[(&str, &str)]) -> Result<(), String> {
+        let mut steps = Vec::new();
+        for (info, block) in blocks {
+            let fence = markdown::Fence {
+                info: (*info).to_owned(),
+                text: (*block).to_owned(),
+            };
+            let Ok(Block::Steps(found)) = Block::parse(&fence) else {
+                panic!("no steps in {block:?}");
+            };
+            steps.extend(found);
+        }
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("README.md"), "hello\n").unwrap();
         let tree = Tree::read(root.path()).unwrap();
-        let desk = Desk::new(&tree, Path::new("/bin/echo")).unwrap();
+        let mut desk = Desk::new(&tree, Path::new("/bin/echo")).unwrap();
         steps
             .iter()
             .try_for_each(|step| desk.run(step))
@@ -296,6 +347,20 @@ ready
 bye
 ";
         assert_eq!(run(block), Ok(()));
+    }
+
+    #[test]
+    fn what_is_in_the_background_runs_beside_the_rest_and_ends_with_the_page() {
+        let start = Instant::now();
+        let blocks = [
+            (
+                "console background",
+                "$ echo ready; echo $$ > pid; exec sleep 50\nready\n",
+            ),
+            ("console", "$ sleep 0.1; kill -0 $(cat pid)\n"),
+        ];
+        assert_eq!(run_all(&blocks), Ok(()));
+        assert!(start.elapsed() < Duration::from_secs(25));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
 use millstream_flow::{Flow, Parts, Running};
-use millstream_log::{Log, LogError, Stream, StreamConfig};
+use millstream_log::{Log, Stream, StreamConfig};
 use millstream_serve::{Content, Metric};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use super::live::{Ingested, Live};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::serve;
 use crate::input::Input;
-use crate::lines::{LineTarget, read_lines};
+use crate::lines::{LineError, LineTarget, read_lines};
 
 /// The stream of lines.
 const STREAM: &str = "lines";
@@ -164,7 +164,7 @@ impl Lines<'_> {
 
 impl LineTarget for Lines<'_> {
     #[inline]
-    fn line(&mut self, line: &[u8]) -> Result<(), LogError> {
+    fn line(&mut self, line: &[u8]) -> Result<(), LineError> {
         self.producer.push(self.time, None, Some(line), &[])?;
         self.records += 1;
         self.bytes += line.len() as u64;

@@ -3,9 +3,11 @@
 mod bad_input;
 mod crash;
 mod flow;
+mod network;
 mod output;
 mod quickstart;
 mod security;
 mod signals;
+mod start;
 mod support;
 mod verbs;

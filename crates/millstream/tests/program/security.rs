@@ -1,41 +1,11 @@
 //! Who may come to `millstream start`.
 
-use std::net::TcpListener;
+use std::fs;
 
+use serde_json::json;
 use tempfile::tempdir;
 
-use crate::support::{finish, run, run_with_input, send_signal, spawn};
-
-/// Starts it on a free port, and returns where it listens.
-fn start(data: &std::path::Path, more: &[&str]) -> (std::process::Child, String) {
-    let listen = ["start", "--listen", "127.0.0.1:0", "--json"];
-    let mut child = spawn(data, &[&listen, more].concat());
-    let mut stdout = child.stdout.take().unwrap();
-    let mut stream = serde_json::Deserializer::from_reader(&mut stdout).into_iter();
-    let started: serde_json::Value = stream.next().unwrap().unwrap();
-    drop(stream);
-    child.stdout = Some(stdout);
-    (child, started["listen"].as_str().unwrap().to_owned())
-}
-
-#[test]
-fn it_says_where_it_listens_and_ends_in_good_order() {
-    let data = tempdir().unwrap();
-    let (child, address) = start(data.path(), &[]);
-    std::net::TcpStream::connect(address).unwrap();
-    send_signal(&child, rustix::process::Signal::TERM);
-    finish(child).assert_done();
-}
-
-#[test]
-fn an_address_that_is_taken_is_named() {
-    let data = tempdir().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let refused = run(data.path(), &["start", "--listen", &address]);
-    refused.assert_fails(1, &["cannot listen on", &address]);
-    run(data.path(), &["start", "--listen", "nowhere"]).assert_fails(2, &["nowhere", "port"]);
-}
+use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
 
 #[test]
 fn others_come_in_only_if_they_have_to_log_in_or_if_that_is_wanted() {
@@ -58,12 +28,96 @@ fn the_first_user_is_made_where_nothing_runs() {
     run(data.path(), &init).assert_fails(1, &["no password on stdin"]);
     let made = run_with_input(data.path(), &init, b"a secret\n".to_vec());
     made.assert_done();
-    let (child, _) = start(data.path(), &["--authentication"]);
+    let server = Server::start(data.path(), &["--authentication"]);
     let refused = run_with_input(data.path(), &init, b"another\n".to_vec());
     refused.assert_fails(1, &["in use"]);
-    send_signal(&child, rustix::process::Signal::TERM);
-    let ended = finish(child).assert_done();
+    let ended = server.stop();
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+#[test]
+fn users_and_rules_are_set_by_commands_that_log_in() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let password_file = |user: &str, password: &str| {
+        let path = dir.path().join(user);
+        fs::write(&path, format!("{password}\n")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let init = run_with_input(&data, &["user", "init", "admin"], b"a secret\n".to_vec());
+    init.assert_done();
+    let server = Server::start(&data, &["--authentication", "--super-users", "admin"]);
+    let files = [
+        password_file("admin", "a secret"),
+        password_file("bob", "another"),
+    ];
+    let command = |user: &str, args: &[&str], input: &[u8]| {
+        let file = if user == "admin" {
+            &files[0]
+        } else {
+            &files[1]
+        };
+        let login = ["--user", user, "--password-file", file];
+        server.run_with_input(&[args, &login].concat(), input.to_vec())
+    };
+    let admin = |args: &[&str]| command("admin", args, b"");
+    command("bob", &["stream", "list"], b"").assert_fails(1, &["bob"]);
+    admin(&["stream", "create", "orders"]).assert_done();
+    command("admin", &["user", "set", "bob"], b"another\n").assert_done();
+    let users = admin(&["user", "list", "--json"]).assert_done().json();
+    let both = json!(["SCRAM-SHA-256", "SCRAM-SHA-512"]);
+    assert_eq!(
+        users["users"][1],
+        json!({ "user": "bob", "mechanisms": both })
+    );
+
+    let produce = ["produce", "orders"];
+    let refused = command("bob", &produce, b"one\n");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let add = [
+        "acl",
+        "add",
+        "allow",
+        "--principal",
+        "User:bob",
+        "--resource",
+        "stream",
+    ];
+    let add = [&add[..], &["--name", "ord", "--prefixed", "--operation"]].concat();
+    for operation in ["read", "write", "describe"] {
+        admin(&[&add[..], &[operation]].concat()).assert_done();
+    }
+    command(
+        "bob",
+        &[&produce[..], &["--mechanism", "SCRAM-SHA-256"]].concat(),
+        b"one\n",
+    )
+    .assert_done();
+    assert_eq!(
+        command("bob", &["consume", "orders"], b"")
+            .assert_done()
+            .text(),
+        "one\n"
+    );
+    let rules = admin(&["acl", "list", "--principal", "User:bob", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(rules["acls"].as_array().unwrap().len(), 3);
+    assert_eq!(rules["acls"][0]["pattern"], "prefixed");
+    let removed = admin(&["acl", "remove", "--operation", "read", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(removed["removed"], 1);
+    let refused = command("bob", &["consume", "orders"], b"");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+
+    admin(&["user", "delete", "bob"]).assert_done();
+    admin(&["user", "delete", "bob"]).assert_fails(1, &["no user bob"]);
+    command("bob", &["stream", "list"], b"").assert_fails(1, &["bob"]);
+    server
+        .run(&["stream", "list"])
+        .assert_fails(1, &["log in first", "--user"]);
+    server.stop();
 }
 
 #[test]

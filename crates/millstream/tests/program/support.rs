@@ -97,7 +97,10 @@ pub fn run(data: &Path, args: &[&str]) -> Run {
 
 /// As [`run`], with something on stdin.
 pub fn run_with_input(data: &Path, args: &[&str], input: Vec<u8>) -> Run {
-    let mut child = spawn(data, args);
+    finish_with_input(spawn(data, args), input)
+}
+
+fn finish_with_input(mut child: Child, input: Vec<u8>) -> Run {
     let mut stdin = child.stdin.take().unwrap();
     // A program that ends early does not read it all.
     let writer = thread::spawn(move || drop(stdin.write_all(&input)));
@@ -144,6 +147,97 @@ pub fn finish(mut child: Child) -> Run {
         stdout: stdout.join().unwrap().unwrap(),
         stderr: stderr.join().unwrap().unwrap(),
     })
+}
+
+/// `millstream start`, and commands that ask it.
+pub struct Server {
+    child: Option<Child>,
+    address: String,
+}
+
+impl Server {
+    /// On a free port, unless `args` say otherwise; waits until it listens.
+    pub fn start(data: &Path, args: &[&str]) -> Server {
+        let mut child = Server::spawn(data, args);
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        child.stderr = Some(stderr.into_inner());
+        let told = line.strip_prefix("listening on ");
+        let (address, data_told) = told.and_then(|told| told.split_once(", ")).expect(&line);
+        assert_eq!(data_told.trim(), format!("data in {}", data.display()));
+        Server {
+            child: Some(child),
+            address: address.to_owned(),
+        }
+    }
+
+    /// As [`start`](Self::start), with what it says of itself.
+    pub fn start_with_json(data: &Path) -> (Server, String) {
+        let mut child = Server::spawn(data, &["--json"]);
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        child.stdout = Some(stdout.into_inner());
+        let server = Server {
+            child: Some(child),
+            address: String::new(),
+        };
+        (server, line)
+    }
+
+    fn spawn(data: &Path, args: &[&str]) -> Child {
+        program()
+            .env("MILLSTREAM_LISTEN", "127.0.0.1:0")
+            .args(["start", "--data"])
+            .arg(data)
+            .args(args)
+            .spawn()
+            .unwrap()
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A command that asks it.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = program();
+        command.args(args).args(["--server", &self.address]);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        finish(self.command(args).spawn().unwrap())
+    }
+
+    pub fn run_with_input(&self, args: &[&str], input: Vec<u8>) -> Run {
+        finish_with_input(
+            self.command(args).stdin(Stdio::piped()).spawn().unwrap(),
+            input,
+        )
+    }
+
+    pub fn into_child(mut self) -> Child {
+        self.child.take().unwrap()
+    }
+
+    /// Ends it in good order.
+    pub fn stop(self) -> Run {
+        let child = self.into_child();
+        send_signal(&child, rustix::process::Signal::TERM);
+        finish(child).assert_done()
+    }
+}
+
+/// Of a test that has failed.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Waits until the program says where it serves.

@@ -20,6 +20,8 @@ pub struct Step {
     /// The line in the block, counted from 1.
     pub line: usize,
     pub command: String,
+    /// Whether it runs on while the page's other commands do.
+    pub stays: bool,
     /// The lines that the page shows; `None` if it shows none because it is a script.
     shown: Option<Vec<String>>,
 }
@@ -42,10 +44,18 @@ impl Block {
         match mark.trim().split_once(char::is_whitespace) {
             Some(("no-run", reason)) => Ok(Self::NotRun(reason.trim().to_owned())),
             None if mark == "no-run" => Err("no-run needs a reason after it".to_owned()),
-            _ if !mark.is_empty() => Err(format!("\"{mark}\" is no mark; only no-run is")),
+            None if mark == "background" && language == "console" => {
+                let mut steps = console_steps(&fence.text)?;
+                steps.iter_mut().for_each(|step| step.stays = true);
+                Ok(Self::Steps(steps))
+            }
+            _ if !mark.is_empty() => Err(format!(
+                "\"{mark}\" is no mark; only no-run is, and background of a console"
+            )),
             _ if language == "sh" => Ok(Self::Steps(vec![Step {
                 line: 1,
                 command: fence.text.clone(),
+                stays: false,
                 shown: None,
             }])),
             _ => Ok(Self::Steps(console_steps(&fence.text)?)),
@@ -60,6 +70,7 @@ fn console_steps(text: &str) -> Result<Vec<Step>, String> {
             steps.push(Step {
                 line: index + 1,
                 command: command.to_owned(),
+                stays: false,
                 shown: Some(Vec::new()),
             });
             continue;
@@ -166,6 +177,7 @@ mod tests {
         Step {
             line,
             command: command.to_owned(),
+            stays: false,
             shown: shown.map(|lines| lines.iter().map(|line| (*line).to_owned()).collect()),
         }
     }
@@ -182,6 +194,11 @@ mod tests {
                 step(4, "b \\\nc", Some(&["two"])),
             ],
         );
+        let stays = Step {
+            stays: true,
+            ..step(1, "a", Some(&["one"]))
+        };
+        check("console background", "$ a\none\n", vec![stays]);
         assert_eq!(parse("rust", "x"), Ok(Block::NoCommands));
         assert_eq!(parse("", "x"), Ok(Block::NoCommands));
         assert_eq!(
@@ -196,6 +213,7 @@ mod tests {
             ("bash", "x"),
             ("sh no-run", "x"),
             ("sh norun slow", "x"),
+            ("sh background", "x"),
             ("console", "x"),
         ] {
             assert!(parse(info, text).is_err(), "{info} {text}");

@@ -1,0 +1,215 @@
+//! Groups: which there are, who is in them, and where they stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_base::Offset;
+use millstream_wire::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use millstream_wire::messages::{
+    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, GroupId,
+    ListGroupsRequest, OffsetCommitRequest,
+};
+use millstream_wire::{ResponseError, decode_assignment};
+
+use crate::client::{Client, text, topic_name};
+use crate::error::ClientError;
+use crate::offsets::TopicPartition;
+
+/// A group, in a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedGroup {
+    /// What it is called.
+    pub name: String,
+    /// `classic` or `consumer`: which protocol its members speak.
+    pub kind: String,
+    /// What it does now, in Kafka's words: `Empty`, `Stable` and others.
+    pub state: String,
+}
+
+/// What is known of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// What it does now, in Kafka's words.
+    pub state: String,
+    /// Who is in it.
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The member's id.
+    pub id: String,
+    /// What its client calls itself.
+    pub client: String,
+    /// Where it is.
+    pub host: String,
+    /// What it is to read.
+    pub partitions: BTreeSet<TopicPartition>,
+}
+
+impl Client {
+    /// All groups, by name.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn groups(&self) -> Result<Vec<ListedGroup>, ClientError> {
+        let answer = self.ask(ListGroupsRequest::default()).await?;
+        ClientError::check(answer.error_code, None, "listing groups")?;
+        let groups = answer.groups.into_iter().map(|group| ListedGroup {
+            name: group.group_id.0.to_string(),
+            kind: group.group_type.to_lowercase(),
+            state: group.group_state.to_string(),
+        });
+        let mut groups: Vec<ListedGroup> = groups.collect();
+        groups.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(groups)
+    }
+
+    /// What is known of a group.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn group(&self, name: &str) -> Result<GroupDescription, ClientError> {
+        match self.consumer_group(name).await {
+            // It is one of the older protocol, or there is none.
+            Err(error)
+                if matches!(error, ClientError::Unsupported { .. })
+                    || error.response_error() == Some(ResponseError::GroupIdNotFound) =>
+            {
+                self.classic_group(name).await
+            }
+            described => described,
+        }
+    }
+
+    async fn consumer_group(&self, name: &str) -> Result<GroupDescription, ClientError> {
+        let request =
+            ConsumerGroupDescribeRequest::default().with_group_ids(vec![GroupId(text(name))]);
+        let answer = self.coordinator(name).await?.ask(request).await?;
+        let group = answer.groups.into_iter().next();
+        let group = group.ok_or_else(|| unknown(name))?;
+        let message = group.error_message.as_deref();
+        ClientError::check(group.error_code, message, format!("group {name}"))?;
+        let members = group.members.into_iter().map(|member| GroupMember {
+            id: member.member_id.to_string(),
+            client: member.client_id.to_string(),
+            host: member.client_host.to_string(),
+            partitions: member
+                .assignment
+                .topic_partitions
+                .iter()
+                .flat_map(|topic| places(topic.topic_name.as_str(), &topic.partitions))
+                .collect(),
+        });
+        Ok(GroupDescription {
+            state: group.group_state.to_string(),
+            members: members.collect(),
+        })
+    }
+
+    async fn classic_group(&self, name: &str) -> Result<GroupDescription, ClientError> {
+        let request = DescribeGroupsRequest::default().with_groups(vec![GroupId(text(name))]);
+        let answer = self.coordinator(name).await?.ask(request).await?;
+        let group = answer.groups.into_iter().next();
+        let group = group.ok_or_else(|| unknown(name))?;
+        let message = group.error_message.as_deref();
+        ClientError::check(group.error_code, message, format!("group {name}"))?;
+        // Older versions have no error for that.
+        if group.group_state.as_str() == "Dead" {
+            return Err(unknown(name));
+        }
+        let members = group.members.into_iter().map(|member| GroupMember {
+            id: member.member_id.to_string(),
+            client: member.client_id.to_string(),
+            host: member.client_host.to_string(),
+            partitions: assigned(member.member_assignment),
+        });
+        Ok(GroupDescription {
+            state: group.group_state.to_string(),
+            members: members.collect(),
+        })
+    }
+
+    /// Sets where a group goes on. It must have no members.
+    ///
+    /// # Errors
+    /// When the group is in use, or a partition does not exist.
+    pub async fn set_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), ClientError> {
+        let mut topics: BTreeMap<&Arc<str>, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
+        for (place, Offset(offset)) in offsets {
+            topics.entry(&place.topic).or_default().push(
+                OffsetCommitRequestPartition::default()
+                    .with_partition_index(place.partition)
+                    .with_committed_offset(i64::try_from(*offset).unwrap_or(i64::MAX)),
+            );
+        }
+        let topics = topics.into_iter().map(|(name, partitions)| {
+            OffsetCommitRequestTopic::default()
+                .with_name(topic_name(name))
+                .with_partitions(partitions)
+        });
+        let request = OffsetCommitRequest::default()
+            .with_group_id(GroupId(text(group)))
+            .with_topics(topics.collect());
+        let answer = self.coordinator(group).await?.ask(request).await?;
+        for topic in answer.topics {
+            for partition in topic.partitions {
+                // Nobody outside may commit for a group that has members.
+                let code = partition.error_code;
+                let is_used = code == ResponseError::UnknownMemberId.code();
+                let message = is_used.then_some("the group has members; stop them first");
+                ClientError::check(code, message, format!("group {group}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a group with its offsets. It must have no members.
+    ///
+    /// # Errors
+    /// When the group is in use, or there is none.
+    pub async fn delete_group(&self, group: &str) -> Result<(), ClientError> {
+        let request = DeleteGroupsRequest::default().with_groups_names(vec![GroupId(text(group))]);
+        let answer = self.coordinator(group).await?.ask(request).await?;
+        for result in answer.results {
+            ClientError::check(result.error_code, None, format!("group {group}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> ClientError {
+    ClientError::Refused {
+        what: format!("group {name}"),
+        error: ResponseError::GroupIdNotFound,
+        message: Some("there is no such group".to_owned()),
+    }
+}
+
+fn places<'a>(
+    topic: &str,
+    partitions: &'a [i32],
+) -> impl Iterator<Item = TopicPartition> + use<'a> {
+    let topic: Arc<str> = topic.into();
+    partitions.iter().map(move |partition| TopicPartition {
+        topic: Arc::clone(&topic),
+        partition: *partition,
+    })
+}
+
+/// What a member of the older protocol is to read; nothing where it is no consumer.
+fn assigned(assignment: Bytes) -> BTreeSet<TopicPartition> {
+    let assignment = decode_assignment(assignment).unwrap_or_default();
+    let topics = assignment.assigned_partitions.iter();
+    topics
+        .flat_map(|topic| places(topic.topic.as_str(), &topic.partitions))
+        .collect()
+}

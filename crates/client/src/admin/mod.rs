@@ -1,0 +1,13 @@
+//! Administration: what is neither producing nor consuming.
+
+mod acls;
+mod groups;
+mod objects;
+mod settings;
+mod streams;
+mod users;
+
+pub use self::acls::{Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType};
+pub use self::groups::{GroupDescription, GroupMember, ListedGroup};
+pub use self::objects::ObjectUpload;
+pub use self::users::{User, UserCredential};

@@ -1,0 +1,181 @@
+//! Records of a server.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use millstream_base::Offset;
+use millstream_client::{
+    Consumer, ConsumerConfig, Fetched, Isolation, Reset, Scratch, Start, TopicPartition,
+};
+use tokio::time::timeout;
+
+use super::Printer;
+use crate::args::ConsumeArgs;
+use crate::console::CANNOT_WRITE;
+use crate::remote::{Remote, explained};
+use crate::stop::Stop;
+use crate::values::Place;
+
+/// How long it waits before it looks whether it is time to end.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+    let partitions = remote.stream(&args.stream)?.lanes.len();
+    let mut consumer = match &args.group {
+        Some(group) => member(args, group, remote)?,
+        None => reader(args, partitions, remote)?,
+    };
+    let mut printer = Printer::new(args, is_json);
+    printer.begin().context(CANNOT_WRITE)?;
+    let printed = print_all(args, remote, &mut consumer, &mut printer, stop);
+    let closed = remote.wait(consumer.close());
+    printed?;
+    printer.end().context(CANNOT_WRITE)?;
+    closed
+}
+
+fn reader(args: &ConsumeArgs, partitions: usize, remote: &Remote) -> anyhow::Result<Consumer> {
+    let stream = &args.stream;
+    let chosen = match args.partition {
+        Some(partition) if partition as usize >= partitions => {
+            bail!(
+                "stream {stream} has {partitions} partitions, and none has the number {partition}"
+            )
+        }
+        Some(partition) => partition as usize..partition as usize + 1,
+        None => 0..partitions,
+    };
+    let start: Start = match args.from {
+        Place::At(_) if chosen.len() > 1 => bail!(
+            "stream {stream} has {partitions} partitions, each with offsets of its own; choose one with --partition"
+        ),
+        place => place.into(),
+    };
+    let topic: std::sync::Arc<str> = stream.as_str().into();
+    let places: Vec<(TopicPartition, Start)> = chosen
+        .map(|partition| {
+            let place = TopicPartition {
+                topic: std::sync::Arc::clone(&topic),
+                partition: i32::try_from(partition).unwrap_or(i32::MAX),
+            };
+            (place, start)
+        })
+        .collect();
+    if let (Place::At(offset), [(place, _)]) = (args.from, places.as_slice()) {
+        check_offset(remote, place, offset)?;
+    }
+    let config = ConsumerConfig {
+        reset: None,
+        ..ConsumerConfig::default()
+    };
+    remote.wait(Consumer::assigned(remote.client(), config, &places))
+}
+
+/// Nothing would ever come from behind the end, or only much later.
+fn check_offset(remote: &Remote, place: &TopicPartition, offset: Offset) -> anyhow::Result<()> {
+    let client = remote.client();
+    let mut ends = [Offset::default(); 2];
+    for (end, start) in ends.iter_mut().zip([Start::Earliest, Start::Latest]) {
+        let asked = [(place.clone(), start)];
+        let found = remote.wait(client.offsets(&asked, Isolation::Uncommitted))?;
+        *end = found.get(place).copied().unwrap_or_default();
+    }
+    let [first, next] = ends;
+    match (first..=next).contains(&offset) {
+        true => Ok(()),
+        false => bail!(
+            "offset {offset} is not there: partition {} of {} has those from {first} to before {next}",
+            place.partition,
+            place.topic
+        ),
+    }
+}
+
+fn member(args: &ConsumeArgs, group: &str, remote: &Remote) -> anyhow::Result<Consumer> {
+    let reset = match args.from {
+        Place::Earliest => Reset::Earliest,
+        Place::Latest => Reset::Latest,
+        Place::At(_) => bail!("a group starts at earliest or latest, or where it was"),
+    };
+    let config = ConsumerConfig {
+        reset: Some(reset),
+        ..ConsumerConfig::default()
+    };
+    let _runtime = remote.runtime().enter();
+    let consumer = Consumer::in_group(remote.client(), config, group, &[&args.stream]);
+    consumer.map_err(explained)
+}
+
+fn print_all(
+    args: &ConsumeArgs,
+    remote: &Remote,
+    consumer: &mut Consumer,
+    printer: &mut Printer<impl Write>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let mut scratch = Scratch::default();
+    let mut ends = Ends::default();
+    while !stop.is_set() && printer.left > 0 {
+        if !args.follow && ends.are_reached(remote, consumer)? {
+            break;
+        }
+        let next = async { timeout(PAUSE, consumer.next()).await };
+        match remote.runtime().block_on(next) {
+            Ok(fetched) => {
+                let fetched = fetched.map_err(explained)?;
+                if let Some(done) = print(&fetched, &mut scratch, printer)? {
+                    consumer.mark(fetched.place(), done);
+                }
+            }
+            Err(_) => printer.out.flush().context(CANNOT_WRITE)?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns where it stopped, if that is before the end.
+fn print(
+    fetched: &Fetched,
+    scratch: &mut Scratch,
+    printer: &mut Printer<impl Write>,
+) -> anyhow::Result<Option<Offset>> {
+    let partition = u32::try_from(fetched.partition()).unwrap_or_default();
+    let mut stopped_at = None;
+    let mut error = None;
+    let each = fetched.each(scratch, |record| {
+        match printer.print(partition, record) {
+            Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
+            Ok(ControlFlow::Break(())) => {}
+            Err(failed) => error = Some(failed),
+        }
+        stopped_at = Some(record.offset);
+        ControlFlow::Break(())
+    });
+    each.map_err(explained)?;
+    error.map_or(Ok(stopped_at), Err)
+}
+
+/// Where the partitions ended when it was first looked.
+#[derive(Default)]
+struct Ends(HashMap<TopicPartition, Offset>);
+
+impl Ends {
+    /// Whether all that was there is printed. A member of a group that has no partitions waits for some.
+    fn are_reached(&mut self, remote: &Remote, consumer: &Consumer) -> anyhow::Result<bool> {
+        let positions: BTreeMap<TopicPartition, Offset> = consumer.positions();
+        let new = positions.keys().filter(|place| !self.0.contains_key(place));
+        let new: Vec<(TopicPartition, Start)> =
+            new.map(|place| (place.clone(), Start::Latest)).collect();
+        if !new.is_empty() {
+            let found = remote.client().offsets(&new, Isolation::Committed);
+            self.0.extend(remote.wait(found)?);
+        }
+        let is_reached = |(place, next): (&TopicPartition, &Offset)| {
+            self.0.get(place).is_some_and(|end| next >= end)
+        };
+        Ok(!positions.is_empty() && positions.iter().all(is_reached))
+    }
+}

@@ -1,0 +1,201 @@
+//! `millstream group …`
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::bail;
+use millstream_base::Offset;
+use millstream_client::{GroupDescription, Isolation, Start, TopicPartition};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::GroupCommand;
+use crate::console::{Align, Table, count_of, grouped, print, print_json, report};
+use crate::remote::Remote;
+use crate::settings::Settings;
+use crate::values::Place;
+
+/// Where a group stands in a partition, and who reads it.
+#[derive(Serialize)]
+struct Position {
+    stream: String,
+    partition: i32,
+    /// The first offset that is not done; none while nothing was committed.
+    offset: Option<Offset>,
+    /// Behind the last record.
+    end: Offset,
+    /// Records that are not done.
+    lag: u64,
+    member: Option<String>,
+}
+
+pub fn run(command: GroupCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    let remote = Remote::only(settings, "groups")?;
+    match command {
+        GroupCommand::List => list(&remote, is_json),
+        GroupCommand::Describe { group } => describe(&remote, &group, is_json),
+        GroupCommand::Reset {
+            group,
+            stream,
+            to,
+            partition,
+        } => {
+            let offsets = reset(&remote, &group, &stream, to, partition)?;
+            let count = count_of(offsets.len() as u64, "partition");
+            let list: Vec<_> = offsets
+                .iter()
+                .map(|(place, offset)| json!({ "partition": place.partition, "offset": offset }))
+                .collect();
+            report(
+                is_json,
+                &json!({ "group": group, "stream": stream, "offsets": list }),
+                format_args!("group {group} goes on at {to} in {count} of {stream}"),
+            )
+        }
+        GroupCommand::Delete { group } => {
+            remote.wait(remote.client().delete_group(&group))?;
+            report(
+                is_json,
+                &json!({ "group": group }),
+                format_args!("deleted group {group}"),
+            )
+        }
+    }
+}
+
+fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let groups = remote.wait(remote.client().groups())?;
+    if is_json {
+        let groups: Vec<_> = groups
+            .iter()
+            .map(|group| json!({ "group": group.name, "kind": group.kind, "state": group.state }))
+            .collect();
+        return print_json(&json!({ "groups": groups }));
+    }
+    let mut table = Table::new(&[
+        ("group", Align::Left),
+        ("kind", Align::Left),
+        ("state", Align::Left),
+    ]);
+    for group in groups {
+        table.row([group.name, group.kind, group.state]);
+    }
+    table.print()
+}
+
+fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
+    let found = remote.wait(remote.client().group(group))?;
+    let positions = positions(remote, group, &found)?;
+    if is_json {
+        let members: Vec<_> = found
+            .members
+            .iter()
+            .map(|member| json!({ "id": member.id, "client": member.client, "host": member.host }))
+            .collect();
+        return print_json(&json!({
+            "group": group,
+            "state": found.state,
+            "members": members,
+            "positions": positions,
+        }));
+    }
+    let mut table = Table::new(&[
+        ("stream", Align::Left),
+        ("partition", Align::Right),
+        ("offset", Align::Right),
+        ("end", Align::Right),
+        ("lag", Align::Right),
+        ("member", Align::Left),
+    ]);
+    for position in positions {
+        let offset = position.offset.map(|Offset(offset)| grouped(offset));
+        table.row([
+            position.stream,
+            position.partition.to_string(),
+            offset.unwrap_or_else(|| "none".to_owned()),
+            grouped(position.end.0),
+            grouped(position.lag),
+            position.member.unwrap_or_default(),
+        ]);
+    }
+    print(|out| {
+        writeln!(out, "group    {group}")?;
+        writeln!(out, "state    {}", found.state)?;
+        writeln!(out, "members  {}\n", found.members.len())?;
+        table.write(out)
+    })
+}
+
+/// All partitions that the group has committed, or has now.
+fn positions(
+    remote: &Remote,
+    group: &str,
+    found: &GroupDescription,
+) -> anyhow::Result<Vec<Position>> {
+    let client = remote.client();
+    let mut places: BTreeMap<TopicPartition, (Option<Offset>, Option<String>)> = BTreeMap::new();
+    for (place, offset) in remote.wait(client.all_committed(group))? {
+        places.insert(place, (Some(offset), None));
+    }
+    for member in &found.members {
+        for place in &member.partitions {
+            places.entry(place.clone()).or_default().1 = Some(member.id.clone());
+        }
+    }
+    let asked = |start| places.keys().map(|place| (place.clone(), start)).collect();
+    let asked: [Vec<(TopicPartition, Start)>; 2] = [asked(Start::Earliest), asked(Start::Latest)];
+    let firsts = remote.wait(client.offsets(&asked[0], Isolation::Committed))?;
+    let ends = remote.wait(client.offsets(&asked[1], Isolation::Committed))?;
+    let position = |(place, (offset, member)): (TopicPartition, (Option<Offset>, _))| {
+        let end = ends.get(&place).copied().unwrap_or_default();
+        let first = firsts.get(&place).copied().unwrap_or_default();
+        Position {
+            offset,
+            end,
+            lag: end.0.saturating_sub(offset.unwrap_or(first).0),
+            member,
+            stream: place.topic.to_string(),
+            partition: place.partition,
+        }
+    };
+    Ok(places.into_iter().map(position).collect())
+}
+
+fn reset(
+    remote: &Remote,
+    group: &str,
+    stream: &str,
+    to: Place,
+    partition: Option<u32>,
+) -> anyhow::Result<BTreeMap<TopicPartition, Offset>> {
+    let lanes = remote.stream(stream)?.lanes;
+    let topic: Arc<str> = stream.into();
+    let places: Vec<(TopicPartition, Start)> = lanes
+        .iter()
+        .filter(|lane| partition.is_none_or(|partition| lane.partition == partition))
+        .map(|lane| {
+            let place = TopicPartition {
+                topic: Arc::clone(&topic),
+                partition: i32::try_from(lane.partition).unwrap_or(i32::MAX),
+            };
+            (place, to.into())
+        })
+        .collect();
+    match (to, places.len()) {
+        (_, 0) => bail!(
+            "stream {stream} has {} partitions, and not this one",
+            lanes.len()
+        ),
+        (Place::At(_), 2..) => bail!(
+            "stream {stream} has {} partitions, each with offsets of its own; choose one with --partition",
+            lanes.len()
+        ),
+        _ => {}
+    }
+    let client = remote.client();
+    let offsets = remote.wait(client.offsets(&places, Isolation::Committed))?;
+    let offsets = offsets.into_iter().collect();
+    remote.wait(client.set_offsets(group, &offsets))?;
+    Ok(offsets)
+}

@@ -1,0 +1,155 @@
+//! The server that a command asks.
+
+use std::future::Future;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use millstream_client::native::DescribeStreamResponse;
+use millstream_client::{
+    Client, ClientConfig, ClientError, Hash, Login, Mechanism, ResponseError, Tls,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::nearest::nearest;
+use crate::settings::Settings;
+use crate::start::LISTEN_DEFAULT;
+
+/// What works on the network beside the command itself.
+const THREADS: usize = 2;
+
+/// A client, and the threads that it works on.
+pub struct Remote {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Remote {
+    /// The server that the settings name. Nothing is sent yet.
+    pub fn new(settings: &Settings) -> anyhow::Result<Remote> {
+        let server = settings.server.clone();
+        let mut config = ClientConfig::new(server.unwrap_or_else(|| LISTEN_DEFAULT.to_string()));
+        config.login = login(settings)?;
+        config.tls = tls(settings)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("millstream-client")
+            .enable_all()
+            .build()
+            .context("no threads for the network")?;
+        Ok(Remote {
+            runtime,
+            client: Client::new(config),
+        })
+    }
+
+    /// As [`new`](Self::new), for what a data directory does not have, or not for commands.
+    pub fn only(settings: &Settings, what: &str) -> anyhow::Result<Remote> {
+        match settings.is_local() {
+            true => {
+                bail!("{what} are kept by a server, not in a data directory: name it with --server")
+            }
+            false => Remote::new(settings),
+        }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Waits for an answer.
+    pub fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> anyhow::Result<T> {
+        self.runtime.block_on(answer).map_err(explained)
+    }
+
+    /// What is known of a stream; an error says what there is instead.
+    pub fn stream(&self, name: &str) -> anyhow::Result<DescribeStreamResponse> {
+        let error = match self.runtime.block_on(self.client.stream(name)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        if error.response_error() != Some(ResponseError::UnknownTopicOrPartition) {
+            return Err(explained(error));
+        }
+        let streams = self.wait(self.client.streams(""))?;
+        if streams.is_empty() {
+            bail!(
+                "unknown stream {name}; there are none, `millstream stream create {name}` makes it"
+            );
+        }
+        match nearest(name, streams.iter().map(|stream| stream.name.as_str())) {
+            Some(nearest) => bail!("unknown stream {name}; did you mean {nearest}?"),
+            None => bail!("unknown stream {name}; `millstream stream list` shows those that exist"),
+        }
+    }
+}
+
+/// With what to do about it.
+pub fn explained(error: ClientError) -> anyhow::Error {
+    match &error {
+        ClientError::Connect { .. } => anyhow::anyhow!(
+            "{error}; `millstream start` starts a server, --server names another one, and --data a data \
+             directory that no server works on"
+        ),
+        _ if matches!(
+            error.response_error(),
+            Some(ResponseError::IllegalSaslState | ResponseError::SaslAuthenticationFailed)
+        ) =>
+        {
+            anyhow::anyhow!("{error}; --user and --password-file log in")
+        }
+        _ => error.into(),
+    }
+}
+
+fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {
+    let Some(user) = settings.user.clone() else {
+        return Ok(None);
+    };
+    let Some(path) = &settings.password_file else {
+        bail!(
+            "the password of {user} is missing: name the file that it is in with --password-file"
+        );
+    };
+    Ok(Some(Login {
+        mechanism: settings.mechanism.unwrap_or(Mechanism::Scram(Hash::Sha512)),
+        user,
+        password: read_password(path)?,
+    }))
+}
+
+/// Whom to believe to be the server; and who we are, unless that is shown by a password.
+fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
+    let Some(path) = &settings.tls_authorities else {
+        return Ok(None);
+    };
+    let authorities = read(path)?;
+    let tls = match (&settings.tls_certificate, &settings.tls_key, &settings.user) {
+        (Some(certificate), Some(key), None) => {
+            Tls::with_certificate(&authorities, &read(certificate)?, &read(key)?)
+        }
+        _ => Tls::new(&authorities),
+    };
+    let tls = tls.with_context(|| format!("the authorities in {}", path.display()))?;
+    Ok(Some(tls))
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The first line of a file.
+fn read_password(path: &Path) -> anyhow::Result<String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    match text.lines().next() {
+        Some(password) if !password.is_empty() => Ok(password.to_owned()),
+        _ => bail!("there is no password in the first line of {name}"),
+    }
+}

@@ -1,0 +1,310 @@
+//! The commands that ask a server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::support::{Server, finish, program, run, send_signal};
+
+/// A server with an empty stream `s`.
+fn server(dir: &tempfile::TempDir, streamlets: &str) -> Server {
+    let server = Server::start(dir.path(), &[]);
+    let create = ["stream", "create", "s", "--streamlets", streamlets];
+    server.run(&create).assert_done();
+    server
+}
+
+fn numbers(count: usize) -> Vec<u8> {
+    let lines = (0..count).map(|number| format!("{number}\n"));
+    lines.collect::<String>().into_bytes()
+}
+
+#[test]
+fn streams_are_created_listed_described_altered_and_deleted() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "2");
+    let views = ["stream", "create", "views", "--durability", "async"];
+    let views = [&views[..], &["--retain-for", "7days"]].concat();
+    server.run(&views).assert_done();
+    let list = server.run(&["stream", "list"]).assert_done().text();
+    let cells: Vec<Vec<&str>> = list
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(cells[1], ["s", "2x1", "0", "0", "B", "replicated"]);
+    assert_eq!(cells[2], ["views", "1x1", "0", "0", "B", "async"]);
+    let alter = [
+        "stream",
+        "alter",
+        "s",
+        "--lanes",
+        "4",
+        "--retain-bytes",
+        "10GiB",
+    ];
+    server.run(&alter).assert_done();
+    let alter = ["stream", "alter", "views", "--retain-for", "none"];
+    server.run(&alter).assert_done();
+    let info = server
+        .run(&["stream", "describe", "s", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(info["lanes"].as_array().unwrap().len(), 8);
+    assert_eq!(info["config"]["retention"], 10_u64 << 30);
+    let info = server
+        .run(&["stream", "describe", "views", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(info["config"]["retention_ms"], Value::Null);
+    let twice = server.run(&["stream", "create", "s"]);
+    twice.assert_fails(1, &["stream s", "exists"]);
+    server.run(&["stream", "delete", "s"]).assert_done();
+    server
+        .run(&["stream", "describe", "view"])
+        .assert_fails(1, &["did you mean views?"]);
+    server.stop();
+}
+
+#[test]
+fn what_is_produced_is_consumed() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    let report = server.run_with_input(&["produce", "s", "--json"], numbers(10_000));
+    assert_eq!(
+        report.assert_done().json(),
+        json!({ "appended_records": 10_000, "known_records": 0, "durable_records": 10_000 })
+    );
+    assert!(server.run(&["consume", "s"]).assert_done().stdout == numbers(10_000));
+    let text = |args: &[&str]| {
+        server
+            .run(&[&["consume", "s"], args].concat())
+            .assert_done()
+            .text()
+    };
+    assert_eq!(text(&["--limit", "2"]), "0\n1\n");
+    assert_eq!(text(&["--from", "9998"]), "9998\n9999\n");
+    assert_eq!(text(&["--from", "latest"]), "");
+    assert_eq!(text(&["--from", "10000"]), "");
+    let behind = server.run(&["consume", "s", "--from", "10001"]);
+    behind.assert_fails(1, &["offset 10001", "10000"]);
+    let file = dir.path().join("lines");
+    fs::write(&file, "a=b=c\nno key\n").unwrap();
+    let produce = ["produce", "s", "--key-separator", "=", "--file"];
+    let produce = [&produce[..], &[file.to_str().unwrap()]].concat();
+    server.run(&produce).assert_done();
+    let document = server.run(&["consume", "s", "--from", "10000", "--json"]);
+    let document = document.assert_done().json();
+    assert_eq!(document["records"][0]["key"], "a");
+    assert_eq!(document["records"][0]["value"], "b=c");
+    assert_eq!(document["records"][1]["key"], Value::Null);
+    server
+        .run(&["consume", "s", "--partition", "1"])
+        .assert_fails(1, &["1 partitions"]);
+    server
+        .run(&["consume", "u"])
+        .assert_fails(1, &["unknown stream u"]);
+    server
+        .run(&["produce", "u"])
+        .assert_fails(1, &["unknown stream u"]);
+    server.stop();
+}
+
+#[test]
+fn a_line_that_fits_no_chunk_is_refused_with_its_number() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    let mut input = b"first\n".to_vec();
+    input.resize(input.len() + (8 << 20), b'x');
+    let run = server.run_with_input(&["produce", "s"], input);
+    run.assert_fails(1, &["line 2 is too long", "8 MiB"]);
+    assert_eq!(
+        server.run(&["consume", "s"]).assert_done().text(),
+        "first\n"
+    );
+    server.stop();
+}
+
+#[test]
+fn acknowledged_lines_are_counted_as_they_come() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    let mut command = server.command(&["produce", "s", "--acks"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for expected in ["1\n", "3\n"] {
+        let lines = if expected == "1\n" { "a\n" } else { "b\nc\n" };
+        stdin.write_all(lines.as_bytes()).unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, expected);
+    }
+    drop(stdin);
+    child.stdout = Some(stdout.into_inner());
+    finish(child).assert_done();
+    server.stop();
+}
+
+#[test]
+fn a_follower_sees_new_records_until_it_is_stopped() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "2");
+    let mut command = server.command(&["consume", "s", "--follow"]);
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for number in 0..3 {
+        let input = format!("{number}\n");
+        server
+            .run_with_input(&["produce", "s"], input.clone().into_bytes())
+            .assert_done();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, input);
+    }
+    child.stdout = Some(stdout.into_inner());
+    send_signal(&child, Signal::INT);
+    finish(child).assert_done();
+    server.stop();
+}
+
+#[test]
+fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    server
+        .run_with_input(&["produce", "s"], numbers(10))
+        .assert_done();
+    let consume = |args: &[&str]| {
+        let all = [&["consume", "s", "--group", "g"], args].concat();
+        server.run(&all).assert_done().text()
+    };
+    assert_eq!(consume(&["--limit", "3"]), "0\n1\n2\n");
+    assert_eq!(consume(&["--limit", "1"]), "3\n");
+    let description = server
+        .run(&["group", "describe", "g", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(description["state"], "Empty");
+    let expected = json!([{
+        "stream": "s", "partition": 0, "offset": 4, "end": 10, "lag": 6, "member": null
+    }]);
+    assert_eq!(description["positions"], expected);
+    assert_eq!(consume(&[]), "4\n5\n6\n7\n8\n9\n");
+    let list = server.run(&["group", "list"]).assert_done().text();
+    assert!(list.contains("g      consumer  Empty"), "{list}");
+    server
+        .run(&["group", "reset", "g", "s", "--to", "8"])
+        .assert_done();
+    assert_eq!(consume(&[]), "8\n9\n");
+    server
+        .run(&["group", "reset", "g", "s", "--to", "earliest"])
+        .assert_done();
+    assert_eq!(consume(&["--limit", "1"]), "0\n");
+    server.run(&["group", "delete", "g"]).assert_done();
+    server
+        .run(&["group", "describe", "g"])
+        .assert_fails(1, &["group g"]);
+    let from = server.run(&["consume", "s", "--group", "g", "--from", "7"]);
+    from.assert_fails(1, &["earliest or latest"]);
+    server.stop();
+}
+
+#[test]
+fn a_group_with_members_is_not_reset() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    server
+        .run_with_input(&["produce", "s"], numbers(1))
+        .assert_done();
+    let mut command = server.command(&["consume", "s", "--group", "g", "--follow"]);
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    let reset = server.run(&["group", "reset", "g", "s", "--to", "earliest"]);
+    reset.assert_fails(1, &["group g", "members"]);
+    let text = server.run(&["group", "describe", "g"]).assert_done().text();
+    assert!(text.contains("members  1"), "{text}");
+    child.stdout = Some(stdout.into_inner());
+    send_signal(&child, Signal::TERM);
+    finish(child).assert_done();
+    server
+        .run(&["group", "reset", "g", "s", "--to", "earliest"])
+        .assert_done();
+    server.stop();
+}
+
+#[test]
+fn objects_are_put_got_listed_and_deleted() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let content: Vec<u8> = (0..1_500_000_u32)
+        .flat_map(|n| (n % 65_521).to_le_bytes())
+        .collect();
+    let file = dir.path().join("content");
+    fs::write(&file, &content).unwrap();
+    let info = server.run(&["object", "put", "a/b", file.to_str().unwrap(), "--json"]);
+    assert_eq!(info.assert_done().json()["bytes"], content.len());
+    server
+        .run_with_input(&["object", "put", "c"], b"small".to_vec())
+        .assert_done();
+    server
+        .run(&["object", "put", "c"])
+        .assert_fails(1, &["object c", "exists"]);
+    assert!(server.run(&["object", "get", "a/b"]).assert_done().stdout == content);
+    let part = server.run(&["object", "get", "a/b", "--range", "1000000-1000099"]);
+    assert!(part.assert_done().stdout == content[1_000_000..1_000_100]);
+    let behind = server.run(&["object", "get", "c", "--range", "9-"]);
+    behind.assert_fails(1, &["object c", "5 bytes"]);
+    let document = server
+        .run(&["object", "get", "c", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(document["content_base64"], "c21hbGw=");
+    let list = server
+        .run(&["object", "list", "a/", "--json"])
+        .assert_done()
+        .json();
+    assert_eq!(list["objects"].as_array().unwrap().len(), 1);
+    server.run(&["object", "delete", "a/b"]).assert_done();
+    server
+        .run(&["object", "get", "a/b"])
+        .assert_fails(1, &["unknown object a/b"]);
+    server.stop();
+}
+
+#[test]
+fn without_a_server_it_says_what_to_do() {
+    let nobody = ["--server", "127.0.0.1:1"];
+    for verb in [
+        &["stream", "list"][..],
+        &["produce", "s"],
+        &["consume", "s"],
+        &["object", "list"],
+        &["group", "list"],
+        &["user", "list"],
+        &["acl", "list"],
+    ] {
+        let mut command = program();
+        command.args([verb, &nobody].concat());
+        let run = finish(command.spawn().unwrap());
+        run.assert_fails(1, &["127.0.0.1:1", "millstream start", "--server"]);
+    }
+    let mut command = program();
+    command.args(["stream", "list", "--server", "nobody"]);
+    finish(command.spawn().unwrap()).assert_fails(2, &["--server", "a host and a port"]);
+}
+
+#[test]
+fn what_only_a_server_has_is_refused_on_a_data_directory() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["stream", "create", "s"]).assert_done();
+    let consume = run(dir.path(), &["consume", "s", "--group", "g"]);
+    consume.assert_fails(1, &["groups", "--server"]);
+    run(dir.path(), &["group", "list"]).assert_fails(1, &["groups", "--server"]);
+    run(dir.path(), &["user", "list"]).assert_fails(1, &["--server"]);
+    run(dir.path(), &["acl", "list"]).assert_fails(1, &["--server"]);
+}

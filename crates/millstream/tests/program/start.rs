@@ -1,0 +1,82 @@
+//! `millstream start`: says where it listens, and ends in good order.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::support::{Server, finish, run, send_signal};
+
+#[test]
+fn it_says_where_it_listens_and_ends_with_a_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let dir = tempdir().unwrap();
+        let data = dir.path().join("data");
+        let server = Server::start(&data, &[]);
+        TcpStream::connect(server.address()).unwrap();
+        let child = server.into_child();
+        send_signal(&child, signal);
+        let run = finish(child).assert_done();
+        assert_eq!(run.text(), "");
+        assert!(data.is_dir());
+    }
+}
+
+#[test]
+fn json_tells_address_and_data_in_one_document() {
+    let dir = tempdir().unwrap();
+    let (server, document) = Server::start_with_json(dir.path());
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["data"], dir.path().to_str().unwrap());
+    let address: SocketAddr = document["listen"].as_str().unwrap().parse().unwrap();
+    TcpStream::connect(address).unwrap();
+    let child = server.into_child();
+    send_signal(&child, Signal::TERM);
+    assert_eq!(finish(child).assert_done().text(), "");
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.run(&["stream", "create", "s"]).assert_done();
+    let input = b"one\ntwo\n".to_vec();
+    server
+        .run_with_input(&["produce", "s"], input)
+        .assert_done();
+    server.stop();
+    let server = Server::start(dir.path(), &[]);
+    let text = server.run(&["consume", "s"]).assert_done().text();
+    assert_eq!(text, "one\ntwo\n");
+    server.stop();
+    // Nobody works on the folder now.
+    let text = run(dir.path(), &["consume", "s"]).assert_done().text();
+    assert_eq!(text, "one\ntwo\n");
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_told() {
+    let dir = tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let start = |args: &[&str]| run(dir.path(), &[&["start"], args].concat());
+    start(&["--listen", &address]).assert_fails(1, &["cannot listen on", &address]);
+    for listen in ["9092", "localhost", "127.0.0.1", "127.0.0.1:99999", ""] {
+        start(&["--listen", listen]).assert_fails(2, &["--listen", "IP address and a port"]);
+    }
+}
+
+#[test]
+fn a_data_directory_has_one_user() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let second = run(dir.path(), &["start", "--listen", "127.0.0.1:0"]);
+    second.assert_fails(1, &[dir.path().to_str().unwrap()]);
+    run(dir.path(), &["stream", "list"]).assert_fails(1, &[dir.path().to_str().unwrap()]);
+    server.stop();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    run(&file, &["start", "--listen", "127.0.0.1:0"]).assert_fails(1, &["no folder", "--data"]);
+}
