@@ -188,7 +188,9 @@ impl Broker {
             | Request::CreateAcls(_)
             | Request::DeleteAcls(_)
             | Request::DescribeUserScramCredentials(_)
-            | Request::AlterUserScramCredentials(_)) => {
+            | Request::AlterUserScramCredentials(_)
+            | Request::DescribeClientQuotas(_)
+            | Request::AlterClientQuotas(_)) => {
                 security_service::handle(self, client, version, request)
             }
             request => native::handle(self, client, version, request),

@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    FrameError, Pieces, RequestHeader, decode_request, encode_response, missing_bytes, take_frame,
+    FrameError, Pieces, RequestHeader, Response, decode_request, encode_response, missing_bytes,
+    take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
+use tokio::time::{Instant, error::Elapsed, sleep_until, timeout, timeout_at};
 
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
-use crate::security::Principal;
+use crate::security::{Principal, Traffic};
 use crate::security_service::Login;
+use crate::throttle::{self, traffic_of};
 
 /// Requests of one connection that are worked on at once; the next is read when the first is answered.
 const REQUESTS_MAX: usize = 64;
@@ -68,11 +70,15 @@ pub struct Connection<S> {
     client: Client,
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
+    /// No further request is begun before: the client has used up its quota.
+    resume_at: Option<Instant>,
 }
 
 /// A request that is not answered yet.
 struct Pending {
     header: RequestHeader,
+    /// For how long the client is held that sent it.
+    wait: Option<Duration>,
     reply: Reply,
     /// The memory that it takes.
     _memory: OwnedSemaphorePermit,
@@ -83,6 +89,8 @@ enum Event {
     Reply(Reply),
     /// So many bytes arrived, or nothing for a long time.
     Read(Result<io::Result<usize>, Elapsed>),
+    /// The client has waited long enough.
+    Resume,
 }
 
 /// Why a connection ends.
@@ -127,6 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             client: Client::new(peer, certified, &broker),
             broker,
             stop,
+            resume_at: None,
         }
     }
 
@@ -155,6 +164,10 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 continue;
             }
             let silence_max = self.silence_max();
+            let (resume_at, is_held) = match self.resume_at {
+                Some(at) => (at, true),
+                None => (Instant::now(), false),
+            };
             let mut room = (&mut self.received).limit(READ_BYTES_MAX);
             let event = tokio::select! {
                 biased;
@@ -163,6 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 read = timeout(silence_max, self.reader.read_buf(&mut room)), if may_read => {
                     Event::Read(read)
                 }
+                () = sleep_until(resume_at), if is_held => Event::Resume,
             };
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
@@ -172,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     self.is_quiet = false;
                 }
                 Event::Read(Err(_)) => self.silent(is_idle)?,
+                Event::Resume => self.resume_at = None,
             }
         }
         self.finish().await
@@ -180,7 +195,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     /// Whether another request may be begun now.
     fn may_take(&self) -> bool {
         let last = self.pending.back().map(|pending| &pending.reply);
-        self.pending.len() < REQUESTS_MAX && !matches!(last, Some(Reply::Alone(_)))
+        let is_held = self.resume_at.is_some();
+        !is_held && self.pending.len() < REQUESTS_MAX && !matches!(last, Some(Reply::Alone(_)))
     }
 
     /// The largest request that is taken now.
@@ -250,6 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             let Some(frame) = take_frame(&mut self.received, bytes_max)? else {
                 return Ok(());
             };
+            let bytes = frame.len();
             let memory = match self.arriving.take() {
                 Some(memory) => memory,
                 None => self.memory_for(frame.len()).await?,
@@ -275,8 +292,10 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 }
             };
             let reply = self.broker.handle(&mut self.client, &header, request);
+            let wait = self.throttle(&header, Traffic::Produced, bytes);
             self.pending.push_back(Pending {
                 header,
+                wait,
                 reply,
                 _memory: memory,
             });
@@ -320,9 +339,16 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 break;
             };
             match next {
-                Reply::Now(response) => {
-                    let pieces = encode_response(&pending.header, &response);
-                    out.append(pieces.map_err(|error| End::Refused(error.to_string()))?);
+                Reply::Now(mut response) => {
+                    let mut pieces = encode(&pending, &response)?;
+                    let (sent, bytes) = (Traffic::Consumed, pieces.remaining());
+                    let wait = self.throttle(&pending.header, sent, bytes);
+                    if let Some(wait) = pending.wait.or(wait)
+                        && throttle::tell(&mut response, wait)
+                    {
+                        pieces = encode(&pending, &response)?;
+                    }
+                    out.append(pieces);
                 }
                 Reply::Nothing => {}
                 Reply::Close(why) => return self.close(out, why).await,
@@ -339,6 +365,25 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             }
         }
         self.write(out).await
+    }
+
+    /// Takes what goes over the wire from the client's quota, if records go this way with the request. When
+    /// that is used up it is held for a while.
+    fn throttle(
+        &mut self,
+        header: &RequestHeader,
+        traffic: Traffic,
+        bytes: usize,
+    ) -> Option<Duration> {
+        let security = self.broker.security();
+        if !security.is_limited() || traffic_of(header.api) != Some(traffic) {
+            return None;
+        }
+        let client_id = header.client_id.as_deref().unwrap_or_default();
+        let principal = self.client.access().principal();
+        let wait = security.throttle(traffic, principal, client_id, bytes)?;
+        self.resume_at = self.resume_at.max(Some(Instant::now() + wait));
+        Some(wait)
     }
 
     /// Sends what is left, and closes.
@@ -384,6 +429,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         let mut rest = Pieces::from_iter([pieces.into_copy()]);
         self.write_all(&mut rest).await
     }
+}
+
+fn encode(pending: &Pending, response: &Response) -> Result<Pieces, End> {
+    let pieces = encode_response(&pending.header, response);
+    pieces.map_err(|error| End::Refused(error.to_string()))
 }
 
 /// The reply to the first request, when it is there. Nothing is lost when this is dropped before.

@@ -27,6 +27,7 @@ mod reply;
 pub mod security;
 mod security_service;
 mod server;
+mod throttle;
 mod topics;
 mod transaction_service;
 pub mod transactions;

@@ -24,8 +24,9 @@ use crate::reply::Reply;
 use crate::security::{
     AclSettings, AuditAction, AuditEvent, Authentication, ITERATIONS_DEFAULT, LoginError,
     Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
-    Secret, Store, UserError, Who, log_changes,
+    Secret, Store, Traffic, UserError, Who, log_changes,
 };
+use crate::throttle::Throttle;
 
 /// The stream that users and access rules are kept in.
 pub const LEDGER: &str = "__security";
@@ -60,6 +61,9 @@ pub struct SecurityService {
     store: RwLock<Store>,
     /// Whether there is anything that somebody may not do.
     is_restricted: AtomicBool,
+    /// Whether anybody has a quota.
+    is_limited: AtomicBool,
+    throttle: Throttle,
     /// Changes are made one after another.
     changes: tokio::sync::Mutex<()>,
     ledger: Arc<Ledger>,
@@ -96,6 +100,8 @@ impl SecurityService {
                 false => [].into(),
             },
             is_restricted: AtomicBool::new(false),
+            is_limited: AtomicBool::new(false),
+            throttle: Throttle::default(),
             store: RwLock::new(store),
             changes: tokio::sync::Mutex::new(()),
             ledger: Arc::new(ledger),
@@ -113,6 +119,8 @@ impl SecurityService {
     fn restrict(&self) {
         let is_restricted = !self.mechanisms.is_empty() || !self.store.read().acls().is_empty();
         self.is_restricted.store(is_restricted, Ordering::Release);
+        let is_limited = !self.store.read().quotas().is_empty();
+        self.is_limited.store(is_limited, Ordering::Relaxed);
     }
 
     /// The login of a new connection; `None` where nobody has to log in.
@@ -157,6 +165,28 @@ impl SecurityService {
             acls.authorize_any(principal, from.ip(), operation, kind)
         };
         !self.is_restricted() || allowed()
+    }
+
+    /// Takes bytes that go over the wire from the quotas of a client, if it has some; for how long it is to
+    /// wait then.
+    pub fn throttle(
+        &self,
+        traffic: Traffic,
+        principal: &Principal,
+        client_id: &str,
+        bytes: usize,
+    ) -> Option<Duration> {
+        let limit = self.store.read();
+        let limit = limit.quotas().find(traffic, principal.name(), client_id);
+        let (share, rate) = limit?;
+        let now = self.clock.monotonic();
+        let wait = self.throttle.take(share, rate, bytes, now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// Whether anybody has a quota.
+    pub fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
     }
 
     /// Takes a message of a login. Hashes passwords, so it may take milliseconds.
@@ -311,6 +341,7 @@ pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Requ
         }
         Request::DescribeAcls(request) => store.describe_acls(&request).into(),
         Request::DescribeUserScramCredentials(request) => store.describe_users(&request).into(),
+        Request::DescribeClientQuotas(request) => store.describe_quotas(&request).into(),
         request => {
             drop(store);
             change(service, client, version, request)
@@ -347,6 +378,7 @@ fn plan(store: &Store, version: i16, request: &Request) -> (Response, Vec<Record
         Request::CreateAcls(request) => answered(store.create_acls(request)),
         Request::DeleteAcls(request) => answered(store.delete_acls(request)),
         Request::AlterUserScramCredentials(request) => answered(store.alter_users(request)),
+        Request::AlterClientQuotas(request) => answered(store.alter_quotas(request)),
         request => {
             let error = ResponseError::UnsupportedVersion;
             (refuse(request, version, error, None), Vec::new())

@@ -8,6 +8,7 @@ use millstream_wire::sasl::{Hash, Mechanism};
 use super::Record;
 use super::acl::{Acl, Operation, Resource};
 use super::principal::Principal;
+use super::quotas::{Entity, EntityPart, Limits};
 use super::record::Change;
 
 /// The `tracing` target of the lines.
@@ -39,6 +40,8 @@ pub enum Action<'a> {
     AddAcl(&'a Acl),
     /// Removes one.
     RemoveAcl(&'a Acl),
+    /// Sets limits of clients.
+    Limit(&'a Entity, Limits),
 }
 
 /// One line. It has nothing secret in it, since nothing secret can be put in.
@@ -107,6 +110,7 @@ impl<'a> Action<'a> {
             Change::Credential(user, hash, None) => Some(Action::RemoveCredential(user, *hash)),
             Change::Acl(acl, true) => Some(Action::AddAcl(acl)),
             Change::Acl(acl, false) => Some(Action::RemoveAcl(acl)),
+            Change::Quota(entity, limits) => Some(Action::Limit(entity, *limits)),
         }
     }
 }
@@ -157,6 +161,28 @@ impl fmt::Display for Action<'_> {
             }
             Action::AddAcl(acl) => write!(f, "add rule {acl}"),
             Action::RemoveAcl(acl) => write!(f, "remove rule {acl}"),
+            Action::Limit(entity, limits) => {
+                f.write_str("limit")?;
+                let parts = [("user", &entity.user), ("client id", &entity.client_id)];
+                for (kind, part) in parts {
+                    match part {
+                        None => {}
+                        Some(EntityPart::Default) => write!(f, " every {kind}")?,
+                        Some(EntityPart::Named(name)) => write!(f, " {kind} {}", Quoted(name))?,
+                    }
+                }
+                let rates = [
+                    ("producing", limits.produced),
+                    ("consuming", limits.consumed),
+                ];
+                for (kind, rate) in rates {
+                    match rate {
+                        None => write!(f, ", {kind} freely")?,
+                        Some(rate) => write!(f, ", {kind} {} B/s", rate.bytes_per_second())?,
+                    }
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -11,10 +11,12 @@
 //!       resource: text, principal: text,
 //!       host: text, operation u8,
 //!       permission u8
+//! 4     user: part, client id: part          limits: bytes per second of what is produced ?u64, of what is
+//!                                            consumed ?u64
 //! ```
 //!
 //! Hashes are 1 for SHA-256 and 2 for SHA-512, of 32 and 64 bytes. They and the numbers of access rules are
-//! those of Kafka's protocol. Principals are written `User:name`, hosts as addresses or `*`.
+//! those of Kafka's protocol. A `part` is a u8: 0 for none, 1 for the default, 2 before a text. Principals are written `User:name`, hosts as addresses or `*`.
 
 use std::sync::Arc;
 
@@ -23,12 +25,14 @@ use millstream_wire::sasl::{Credential, Hash, Iterations};
 
 use super::acl::{Acl, Operation, Pattern, PatternType, Permission, ResourceType};
 use super::principal::Principal;
+use super::quotas::{ByteRate, Entity, EntityPart, Limits};
 use super::users::{self, SECRET_BYTES, Secret};
 use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const SECRET: u8 = 1;
 const CREDENTIAL: u8 = 2;
 const ACL: u8 = 3;
+const QUOTA: u8 = 4;
 
 /// What a record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(super) enum Change {
     Credential(String, Hash, Option<Credential>),
     /// There is this rule from now on, or there is not.
     Acl(Acl, bool),
+    /// Who has which limits from now on.
+    Quota(Entity, Limits),
 }
 
 impl Change {
@@ -54,6 +60,10 @@ impl Change {
                     .text(user)
                     .done(),
                 value: credential.as_ref().map(encode_credential),
+            },
+            Change::Quota(entity, limits) => Record {
+                key: encode_entity(entity),
+                value: (!limits.is_empty()).then(|| encode_limits(limits)),
             },
             Change::Acl(acl, exists) => Record {
                 key: encode_acl(acl),
@@ -84,6 +94,14 @@ impl Change {
                 let acl = decode_acl(key)?;
                 let value = value.map(|value| Reader::value(value, |_| Ok(())));
                 Ok(Change::Acl(acl, value.transpose()?.is_some()))
+            }
+            QUOTA => {
+                let entity = decode_entity(key)?;
+                let limits = value.map(|value| Reader::value(value, decode_limits));
+                Ok(Change::Quota(
+                    entity,
+                    limits.transpose()?.unwrap_or_default(),
+                ))
             }
             kind => Err(RecordError::unknown("kind", kind)),
         })
@@ -168,5 +186,66 @@ fn decode_acl(key: &mut Reader) -> Result<Acl, RecordError> {
         host: key.parsed("host")?,
         operation: key.code("operation", Operation::from_code)?,
         permission: key.code("permission", Permission::from_code)?,
+    })
+}
+
+/// Of the parts of an entity: what it is.
+const NO_PART: u8 = 0;
+const DEFAULT_PART: u8 = 1;
+const NAMED_PART: u8 = 2;
+
+fn encode_entity(entity: &Entity) -> Bytes {
+    let mut writer = Writer::key(QUOTA);
+    for part in [&entity.user, &entity.client_id] {
+        match part {
+            None => writer.u8(NO_PART),
+            Some(EntityPart::Default) => writer.u8(DEFAULT_PART),
+            Some(EntityPart::Named(name)) => writer.u8(NAMED_PART).text(name),
+        };
+    }
+    writer.done()
+}
+
+fn decode_entity(key: &mut Reader) -> Result<Entity, RecordError> {
+    let entity = Entity {
+        user: decode_part(key, "user")?,
+        client_id: decode_part(key, "client id")?,
+    };
+    match entity == Entity::default() {
+        true => Err(RecordError::Invalid { field: "entity" }),
+        false => Ok(entity),
+    }
+}
+
+fn decode_part(key: &mut Reader, field: &'static str) -> Result<Option<EntityPart>, RecordError> {
+    match key.u8(field)? {
+        NO_PART => Ok(None),
+        DEFAULT_PART => Ok(Some(EntityPart::Default)),
+        NAMED_PART => {
+            let name: Arc<str> = key.text(field)?;
+            let part = EntityPart::named(&name);
+            part.map(Some).ok_or(RecordError::Invalid { field })
+        }
+        part => Err(RecordError::unknown(field, part)),
+    }
+}
+
+fn encode_limits(limits: &Limits) -> Bytes {
+    let mut writer = Writer::value();
+    for limit in [limits.produced, limits.consumed] {
+        writer.option(&limit, |writer, rate| writer.u64(rate.bytes_per_second()));
+    }
+    writer.done()
+}
+
+fn decode_limits(value: &mut Reader) -> Result<Limits, RecordError> {
+    let mut rate = |field| {
+        let rate = value.option(field, Reader::u64)?;
+        let valid = rate.map(|rate| ByteRate::new(rate).ok_or(RecordError::Invalid { field }));
+        valid.transpose()
+    };
+    Ok(Limits {
+        produced: rate("limit of what is produced")?,
+        consumed: rate("limit of what is consumed")?,
     })
 }

@@ -4,11 +4,12 @@ use millstream_wire::sasl::{Credential, Hash, Iterations};
 
 use super::acl::{Acl, AclFilter, InvalidPattern};
 use super::acls::{AclSettings, Acls};
+use super::quotas::Quotas;
 use super::record::Change;
 use super::users::{self, SALT_BYTES, Secret, USERS_MAX, UserError, Users};
 use super::{Record, RecordError};
 
-/// Users and access rules.
+/// Users, access rules and quotas.
 ///
 /// What asks for a change returns records and changes nothing. Whoever makes a change appends them to the
 /// log, waits until they are durable, and hands each to [`apply`](Self::apply). Changes are made one after
@@ -36,6 +37,7 @@ use super::{Record, RecordError};
 pub struct Store {
     users: Users,
     acls: Acls,
+    quotas: Quotas,
 }
 
 impl Store {
@@ -52,6 +54,7 @@ impl Store {
         let mut store = Store {
             users: Users::new(spare.clone()),
             acls: Acls::new(settings),
+            quotas: Quotas::default(),
         };
         let mut lacks_secret = true;
         for record in records {
@@ -78,6 +81,7 @@ impl Store {
             Change::Credential(user, hash, credential) => self.users.set(&user, hash, credential),
             Change::Acl(acl, true) => self.acls.insert(&acl),
             Change::Acl(acl, false) => self.acls.remove(&acl),
+            Change::Quota(entity, limits) => self.quotas.set(entity, limits),
         }
     }
 
@@ -92,7 +96,10 @@ impl Store {
         });
         let acls = self.acls.find(&AclFilter::ALL).into_iter();
         let acls = acls.map(|acl| Change::Acl(acl, true));
+        let quotas = self.quotas.iter();
+        let quotas = quotas.map(|(entity, limits)| Change::Quota(entity.clone(), *limits));
         let changes = std::iter::once(secret).chain(credentials).chain(acls);
+        let changes = changes.chain(quotas);
         changes.map(|change| change.encode()).collect()
     }
 
@@ -104,6 +111,11 @@ impl Store {
     /// The access rules.
     pub fn acls(&self) -> &Acls {
         &self.acls
+    }
+
+    /// How many bytes a second clients may send and be sent.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Sets a user's password; takes milliseconds. `salt` is random.

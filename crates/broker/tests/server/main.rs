@@ -11,6 +11,7 @@ mod order;
 mod permissions;
 mod produce;
 mod producers;
+mod quotas;
 mod sessions;
 mod shutdown;
 mod support;

@@ -108,6 +108,7 @@ pub struct Connection {
     tcp: TcpStream,
     received: BytesMut,
     next_id: i32,
+    client_id: &'static str,
 }
 
 impl Connection {
@@ -127,7 +128,13 @@ impl Connection {
             tcp,
             received: BytesMut::new(),
             next_id: 0,
+            client_id: "test",
         }
+    }
+
+    /// What it calls itself from now on.
+    pub fn set_client_id(&mut self, client_id: &'static str) {
+        self.client_id = client_id;
     }
 
     /// Sends a request; returns its number.
@@ -145,7 +152,7 @@ impl Connection {
             api: request.api(),
             version,
             correlation_id: self.next_id,
-            client_id: Some("test".into()),
+            client_id: Some(self.client_id.into()),
         };
         encode_request(&header, &request).unwrap().into_bytes()
     }

@@ -59,6 +59,19 @@ fn golden_bytes() {
     let key = "0305040000000374782d00000007557365723a616c000000033a3a310402";
     check(&Change::Acl(rule(), true), key, Some("01"));
     check(&Change::Acl(rule(), false), key, None);
+
+    let entity = Entity {
+        user: EntityPart::named("al"),
+        client_id: Some(EntityPart::Default),
+    };
+    let limits = Limits {
+        produced: ByteRate::new(258),
+        consumed: None,
+    };
+    let key = "040200000002616c01";
+    let value = "0101000000000000010200";
+    check(&Change::Quota(entity.clone(), limits), key, Some(value));
+    check(&Change::Quota(entity, Limits::default()), key, None);
 }
 
 #[track_caller]
@@ -91,6 +104,12 @@ fn damaged_records_are_refused() {
         refused(b"\x02\x01\0\0\0\x01ab", None),
         RecordError::TooLong { bytes: 1 }
     );
+    assert_eq!(refused(b"\x04\0\0", None), invalid("entity"));
+    assert_eq!(refused(b"\x04\x03", None), unknown("user", 3));
+    assert_eq!(refused(b"\x04\x02\0\0\0\0", None), invalid("user"));
+    let zero = Some(&b"\x01\x01\0\0\0\0\0\0\0\0\0"[..]);
+    let limit = invalid("limit of what is produced");
+    assert_eq!(refused(b"\x04\x01\0", zero), limit);
     assert_eq!(refused(b"\x03\x06\x03", None), unknown("resource type", 6));
     assert_eq!(
         refused(b"\x03\x04\x03\0\0\0\x01a", None),
@@ -155,7 +174,7 @@ fn rules_that_mean_nothing_are_refused() {
 proptest! {
     #[test]
     fn any_bytes_are_refused_or_understood(
-        kind in 0..5u8,
+        kind in 0..6u8,
         key in prop::collection::vec(any::<u8>(), 0..40),
         value in prop::option::of(prop::collection::vec(any::<u8>(), 0..140)),
     ) {

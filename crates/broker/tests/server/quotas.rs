@@ -1,0 +1,255 @@
+//! Quotas: who sends or is sent more than he may is told to wait, and waits.
+
+use std::time::{Duration, Instant};
+
+use millstream_wire::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
+use millstream_wire::messages::describe_client_quotas_request::ComponentData;
+use millstream_wire::messages::{
+    AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeClientQuotasResponse,
+};
+use millstream_wire::{ApiKey, Response, ResponseError};
+
+use crate::support::{Connection, Node, ask, chunk, fetch_request, produce_request, text};
+
+const PRODUCED: &str = "producer_byte_rate";
+const CONSUMED: &str = "consumer_byte_rate";
+
+/// A value that is a little larger than a megabyte with what is around it.
+fn megabyte() -> String {
+    "x".repeat(1 << 20)
+}
+
+fn entity(parts: &[(&'static str, Option<&'static str>)]) -> Vec<EntityData> {
+    let parts = parts.iter().map(|(kind, name)| {
+        EntityData::default()
+            .with_entity_type(text(kind))
+            .with_entity_name(name.map(text))
+    });
+    parts.collect()
+}
+
+fn set(
+    client: &mut Connection,
+    parts: &[(&'static str, Option<&'static str>)],
+    key: &'static str,
+    value: Option<f64>,
+) -> i16 {
+    let change = OpData::default()
+        .with_key(text(key))
+        .with_value(value.unwrap_or_default())
+        .with_remove(value.is_none());
+    let entry = EntryData::default()
+        .with_entity(entity(parts))
+        .with_ops(vec![change]);
+    let request = AlterClientQuotasRequest::default().with_entries(vec![entry]);
+    let altered = ask!(client, AlterClientQuotas, 1, request);
+    altered.entries[0].error_code
+}
+
+fn describe(client: &mut Connection, components: Vec<ComponentData>) -> Vec<String> {
+    let request = DescribeClientQuotasRequest::default().with_components(components);
+    let described: DescribeClientQuotasResponse = ask!(client, DescribeClientQuotas, 1, request);
+    assert_eq!(described.error_code, 0);
+    let entries = described.entries.unwrap();
+    let entries = entries.iter().map(|entry| {
+        let entity = entry.entity.iter().map(|part| {
+            let name = part.entity_name.as_deref().unwrap_or("<default>");
+            format!("{} {name}", &*part.entity_type)
+        });
+        let values = entry.values.iter();
+        let values = values.map(|value| format!("{} {}", &*value.key, value.value));
+        let words: Vec<String> = entity.chain(values).collect();
+        words.join(", ")
+    });
+    entries.collect()
+}
+
+fn component(kind: &'static str, match_type: i8, name: Option<&'static str>) -> ComponentData {
+    ComponentData::default()
+        .with_entity_type(text(kind))
+        .with_match_type(match_type)
+        .with_match(name.map(text))
+}
+
+/// Sends a megabyte; for how long the client is told to wait.
+fn produce(client: &mut Connection) -> Duration {
+    let request = produce_request("t", 0, chunk(&[&megabyte()]));
+    let response = ask!(client, Produce, 9, request);
+    let partition = &response.responses[0].partition_responses[0];
+    assert_eq!(partition.error_code, 0);
+    Duration::from_millis(response.throttle_time_ms as u64)
+}
+
+#[test]
+fn a_client_that_sends_more_than_it_may_is_told_and_waits_and_others_do_not() {
+    let node = Node::start();
+    let mut admin = node.connect();
+    admin.create_topic("t", 1);
+    let rate = f64::from(1 << 20);
+    let limited = [("client-id", Some("test"))];
+    assert_eq!(set(&mut admin, &limited, PRODUCED, Some(rate)), 0);
+    let mut other = node.connect();
+    other.set_client_id("other");
+    let mut client = node.connect();
+    let started = Instant::now();
+    let waits: Vec<Duration> = (0..4).map(|_| produce(&mut client)).collect();
+    // One is free after a rest, and the last one was answered without waiting for it.
+    let took = started.elapsed();
+    assert!(waits[1..].iter().all(|wait| !wait.is_zero()), "{waits:?}");
+    let paid = took + waits[3];
+    assert!(paid >= Duration::from_millis(2990), "took {took:?}");
+    assert!(waits[3] < Duration::from_millis(1100), "{waits:?}");
+    let started = Instant::now();
+    for _ in 0..8 {
+        assert_eq!(produce(&mut other), Duration::ZERO);
+    }
+    assert!(started.elapsed() < Duration::from_secs(3), "others wait");
+    // What is not limited is answered, when it may be asked for again.
+    assert_eq!(client.produce("t", 0, &["small"]), 12);
+    // Without a limit nobody waits.
+    assert_eq!(set(&mut admin, &limited, PRODUCED, None), 0);
+    for _ in 0..4 {
+        assert_eq!(produce(&mut client), Duration::ZERO);
+    }
+}
+
+#[test]
+fn connections_of_one_client_id_share_what_it_may() {
+    let node = Node::start();
+    let mut admin = node.connect();
+    admin.create_topic("t", 1);
+    // For each client id that has none of its own.
+    let every = [("client-id", None)];
+    assert_eq!(set(&mut admin, &every, PRODUCED, Some(1e6)), 0);
+    let free = [("client-id", Some("free"))];
+    assert_eq!(set(&mut admin, &free, PRODUCED, Some(1e12)), 0);
+    let (mut first, mut second) = (node.connect(), node.connect());
+    let told = produce(&mut first) + produce(&mut second);
+    assert!(told >= Duration::from_millis(1000), "told {told:?}");
+    let mut own = node.connect();
+    own.set_client_id("own");
+    assert!(produce(&mut own) < Duration::from_millis(500));
+    let mut free = node.connect();
+    free.set_client_id("free");
+    (0..3).for_each(|_| assert_eq!(produce(&mut free), Duration::ZERO));
+}
+
+#[test]
+fn what_a_client_is_sent_is_limited_too() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    for _ in 0..3 {
+        assert_eq!(produce(&mut client), Duration::ZERO);
+    }
+    let user = [("user", Some("ANONYMOUS"))];
+    assert_eq!(set(&mut client, &user, CONSUMED, Some(5e5)), 0);
+    let request = fetch_request(&[("t", 0, 0)]);
+    let fetched = ask!(client, Fetch, 12, request.clone());
+    assert_eq!(fetched.topics[0].partitions.len(), 1);
+    let told = Duration::from_millis(fetched.throttle_time_ms as u64);
+    assert!(told > Duration::from_secs(1), "told {told:?}");
+    let started = Instant::now();
+    client.send(12, request);
+    let Response::Fetch(_) = client.receive(ApiKey::Fetch, 12).1 else {
+        panic!("it is an answer to that");
+    };
+    assert!(started.elapsed() >= told.mul_f64(0.9));
+    // What it sends is not.
+    assert_eq!(produce(&mut node.connect()), Duration::ZERO);
+}
+
+#[test]
+fn who_wants_no_answers_waits_too() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let limited = [("client-id", Some("test"))];
+    assert_eq!(set(&mut client, &limited, PRODUCED, Some(2e6)), 0);
+    let started = Instant::now();
+    for _ in 0..5 {
+        client.send(
+            9,
+            produce_request("t", 0, chunk(&[&megabyte()])).with_acks(0),
+        );
+    }
+    assert_eq!(client.produce("t", 0, &["last"]), 5);
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(1400), "took {took:?}");
+}
+
+#[test]
+fn quotas_are_described_altered_and_kept() {
+    let node = Node::start();
+    let mut client = node.connect();
+    assert!(describe(&mut client, Vec::new()).is_empty());
+    let app = [("user", Some("alice")), ("client-id", None)];
+    assert_eq!(set(&mut client, &app, PRODUCED, Some(5.0)), 0);
+    assert_eq!(set(&mut client, &app, CONSUMED, Some(6.0)), 0);
+    assert_eq!(set(&mut client, &[("user", None)], CONSUMED, Some(7.0)), 0);
+    let one = [("client-id", Some("app"))];
+    assert_eq!(set(&mut client, &one, PRODUCED, Some(8.0)), 0);
+    let node = node.restart();
+    let mut client = node.connect();
+    let of_app = "client-id app, producer_byte_rate 8";
+    let of_users = "user <default>, consumer_byte_rate 7";
+    let of_alice = "user alice, client-id <default>, producer_byte_rate 5, consumer_byte_rate 6";
+    let all = describe(&mut client, Vec::new());
+    assert_eq!(all, [of_app, of_users, of_alice]);
+    let users = describe(&mut client, vec![component("user", 2, None)]);
+    assert_eq!(users, [of_users, of_alice]);
+    let default = describe(&mut client, vec![component("user", 1, None)]);
+    assert_eq!(default, [of_users]);
+    let exact = vec![component("client-id", 0, Some("app"))];
+    assert_eq!(describe(&mut client, exact.clone()), [of_app]);
+    // Only what has nothing else.
+    let strict = DescribeClientQuotasRequest::default()
+        .with_components(vec![component("client-id", 2, None)])
+        .with_strict(true);
+    let described = ask!(client, DescribeClientQuotas, 0, strict);
+    assert_eq!(described.entries.unwrap().len(), 1);
+    assert_eq!(set(&mut client, &one, PRODUCED, None), 0);
+    assert!(describe(&mut client, exact).is_empty());
+}
+
+#[test]
+fn quotas_that_mean_nothing_are_refused() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let invalid = ResponseError::InvalidRequest.code();
+    let app = [("client-id", Some("app"))];
+    for value in [0.0, -1.0, 0.5, 1e300, f64::NAN, f64::INFINITY] {
+        assert_eq!(set(&mut client, &app, PRODUCED, Some(value)), invalid);
+    }
+    let unknown = "request_percentage";
+    assert_eq!(set(&mut client, &app, unknown, Some(1.0)), invalid);
+    let entities: [&[_]; 4] = [
+        &[],
+        &[("ip", None)],
+        &[("user", None), ("user", None)],
+        &[("user", Some(""))],
+    ];
+    for parts in entities {
+        assert_eq!(set(&mut client, parts, PRODUCED, Some(1.0)), invalid);
+    }
+    let request =
+        DescribeClientQuotasRequest::default().with_components(vec![component("ip", 2, None)]);
+    let described = ask!(client, DescribeClientQuotas, 1, request);
+    assert_eq!(described.error_code, invalid);
+    // Twice, and only to see whether it would do.
+    let change = OpData::default().with_key(text(PRODUCED)).with_value(1.0);
+    let entry = EntryData::default()
+        .with_entity(entity(&app))
+        .with_ops(vec![change]);
+    let request = AlterClientQuotasRequest::default()
+        .with_entries(vec![entry; 2])
+        .with_validate_only(true);
+    let altered = ask!(client, AlterClientQuotas, 1, request);
+    let codes: Vec<i16> = altered
+        .entries
+        .iter()
+        .map(|entry| entry.error_code)
+        .collect();
+    assert_eq!(codes, [0, invalid]);
+    assert!(describe(&mut client, Vec::new()).is_empty());
+}
