@@ -586,16 +586,23 @@ fn a_stream_that_several_ask_for_at_once_is_there_for_all_of_them() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let barrier = std::sync::Barrier::new(4);
+    // Whoever fails goes on, since the others wait for it.
+    let ask = || {
+        let mut asked = Vec::new();
+        for n in 0..20 {
+            barrier.wait();
+            let config = StreamConfig::default();
+            asked.push(log.stream_or_create(&format!("s{n}"), config));
+            asked.push(log.internal_stream(&format!("__s{n}")));
+        }
+        asked
+    };
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for n in 0..20 {
-                    barrier.wait();
-                    let config = StreamConfig::default();
-                    log.stream_or_create(&format!("s{n}"), config).unwrap();
-                    log.internal_stream(&format!("__s{n}")).unwrap();
-                }
-            });
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        for thread in threads {
+            for stream in thread.join().unwrap() {
+                stream.unwrap();
+            }
         }
     });
     assert_eq!(log.stream_names().len(), 20);
