@@ -1,4 +1,56 @@
 //! The Rust client of Millstream, and of any broker that speaks Kafka's protocol.
+//!
+//! A [`Client`] knows the servers of a cluster. A [`Producer`] sends records to them, a [`Consumer`]
+//! reads them; what else there is to do are methods of the client: streams, objects, groups, users,
+//! access rules. Streams and objects are native requests, which only Millstream answers.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//!
+//! use millstream_client::{
+//!     Client, ClientConfig, Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch,
+//!     Start, TopicPartition,
+//! };
+//!
+//! # use std::sync::Arc;
+//! # use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+//! # use millstream_broker::{BrokerConfig, Server};
+//! # use millstream_log::{Log, LogConfig};
+//! # let dir = tempfile::tempdir()?;
+//! # let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20)))?;
+//! # let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+//! # let server = Server::start(&TcpNetwork, config, log.clone(), Arc::clone(log.clock()), Arc::new(SystemRandom))?;
+//! # let address = server.local_address().to_string();
+//! # log.create_stream("greetings", Default::default())?;
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let client = Client::new(ClientConfig::new(address));
+//! let producer = Producer::new(&client, ProducerConfig::default());
+//! for value in ["hello", "world"] {
+//!     let record = ProducerRecord {
+//!         topic: "greetings",
+//!         value: Some(value.as_bytes()),
+//!         ..ProducerRecord::default()
+//!     };
+//!     producer.send(record).await?;
+//! }
+//! producer.flush().await?;
+//!
+//! let place = TopicPartition { topic: "greetings".into(), partition: 0 };
+//! let places = [(place, Start::Earliest)];
+//! let mut consumer = Consumer::assigned(&client, ConsumerConfig::default(), &places).await?;
+//! let mut values = Vec::new();
+//! while values.len() < 2 {
+//!     consumer.next().await?.each(&mut Scratch::default(), |record| {
+//!         values.push(record.value.unwrap_or_default().to_vec());
+//!         ControlFlow::Continue(())
+//!     })?;
+//! }
+//! assert_eq!(values, [b"hello", b"world"]);
+//! # Ok::<(), millstream_client::ClientError>(())
+//! # })?;
+//! # drop(server);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod admin;
 mod client;

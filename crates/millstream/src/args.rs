@@ -7,12 +7,13 @@ use clap::{
     ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use millstream_base::ByteSize;
-use millstream_client::{AclOperation, Permission, ResourceType};
+use millstream_client::{AclOperation, Compression, Permission, ResourceType};
 use millstream_log::Durability;
 
 use crate::settings::Settings;
 use crate::values::{
-    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, size, time, virtual_logs,
+    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, record_size, size, time,
+    virtual_logs,
 };
 
 /// Keeps streams of records, computes on them where they lie, and serves the results.
@@ -50,7 +51,8 @@ fn negative_numbers_are_values(command: Clap) -> Clap {
 pub enum Command {
     /// Generate events or read files, store them, compute on them and serve the results
     ///
-    /// Without --file: an ads pipeline, until Ctrl-C. Events are generated into the stream `ads`;
+    /// Without --file: an ads pipeline, until Ctrl-C. Events are generated and sent to the stream `ads`
+    /// through the network door;
     /// views and clicks are counted by campaign in windows of 10 seconds into the stream
     /// `campaign_counts`; the newest counts are served over HTTP.
     ///
@@ -93,6 +95,9 @@ pub enum Command {
     /// Add, list and remove rules of who may do what
     #[command(subcommand)]
     Acl(AclCommand),
+    /// Measure a server, as the tools that come with Kafka do
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Run the applications that come along
     #[command(subcommand)]
     Flow(FlowCommand),
@@ -397,6 +402,61 @@ pub struct AclFilterArgs {
     /// From which address
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// How many records a producer stores in a second, and how long each takes
+    Produce(BenchProduceArgs),
+    /// How many records a consumer reads in a second
+    Consume(BenchConsumeArgs),
+    /// How long a record takes from a producer to a consumer, one at a time
+    Latency(BenchLatencyArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchProduceArgs {
+    /// The stream's name
+    pub stream: String,
+    /// How many records
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number(1_u64, None))]
+    pub records: u64,
+    /// The size of each
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = record_size)]
+    pub record_bytes: ByteSize,
+    /// Records a second, or `max` for as many as are stored
+    #[arg(long, value_name = "N", default_value = "max")]
+    pub rate: Rate,
+    /// How chunks are compressed: none, gzip, snappy, lz4 or zstd
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub compression: Compression,
+    /// A chunk takes no more records beyond this size
+    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = size)]
+    pub batch_bytes: ByteSize,
+    /// A chunk waits for more records for so long
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    pub linger: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchConsumeArgs {
+    /// The stream's name
+    pub stream: String,
+    /// How many records; it ends earlier when nothing comes for 10 seconds
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number(1_u64, None))]
+    pub records: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchLatencyArgs {
+    /// The stream's name; nobody else may append to its partition 0 meanwhile
+    pub stream: String,
+    /// How many records
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number(1_u64, None))]
+    pub records: u64,
+    /// The size of each
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = record_size)]
+    pub record_bytes: ByteSize,
 }
 
 #[derive(Debug, Subcommand)]

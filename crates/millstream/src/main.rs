@@ -2,6 +2,7 @@
 
 mod acls;
 mod args;
+mod bench;
 mod console;
 mod consume;
 mod flow;
@@ -96,6 +97,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Object(command) => objects::run(command, &settings, args.json),
         Command::Group(command) => groups::run(command, &settings, args.json),
         Command::Acl(command) => acls::run(command, &settings, args.json),
+        Command::Bench(command) => bench::run(command, &settings, args.json, &stop()?),
         Command::Flow(command) => flow::run(command, &settings, args.json, stop),
     }
 }

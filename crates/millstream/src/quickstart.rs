@@ -1,6 +1,7 @@
 //! `millstream quickstart`: ingest, store, compute, serve, in one process.
 
 mod ads;
+mod door;
 mod live;
 mod words;
 

@@ -30,6 +30,11 @@ impl Remote {
         let mut config = ClientConfig::new(server.unwrap_or_else(|| LISTEN_DEFAULT.to_string()));
         config.login = login(settings)?;
         config.tls = tls(settings)?;
+        Remote::with(config)
+    }
+
+    /// A server that is known.
+    pub fn with(config: ClientConfig) -> anyhow::Result<Remote> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("millstream-client")

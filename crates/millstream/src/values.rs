@@ -20,6 +20,9 @@ use millstream_log::LANES_MAX;
 /// A worker is a thread with a stack; more of them than cores gain nothing.
 const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
+/// No chunk is larger unless a stream says so.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+
 /// How often a running application is looked at.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -59,6 +62,14 @@ pub fn virtual_logs(text: &str) -> Result<u32, String> {
 pub fn size(text: &str) -> Result<ByteSize, String> {
     text.parse()
         .map_err(|_| "must be a size, for instance 64KiB, 256MiB or 4GiB".to_owned())
+}
+
+/// The size of records that are made to measure something.
+pub fn record_size(text: &str) -> Result<ByteSize, String> {
+    match size(text)? {
+        size if (1..=RECORD_BYTES_MAX).contains(&size.0) => Ok(size),
+        _ => Err("must be a size from 1 to 8MiB".to_owned()),
+    }
 }
 
 /// The size of the pool, which is memory.

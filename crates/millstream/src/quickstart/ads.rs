@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use millstream_ads::{AdsFlow, AdsTotals, EVENT_BYTES, Generator};
-use millstream_base::{Clock, ProducerId, Random, SystemRandom};
-use millstream_connect::{DeadLetterStream, StreamProducer};
+use millstream_ads::{AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
+use millstream_base::{Clock, Random, SystemRandom};
+use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
+use millstream_connect::DeadLetterStream;
 use millstream_flow::Running;
 use millstream_log::Log;
 use millstream_serve::{Content, Metric, MetricKind};
@@ -15,9 +16,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Run;
+use super::door::Door;
 use super::live::{Ingested, Live};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::{HTTP_DEFAULT, serve};
+use crate::remote::Remote;
 use crate::stop::Stop;
 use crate::values::Rate;
 
@@ -51,14 +54,15 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     });
     let asked = run.settings.http;
     let server = serve(asked, Some(HTTP_DEFAULT), content, run.progress)?;
-    let mut producer = StreamProducer::new(ads.events(), ProducerId::NONE)?;
+    let door = Door::open(run.log, run.settings, run.progress)?;
     let (stop, clock) = (run.stop, Arc::clone(run.log.clock()));
     let has_failed = || ads.running().is_finished();
     let (generated, totals) = run.watch(&live, has_failed, || {
-        let generated = generate(rate, &mut producer, &*clock, &live, stop);
+        let generated = generate(rate, door.remote(), &*clock, &live, stop);
         (generated, ads.finish())
     })?;
     drop(server);
+    drop(door);
     let totals = totals?;
     generated?;
     let report = Report {
@@ -78,10 +82,10 @@ fn dead_letters(ads: &AdsFlow) -> u64 {
     stages.iter().map(|stage| stage.dead_letters).sum()
 }
 
-/// Makes events and appends them until it is time to stop; returns when they are durable.
+/// Makes events and sends them until it is time to stop; returns when they are durable.
 fn generate(
     rate: Rate,
-    producer: &mut StreamProducer,
+    remote: &Remote,
     clock: &dyn Clock,
     live: &Live,
     stop: &Stop,
@@ -91,6 +95,10 @@ fn generate(
         .fill(&mut seed)
         .context("no seed for the events")?;
     let mut generator = Generator::new(u64::from_le_bytes(seed));
+    let producer = {
+        let _runtime = remote.runtime().enter();
+        Producer::new(remote.client(), ProducerConfig::default())
+    };
     let started_at = clock.monotonic();
     let mut sent = 0;
     while !stop.is_set() {
@@ -102,18 +110,34 @@ fn generate(
                 (elapsed.as_secs_f64() * rate.get() as f64) as u64
             }
         };
-        let time = clock.now();
-        for _ in sent..due {
-            producer.push(time, None, Some(&generator.event(time).encode()), &[])?;
-        }
+        remote.wait(send(&producer, &mut generator, clock, due - sent))?;
         live.ingested(due - sent, (due - sent) * EVENT_BYTES as u64);
         sent = due;
         if let Rate::PerSecond(_) = rate {
-            producer.send()?;
             stop.sleep(PACE)?;
         }
     }
-    producer.flush()?;
+    remote.wait(producer.flush())
+}
+
+async fn send(
+    producer: &Producer,
+    generator: &mut Generator,
+    clock: &dyn Clock,
+    events: u64,
+) -> Result<(), ClientError> {
+    let time = clock.now();
+    for _ in 0..events {
+        let event = generator.event(time).encode();
+        let record = ProducerRecord {
+            topic: EVENTS_STREAM,
+            timestamp: Some(time),
+            value: Some(&event),
+            ..ProducerRecord::default()
+        };
+        // What becomes of it is told at the end.
+        producer.send(record).await?;
+    }
     Ok(())
 }
 

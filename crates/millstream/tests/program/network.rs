@@ -308,3 +308,55 @@ fn what_only_a_server_has_is_refused_on_a_data_directory() {
     run(dir.path(), &["user", "list"]).assert_fails(1, &["--server"]);
     run(dir.path(), &["acl", "list"]).assert_fails(1, &["--server"]);
 }
+
+#[test]
+fn figures_are_printed_as_the_tools_of_kafka_do() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "2");
+    let produce = [
+        "bench",
+        "produce",
+        "s",
+        "--records",
+        "5000",
+        "--record-bytes",
+        "100",
+    ];
+    let line = server.run(&produce).assert_done().text();
+    let parts = [
+        "5000 records sent, ",
+        " records/sec (",
+        " MB/sec), ",
+        " ms 99.9th.",
+    ];
+    assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    let slow = [
+        &produce[..],
+        &["--rate", "20000", "--compression", "zstd", "--json"],
+    ]
+    .concat();
+    let report = server.run(&slow).assert_done().json();
+    assert_eq!(report["records"], 5000);
+    assert!(report["seconds"].as_f64().unwrap() > 0.2, "{report}");
+    assert!(
+        report["latency_ms"]["p99"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    let consume = ["bench", "consume", "s", "--records", "10000"];
+    let table = server.run(&consume).assert_done().text();
+    let cells: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split(", ").collect())
+        .collect();
+    assert_eq!((cells[0].len(), cells[1].len()), (10, 10), "{table}");
+    assert_eq!(
+        (cells[0][4], cells[1][4]),
+        ("data.consumed.in.nMsg", "10000")
+    );
+    let latency = ["bench", "latency", "s", "--records", "20"];
+    let text = server.run(&latency).assert_done().text();
+    assert!(text.contains("Percentiles: 50th = "), "{text}");
+    let zero = server.run(&["bench", "latency", "s", "--record-bytes", "0"]);
+    zero.assert_fails(2, &["--record-bytes", "from 1"]);
+    server.stop();
+}

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::support::{
-    address_of, finish, get, get_json, run, run_with_input, send_signal, spawn, wait_until,
+    address_of, finish, get, get_json, program, run, run_with_input, send_signal, spawn, wait_until,
 };
 
 /// Counts words in the plainest way.
@@ -287,6 +288,45 @@ fn ads_are_served_until_sigterm() {
     assert_eq!(counted, number("views  ") + number("clicks  "));
     let ([_, views, clicks], _) = recount(dir.path());
     assert_eq!(counted, views + clicks);
+}
+
+#[test]
+fn others_come_in_by_the_same_door_as_the_events() {
+    let dir = tempdir().unwrap();
+    let args = [
+        "quickstart",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+    ];
+    let mut child = spawn(dir.path(), &args);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut told = String::new();
+    let address = loop {
+        let start = told.len();
+        assert!(stderr.read_line(&mut told).unwrap() > 0, "{told}");
+        if let Some(address) = told[start..].strip_prefix("clients find it at ") {
+            break address.trim().to_owned();
+        }
+    };
+    child.stderr = Some(stderr.into_inner());
+    let ask = |args: &[&str]| {
+        let mut command = program();
+        command.args(args).args(["--server", &address]);
+        finish(command.stdin(Stdio::piped()).spawn().unwrap()).assert_done()
+    };
+    wait_until("there are events", || {
+        let events = ask(&["consume", "ads", "--limit", "3", "--json"]).json();
+        events["records"].as_array().unwrap().len() == 3
+    });
+    assert!(ask(&["stream", "list"]).text().contains("campaign_counts"));
+    send_signal(&child, Signal::TERM);
+    finish(child).assert_done();
+    let locked = ["quickstart", "--authentication", "--for", "1s"];
+    run(dir.path(), &locked).assert_fails(1, &["without logins", "millstream start"]);
+    let open = ["quickstart", "--listen", "0.0.0.0:0", "--for", "1s"];
+    run(dir.path(), &open).assert_fails(2, &["0.0.0.0:0"]);
 }
 
 #[test]

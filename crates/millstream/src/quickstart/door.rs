@@ -1,0 +1,68 @@
+//! The network door, by which the events come in.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::bail;
+use millstream_base::{SystemRandom, TcpNetwork};
+use millstream_broker::security::check_exposure;
+use millstream_broker::{BrokerConfig, Server, StartError};
+use millstream_client::ClientConfig;
+use millstream_log::Log;
+
+use crate::console::Progress;
+use crate::remote::Remote;
+use crate::settings::{Settings, SettingsError};
+use crate::start::LISTEN_DEFAULT;
+
+/// A server of the log, and a client that comes to it as any other.
+pub struct Door {
+    remote: Remote,
+    /// Ends with this.
+    _server: Server,
+}
+
+impl Door {
+    /// Where the settings say; otherwise at the default address, or on a free port if that is taken.
+    pub fn open(log: &Log, settings: &Settings, progress: &Progress) -> anyhow::Result<Door> {
+        if settings.authentication == Some(true) || settings.tls()?.is_some() {
+            bail!(
+                "quickstart serves without logins and certificates; `millstream start` serves with them"
+            );
+        }
+        let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
+        check_exposure(listen, false, false, false).map_err(SettingsError::from)?;
+        let free = SocketAddr::new(listen.ip(), 0);
+        let server = match start(log, listen) {
+            Err(StartError::Listen { error, .. })
+                if settings.listen.is_none() && error.kind() == ErrorKind::AddrInUse =>
+            {
+                start(log, free)?
+            }
+            started => started?,
+        };
+        let address = server.local_address();
+        progress.note(&format!("clients find it at {address}"));
+        Ok(Door {
+            remote: Remote::with(ClientConfig::new(address.to_string()))?,
+            _server: server,
+        })
+    }
+
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+}
+
+fn start(log: &Log, listen: SocketAddr) -> Result<Server, StartError> {
+    let clock = Arc::clone(log.clock());
+    let random = Arc::new(SystemRandom);
+    Server::start(
+        &TcpNetwork,
+        BrokerConfig::new(listen),
+        log.clone(),
+        clock,
+        random,
+    )
+}
