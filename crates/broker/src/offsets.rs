@@ -64,7 +64,7 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
     }
     let end_of = match request.isolation_level {
         READ_COMMITTED => Lane::last_stable_offset,
-        _ => Lane::durable_offset,
+        _ => Lane::readable_offset,
     };
     Reply::blocking(move || {
         let topics = topics.into_iter().map(|(name, partitions)| {
@@ -162,7 +162,7 @@ pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochReques
             {
                 Ok(Ok(lane)) if partition.leader_epoch == LEADER_EPOCH => response
                     .with_leader_epoch(LEADER_EPOCH)
-                    .with_end_offset(lane.durable_offset().0 as i64),
+                    .with_end_offset(lane.readable_offset().0 as i64),
                 Ok(Ok(_)) => response,
                 Ok(Err(error)) => response.with_error_code(response_error(&error).code()),
                 Err(error) => response.with_error_code(response_error(error).code()),

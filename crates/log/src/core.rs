@@ -307,7 +307,7 @@ impl Core {
         let mut taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)> = Vec::with_capacity(logs.len());
         for log in logs {
             if room == 0 || log.is_direct() {
-                self.queue.add(log);
+                self.queue.add_now(log);
                 continue;
             }
             let mut runs = log.take(room);

@@ -18,7 +18,7 @@ use crate::lane::LaneState;
 use crate::log::Lane;
 use crate::places;
 use crate::pool::Slice;
-use crate::reader::{read_durable, search};
+use crate::reader::{read_readable, search};
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
 const PIECES_MAX: usize = 1024;
@@ -139,13 +139,13 @@ fn fetch(
     let out_of_range = || LogError::OffsetOutOfRange {
         offset: from,
         earliest: lane.earliest_offset(),
-        end: lane.durable_offset(),
+        end: lane.readable_offset(),
     };
-    let durable = lane.durable_offset();
-    if from < lane.earliest_offset() || from > durable {
+    let readable = lane.readable_offset();
+    if from < lane.earliest_offset() || from > readable {
         return Err(out_of_range());
     }
-    let end = end.min(durable);
+    let end = end.min(readable);
     let mut fetched = Fetched {
         pieces: Vec::new(),
         bytes: 0,
@@ -161,7 +161,7 @@ fn fetch(
         if !is_first && left < HEADER_BYTES {
             break;
         }
-        let slice = match read_durable(core, &group, position, left) {
+        let slice = match read_readable(core, &group, position, left) {
             Err(_) if !is_first => break,
             read => read?,
         };
@@ -218,7 +218,7 @@ fn locate(core: &Core, lane: &LaneState, offset: Offset) -> Result<Option<(Arc<G
         |place| place.offset <= offset,
         |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
     )?;
-    let position = found.unwrap_or(group.durable());
+    let position = found.unwrap_or(group.readable());
     Ok(Some((group, position)))
 }
 

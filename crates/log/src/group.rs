@@ -3,7 +3,7 @@
 //! Life of a segment: *head* (appends go to it) → *closed* → *persisted* (its bytes are in the
 //! group's file and synced) → *evicted* (its buffer went back to the pool; reads go to the file).
 //!
-//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ head`, and none goes back. What
+//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ readable ≤ head`, and none goes back. What
 //! lies between `synced` and `durable` is in the journal; what lies between `durable` and `synced`
 //! is about to become durable.
 
@@ -77,6 +77,9 @@ pub struct Group {
     /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
     /// (`Acquire`), who then find the bytes before it in a segment or in the file.
     durable: AtomicU64,
+    /// What was appended, if it may be read before it is durable; else 0. Stored by the lane
+    /// (`Release`) when the bytes are in their segment.
+    early: AtomicU64,
     /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
     /// by the journal.
     synced: AtomicU64,
@@ -187,6 +190,7 @@ impl Group {
             first_offset,
             end: OnceLock::new(),
             durable: AtomicU64::new(0),
+            early: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             removed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -250,6 +254,16 @@ impl Group {
             "the durable head never goes back"
         );
         self.durable.store(position.0, Ordering::Release);
+    }
+
+    /// Up to where consumers that need not wait for durability may read.
+    pub fn readable(&self) -> Position {
+        Position(self.early.load(Ordering::Acquire)).max(self.durable())
+    }
+
+    /// Lets what was appended be read before it is durable; under the lane's lock.
+    pub fn set_readable(&self, position: Position) {
+        self.early.store(position.0, Ordering::Release);
     }
 
     pub fn synced(&self) -> Position {

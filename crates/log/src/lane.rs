@@ -23,7 +23,7 @@ use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, TransactionStep, Verdict};
 use crate::stream::LiveLimits;
 use crate::transactions::{AbortedTransaction, Unstable};
-use crate::virtual_log::VirtualLog;
+use crate::virtual_log::{Pushed, VirtualLog};
 use crate::watch::Watchers;
 
 /// What chunks carry as the epoch of their partition's leader: a lane has one for ever.
@@ -74,9 +74,12 @@ pub struct LaneState {
     /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
     /// whoever waits for it (`Acquire`).
     durable_offset: AtomicU64,
+    /// The offset behind the last record, if records may be read before they are durable; else 0.
+    /// Stored under the lock of `head` (`Release`), loaded by readers (`Acquire`).
+    early_offset: AtomicU64,
     /// Notified when `durable_offset` moves, and when it will not.
     pub durable_moved: Event,
-    /// Told when `durable_offset` moves, and when the stream is deleted.
+    /// Told when there is more to read, and when the stream is deleted.
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
@@ -207,6 +210,7 @@ impl LaneState {
             }),
             groups: RwLock::new(stored.groups),
             durable_offset: AtomicU64::new(stored.next_offset.0),
+            early_offset: AtomicU64::new(0),
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
@@ -334,13 +338,13 @@ impl LaneState {
 
         // Step 4: hand it to the virtual log.
         let open = head.open.as_ref().expect("just written to");
-        let mut must_queue = false;
+        let mut pushed = Pushed::InLine;
         if open.is_scratch {
             open.group.set_durable(open.position);
             self.set_durable_offset(next_offset);
         } else {
             let writer = open.writer.as_ref().expect("just written to");
-            must_queue = self.virtual_log.push(
+            pushed = self.virtual_log.push(
                 self,
                 &open.group,
                 position,
@@ -348,10 +352,19 @@ impl LaneState {
                 at..at + chunk.len(),
                 next_offset,
             );
+            if self.stream.durability == Durability::Async {
+                open.group.set_readable(open.position);
+                self.early_offset.store(next_offset.0, Ordering::Release);
+            }
         }
         drop(head);
-        if must_queue {
-            core.queue.add(Arc::clone(&self.virtual_log));
+        if self.stream.durability == Durability::Async {
+            self.tell_watchers();
+        }
+        match pushed {
+            Pushed::InLine => {}
+            Pushed::First => core.queue.add(Arc::clone(&self.virtual_log)),
+            Pushed::Due => core.queue.hurry(&self.virtual_log),
         }
         Ok(AppendStep::Done(Appended {
             base_offset,
@@ -491,6 +504,7 @@ impl LaneState {
         let mut head = self.head.lock();
         let durable = self.durable_offset();
         head.next_offset = durable;
+        self.early_offset.store(0, Ordering::Release);
         if let Some(OpenGroup {
             group, position, ..
         }) = &head.open
@@ -559,6 +573,12 @@ impl LaneState {
         Offset(self.durable_offset.load(Ordering::Acquire))
     }
 
+    /// Up to where consumers may read that need not wait for durability: with
+    /// [`Durability::Async`] all that was appended.
+    pub fn readable_offset(&self) -> Offset {
+        Offset(self.early_offset.load(Ordering::Acquire)).max(self.durable_offset())
+    }
+
     /// Moves the durable offset and wakes who waits for it; the group's durable head was moved
     /// before.
     pub fn set_durable_offset(&self, offset: Offset) {
@@ -578,7 +598,15 @@ impl LaneState {
         self.durable_moved.notify(usize::MAX.relaxed());
         self.stream.durable_moved.notify(usize::MAX.relaxed());
         if self.watchers.is_any() {
-            self.watchers.tell(self.durable_offset(), self.is_removed());
+            self.watchers.tell(self);
+        }
+    }
+
+    /// The same for those alone who read what is not durable yet.
+    fn tell_watchers(&self) {
+        fence(Ordering::SeqCst);
+        if self.watchers.is_any() {
+            self.watchers.tell(self);
         }
     }
 

@@ -1486,6 +1486,12 @@ impl Lane {
         self.lane.durable_offset()
     }
 
+    /// Up to where [`Lane::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
+    /// behind the last record. What is read before it is durable may be gone after a crash.
+    pub fn readable_offset(&self) -> Offset {
+        self.lane.readable_offset()
+    }
+
     /// Waits until everything before `offset` is durable.
     ///
     /// # Errors

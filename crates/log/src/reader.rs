@@ -74,12 +74,32 @@ pub fn read_durable(
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
+    read_up_to(core, group, from, bytes_max, Group::durable)
+}
+
+/// The same for what may be read, be it durable or not.
+pub fn read_readable(
+    core: &Core,
+    group: &Group,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
+    read_up_to(core, group, from, bytes_max, Group::readable)
+}
+
+fn read_up_to(
+    core: &Core,
+    group: &Group,
+    from: Position,
+    bytes_max: usize,
+    head: fn(&Group) -> Position,
+) -> Result<Option<Slice>> {
     loop {
-        let durable = group.durable();
-        if from >= durable {
+        let head = head(group);
+        if from >= head {
             return Ok(None);
         }
-        if let Some(slice) = group.slice_in_memory(from, durable) {
+        if let Some(slice) = group.slice_in_memory(from, head) {
             return Ok(Some(slice));
         }
         if group.is_removed() {
@@ -423,7 +443,7 @@ pub struct Found {
     pub base_offset: Offset,
 }
 
-/// Shows the durable chunks of a group to `look`, with their positions, until it answers. It begins
+/// Shows the chunks of a group that may be read to `look`, with their positions, until it answers. It begins
 /// behind the last place that `is_before` says yes to.
 pub fn search<R>(
     core: &Core,
@@ -433,7 +453,7 @@ pub fn search<R>(
 ) -> Result<Option<R>> {
     let place = look_at(core, group, |places| places.last_before(&is_before))?;
     let mut at = place.map_or(Position(0), |place| place.position);
-    while let Some(slice) = read_durable(core, group, at, FIND_BYTES)? {
+    while let Some(slice) = read_readable(core, group, at, FIND_BYTES)? {
         let mut chunks = Chunks::trusted(&slice);
         let mut start = 0;
         while let Some(chunk) = chunks.next() {

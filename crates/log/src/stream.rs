@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::StreamConfig;
+use crate::config::{Durability, StreamConfig};
 use crate::group::LaneId;
 use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
 use crate::virtual_log::VirtualLog;
@@ -144,8 +144,9 @@ impl StreamState {
         limits: Limits,
         mut stored: impl FnMut(LaneId) -> StoredLane,
     ) -> StreamState {
+        let is_lazy = config.durability == Durability::Async;
         let virtual_logs = (0..config.virtual_logs)
-            .map(|_| Arc::new(VirtualLog::new(limits.run_bytes_max)))
+            .map(|_| Arc::new(VirtualLog::new(limits.run_bytes_max, is_lazy)))
             .collect();
         let stream = StreamState {
             shared: Arc::new(StreamShared {

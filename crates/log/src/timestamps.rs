@@ -17,7 +17,7 @@ use crate::places::look_at;
 use crate::reader::search;
 
 impl Lane {
-    /// Offset and timestamp of the first durable record at or after `timestamp`: the first chunk that
+    /// Offset and timestamp of the first record that may be read at or after `timestamp`: the first chunk that
     /// has one decides, and in it the first record. `None` when all are older.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Lane {
         record_at(&self.core, &self.lane, timestamp)
     }
 
-    /// Offset and timestamp of the record with the largest timestamp, of those that are durable and
+    /// Offset and timestamp of the record with the largest timestamp, of those that may be read and
     /// before `end`; the first one where several have it. `None` when there are none. Records that
     /// were deleted from the first group count until all of the group is removed.
     ///
@@ -92,7 +92,7 @@ fn newest_record(
     lane: &LaneState,
     end: Offset,
 ) -> Result<Option<(Offset, Timestamp)>> {
-    let end = end.min(lane.durable_offset());
+    let end = end.min(lane.readable_offset());
     let mut newest: Option<(Timestamp, Arc<Group>)> = None;
     for group in lane.groups() {
         if group.first_offset >= end {

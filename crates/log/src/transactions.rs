@@ -95,11 +95,11 @@ impl Lane {
     }
 
     /// Up to where all transactions have ended for good: what a consumer may see that reads only what
-    /// is committed. Never beyond the durable offset.
+    /// is committed. Never beyond the [readable](Lane::readable_offset) offset.
     pub fn last_stable_offset(&self) -> Offset {
-        let durable = self.lane.durable_offset();
-        let stable = self.lane.unstable.first(durable);
-        stable.max(self.lane.earliest_offset().min(durable))
+        let readable = self.lane.readable_offset();
+        let stable = self.lane.unstable.first(readable);
+        stable.max(self.lane.earliest_offset().min(readable))
     }
 
     /// The aborted transactions that have records from `from` up to `to`, in the order of their ends.
@@ -208,24 +208,24 @@ impl Unstable {
         self.settle(&mut transactions, durable);
     }
 
-    /// Where the first of them begins, or `durable` when all that begin before it have ended: the
-    /// durable offset, which the caller must have loaded before.
-    pub fn first(&self, durable: Offset) -> Offset {
-        // A chunk is counted before it is handed on to be made durable, so whoever sees that it is
-        // durable sees the count.
+    /// Where the first of them begins, or `readable` when all that begin before it have ended: the
+    /// readable offset, which the caller must have loaded before.
+    pub fn first(&self, readable: Offset) -> Offset {
+        // A chunk is counted before it is handed on, so whoever sees that it is
+        // readable sees the count.
         if self.count.load(Ordering::Relaxed) == 0 {
-            return durable;
+            return readable;
         }
         let mut transactions = self.transactions.lock();
-        self.settle(&mut transactions, durable);
+        self.settle(&mut transactions, readable);
         let first = transactions.by_first.keys().next();
-        first.map_or(durable, |first| durable.min(*first))
+        first.map_or(readable, |first| readable.min(*first))
     }
 
-    /// Forgets those whose markers are durable.
-    fn settle(&self, transactions: &mut UnstableTransactions, durable: Offset) {
+    /// Forgets those whose markers may be read.
+    fn settle(&self, transactions: &mut UnstableTransactions, readable: Offset) {
         while let Some((marker, first)) = transactions.ended.front()
-            && *marker < durable
+            && *marker < readable
         {
             transactions.by_first.remove(first);
             transactions.ended.pop_front();

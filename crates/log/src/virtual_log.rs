@@ -4,7 +4,9 @@
 //! virtual log. A virtual log with pending runs stands in one of two lines until a syncer takes it:
 //! most go into the next block of the journal together; one whose only lane is busy is synced
 //! straight into its group's file, so that its data is written once. While a syncer has it, new
-//! runs pile up and go with the next commit: no timer is needed.
+//! runs pile up and go with the next commit: no timer is needed. Only a virtual log for which nobody
+//! waits ([`Durability::Async`](crate::Durability::Async)) waits itself, [`LAZY_AFTER`] or until much
+//! has come together: it goes with the next block, or makes one of its own then.
 //!
 //! A virtual log is in at most one line, or with at most one syncer (`queued`), so its runs become
 //! durable in the order of their appends.
@@ -12,6 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use millstream_base::{Offset, Position};
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +28,12 @@ use crate::pool::Buffer;
 /// than a sync of one's own.
 pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 
+/// How long a virtual log for which nobody waits is put off.
+pub const LAZY_AFTER: Duration = Duration::from_millis(10);
+
+/// With so much pending it is not put off any longer.
+const LAZY_BYTES_MAX: usize = 1 << 20;
+
 /// How much one commit takes of one virtual log: bounds the time until its first chunk is durable.
 pub const COMMIT_BYTES_MAX: usize = 8 << 20;
 
@@ -37,6 +46,17 @@ pub struct PendingRun {
     pub next_offset: Offset,
 }
 
+/// What an append has to see to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// Nothing: the virtual log is in line, or with a syncer.
+    InLine,
+    /// The virtual log must be put in line: [`SyncQueue::add`].
+    First,
+    /// It was put off, and should not be any longer: [`SyncQueue::hurry`].
+    Due,
+}
+
 #[derive(Debug)]
 pub struct VirtualLog {
     pending: Mutex<Pending>,
@@ -44,6 +64,8 @@ pub struct VirtualLog {
     single_lane: AtomicBool,
     /// The longest run that neighbours are joined to.
     run_bytes_max: usize,
+    /// Nobody waits for its chunks to be durable.
+    is_lazy: bool,
 }
 
 #[derive(Debug, Default)]
@@ -55,11 +77,13 @@ struct Pending {
 }
 
 impl VirtualLog {
-    pub fn new(run_bytes_max: usize) -> VirtualLog {
+    /// `is_lazy` says that nobody waits for its chunks to be durable.
+    pub fn new(run_bytes_max: usize, is_lazy: bool) -> VirtualLog {
         VirtualLog {
             pending: Mutex::default(),
             single_lane: AtomicBool::new(true),
             run_bytes_max,
+            is_lazy,
         }
     }
 
@@ -68,8 +92,7 @@ impl VirtualLog {
         self.single_lane.store(false, Ordering::Relaxed);
     }
 
-    /// Adds a chunk of `lane` that was appended at `position`. `true` when the virtual log must be
-    /// put in line.
+    /// Adds a chunk of `lane` that was appended at `position`.
     #[must_use]
     pub fn push(
         &self,
@@ -79,10 +102,12 @@ impl VirtualLog {
         buffer: &Arc<Buffer>,
         range: std::ops::Range<usize>,
         next_offset: Offset,
-    ) -> bool {
+    ) -> Pushed {
         let len = range.len();
         let mut pending = self.pending.lock();
+        let was_much = pending.bytes >= LAZY_BYTES_MAX;
         pending.bytes += len;
+        let is_due = self.is_lazy && !was_much && pending.bytes >= LAZY_BYTES_MAX;
         let joined = pending.runs.back_mut().is_some_and(|last| {
             Arc::ptr_eq(&last.run.group, group)
                 && last.run.slice.len() + len <= self.run_bytes_max
@@ -102,7 +127,16 @@ impl VirtualLog {
                 next_offset,
             });
         }
-        !std::mem::replace(&mut pending.queued, true)
+        match std::mem::replace(&mut pending.queued, true) {
+            false => Pushed::First,
+            true if is_due => Pushed::Due,
+            true => Pushed::InLine,
+        }
+    }
+
+    /// Whether it may be put off.
+    fn can_wait(&self) -> bool {
+        self.is_lazy && self.pending.lock().bytes < LAZY_BYTES_MAX
     }
 
     /// Whether its next commit goes straight into the group's file.
@@ -162,9 +196,20 @@ pub struct SyncQueue {
 struct Lines {
     direct: VecDeque<Arc<VirtualLog>>,
     journal: VecDeque<Arc<VirtualLog>>,
+    /// Those that are put off, oldest first, and until when.
+    lazy: VecDeque<(Instant, Arc<VirtualLog>)>,
     /// One block is written at a time.
     journal_busy: bool,
     closed: bool,
+}
+
+impl Lines {
+    fn add(&mut self, log: Arc<VirtualLog>, is_direct: bool) {
+        match is_direct {
+            true => self.direct.push_back(log),
+            false => self.journal.push_back(log),
+        }
+    }
 }
 
 /// What a syncer is to do.
@@ -176,43 +221,87 @@ pub enum SyncWork {
 }
 
 impl SyncQueue {
-    /// Puts a virtual log in line.
+    /// Puts a virtual log in line, later if it can wait.
     pub fn add(&self, log: Arc<VirtualLog>) {
-        let direct = log.is_direct();
-        let mut lines = self.lines.lock();
-        if direct {
-            lines.direct.push_back(log);
-        } else {
-            lines.journal.push_back(log);
+        if !log.can_wait() {
+            return self.add_now(log);
         }
+        let mut lines = self.lines.lock();
+        let is_first = lines.lazy.is_empty();
+        lines.lazy.push_back((Instant::now() + LAZY_AFTER, log));
+        drop(lines);
+        if is_first {
+            // Somebody has to know until when to wait.
+            self.work.notify_one();
+        }
+    }
+
+    /// Puts a virtual log in line.
+    pub fn add_now(&self, log: Arc<VirtualLog>) {
+        let is_direct = log.is_direct();
+        let mut lines = self.lines.lock();
+        lines.add(log, is_direct);
         drop(lines);
         self.work.notify_one();
     }
 
-    /// The next work, or `None` when there is none.
+    /// Puts a virtual log in line that was put off. One that is in line or with a syncer stays there.
+    pub fn hurry(&self, log: &Arc<VirtualLog>) {
+        let is_direct = log.is_direct();
+        let mut lines = self.lines.lock();
+        let mut lazy = lines.lazy.iter();
+        let Some(place) = lazy.position(|(_, lazy)| Arc::ptr_eq(lazy, log)) else {
+            return;
+        };
+        lines.lazy.remove(place);
+        lines.add(Arc::clone(log), is_direct);
+        drop(lines);
+        self.work.notify_one();
+    }
+
+    /// The next work, or `None` when there is none. Nothing is put off.
     pub fn try_take(&self) -> Option<SyncWork> {
-        Self::take_from(&mut self.lines.lock())
+        Self::take_from(&mut self.lines.lock(), |_| true)
     }
 
     /// Waits for work; `None` when the log is closed and all is done.
     pub fn take(&self) -> Option<SyncWork> {
         let mut lines = self.lines.lock();
         loop {
-            if let Some(work) = Self::take_from(&mut lines) {
+            let is_closed = lines.closed;
+            let is_due = |until| is_closed || until <= Instant::now();
+            if let Some(work) = Self::take_from(&mut lines, is_due) {
+                if !lines.lazy.is_empty() {
+                    // Somebody else has to wait for these.
+                    self.work.notify_one();
+                }
                 return Some(work);
             }
             if lines.closed && !lines.journal_busy {
                 return None;
             }
-            self.work.wait(&mut lines);
+            match lines.lazy.front() {
+                Some(&(until, _)) if !lines.journal_busy => {
+                    self.work.wait_until(&mut lines, until);
+                }
+                _ => self.work.wait(&mut lines),
+            }
         }
     }
 
-    fn take_from(lines: &mut Lines) -> Option<SyncWork> {
+    fn take_from(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncWork> {
         if let Some(log) = lines.direct.pop_front() {
             return Some(SyncWork::Direct(log));
         }
-        if lines.journal_busy || lines.journal.is_empty() {
+        if lines.journal_busy {
+            return None;
+        }
+        let put_off = lines.lazy.iter();
+        let due = put_off.take_while(|(until, _)| is_due(*until)).count();
+        let due = lines.lazy.drain(..due).map(|(_, log)| log);
+        let due: Vec<Arc<VirtualLog>> = due.collect();
+        lines.journal.extend(due);
+        if lines.journal.is_empty() {
             return None;
         }
         lines.journal_busy = true;

@@ -1,7 +1,6 @@
 //! Waiting for any of many lanes, without a task for each and without looking at all of them.
 //!
-//! A [`Watch`] is told by the lanes themselves: whoever moves a lane's durable offset puts the lane's
-//! key into the watches that are armed for it, and wakes those who wait. A lane tells a watch once,
+//! A [`Watch`] is told by the lanes themselves: whoever moves a lane's head puts the lane's key into the watches that are armed for it, and wakes those who wait. A lane tells a watch once,
 //! until it is armed again, so a busy lane does not keep waking somebody who is still at work.
 
 use std::sync::Arc;
@@ -67,17 +66,45 @@ pub struct Watched {
 struct Entry {
     watch: Arc<Shared>,
     key: u64,
-    /// The lane tells when its durable offset is beyond this. Stored by who arms; swapped for
+    head: Head,
+    /// The lane tells when its head is beyond this. Stored by who arms; swapped for
     /// [`DISARMED`] by who tells.
     after: AtomicU64,
 }
 
+/// Which of a lane's heads a watch is about.
+#[derive(Debug, Clone, Copy)]
+enum Head {
+    Durable,
+    Readable,
+}
+
+impl Head {
+    fn of(self, lane: &LaneState) -> Offset {
+        match self {
+            Head::Durable => lane.durable_offset(),
+            Head::Readable => lane.readable_offset(),
+        }
+    }
+}
+
 impl Watch {
-    /// Adds a lane, which is called `key` from then on. It tells nothing before it is armed.
+    /// Adds a lane, which is called `key` from then on. It tells nothing before it is armed, and then
+    /// of what is durable.
     pub fn add(&self, lane: &Lane, key: u64) -> Watched {
+        self.add_for(lane, key, Head::Durable)
+    }
+
+    /// As [`Watch::add`], for who reads up to [`Lane::readable_offset`].
+    pub fn add_readable(&self, lane: &Lane, key: u64) -> Watched {
+        self.add_for(lane, key, Head::Readable)
+    }
+
+    fn add_for(&self, lane: &Lane, key: u64, head: Head) -> Watched {
         let entry = Arc::new(Entry {
             watch: Arc::clone(&self.shared),
             key,
+            head,
             after: AtomicU64::new(DISARMED),
         });
         let lane = Arc::clone(&lane.lane);
@@ -108,17 +135,14 @@ impl Watch {
 }
 
 impl Watched {
-    /// Lets the lane tell once when its durable offset is beyond `after`, or when its stream is
+    /// Lets the lane tell once when its head is beyond `after`, or when its stream is
     /// deleted; at once if that is so already.
     pub fn arm(&self, after: Offset) {
         self.entry.after.store(after.0, Ordering::Relaxed);
         // Either whoever moves the lane's offset sees the store above, or the loads below see the
         // offset: see `LaneState::wake`.
         fence(Ordering::SeqCst);
-        let is_ready = self
-            .entry
-            .note(self.lane.durable_offset(), self.lane.is_removed());
-        if is_ready {
+        if self.entry.note(&self.lane) {
             self.entry.wake();
         }
     }
@@ -131,11 +155,11 @@ impl Drop for Watched {
 }
 
 impl Entry {
-    /// Adds the key to those that are ready, if it is armed for less than `durable`. `true` when the
-    /// watch is to be woken.
-    fn note(&self, durable: Offset, is_removed: bool) -> bool {
+    /// Adds the key to those that are ready, if it is armed for less than the lane's head. `true` when
+    /// the watch is to be woken.
+    fn note(&self, lane: &LaneState) -> bool {
         let after = self.after.load(Ordering::Relaxed);
-        if after == DISARMED || (durable.0 <= after && !is_removed) {
+        if after == DISARMED || (self.head.of(lane).0 <= after && !lane.is_removed()) {
             return false;
         }
         // Who arms it meanwhile looks by itself.
@@ -182,12 +206,12 @@ impl Watchers {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells those that are armed for less than `durable`.
-    pub fn tell(&self, durable: Offset, is_removed: bool) {
+    /// Tells those that are armed for less than the lane's head.
+    pub fn tell(&self, lane: &LaneState) {
         let entries = self.entries.lock();
         let told: Vec<Arc<Entry>> = entries
             .values()
-            .filter(|entry| entry.note(durable, is_removed))
+            .filter(|entry| entry.note(lane))
             .cloned()
             .collect();
         // Whoever is woken may drop what it watched.

@@ -2,7 +2,7 @@
 
 use millstream_base::{ByteSize, Offset, StreamletIndex, Timestamp};
 use millstream_log::{
-    AtLeast, Background, Durability, Fetched, Lane, Log, LogConfig, LogError, StreamConfig,
+    AtLeast, Background, Durability, Fetched, Lane, Log, LogConfig, LogError, StreamConfig, Watch,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression};
 
@@ -207,4 +207,62 @@ fn streams_in_memory_are_fetched_too() {
         fetch(&lane, 101, 104, 1 << 20, AtLeast::Nothing),
         [100, 102]
     );
+}
+
+#[test]
+fn what_nobody_waits_for_is_read_before_it_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    for durability in [Durability::Async, Durability::Replicated] {
+        let config = StreamConfig {
+            durability,
+            ..small_groups()
+        };
+        let stream = log.create_stream(&format!("{durability:?}"), config);
+        let lane = stream.unwrap().partition(0).unwrap();
+        let watch = Watch::default();
+        let [readable, durable] = [watch.add_readable(&lane, 1), watch.add(&lane, 2)];
+        [&readable, &durable]
+            .into_iter()
+            .for_each(|watched| watched.arm(Offset(0)));
+        // Over several groups.
+        for _ in 0..200 {
+            append(&lane, 10, 4_000);
+        }
+        assert_eq!(lane.durable_offset(), Offset(0));
+        let is_early = durability == Durability::Async;
+        let head = if is_early { 2_000 } else { 0 };
+        assert_eq!(lane.readable_offset(), Offset(head));
+        assert_eq!(lane.last_stable_offset(), Offset(head));
+        let all: Vec<u64> = (0..head).step_by(10).collect();
+        let read = || fetch(&lane, 0, u64::MAX, usize::MAX, AtLeast::Nothing);
+        assert_eq!(read(), all);
+        assert_eq!(watch.take_ready(), [1][..usize::from(is_early)]);
+        while log.step() {}
+        assert_eq!(lane.durable_offset(), Offset(2_000));
+        assert_eq!(read(), (0..2_000).step_by(10).collect::<Vec<u64>>());
+        assert!(watch.take_ready().contains(&2));
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_is_synced_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
+    let stream = log.create_stream("s", small_groups()).unwrap();
+    let lane = stream.partition(0).unwrap();
+    let blocks = || log.stats().journal_blocks;
+    let before = blocks();
+    for number in 1..=50 {
+        append(&lane, 1, 100);
+        assert_eq!(lane.readable_offset(), Offset(number));
+    }
+    // One after another, each would have had a block of its own.
+    lane.wait_durable(Offset(50)).unwrap();
+    assert!(blocks() - before < 25, "{} blocks", blocks() - before);
+    // Much is not put off: the journal is bypassed.
+    for _ in 0..50 {
+        append(&lane, 10, 100_000);
+    }
+    lane.wait_durable(Offset(550)).unwrap();
 }

@@ -172,12 +172,12 @@ fn read_partition(
         Ok(lane) => lane,
         Err(error) => return refused(*error),
     };
-    let durable = lane.durable_offset();
+    let readable = lane.readable_offset();
     let stable = lane.last_stable_offset();
-    let end = if is_committed { stable } else { durable };
+    let end = if is_committed { stable } else { readable };
     let mut fetched = FetchedPartition {
         partition: partition.place.partition,
-        high_watermark: durable.0 as i64,
+        high_watermark: readable.0 as i64,
         last_stable_offset: stable.0 as i64,
         log_start_offset: lane.earliest_offset().0 as i64,
         ..FetchedPartition::default()
@@ -225,7 +225,8 @@ impl Session {
                 continue;
             };
             let watched = &mut partition.watched;
-            let watched: &Watched = watched.get_or_insert_with(|| watch.add(lane, key as u64));
+            let watched: &Watched =
+                watched.get_or_insert_with(|| watch.add_readable(lane, key as u64));
             watched.arm(partition.seen);
         }
         // When it is late, the next look is the last.

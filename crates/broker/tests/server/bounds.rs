@@ -10,7 +10,7 @@ use crate::support::{Connection, Node, fetch_request, resident_bytes};
 #[test]
 fn silent_connections_cost_little_and_others_are_served() {
     const SILENT: usize = 2_000;
-    let node = Node::start();
+    let node = Node::alone(|_| {});
     let mut client = node.connect();
     client.create_topic("t", 1);
     let before = resident_bytes();
@@ -31,7 +31,7 @@ fn silent_connections_cost_little_and_others_are_served() {
 #[test]
 fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
     const GREEDY: i32 = 64;
-    let node = Node::start();
+    let node = Node::alone(|_| {});
     let mut client = node.connect();
     client.create_topic("t", GREEDY);
     let large = "x".repeat(1 << 20);
@@ -69,7 +69,7 @@ fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
 
 #[test]
 fn who_never_reads_keeps_neither_memory_nor_others() {
-    let node = Node::with(|config| config.write_stall_max = Duration::from_millis(500));
+    let node = Node::alone(|config| config.write_stall_max = Duration::from_millis(500));
     let mut client = node.connect();
     client.create_topic("t", 1);
     let large = "x".repeat(1 << 20);

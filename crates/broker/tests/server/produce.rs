@@ -160,7 +160,7 @@ fn every_version_is_answered_with_offsets_and_with_errors() {
 
 #[test]
 fn a_large_request_leaves_no_memory_behind_with_its_connection() {
-    let node = Node::start();
+    let node = Node::alone(|_| {});
     let mut client = node.connect();
     client.create_topic("t", 1);
     let before = crate::support::resident_bytes();

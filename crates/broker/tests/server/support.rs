@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -39,11 +39,30 @@ macro_rules! ask {
 }
 pub(crate) use ask;
 
+/// Taken by every server of these tests, so that those who measure the memory of their process are alone.
+static TURN: RwLock<()> = RwLock::new(());
+
+enum Turn {
+    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
+}
+
+impl Turn {
+    fn shared() -> Turn {
+        Turn::Shared(TURN.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn alone() -> Turn {
+        Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// A server and its data.
 pub struct Node {
     dir: TempDir,
     log: Log,
     server: Server,
+    _turn: Turn,
 }
 
 impl Node {
@@ -56,8 +75,22 @@ impl Node {
         Node::on(tempfile::tempdir().unwrap(), |_| {}, change)
     }
 
+    /// A server while no other test has one.
+    pub fn alone(change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        Node::in_turn(Turn::alone(), tempfile::tempdir().unwrap(), |_| {}, change)
+    }
+
     /// A server whose log somebody has worked with before.
     pub fn on(
+        dir: TempDir,
+        prepare: impl FnOnce(&Log),
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
+        Node::in_turn(Turn::shared(), dir, prepare, change)
+    }
+
+    fn in_turn(
+        turn: Turn,
         dir: TempDir,
         prepare: impl FnOnce(&Log),
         change: impl FnOnce(&mut BrokerConfig),
@@ -69,7 +102,12 @@ impl Node {
         let clock = Arc::clone(log.clock());
         let random = Arc::new(SystemRandom);
         let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
-        Node { dir, log, server }
+        Node {
+            dir,
+            log,
+            server,
+            _turn: turn,
+        }
     }
 
     /// Ends it in good order.

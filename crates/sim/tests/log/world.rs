@@ -696,6 +696,7 @@ impl World {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
         let durable = lane.durable_offset().0;
+        let readable = lane.readable_offset().0;
         let earliest = lane.info().earliest.0;
         let model = &self.model.streams[name].lanes[&key];
         let offset = self.rng.u64(0..=model.next() + 2);
@@ -723,7 +724,7 @@ impl World {
 
         let stored = || {
             let chunks = model.chunks.iter();
-            chunks.filter(|chunk| earliest < chunk.end() && chunk.base < durable)
+            chunks.filter(|chunk| earliest < chunk.end() && chunk.base < readable)
         };
         let newest = stored().map(|chunk| chunk.timestamp).max().unwrap_or(0);
         let timestamp = match stored().nth(self.rng.usize(0..=stored().count())) {
@@ -747,7 +748,7 @@ impl World {
             ),
             Err(error) => self.excuse(&error),
         }
-        let end = self.rng.u64(0..=durable + 1);
+        let end = self.rng.u64(0..=readable + 1);
         let before = stored().filter(|chunk| chunk.base < end);
         let expected = before.rev().max_by_key(|chunk| chunk.timestamp);
         match lane.newest_record(Offset(end)) {
@@ -772,8 +773,8 @@ impl World {
     pub fn check_fetch(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
-        let durable = lane.durable_offset().0;
-        let mut from = self.rng.u64(0..=durable + 2);
+        let readable = lane.readable_offset().0;
+        let mut from = self.rng.u64(0..=readable + 2);
         for _ in 0..3 {
             let earliest = lane.info().earliest.0;
             let model = &self.model.streams[name].lanes[&key];
@@ -789,18 +790,18 @@ impl World {
             let fetched = match lane.fetch(Offset(from), Offset(end), bytes_max, at_least) {
                 Ok(fetched) => fetched,
                 Err(LogError::OffsetOutOfRange { .. }) => {
-                    assert!(from < earliest || from > durable, "{at}");
+                    assert!(from < earliest || from > readable, "{at}");
                     return;
                 }
                 Err(error) => return self.excuse(&error),
             };
-            assert!((earliest..=durable).contains(&from), "{at}");
+            assert!((earliest..=readable).contains(&from), "{at}");
             let mut left = bytes_max;
             let mut expected = model
                 .chunks
                 .iter()
                 .skip_while(|chunk| chunk.end() <= from)
-                .take_while(|chunk| from < end && chunk.base < end.min(durable))
+                .take_while(|chunk| from < end && chunk.base < end.min(readable))
                 .enumerate()
                 .take_while(|(n, chunk)| {
                     let bytes = chunk.bytes.len();
@@ -831,30 +832,30 @@ impl World {
     pub fn check_transactions(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
-        let durable = lane.durable_offset().0;
+        let readable = lane.readable_offset().0;
         let earliest = lane.info().earliest.0;
         let model = &self.model.streams[name].lanes[&key];
-        let at = format!("{name} {key:?} from {earliest} to {durable}");
-        let expected = model.transactions(durable);
+        let at = format!("{name} {key:?} from {earliest} to {readable}");
+        let expected = model.transactions(readable);
 
         // Where a start knows nothing of what retention had removed, a transaction seems to begin
         // later, or to be none.
         let stable = lane.last_stable_offset().0;
         let known = expected.open.values().filter(|first| **first >= earliest);
-        let latest = known.fold(durable, |least, first| least.min(*first));
+        let latest = known.fold(readable, |least, first| least.min(*first));
         let is_clear = expected.open.values().all(|first| *first >= earliest);
         assert!(
             stable <= latest,
             "{at}: stable up to {stable}, not {latest}"
         );
         let is_exact = is_clear && stable == latest;
-        let is_clamped = !is_clear && stable >= earliest.min(durable);
+        let is_clamped = !is_clear && stable >= earliest.min(readable);
         assert!(is_exact || is_clamped, "{at}: stable only up to {stable}");
         if !is_clear && !model.restarted {
-            assert_eq!(stable, earliest.min(durable), "{at}: forgotten");
+            assert_eq!(stable, earliest.min(readable), "{at}: forgotten");
         }
 
-        let from = self.rng.u64(earliest..=durable.max(earliest));
+        let from = self.rng.u64(earliest..=readable.max(earliest));
         let to = self.rng.u64(0..=stable);
         let found = match lane.aborted_transactions(Offset(from), Offset(to)) {
             Ok(found) => found,
