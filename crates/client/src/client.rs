@@ -40,6 +40,8 @@ type Slot = tokio::sync::Mutex<Option<Arc<Connection>>>;
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The number of the server that creates and deletes topics.
+    controller: Option<i32>,
     /// Addresses of the servers by their numbers.
     servers: HashMap<i32, Arc<str>>,
     topics: HashMap<Arc<str>, Arc<Topic>>,
@@ -184,6 +186,7 @@ impl Client {
                 (server.node_id.0, address.into())
             })
             .collect();
+        known.controller = Some(answer.controller_id.0).filter(|number| *number >= 0);
         let mut refused = None;
         for topic in answer.topics {
             let name: Arc<str> = topic.name.as_ref().map_or("", |name| name.as_str()).into();
@@ -209,6 +212,19 @@ impl Client {
             known.topics.insert(name, Arc::new(topic));
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// The server that creates and deletes topics.
+    ///
+    /// # Errors
+    /// When nobody knows, or it cannot be reached.
+    pub(crate) async fn controller(&self) -> Result<Arc<Connection>, ClientError> {
+        self.refresh(&[]).await?;
+        let controller = self.shared.known.lock().controller;
+        let number = controller.ok_or_else(|| ClientError::NoLeader {
+            what: "the cluster".to_owned(),
+        })?;
+        self.server(number).await
     }
 
     /// The server that keeps a group.

@@ -24,6 +24,8 @@ pub struct ClientConfig {
     pub request_timeout: Duration,
     /// How long to wait before something that failed is tried again.
     pub backoff: Duration,
+    /// Whether native requests are sent to servers that know them; others get Kafka's in any case.
+    pub native: bool,
     /// The largest answer that is taken in, in bytes.
     pub answer_bytes_max: usize,
 }
@@ -39,6 +41,7 @@ impl ClientConfig {
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             backoff: Duration::from_millis(50),
+            native: true,
             answer_bytes_max: 128 << 20,
         }
     }

@@ -94,7 +94,7 @@ impl Connection {
                 Connection::over(stream, address, config)
             }
         };
-        connection.versions = handshake::versions(&connection).await?;
+        connection.versions = handshake::versions(&connection, config.native).await?;
         if let Some(login) = &config.login {
             handshake::log_in(&connection, login).await?;
         }

@@ -16,6 +16,9 @@ use crate::error::ClientError;
 /// What ApiVersions is asked in: known by all that are new enough for everything else.
 const API_VERSIONS: i16 = 3;
 
+/// The key of the first native request.
+const NATIVE_FROM: i16 = ApiKey::CreateStream as i16;
+
 /// Newer versions name topics by their ids; here they are named.
 const VERSIONS_MAX: [(ApiKey, i16); 4] = [
     (ApiKey::Produce, 12),
@@ -36,7 +39,10 @@ impl Versions {
 }
 
 /// Asks what the server knows.
-pub(crate) async fn versions(connection: &Connection) -> Result<Versions, ClientError> {
+pub(crate) async fn versions(
+    connection: &Connection,
+    with_native: bool,
+) -> Result<Versions, ClientError> {
     let request = ApiVersionsRequest::default()
         .with_client_software_name(StrBytes::from_static_str("millstream"))
         .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
@@ -47,7 +53,10 @@ pub(crate) async fn versions(connection: &Connection) -> Result<Versions, Client
     if code != ResponseError::UnsupportedVersion.code() {
         ClientError::check(code, None, "asking for the server's versions")?;
     }
-    let common = answer.api_keys.iter().filter_map(|known| {
+    let is_wanted = |key: i16| with_native || key < NATIVE_FROM;
+    let known = answer.api_keys.iter();
+    let known = known.filter(|known| is_wanted(known.api_key));
+    let common = known.filter_map(|known| {
         let api = ApiKey::try_from(known.api_key).ok()?;
         let ours = api.versions();
         let bound = VERSIONS_MAX.iter().find(|(bounded, _)| *bounded == api);

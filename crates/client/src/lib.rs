@@ -2,7 +2,8 @@
 //!
 //! A [`Client`] knows the servers of a cluster. A [`Producer`] sends records to them, a [`Consumer`]
 //! reads them; what else there is to do are methods of the client: streams, objects, groups, users,
-//! access rules. Streams and objects are native requests, which only Millstream answers.
+//! access rules. Streams are asked for by native requests, or by Kafka's where a broker does not know
+//! these; objects are Millstream's alone.
 //!
 //! ```
 //! use std::ops::ControlFlow;

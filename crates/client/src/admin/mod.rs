@@ -5,6 +5,7 @@ mod groups;
 mod objects;
 mod settings;
 mod streams;
+mod topics;
 mod users;
 
 pub use self::acls::{Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType};

@@ -1,4 +1,4 @@
-//! Streams, by native requests.
+//! Streams, by native requests; where the broker does not know these, by Kafka's (`topics.rs`).
 
 use millstream_base::StreamId;
 use millstream_wire::native::{
@@ -13,7 +13,7 @@ use crate::error::ClientError;
 const PAGE_MAX: u32 = 1000;
 
 impl Client {
-    /// Creates a stream; returns its id.
+    /// Creates a stream.
     ///
     /// # Errors
     /// When there is one of this name, or the settings are refused.
@@ -21,16 +21,20 @@ impl Client {
         &self,
         name: &str,
         settings: StreamSettings,
-    ) -> Result<StreamId, ClientError> {
+    ) -> Result<(), ClientError> {
         let request = CreateStreamRequest {
             name: text(name),
-            settings,
+            settings: settings.clone(),
             or_existing: false,
         };
-        let answer = self.ask(request).await?;
+        let answer = match self.ask(request).await {
+            Err(ClientError::Unsupported { .. }) => {
+                return self.create_topic(name, &settings).await;
+            }
+            answer => answer?,
+        };
         let message = answer.error_message.as_deref();
-        ClientError::check(answer.error_code, message, format!("stream {name}"))?;
-        Ok(answer.stream)
+        ClientError::check(answer.error_code, message, format!("stream {name}"))
     }
 
     /// All that is known of a stream, with its lanes.
@@ -43,7 +47,10 @@ impl Client {
             stream: StreamId::default(),
             with_lanes: true,
         };
-        let answer = self.ask(request).await?;
+        let answer = match self.ask(request).await {
+            Err(ClientError::Unsupported { .. }) => return self.describe_topic(name).await,
+            answer => answer?,
+        };
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("stream {name}"))?;
         Ok(answer)
@@ -61,7 +68,10 @@ impl Client {
                 after: streams.last().map(|stream| stream.name.clone()),
                 streams_max: PAGE_MAX,
             };
-            let answer = self.ask(request).await?;
+            let answer = match self.ask(request).await {
+                Err(ClientError::Unsupported { .. }) => return self.list_topics(prefix).await,
+                answer => answer?,
+            };
             let message = answer.error_message.as_deref();
             ClientError::check(answer.error_code, message, "listing streams")?;
             let has_more = answer.has_more && !answer.streams.is_empty();
@@ -87,7 +97,12 @@ impl Client {
             streamlets,
             lanes,
         };
-        let answer = self.ask(request).await?;
+        let answer = match self.ask(request).await {
+            Err(ClientError::Unsupported { .. }) => {
+                return self.grow_topic(name, streamlets, lanes).await;
+            }
+            answer => answer?,
+        };
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("stream {name}"))
     }
@@ -97,7 +112,10 @@ impl Client {
     /// # Errors
     /// When there is none of this name.
     pub async fn delete_stream(&self, name: &str) -> Result<(), ClientError> {
-        let answer = self.ask(DeleteStreamRequest { name: text(name) }).await?;
+        let answer = match self.ask(DeleteStreamRequest { name: text(name) }).await {
+            Err(ClientError::Unsupported { .. }) => return self.delete_topic(name).await,
+            answer => answer?,
+        };
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("stream {name}"))
     }

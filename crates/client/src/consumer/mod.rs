@@ -139,7 +139,8 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// A member of a group that shares the partitions of streams. Needs a broker with the group protocol
+    /// A member of a group that shares the partitions of streams. It stays one as long as this is not
+    /// closed or dropped, also while nobody calls [`next`](Self::next). Needs a broker with the group protocol
     /// of KIP-848, as all have since Kafka 4.0.
     ///
     /// # Errors

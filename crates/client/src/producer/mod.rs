@@ -15,6 +15,8 @@ mod outcome;
 mod partition;
 mod sender;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,6 +7,8 @@
 //!   they are sent from the first one on.
 //! - Until the first chunk under a producer id is stored, no second one is sent: a server that knows
 //!   nothing of the producer would take any number.
+//! - No chunk is sent that is five or more behind one that is not decided: the server would forget that it
+//!   has that one, perhaps.
 //! - When a chunk is given up, the numbers behind it are a gap for the server. The chunks behind it get
 //!   a new producer id, if it is certain that they were not stored; otherwise they are given up, too.
 
@@ -52,8 +54,8 @@ pub(super) struct Sealed {
     buffered_bytes: usize,
     outcome: Arc<Outcome>,
     created_at: Instant,
-    /// How often it was sent, under the identity that it has.
-    attempts: u32,
+    /// How often it was sent and may have been stored.
+    unknown: u32,
     /// Whether it carries the partition's identity.
     is_numbered: bool,
     is_in_flight: bool,
@@ -139,7 +141,7 @@ impl Partition {
                     buffered_bytes,
                     outcome: open.outcome,
                     created_at: open.opened_at,
-                    attempts: 0,
+                    unknown: 0,
                     is_numbered: false,
                     is_in_flight: false,
                 });
@@ -169,7 +171,9 @@ impl Partition {
             .iter()
             .skip(first)
             .any(|sealed| sealed.is_in_flight);
-        if is_behind || !self.has_room() {
+        // What is further behind would make the server forget the first one, which it may have.
+        let is_far = self.queue[first].number >= self.queue[0].number + IN_FLIGHT_MAX as u64;
+        if is_behind || is_far || !self.has_room() {
             return Next::Nothing;
         }
         if let Some(retry_at) = self.retry_at {
@@ -231,7 +235,7 @@ impl Partition {
             next.is_numbered = true;
             self.next_sequence = self.next_sequence.plus(next.records);
         }
-        next.attempts += 1;
+        next.unknown += 1;
         next.is_in_flight = true;
         self.in_flight += 1;
         self.retry_at = None;
@@ -261,15 +265,17 @@ impl Partition {
         };
         let sealed = &mut self.queue[at];
         sealed.is_in_flight = false;
-        let lost_track = error.response_error().is_some_and(is_of_numbers);
-        // The chunk before it was not stored yet: it is sent again behind that.
-        let waits = lost_track && at > 0;
-        if error.is_retriable() || waits {
+        let answer = error.response_error();
+        if answer.is_some_and(says_unstored) {
+            sealed.unknown = sealed.unknown.saturating_sub(1);
+        }
+        let is_certain = sealed.unknown == 0;
+        // Behind one that is not decided it is sent again, and is decided after that.
+        if error.is_retriable() || at > 0 {
             self.retry_at = Some(retry_at);
             return Effect::default();
         }
-        let is_certain = sealed.attempts == 1;
-        if lost_track && is_certain {
+        if is_certain && answer.is_some_and(is_of_numbers) {
             self.renew(true);
             self.retry_at = Some(retry_at);
             return Effect::default();
@@ -324,16 +330,15 @@ impl Partition {
             return Effect::default();
         };
         let mut freed_bytes = sealed.buffered_bytes;
-        let is_refused = error.response_error().is_some();
-        let is_certain = sealed.attempts == 0 || is_refused && sealed.attempts == 1;
+        let is_certain = sealed.unknown == 0;
         if !is_certain {
             let behind = ClientError::Behind(Arc::new(error.clone()));
             self.queue.retain(|sealed| {
-                if sealed.attempts > 0 {
+                if sealed.unknown > 0 {
                     sealed.outcome.failed(behind.clone());
                     freed_bytes += sealed.buffered_bytes;
                 }
-                sealed.attempts == 0
+                sealed.unknown == 0
             });
         }
         if sealed.is_numbered {
@@ -353,8 +358,9 @@ impl Partition {
         }
         for sealed in &mut self.queue {
             sealed.is_numbered = false;
-            if is_unstored && !sealed.is_in_flight {
-                sealed.attempts = 0;
+            // What is in flight is answered with an error of its number, if at all.
+            if is_unstored {
+                sealed.unknown = 0;
             }
         }
     }
@@ -367,6 +373,16 @@ impl Partition {
         let at = self.position(number)?;
         self.queue.remove(at)
     }
+}
+
+/// Whether it is certain that the chunk was not stored by this attempt.
+fn says_unstored(error: ResponseError) -> bool {
+    !matches!(
+        error,
+        ResponseError::RequestTimedOut
+            | ResponseError::NotEnoughReplicasAfterAppend
+            | ResponseError::UnknownServerError
+    )
 }
 
 /// Whether the server does not find the chunk's number behind what it knows of the producer.

@@ -3,5 +3,8 @@
 mod consuming;
 mod cuts;
 mod groups;
+mod plain;
 mod producing;
+mod secure;
 mod support;
+mod transactions;

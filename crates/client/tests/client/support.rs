@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
-use millstream_broker::{BrokerConfig, Server};
+use millstream_broker::{BrokerConfig, Server, set_password};
 use millstream_client::{Client, ClientConfig, Producer, ProducerConfig, ProducerRecord};
 use millstream_log::{Log, LogConfig, StreamConfig};
 use millstream_record::Scratch;
@@ -31,8 +31,22 @@ impl Node {
 
     /// A server with other settings than the defaults.
     pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        Node::on(|_| {}, change)
+    }
+
+    /// A server that knows a user.
+    pub fn with_user(user: &str, password: &str, change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        let prepare = |log: &Log| {
+            let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+            set_password(log, clock, random, user, password).unwrap();
+        };
+        Node::on(prepare, change)
+    }
+
+    fn on(prepare: impl FnOnce(&Log), change: impl FnOnce(&mut BrokerConfig)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        prepare(&log);
         let mut config = BrokerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);
         let mut node = Node {

@@ -1,0 +1,163 @@
+//! Streams of brokers that know no native requests: topics, each partition as a streamlet with one lane.
+
+use millstream_base::{ByteSize, LaneIndex, StreamId, StreamletIndex};
+use millstream_wire::StrBytes;
+use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
+use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use millstream_wire::messages::delete_topics_request::DeleteTopicState;
+use millstream_wire::messages::{
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest,
+};
+use millstream_wire::native::{
+    DescribeStreamResponse, LaneDescription, ListedStream, StreamSettings,
+};
+
+use crate::client::{Client, text, topic_name};
+use crate::error::ClientError;
+use crate::offsets::{Isolation, Start, TopicPartition};
+
+/// As many replicas as the broker makes by itself.
+const REPLICAS_DEFAULT: i16 = -1;
+
+/// What brokers of Kafka take in at once, unless they are told otherwise.
+const CHUNK_BYTES_MAX: ByteSize = ByteSize(1 << 20);
+
+impl Client {
+    pub(super) async fn create_topic(
+        &self,
+        name: &str,
+        settings: &StreamSettings,
+    ) -> Result<(), ClientError> {
+        let retention = [
+            ("retention.ms", settings.retention_ms),
+            (
+                "retention.bytes",
+                settings.retention_bytes.map(|size| size.0),
+            ),
+        ];
+        let configs = retention.into_iter().filter_map(|(name, value)| {
+            let value = text(&value?.to_string());
+            Some(
+                CreatableTopicConfig::default()
+                    .with_name(text(name))
+                    .with_value(Some(value)),
+            )
+        });
+        let topic = CreatableTopic::default()
+            .with_name(topic_name(name))
+            .with_num_partitions(partitions(settings.streamlets, settings.lanes))
+            .with_replication_factor(REPLICAS_DEFAULT)
+            .with_configs(configs.collect());
+        let request = CreateTopicsRequest::default()
+            .with_topics(vec![topic])
+            .with_timeout_ms(self.timeout_ms());
+        for topic in self.controller().await?.ask(request).await?.topics {
+            let message = topic.error_message.as_deref();
+            ClientError::check(topic.error_code, message, format!("stream {name}"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn describe_topic(
+        &self,
+        name: &str,
+    ) -> Result<DescribeStreamResponse, ClientError> {
+        self.refresh(&[name]).await?;
+        let topic = self.topic(name).await?;
+        let count = i32::try_from(topic.leaders.len()).unwrap_or(i32::MAX);
+        let places = (0..count).map(|partition| TopicPartition {
+            topic: topic.name.clone(),
+            partition,
+        });
+        let places: Vec<TopicPartition> = places.collect();
+        let asked = |start| places.iter().map(|place| (place.clone(), start)).collect();
+        let asked: [Vec<(TopicPartition, Start)>; 2] =
+            [asked(Start::Earliest), asked(Start::Latest)];
+        let firsts = self.offsets(&asked[0], Isolation::Uncommitted).await?;
+        let ends = self.offsets(&asked[1], Isolation::Uncommitted).await?;
+        let lanes = (0..).zip(&places).map(|(number, place)| LaneDescription {
+            partition: number,
+            streamlet: StreamletIndex(number),
+            lane: LaneIndex(0),
+            earliest: firsts.get(place).copied().unwrap_or_default(),
+            durable: ends.get(place).copied().unwrap_or_default(),
+            groups: 0,
+            bytes: ByteSize(0),
+            fault: None,
+        });
+        Ok(DescribeStreamResponse {
+            name: text(name),
+            uuid: topic.id,
+            settings: StreamSettings {
+                streamlets: u32::try_from(places.len()).unwrap_or(u32::MAX),
+                lanes: 1,
+                virtual_logs: 1,
+                segment_bytes: CHUNK_BYTES_MAX,
+                ..StreamSettings::default()
+            },
+            lanes: lanes.collect(),
+            ..DescribeStreamResponse::default()
+        })
+    }
+
+    pub(super) async fn list_topics(&self, prefix: &str) -> Result<Vec<ListedStream>, ClientError> {
+        let request = MetadataRequest::default()
+            .with_topics(None)
+            .with_allow_auto_topic_creation(false);
+        let topics = self.ask(request).await?.topics.into_iter();
+        let of_users = topics.filter(|topic| !topic.is_internal && topic.error_code == 0);
+        let streams = of_users.filter_map(|topic| {
+            let name: StrBytes = topic.name?.0;
+            name.starts_with(prefix).then(|| ListedStream {
+                name,
+                stream: StreamId::default(),
+                uuid: topic.topic_id,
+                streamlets: u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX),
+                lanes: 1,
+            })
+        });
+        let mut streams: Vec<ListedStream> = streams.collect();
+        streams.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(streams)
+    }
+
+    pub(super) async fn grow_topic(
+        &self,
+        name: &str,
+        streamlets: u32,
+        lanes: u32,
+    ) -> Result<(), ClientError> {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name(name))
+            .with_count(partitions(streamlets, lanes))
+            .with_assignments(None);
+        let request = CreatePartitionsRequest::default()
+            .with_topics(vec![topic])
+            .with_timeout_ms(self.timeout_ms());
+        for result in self.controller().await?.ask(request).await?.results {
+            let message = result.error_message.as_deref();
+            ClientError::check(result.error_code, message, format!("stream {name}"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
+        let topic = DeleteTopicState::default().with_name(Some(topic_name(name)));
+        let request = DeleteTopicsRequest::default()
+            .with_topics(vec![topic])
+            .with_timeout_ms(self.timeout_ms());
+        for result in self.controller().await?.ask(request).await?.responses {
+            let message = result.error_message.as_deref();
+            ClientError::check(result.error_code, message, format!("stream {name}"))?;
+        }
+        Ok(())
+    }
+
+    fn timeout_ms(&self) -> i32 {
+        i32::try_from(self.config().request_timeout.as_millis()).unwrap_or(i32::MAX)
+    }
+}
+
+fn partitions(streamlets: u32, lanes: u32) -> i32 {
+    i32::try_from(u64::from(streamlets) * u64::from(lanes)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,259 @@
+//! A partition's chunks against a broker that refuses, forgets to answer and is cut off, at random.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_record::{Chunk, ChunkBuilder, Compression, Scratch};
+use millstream_wire::ResponseError;
+use tokio::time::Instant;
+
+use super::outcome::Outcome;
+use super::partition::{Identity, Next, Open, Partition};
+use crate::error::ClientError;
+
+const LINGER: Duration = Duration::from_millis(1);
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// Chunks of a producer that the broker remembers.
+const REMEMBERED: usize = 5;
+
+type Answer = Result<Option<Offset>, ClientError>;
+
+/// What a broker does with numbered chunks.
+#[derive(Default)]
+struct Broker {
+    /// The values, in the order in which they were stored.
+    stored: Vec<u32>,
+    /// Of each producer its last chunks: sequence, records and offset.
+    producers: HashMap<i64, VecDeque<(Sequence, u32, u64)>>,
+}
+
+impl Broker {
+    fn append(&mut self, chunk: &[u8], is_refused: impl Fn(u32) -> bool) -> Answer {
+        let chunk = Chunk::parse(chunk).expect("the client makes whole chunks");
+        let header = *chunk.header();
+        let mut scratch = Scratch::default();
+        let records = chunk.records(&mut scratch).expect("it is not compressed");
+        let value = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+        let values = records.map(|record| value(record.expect("whole").value.expect("a value")));
+        let values: Vec<u32> = values.collect();
+        if values.iter().any(|value| is_refused(*value)) {
+            return Err(refused(ResponseError::MessageTooLarge));
+        }
+        let known = self.producers.entry(header.producer_id.0).or_default();
+        if let Some((.., offset)) = known
+            .iter()
+            .find(|(first, ..)| *first == header.base_sequence)
+        {
+            return Ok(Some(Offset(*offset)));
+        }
+        // As Kafka's brokers do: of an unknown producer any number is taken.
+        if let Some((last, count, _)) = known.back()
+            && last.plus(*count) != header.base_sequence
+        {
+            return Err(refused(ResponseError::OutOfOrderSequenceNumber));
+        }
+        let offset = self.stored.len() as u64;
+        known.push_back((header.base_sequence, header.record_count, offset));
+        if known.len() > REMEMBERED {
+            known.pop_front();
+        }
+        self.stored.extend(values);
+        Ok(Some(Offset(offset)))
+    }
+}
+
+fn refused(error: ResponseError) -> ClientError {
+    ClientError::of_code(error.code(), None, "a test").expect("it is an error")
+}
+
+/// A partition, a connection and a broker.
+struct World {
+    random: fastrand::Rng,
+    now: Instant,
+    timeout: Duration,
+    partition: Partition,
+    generations: u64,
+    next_value: u32,
+    /// The outcome of each chunk, with its first value and their count.
+    sent: Vec<(Arc<Outcome>, u32, u32)>,
+    /// On the way to the broker, and answers on the way back.
+    requests: VecDeque<(u64, Bytes)>,
+    answers: VecDeque<(u64, Answer)>,
+    broker: Broker,
+}
+
+/// One chunk in fifty is refused, whenever it comes.
+fn is_poison(value: u32) -> bool {
+    value % 97 == 13
+}
+
+impl World {
+    fn new(seed: u64, timeout: Duration) -> World {
+        World {
+            random: fastrand::Rng::with_seed(seed),
+            now: Instant::now(),
+            timeout,
+            partition: Partition::new("t".into(), 0),
+            generations: 0,
+            next_value: 0,
+            sent: Vec::new(),
+            requests: VecDeque::new(),
+            answers: VecDeque::new(),
+            broker: Broker::default(),
+        }
+    }
+
+    fn push(&mut self) {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        let count = self.random.u32(1..4);
+        for value in self.next_value..self.next_value + count {
+            let pushed = builder.push(Timestamp(0), None, Some(&value.to_be_bytes()), &[]);
+            pushed.expect("it fits");
+        }
+        let outcome = Arc::new(Outcome::default());
+        self.sent
+            .push((Arc::clone(&outcome), self.next_value, count));
+        self.next_value += count;
+        self.partition.open = Some(Open {
+            builder,
+            outcome,
+            opened_at: self.now,
+            is_due: true,
+        });
+        self.partition.seal();
+    }
+
+    fn send(&mut self) {
+        let timeout = self.timeout;
+        self.partition.expire(self.now, timeout);
+        let mut next = self.partition.next(self.now, LINGER, timeout);
+        if let Next::Identify(generation) = next {
+            self.generations = self.generations.max(generation);
+            self.partition.identify(Identity {
+                id: ProducerId(self.generations as i64),
+                epoch: ProducerEpoch(0),
+                generation: self.generations,
+            });
+            next = Next::Send;
+        }
+        if next == Next::Send {
+            let sent = self.partition.send().expect("there is a chunk");
+            self.requests.push_back(sent);
+        }
+    }
+
+    fn work(&mut self, fails: bool) {
+        let Some((number, chunk)) = self.requests.pop_front() else {
+            return;
+        };
+        let answer = match fails && self.random.u8(..) < 20 {
+            true => Err(refused(ResponseError::NotLeaderOrFollower)),
+            false => self.broker.append(&chunk, is_poison),
+        };
+        self.answers.push_back((number, answer));
+    }
+
+    fn answer(&mut self) {
+        let Some((number, answer)) = self.answers.pop_front() else {
+            return;
+        };
+        match answer {
+            Ok(offset) => self.partition.stored(number, offset),
+            Err(error) => self.partition.failed(number, error, self.now + BACKOFF),
+        };
+    }
+
+    /// The broker has worked on some requests, and nobody is told.
+    fn cut(&mut self) {
+        for _ in 0..self.random.usize(..=self.requests.len()) {
+            self.work(true);
+        }
+        let lost = self.answers.drain(..).map(|(number, _)| number);
+        let lost: Vec<u64> = lost
+            .chain(self.requests.drain(..).map(|(number, _)| number))
+            .collect();
+        for number in lost {
+            let error = ClientError::Disconnected {
+                address: "a test".to_owned(),
+            };
+            self.partition.failed(number, error, self.now + BACKOFF);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.u8(..100) {
+            0..25 => self.push(),
+            25..55 => self.send(),
+            55..75 => self.work(true),
+            75..90 => self.answer(),
+            90..93 => self.cut(),
+            _ => self.now += Duration::from_millis(self.random.u64(..40)),
+        }
+    }
+
+    /// Without faults, until all is decided.
+    fn finish(&mut self) {
+        for _ in 0..100_000 {
+            if self.partition.outcomes().next().is_none() {
+                return;
+            }
+            self.send();
+            self.work(false);
+            self.answer();
+            self.now += Duration::from_millis(1);
+        }
+        panic!("chunks are left");
+    }
+
+    /// How many chunks were told to be stored.
+    async fn check(&self) -> usize {
+        let stored = &self.broker.stored;
+        assert!(
+            stored.windows(2).all(|pair| pair[0] < pair[1]),
+            "something is out of order or there twice: {stored:?}"
+        );
+        let mut count = 0;
+        for (outcome, first, records) in &self.sent {
+            let values: Vec<u32> = (*first..first + records).collect();
+            match outcome.wait().await {
+                Ok(Some(Offset(offset))) => {
+                    let at = offset as usize;
+                    assert_eq!(stored[at..at + values.len()], values);
+                    count += 1;
+                }
+                Ok(None) => panic!("the broker always tells"),
+                Err(ClientError::Refused { .. }) => {
+                    assert!(values.iter().any(|value| is_poison(*value)), "{values:?}");
+                }
+                Err(ClientError::Timeout { .. } | ClientError::Behind(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        count
+    }
+}
+
+#[tokio::test]
+async fn chunks_are_stored_once_and_in_order_whatever_happens_on_the_way() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, Duration::from_secs(1_000_000));
+        (0..2000).for_each(|_| world.step());
+        world.finish();
+        let told = world.check().await;
+        assert!(told > 300, "seed {seed}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_given_up_brings_nothing_out_of_order() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, Duration::from_millis(300));
+        (0..2000).for_each(|_| world.step());
+        world.finish();
+        world.check().await;
+    }
+}

@@ -1,0 +1,43 @@
+//! Brokers that know no native requests.
+
+use millstream_client::native::StreamSettings;
+use millstream_client::{Client, ClientConfig, ClientError};
+
+use crate::support::{Node, produce};
+
+#[tokio::test]
+async fn streams_are_topics_where_native_requests_are_not_known() {
+    let node = Node::start();
+    let mut config = ClientConfig::new(node.address().to_string());
+    config.native = false;
+    let client = Client::new(config);
+    let settings = StreamSettings {
+        streamlets: 2,
+        lanes: 1,
+        retention_ms: Some(3_600_000),
+        ..StreamSettings::default()
+    };
+    client.create_stream("t", settings.clone()).await.unwrap();
+    let twice = client.create_stream("t", settings).await.unwrap_err();
+    assert!(matches!(twice, ClientError::Refused { .. }), "{twice}");
+    produce(&client, "t", (0..10).map(|number| number.to_string())).await;
+    let stream = client.stream("t").await.unwrap();
+    let stored = stream
+        .lanes
+        .iter()
+        .map(|lane| lane.durable.0 - lane.earliest.0);
+    assert_eq!((stream.lanes.len(), stored.sum()), (2, 10_u64));
+    let native = node.client().stream("t").await.unwrap();
+    assert_eq!(native.settings.retention_ms, Some(3_600_000));
+    client.grow_stream("t", 3, 1).await.unwrap();
+    let streams = client.streams("").await.unwrap();
+    assert_eq!((streams.len(), streams[0].streamlets), (1, 3));
+    assert!(client.streams("u").await.unwrap().is_empty());
+    client.delete_stream("t").await.unwrap();
+    assert!(client.stream("t").await.is_err());
+    let object = client.objects("").await.unwrap_err();
+    assert!(
+        matches!(object, ClientError::Unsupported { .. }),
+        "{object}"
+    );
+}

@@ -1,0 +1,115 @@
+//! Encrypted connections and logins.
+
+use std::fs;
+use std::path::PathBuf;
+
+use millstream_broker::SecurityConfig;
+use millstream_broker::security::TlsFiles;
+use millstream_client::{Client, ClientConfig, ClientError, Hash, Login, Mechanism, Tls};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+use crate::support::{Node, produce};
+
+/// An authority, and a server's certificate that it has signed.
+struct Pki {
+    folder: TempDir,
+    authority: String,
+}
+
+impl Pki {
+    fn new() -> Pki {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "authority");
+        let key = KeyPair::generate().unwrap();
+        let authority = CertifiedIssuer::self_signed(params, key).unwrap();
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let params = CertificateParams::new(names.to_vec()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let pki = Pki {
+            folder: tempfile::tempdir().unwrap(),
+            authority: authority.pem(),
+        };
+        fs::write(pki.path("server.pem"), certificate.pem()).unwrap();
+        fs::write(pki.path("server.key"), key.serialize_pem()).unwrap();
+        pki
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn files(&self) -> TlsFiles {
+        TlsFiles {
+            certificates: self.path("server.pem"),
+            key: self.path("server.key"),
+            authorities: None,
+        }
+    }
+}
+
+fn client(node: &Node, change: impl FnOnce(&mut ClientConfig)) -> Client {
+    let mut config = ClientConfig::new(node.address().to_string());
+    change(&mut config);
+    Client::new(config)
+}
+
+#[tokio::test]
+async fn connections_are_encrypted_with_whom_the_authority_has_signed() {
+    let pki = Pki::new();
+    let node = Node::with(|config| config.tls = Some(pki.files()));
+    node.create("t", 1);
+    let believes = |authority: &str| {
+        let tls = Tls::new(authority.as_bytes()).unwrap();
+        client(&node, |config| config.tls = Some(tls))
+    };
+    produce(&believes(&pki.authority), "t", ["value".to_owned()]).await;
+    assert_eq!(node.values("t", 0), ["value"]);
+    let other = believes(&Pki::new().authority)
+        .streams("")
+        .await
+        .unwrap_err();
+    assert!(matches!(other, ClientError::Connect { .. }), "{other}");
+    let plain = client(&node, |_| {}).streams("").await.unwrap_err();
+    assert!(!matches!(plain, ClientError::Refused { .. }), "{plain}");
+    assert!(matches!(Tls::new(b"garbage"), Err(ClientError::Tls { .. })));
+}
+
+#[tokio::test]
+async fn every_mechanism_logs_in_and_wrong_passwords_do_not() {
+    let node = Node::with_user("alice", "secret", |config| {
+        config.security = SecurityConfig {
+            authentication: true,
+            ..SecurityConfig::default()
+        };
+    });
+    let login = |mechanism, password: &str| {
+        let login = Login {
+            mechanism,
+            user: "alice".to_owned(),
+            password: password.to_owned(),
+        };
+        assert!(!format!("{login:?}").contains(password));
+        client(&node, |config| config.login = Some(login))
+    };
+    for mechanism in Mechanism::ALL {
+        login(mechanism, "secret").streams("").await.unwrap();
+        let refused = login(mechanism, "guessed").streams("").await.unwrap_err();
+        assert!(
+            refused.to_string().contains("alice") || matches!(refused, ClientError::Login { .. })
+        );
+        assert!(!refused.to_string().contains("guessed"), "{refused}");
+    }
+    let nobody = client(&node, |_| {}).streams("").await;
+    assert!(nobody.unwrap_err().to_string().contains("log in first"));
+    // Who has not the right to set passwords is told.
+    let scram = login(Mechanism::Scram(Hash::Sha512), "secret");
+    let refused = scram
+        .set_password("bob", Hash::Sha256, "x")
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, ClientError::Refused { .. }), "{refused}");
+}
