@@ -44,7 +44,9 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// Room for what arrives: small for those who say little.
 const READ_BYTES_MIN: usize = 4 << 10;
-/// The same for those who say much.
+/// The same for those who say much, so that several requests are read at once.
+const READ_BYTES_BUSY: usize = 64 << 10;
+/// The same when a large request is arriving.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 /// Who is on the other side.
@@ -61,6 +63,8 @@ pub struct Connection<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     received: BytesMut,
+    /// How much is read at once: the more, the more has come lately.
+    room: usize,
     /// The memory of `received` was given back, and nothing has arrived since.
     is_quiet: bool,
     /// Memory for the request that is arriving, if it is not small.
@@ -129,6 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             reader,
             writer,
             received: BytesMut::new(),
+            room: READ_BYTES_MIN,
             is_quiet: true,
             arriving: None,
             pending: VecDeque::new(),
@@ -182,7 +187,9 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Event::Reply(reply) => self.answer(reply).await?,
                 Event::Read(Ok(Ok(0))) => break,
                 Event::Read(Ok(read)) => {
-                    read?;
+                    if read? >= self.room {
+                        self.room = (self.room * 2).min(READ_BYTES_BUSY);
+                    }
                     self.is_quiet = false;
                 }
                 Event::Read(Err(_)) => self.silent(is_idle)?,
@@ -217,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             self.arriving = Some(self.memory_for(whole).await?);
             return Ok(false);
         }
-        let room = missing.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+        let room = missing.clamp(self.room, READ_BYTES_MAX);
         self.received.reserve(room);
         Ok(true)
     }
@@ -240,6 +247,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
         if !self.is_quiet {
             self.received = BytesMut::new();
+            self.room = READ_BYTES_MIN;
             self.is_quiet = true;
             return Ok(());
         }
