@@ -11,6 +11,8 @@ fail() {
 }
 
 missing_packages=()
+command -v make >/dev/null || missing_packages+=(make)
+command -v c++ >/dev/null || missing_packages+=(g++)
 command -v javac >/dev/null || missing_packages+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null || missing_packages+=(maven)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing_packages+=(python3-venv)
@@ -33,7 +35,7 @@ up_to_date() {
     [ -e "$out/$1/built" ] && [ -z "$(find "${@:2}" -newer "$out/$1/built" -print -quit)" ]
 }
 
-for name in flink spark; do
+for name in flink spark kafka; do
     up_to_date "$name" "$name" measure && continue
     echo "peers: building $name" >&2
     mvn --quiet --batch-mode --file "$name" package >&2 || fail "Maven could not build $name (see above)"
@@ -51,3 +53,22 @@ done
 
 cargo build --quiet --release --locked --manifest-path timely/Cargo.toml --target-dir "$out/timely" ||
     fail "cargo could not build timely (see above)"
+
+# librdkafka's own program for measuring, from the sources that come with the crate rdkafka-sys.
+if ! up_to_date librdkafka librdkafka; then
+    echo "peers: building librdkafka" >&2
+    cargo fetch --quiet --locked --manifest-path librdkafka/Cargo.toml || fail "cargo could not fetch librdkafka (see above)"
+    sources="$(cargo metadata --format-version 1 --offline --locked --manifest-path librdkafka/Cargo.toml |
+        grep -o '"manifest_path":"[^"]*/rdkafka-sys-[^"]*"' | head -1 | cut -d '"' -f 4)"
+    rm -rf "$out/librdkafka"
+    mkdir -p "$out/librdkafka"
+    cp -r "${sources%/*}/librdkafka" "$out/librdkafka/sources"
+    (
+        cd "$out/librdkafka/sources"
+        sh ./configure --disable-ssl --disable-gssapi --disable-curl --disable-zstd
+        make -j2 -C src librdkafka.a
+        make -C examples rdkafka_performance
+        cp examples/rdkafka_performance ..
+    ) >"$out/librdkafka.log" 2>&1 || fail "librdkafka could not be built: see $out/librdkafka.log"
+    touch "$out/librdkafka/built"
+fi

@@ -117,7 +117,7 @@ mod tests {
                 .map(|benchmark| benchmark.name)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(""), ["log", "engine"]);
+        assert_eq!(names(""), ["log", "engine", "broker"]);
         assert_eq!(names("engine"), ["engine"]);
         assert_eq!(names("--case restart"), ["log"]);
     }

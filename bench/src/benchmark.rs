@@ -4,10 +4,10 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{engine, log};
+use crate::{broker, engine, log};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 2] = [log::BENCHMARK, engine::BENCHMARK];
+pub const BENCHMARKS: [Benchmark; 3] = [log::BENCHMARK, engine::BENCHMARK, broker::BENCHMARK];
 
 /// Measures something, and gives one or more numbers.
 pub type Run = fn(&Bench) -> Result<Vec<Case>>;

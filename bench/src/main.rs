@@ -3,6 +3,7 @@
 
 mod arguments;
 mod benchmark;
+mod broker;
 mod docs;
 mod engine;
 mod log;

@@ -18,9 +18,9 @@ fn run(name: &str, out: &Path, words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Runs all cases of a benchmark, and one alone.
+/// Runs all cases of a benchmark, and one alone, which gives so many numbers.
 #[track_caller]
-fn check(name: &str, cases_min: usize, one: &str) {
+fn check(name: &str, cases_min: usize, one: &str, numbers: usize) {
     let dir = tempfile::tempdir().unwrap();
     let report = run(name, dir.path(), &[]);
     let out = dir.path().join(name);
@@ -38,7 +38,7 @@ fn check(name: &str, cases_min: usize, one: &str) {
     let left = std::fs::read_dir(out.join("data")).unwrap().count();
     assert_eq!(left, 0);
     let report = run(name, dir.path(), &["--case", one]);
-    assert_eq!(report["cases"].as_array().unwrap().len(), 1);
+    assert_eq!(report["cases"].as_array().unwrap().len(), numbers);
     let stored = std::fs::read(out.join(format!("{name}.json"))).unwrap();
     let stored: Value = serde_json::from_slice(&stored).unwrap();
     assert_eq!(stored["cases"].as_array().unwrap().len(), cases.len());
@@ -46,13 +46,24 @@ fn check(name: &str, cases_min: usize, one: &str) {
 
 #[test]
 fn every_case_of_the_log_runs() {
-    check("log", 15, "append-memory");
+    check("log", 15, "append-memory", 1);
 }
 
 /// But for the peers, which take tools that are not everywhere: those that are built run, too.
 #[test]
 fn every_case_of_the_engine_runs() {
-    check("engine", 14, "kills");
+    check("engine", 14, "kills", 1);
+}
+
+/// But for librdkafka's program and for Kafka, where they are not built.
+#[test]
+fn every_case_of_the_broker_runs() {
+    let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
+    if program.exists() {
+        check("broker", 11, "resources", 3);
+    } else {
+        eprintln!("left out: {program:?} is not built");
+    }
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> [Case; 3] {
 }
 
 /// The program that is measured is built with this one.
-fn our_program() -> Option<PathBuf> {
+pub fn our_program() -> Option<PathBuf> {
     let named = env::var_os("MILLSTREAM_BIN").map(PathBuf::from);
     let beside = || Some(env::current_exe().ok()?.with_file_name("millstream"));
     named.or_else(beside).filter(|program| program.exists())

@@ -1,0 +1,1 @@
+//! Nothing: the package only names what its lock file pins.

@@ -1,0 +1,44 @@
+//! The broker beside Apache Kafka: the same clients, the same bytes, in turn.
+
+mod connection;
+mod contender;
+mod cost;
+mod latency;
+mod load;
+mod rdkafka;
+mod resources;
+mod sink;
+mod throughput;
+
+use crate::benchmark::Benchmark;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "broker",
+    cases: &[
+        (cost::COST, cost::cost),
+        (throughput::THROUGHPUT, throughput::throughput),
+        (latency::LATENCY, latency::latency),
+        (resources::RESOURCES, resources::resources),
+    ],
+};
+
+/// What a record's value has.
+const RECORD_BYTES: usize = 100;
+
+/// When a producer is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durability {
+    /// When the records are in memory, as Kafka does.
+    Async,
+    /// When the records are on disk.
+    Fdatasync,
+}
+
+impl Durability {
+    fn name(self) -> &'static str {
+        match self {
+            Durability::Async => "async",
+            Durability::Fdatasync => "fdatasync",
+        }
+    }
+}

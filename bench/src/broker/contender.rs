@@ -1,0 +1,277 @@
+//! The brokers: how they are started, and what they take.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::Durability;
+use super::connection::{Connection, check_produced, chunk, produce_frame};
+use super::load::{self, Producer};
+use crate::engine::our_program;
+use crate::measure::{Bench, Folder};
+use crate::project;
+
+/// A broker that does not answer by then does not work.
+const START_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Our setting of a topic that says when a producer is answered.
+const DURABILITY: &str = "millstream.durability";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    Ours,
+    Kafka,
+}
+
+/// A broker that runs. It ends with this.
+pub struct Node {
+    contender: Contender,
+    child: Child,
+    address: SocketAddr,
+    /// From the start of the process until it had accepted a record.
+    pub started_s: f64,
+    _data: Folder,
+}
+
+impl Node {
+    /// Starts a broker with an empty data folder, and waits until it has accepted a record.
+    pub fn start(bench: &Bench, contender: Contender, bytes_max: u64) -> Result<Node> {
+        let address = free_address()?;
+        let name = match contender {
+            Contender::Ours => "broker-ours",
+            Contender::Kafka => "broker-kafka",
+        };
+        let data = bench.folder(name, bytes_max)?;
+        let mut command = match contender {
+            Contender::Ours => our_command(address, data.path())?,
+            Contender::Kafka => kafka_command(address, data.path())?,
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let started_at = Instant::now();
+        let child = command.spawn().context("cannot start the broker")?;
+        let mut node = Node {
+            contender,
+            child,
+            address,
+            started_s: 0.0,
+            _data: data,
+        };
+        let connection = node.first_connection(started_at)?;
+        node.accept_a_record(connection)?;
+        node.started_s = started_at.elapsed().as_secs_f64();
+        Ok(node)
+    }
+
+    fn first_connection(&mut self, started_at: Instant) -> Result<Connection> {
+        while started_at.elapsed() < START_MAX {
+            if let Ok(connection) = Connection::to(self.address) {
+                return Ok(connection);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{:?} has ended: {status}", self.contender);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        bail!("{:?} does not listen", self.contender)
+    }
+
+    /// Kafka listens before it can do anything.
+    fn accept_a_record(&self, mut connection: Connection) -> Result<()> {
+        let started_at = Instant::now();
+        loop {
+            let done = connection
+                .create_topic("first", 1, &[])
+                .and_then(|()| connection.produce_one("first"));
+            match done {
+                Ok(()) => return Ok(()),
+                Err(error) if started_at.elapsed() > START_MAX => {
+                    return Err(error.context(format!("{:?} takes no record", self.contender)));
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+            connection = Connection::to(self.address)?;
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Creates a topic that is not there.
+    pub fn create_topic(&self, name: &str, partitions: i32, durability: Durability) -> Result<()> {
+        let setting = match (self.contender, durability) {
+            (Contender::Ours, Durability::Async) => Some((DURABILITY, "async")),
+            (Contender::Ours, Durability::Fdatasync) => Some((DURABILITY, "replicated")),
+            (Contender::Kafka, Durability::Async) => None,
+            (Contender::Kafka, Durability::Fdatasync) => bail!("Kafka is measured as it comes"),
+        };
+        let mut connection = Connection::to(self.address)?;
+        connection.create_topic(name, partitions, setting.as_slice())?;
+        // Kafka's answer comes before the partitions are there.
+        let partitions: Vec<i32> = (0..partitions).collect();
+        let request = produce_frame(name, &partitions, &chunk(1)?)?;
+        let started_at = Instant::now();
+        loop {
+            connection.send(&request)?;
+            match check_produced(connection.receive()?) {
+                Err(error) if started_at.elapsed() > START_MAX => return Err(error),
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// What is compiled when it has run often enough is compiled then.
+    fn warm_up(&self, lasts: Duration) -> Result<()> {
+        const TOPIC: &str = "warm-up";
+        self.create_topic(TOPIC, 1, Durability::Async)?;
+        let small = Producer {
+            frames: vec![produce_frame(TOPIC, &[0], &chunk(9)?)?],
+            in_flight: 5,
+        };
+        load::run(self.address, &[small], lasts, check_produced)?;
+        self.delete_topic(TOPIC)
+    }
+
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        Connection::to(self.address)?.delete_topic(name)
+    }
+
+    /// Runs `work` and gives what it returns, and the processor time that the broker took meanwhile.
+    pub fn cpu_of<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+        let before = self.cpu_by_thread()?;
+        let result = work()?;
+        let after = self.cpu_by_thread()?;
+        let took = |(thread, ns): (&u32, &u64)| ns - before.get(thread).unwrap_or(&0).min(ns);
+        let ns: u64 = after.iter().map(took).sum();
+        Ok((result, ns as f64 / 1e9))
+    }
+
+    /// In nanoseconds: that of the whole process is told in hundredths of a second only.
+    fn cpu_by_thread(&self) -> Result<HashMap<u32, u64>> {
+        let mut threads = HashMap::new();
+        for entry in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let entry = entry?;
+            // A thread may have ended since.
+            let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
+                continue;
+            };
+            let id = entry.file_name().to_string_lossy().parse()?;
+            let ns = text.split_whitespace().next().unwrap_or_default().parse()?;
+            threads.insert(id, ns);
+        }
+        Ok(threads)
+    }
+
+    /// In MiB: the memory that it has resident now, and the most that it ever had.
+    pub fn resident_mib(&self) -> Result<(f64, f64)> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let mib = |field: &str| -> Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+            Ok(kib.context("no memory in /proc")?.parse::<f64>()? / 1024.0)
+        };
+        Ok((mib("VmRSS:")?, mib("VmHWM:")?))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Its data goes with it, so nothing is lost.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn our_command(address: SocketAddr, data: &Path) -> Result<Command> {
+    let program = our_program().context("build the program millstream first")?;
+    let mut command = Command::new(program);
+    command.args([
+        "start",
+        "--json",
+        "--listen",
+        &address.to_string(),
+        "--data",
+    ]);
+    command.arg(data.join("data"));
+    Ok(command)
+}
+
+fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
+    let script = project().join("bench/peers/kafka/run.sh");
+    let prepared = Command::new(&script)
+        .arg("prepare")
+        .arg(data)
+        .arg(address.port().to_string())
+        .status()?;
+    ensure!(
+        prepared.success(),
+        "Kafka's data cannot be prepared (see above)"
+    );
+    let mut command = Command::new(script);
+    command.arg("start").arg(data);
+    Ok(command)
+}
+
+/// Whether Kafka is there to be measured; says so if not.
+pub fn has_kafka() -> bool {
+    is_built("kafka/lib", "Apache Kafka")
+}
+
+/// Whether a peer is built; says so if not.
+pub fn is_built(path: &str, what: &str) -> bool {
+    let is_there = target(path).exists();
+    if !is_there {
+        eprintln!("bench: {what} left out: bench/peers/setup.sh has not built it");
+    }
+    is_there
+}
+
+/// Something that bench/peers/setup.sh builds.
+pub fn target(path: impl AsRef<Path>) -> std::path::PathBuf {
+    project().join("target/peers").join(path)
+}
+
+/// A port that is free, as is the one behind it.
+fn free_address() -> Result<SocketAddr> {
+    for _ in 0..100 {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let next = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+        if TcpListener::bind(next).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("there are no two free ports side by side")
+}
+
+/// Both brokers, where Kafka is built; else ours alone.
+pub struct Nodes {
+    pub ours: Node,
+    pub kafka: Option<Node>,
+}
+
+impl Nodes {
+    pub fn start(bench: &Bench, bytes_max: u64) -> Result<Nodes> {
+        ensure!(
+            our_program().is_some(),
+            "build the program millstream first"
+        );
+        let kafka = has_kafka()
+            .then(|| Node::start(bench, Contender::Kafka, bytes_max))
+            .transpose()?;
+        let nodes = Nodes {
+            ours: Node::start(bench, Contender::Ours, bytes_max)?,
+            kafka,
+        };
+        for node in nodes.kafka.iter().chain([&nodes.ours]) {
+            node.warm_up(Duration::from_millis(bench.size(6000, 10)))?;
+        }
+        Ok(nodes)
+    }
+}

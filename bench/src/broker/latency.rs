@@ -1,0 +1,247 @@
+//! From the moment when a record should be sent until a consumer has it, at a steady rate.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use bytes::Bytes;
+use millstream_record::Chunks;
+use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use millstream_wire::messages::{FetchRequest, TopicName};
+use millstream_wire::{ApiKey, Response, decode_response};
+
+use super::Durability;
+use super::connection::{Connection, chunk, frame, produce_frame, text};
+use super::contender::{Node, Nodes};
+use crate::measure::Bench;
+use crate::report::{Better, Case};
+
+pub const LATENCY: &str = "latency";
+
+const TOPIC: &str = "latency";
+const FETCH_VERSION: i16 = 11;
+
+/// A chunk is sent that often, with so many records: 20,000 records in a second.
+const SENT_EVERY: Duration = Duration::from_millis(1);
+const CHUNK_RECORDS: usize = 20;
+
+/// The first so many chunks are not counted.
+const WARM_UP: usize = 200;
+
+/// What part of the other's latency ours may be, at most: of Kafka's, and of a bare write and sync.
+const ASYNC_TARGET: f64 = 2.0;
+const SYNC_TARGET: f64 = 1.0 / 1.5;
+
+type Pick = fn(&Latency) -> f64;
+
+/// In milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+}
+
+impl Latency {
+    fn of(mut all: Vec<Duration>) -> Latency {
+        all.drain(..WARM_UP.min(all.len() / 2));
+        all.sort_unstable();
+        let at = |part: f64| all[(all.len() as f64 * part) as usize].as_secs_f64() * 1e3;
+        Latency {
+            p50: at(0.5),
+            p99: at(0.99),
+        }
+    }
+}
+
+struct Round {
+    ours: Latency,
+    synced: Latency,
+    /// A file that is written and synced.
+    bare: Latency,
+    kafka: Option<Latency>,
+}
+
+pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
+    let nodes = Nodes::start(bench, 1 << 30)?;
+    let folder = bench.folder("latency-bare", 1 << 30)?;
+    let chunks = bench.size(4000, 100);
+    let rounds = bench.rounds(|| {
+        bench.settle_disk();
+        let kafka = nodes.kafka.as_ref();
+        Ok(Round {
+            ours: end_to_end(&nodes.ours, Durability::Async, chunks)?,
+            kafka: kafka
+                .map(|kafka| end_to_end(kafka, Durability::Async, chunks))
+                .transpose()?,
+            bare: bare(&folder.path().join("file"), chunks)?,
+            synced: end_to_end(&nodes.ours, Durability::Fdatasync, chunks)?,
+        })
+    })?;
+    let parts: [(&str, Pick); 2] = [("p50", |of| of.p50), ("p99", |of| of.p99)];
+    let mut cases = Vec::new();
+    for (part, pick) in parts {
+        let kafka: Vec<f64> = rounds
+            .iter()
+            .filter_map(|round| round.kafka.as_ref().map(pick))
+            .collect();
+        let case = case(
+            part,
+            Durability::Async,
+            rounds.iter().map(|round| pick(&round.ours)),
+        );
+        cases.push(match (kafka.is_empty(), part) {
+            (true, _) => case,
+            (false, "p99") => case.by_hand(kafka).target(ASYNC_TARGET),
+            (false, _) => case.by_hand(kafka),
+        });
+    }
+    for (part, pick) in parts {
+        let ours = rounds.iter().map(|round| pick(&round.synced));
+        let bare = rounds.iter().map(|round| pick(&round.bare)).collect();
+        cases.push(
+            case(part, Durability::Fdatasync, ours)
+                .by_hand(bare)
+                .target(SYNC_TARGET),
+        );
+    }
+    Ok(cases)
+}
+
+fn case(part: &str, durability: Durability, ours: impl Iterator<Item = f64>) -> Case {
+    let name = format!("{LATENCY}/{}/{part}", durability.name());
+    Case::new(name, "ms", Better::Lower, ours.collect())
+}
+
+/// When the chunk with this number should be sent.
+fn due(started_at: Instant, number: usize) -> Instant {
+    started_at + SENT_EVERY * number as u32
+}
+
+fn wait_for(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// What piles up during one write goes with the next.
+fn bare(path: &Path, count: usize) -> Result<Latency> {
+    let chunk = chunk(CHUNK_RECORDS)?;
+    let mut file = File::create(path)?;
+    let mut latencies = Vec::with_capacity(count);
+    let started_at = Instant::now();
+    while latencies.len() < count {
+        wait_for(due(started_at, latencies.len()));
+        let now = Instant::now();
+        let ready = (latencies.len()..count).take_while(|number| due(started_at, *number) <= now);
+        let ready = ready.count();
+        file.write_all(&chunk.repeat(ready))?;
+        file.sync_data()?;
+        let done = Instant::now();
+        let first = latencies.len();
+        latencies.extend((first..first + ready).map(|number| done - due(started_at, number)));
+    }
+    std::fs::remove_file(path)?;
+    Ok(Latency::of(latencies))
+}
+
+fn end_to_end(node: &Node, durability: Durability, count: usize) -> Result<Latency> {
+    node.create_topic(TOPIC, 1, durability)?;
+    let request = produce_frame(TOPIC, &[0], &chunk(CHUNK_RECORDS)?)?;
+    let producer = Connection::to(node.address())?;
+    let mut sender = producer.sender()?;
+    let mut consumer = Consumer {
+        connection: Connection::to(node.address())?,
+        // Behind the record that showed that the topic is there.
+        next: 1,
+        first: 1,
+    };
+    let started_at = Instant::now() + Duration::from_millis(20);
+    let latencies = thread::scope(|scope| {
+        let answers = scope.spawn(|| count_answers(producer, count));
+        let send = scope.spawn(move || -> Result<()> {
+            for number in 0..count {
+                wait_for(due(started_at, number));
+                sender.write_all(&request)?;
+            }
+            Ok(())
+        });
+        let mut latencies = Vec::with_capacity(count);
+        while latencies.len() < count {
+            let arrived = consumer.fetch()?;
+            let now = Instant::now();
+            let first = latencies.len();
+            let chunks = first..arrived.min(count);
+            latencies.extend(chunks.map(|number| now - due(started_at, number)));
+        }
+        for thread in [send, answers] {
+            thread
+                .join()
+                .map_err(|_| anyhow!("a producer's thread panicked"))??;
+        }
+        Ok::<_, anyhow::Error>(latencies)
+    })?;
+    node.delete_topic(TOPIC)?;
+    Ok(Latency::of(latencies))
+}
+
+/// Reads the answers that the producer does not wait for.
+fn count_answers(mut producer: Connection, count: usize) -> Result<()> {
+    for _ in 0..count {
+        super::connection::check_produced(producer.receive()?)?;
+    }
+    Ok(())
+}
+
+/// Reads a partition as soon as something is there.
+struct Consumer {
+    connection: Connection,
+    next: i64,
+    first: i64,
+}
+
+impl Consumer {
+    /// Waits for more; gives how many chunks have arrived in all.
+    fn fetch(&mut self) -> Result<usize> {
+        let partition = FetchPartition::default()
+            .with_partition(0)
+            .with_fetch_offset(self.next)
+            .with_partition_max_bytes(1 << 20);
+        let topic = FetchTopic::default()
+            .with_topic(TopicName(text(TOPIC)))
+            .with_partitions(vec![partition]);
+        let request = FetchRequest::default()
+            .with_max_wait_ms(500)
+            .with_min_bytes(1)
+            .with_max_bytes(16 << 20)
+            .with_topics(vec![topic]);
+        self.connection
+            .send(&frame(FETCH_VERSION, request.into())?)?;
+        let answer = self.connection.receive()?;
+        self.take(answer)?;
+        Ok((self.next - self.first) as usize / CHUNK_RECORDS)
+    }
+
+    fn take(&mut self, answer: Bytes) -> Result<()> {
+        let Response::Fetch(response) = decode_response(ApiKey::Fetch, FETCH_VERSION, answer)?.1
+        else {
+            bail!("another answer than to Fetch");
+        };
+        let topic = response.topics.first().context("no topic in the answer")?;
+        let partition = topic
+            .partitions
+            .first()
+            .context("no partition in the answer")?;
+        ensure!(
+            partition.error_code == 0,
+            "nothing is given: {}",
+            partition.error_code
+        );
+        for piece in &partition.records {
+            for chunk in Chunks::new(piece) {
+                self.next = chunk?.header().last_offset().0 as i64 + 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! librdkafka's own program for measuring.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+
+use super::RECORD_BYTES;
+use super::contender::{Node, is_built, target};
+
+const PROGRAM: &str = "librdkafka/rdkafka_performance";
+
+/// Whether it is there; says so if not.
+pub fn is_there() -> bool {
+    is_built(PROGRAM, "librdkafka's rdkafka_performance")
+}
+
+/// Sends records of no key round all partitions, in batches of up to so many bytes.
+pub fn produce(node: &Node, topic: &str, records: u64, batch_bytes: usize) -> Result<()> {
+    run(
+        node,
+        &[
+            "-P",
+            "-t",
+            topic,
+            "-s",
+            &RECORD_BYTES.to_string(),
+            "-a",
+            "-1",
+        ],
+        records,
+        &[
+            &format!("batch.size={batch_bytes}"),
+            "batch.num.messages=1000000",
+            "queue.buffering.max.messages=1000000",
+            "linger.ms=5",
+        ],
+    )
+}
+
+/// Reads the first records of a partition.
+pub fn consume(node: &Node, topic: &str, records: u64) -> Result<()> {
+    run(
+        node,
+        &["-C", "-t", topic, "-p", "0", "-o", "beginning"],
+        records,
+        &["queued.min.messages=1000000"],
+    )
+}
+
+fn run(node: &Node, words: &[&str], records: u64, settings: &[&str]) -> Result<()> {
+    let mut command = Command::new(target(PROGRAM));
+    command.args(["-q", "-b", &node.address().to_string()]);
+    command.args(words).args(["-c", &records.to_string()]);
+    for setting in settings {
+        command.args(["-X", setting]);
+    }
+    let done = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "rdkafka_performance failed: {}\n{said}",
+        done.status
+    );
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Until a broker takes records, and the memory that it has.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Durability;
+use super::connection::{check_produced, chunk, produce_frame};
+use super::contender::{Contender, Node, has_kafka};
+use super::load::{self, Producer};
+use crate::measure::{Bench, median};
+use crate::report::{Better, Case};
+
+pub const RESOURCES: &str = "resources";
+
+const TOPIC: &str = "load";
+const PRODUCERS: usize = 16;
+/// Records in a chunk of about 16 KB.
+const CHUNK_RECORDS: usize = 150;
+
+/// From the start of the process to the first record.
+const START_MS_MAX: f64 = 200.0;
+
+struct Seen {
+    start_ms: f64,
+    idle_mib: f64,
+    loaded_mib: f64,
+}
+
+pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
+    let is_beside_kafka = has_kafka();
+    let rounds = bench.rounds(|| {
+        let kafka = is_beside_kafka
+            .then(|| look(bench, Contender::Kafka))
+            .transpose()?;
+        Ok((look(bench, Contender::Ours)?, kafka))
+    })?;
+    let case = |name: &str, unit, pick: fn(&Seen) -> f64| {
+        let ours = rounds.iter().map(|(ours, _)| pick(ours)).collect();
+        Case::new(format!("{RESOURCES}/{name}"), unit, Better::Lower, ours)
+    };
+    let of_kafka = |pick: fn(&Seen) -> f64| -> Vec<f64> {
+        let kafka = rounds.iter().filter_map(|(_, kafka)| kafka.as_ref());
+        kafka.map(pick).collect()
+    };
+    let start = case("start", "ms", |seen| seen.start_ms).bound(START_MS_MAX);
+    let idle = case("memory-idle", "MiB", |seen| seen.idle_mib);
+    let loaded = case("memory-under-load", "MiB", |seen| seen.loaded_mib);
+    Ok(match is_beside_kafka {
+        false => vec![start, idle, loaded],
+        true => vec![
+            start.peer("Kafka", median(&of_kafka(|seen| seen.start_ms))),
+            idle.by_hand(of_kafka(|seen| seen.idle_mib)),
+            loaded.by_hand(of_kafka(|seen| seen.loaded_mib)),
+        ],
+    })
+}
+
+fn look(bench: &Bench, contender: Contender) -> Result<Seen> {
+    let node = Node::start(bench, contender, bench.size(10 << 30, 1 << 30))?;
+    let (idle_mib, _) = node.resident_mib()?;
+    node.create_topic(TOPIC, PRODUCERS as i32, Durability::Async)?;
+    let chunk = chunk(CHUNK_RECORDS)?;
+    let producer = |number: usize| -> Result<Producer> {
+        Ok(Producer {
+            frames: vec![produce_frame(TOPIC, &[number as i32], &chunk)?],
+            in_flight: 5,
+        })
+    };
+    let producers: Vec<Producer> = (0..PRODUCERS).map(producer).collect::<Result<_>>()?;
+    let lasts = Duration::from_millis(bench.size(3000, 100));
+    load::run(node.address(), &producers, lasts, check_produced)?;
+    Ok(Seen {
+        start_ms: node.started_s * 1e3,
+        idle_mib,
+        loaded_mib: node.resident_mib()?.1,
+    })
+}

@@ -1,0 +1,169 @@
+//! How much the broker takes in: many small requests, many partitions, and the most that goes over loopback.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Durability;
+use super::connection::{check_produced, chunk, produce_frame};
+use super::contender::{Node, Nodes};
+use super::load::{self, Producer};
+use super::sink;
+use crate::measure::{Bench, median};
+use crate::report::{Better, Case};
+
+pub const THROUGHPUT: &str = "throughput";
+
+const TOPIC: &str = "throughput";
+const IN_FLIGHT: usize = 5;
+
+/// Records in a chunk of about 1 KB.
+const SMALL: usize = 9;
+/// Records in a chunk of about 128 KB.
+const LARGE: usize = 1200;
+
+/// What producers do.
+struct Shape {
+    name: &'static str,
+    producers: usize,
+    /// Of the topic; each producer sends to as many of them as the others.
+    partitions: usize,
+    /// To how many partitions a request has a chunk, as clients do it that write to many.
+    chunks_per_request: usize,
+    /// How many times as fast as Kafka ours must be.
+    faster: f64,
+}
+
+const SHAPES: [Shape; 3] = [
+    Shape {
+        name: "1-KB-batches/16-producers",
+        producers: 16,
+        partitions: 16,
+        chunks_per_request: 1,
+        faster: 3.0,
+    },
+    Shape {
+        name: "1-KB-batches/64-producers",
+        producers: 64,
+        partitions: 16,
+        chunks_per_request: 1,
+        faster: 3.0,
+    },
+    Shape {
+        name: "1-KB-batches/1024-partitions",
+        producers: 16,
+        partitions: 1024,
+        chunks_per_request: 64,
+        faster: 10.0,
+    },
+];
+
+pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
+    let nodes = Nodes::start(bench, bench.size(20 << 30, 1 << 30))?;
+    let mut cases = Vec::new();
+    for shape in &SHAPES {
+        cases.push(beside_kafka(bench, &nodes, shape)?);
+    }
+    cases.push(beside_a_sink(bench, &nodes.ours)?);
+    Ok(cases)
+}
+
+fn lasts(bench: &Bench) -> Duration {
+    Duration::from_millis(bench.size(2000, 100))
+}
+
+fn beside_kafka(bench: &Bench, nodes: &Nodes, shape: &Shape) -> Result<Case> {
+    let rounds = bench.rounds(|| {
+        let ours = shape.run(bench, &nodes.ours)?;
+        let kafka = nodes.kafka.as_ref();
+        let kafka = kafka.map(|kafka| shape.run(bench, kafka)).transpose()?;
+        Ok((ours, kafka))
+    })?;
+    let pick = |which: fn(&Took) -> f64| rounds.iter().map(|(ours, _)| which(ours)).collect();
+    let rates: Vec<f64> = pick(|took| took.million_per_s);
+    let cpu: Vec<f64> = pick(|took| took.cpu_s_per_million);
+    let kafka: Vec<&Took> = rounds
+        .iter()
+        .filter_map(|(_, kafka)| kafka.as_ref())
+        .collect();
+    let name = format!("{THROUGHPUT}/{}", shape.name);
+    let case = Case::new(name, "M records/s", Better::Higher, rates)
+        .detail("cpu_s_per_million_records", median(&cpu));
+    if kafka.is_empty() {
+        return Ok(case);
+    }
+    let cpu: Vec<f64> = kafka.iter().map(|took| took.cpu_s_per_million).collect();
+    Ok(case
+        .by_hand(kafka.iter().map(|took| took.million_per_s).collect())
+        .target(shape.faster)
+        .detail("cpu_s_per_million_records_of_kafka", median(&cpu)))
+}
+
+struct Took {
+    million_per_s: f64,
+    cpu_s_per_million: f64,
+}
+
+impl Shape {
+    fn run(&self, bench: &Bench, node: &Node) -> Result<Took> {
+        node.create_topic(TOPIC, self.partitions as i32, Durability::Async)?;
+        bench.settle_disk();
+        let producers: Vec<Producer> = (0..self.producers)
+            .map(|n| self.producer(n))
+            .collect::<Result<_>>()?;
+        let lasts = lasts(bench);
+        let send = || load::run(node.address(), &producers, lasts, check_produced);
+        let (frames_per_s, cpu_s) = node.cpu_of(send)?;
+        node.delete_topic(TOPIC)?;
+        let records = (self.chunks_per_request * SMALL) as f64;
+        let million_per_s = frames_per_s * records / 1e6;
+        Ok(Took {
+            million_per_s,
+            cpu_s_per_million: cpu_s / (million_per_s * lasts.as_secs_f64()),
+        })
+    }
+
+    fn producer(&self, number: usize) -> Result<Producer> {
+        let share = (self.partitions / self.producers).max(1);
+        let first = number * share % self.partitions;
+        let partitions: Vec<i32> = (first..first + share).map(|n| n as i32).collect();
+        let chunk = chunk(SMALL)?;
+        let frames = partitions
+            .chunks(self.chunks_per_request)
+            .map(|some| produce_frame(TOPIC, some, &chunk));
+        Ok(Producer {
+            frames: frames.collect::<Result<_>>()?,
+            in_flight: IN_FLIGHT,
+        })
+    }
+}
+
+/// One producer that sends all that goes over loopback.
+fn beside_a_sink(bench: &Bench, node: &Node) -> Result<Case> {
+    let sink = sink::start()?;
+    let producer = Producer {
+        frames: vec![produce_frame(TOPIC, &[0], &chunk(LARGE)?)?],
+        in_flight: IN_FLIGHT,
+    };
+    let producers = [producer];
+    let megabytes = producers[0].frames[0].len() as f64 / 1e6;
+    let lasts = lasts(bench);
+    let rounds = bench.rounds(|| {
+        node.create_topic(TOPIC, 1, Durability::Async)?;
+        bench.settle_disk();
+        let send = || load::run(node.address(), &producers, lasts, check_produced);
+        let (ours, cpu_s) = node.cpu_of(send)?;
+        node.delete_topic(TOPIC)?;
+        let limit = load::run(sink, &producers, lasts, sink::check)?;
+        let gigabytes = ours * megabytes * lasts.as_secs_f64() / 1e3;
+        Ok((ours * megabytes, limit * megabytes, cpu_s / gigabytes))
+    })?;
+    let ours = rounds.iter().map(|(ours, _, _)| *ours).collect();
+    let limit = rounds.iter().map(|(_, limit, _)| *limit).collect();
+    let cpu: Vec<f64> = rounds.iter().map(|(_, _, cpu)| *cpu).collect();
+    let name = format!("{THROUGHPUT}/128-KB-batches");
+    Ok(Case::new(name, "MB/s", Better::Higher, ours)
+        .by_hand(limit)
+        .target(0.6)
+        .detail("cpu_s_per_gb", median(&cpu)))
+}
