@@ -99,6 +99,7 @@ bench)
 test)
     need_rust
     need kcat kcat
+    need openssl openssl
     need javac openjdk-17-jdk-headless
     need mvn maven
     # Debian's python3 cannot make a venv by itself.

@@ -10,17 +10,30 @@ mod resources;
 mod sink;
 mod throughput;
 
+use anyhow::Result;
+
 use crate::benchmark::Benchmark;
+use crate::engine::build_peers;
+use crate::measure::Bench;
+use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "broker",
     cases: &[
-        (cost::COST, cost::cost),
+        (cost::COST, cost),
         (throughput::THROUGHPUT, throughput::throughput),
         (latency::LATENCY, latency::latency),
         (resources::RESOURCES, resources::resources),
     ],
 };
+
+/// The first case, so what all of them need is built with it.
+fn cost(bench: &Bench) -> Result<Vec<Case>> {
+    if !bench.is_quick() {
+        build_peers();
+    }
+    cost::cost(bench)
+}
 
 /// What a record's value has.
 const RECORD_BYTES: usize = 100;

@@ -12,7 +12,7 @@ mod staging;
 mod swings;
 mod text;
 
-pub use self::peers::our_program;
+pub use self::peers::{build_peers, our_program};
 pub use self::text::Text;
 use crate::benchmark::Benchmark;
 

@@ -55,7 +55,7 @@ fn every_case_of_the_engine_runs() {
     check("engine", 14, "kills", 1);
 }
 
-/// But for librdkafka's program and for Kafka, where they are not built.
+/// But for librdkafka's program, where it is not built, and for Kafka, which takes long to start.
 #[test]
 fn every_case_of_the_broker_runs() {
     let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");

@@ -11,9 +11,10 @@ STOP_SECONDS_MAX = 20
 class Server:
     """`millstream start` on a data directory, on a port that stays the same when it is started again."""
 
-    def __init__(self, program, data):
+    def __init__(self, program, data, *settings):
         self.program = program
         self.data = data
+        self.settings = settings
         self.address = "127.0.0.1:0"
         self.process = None
         self.log = data.with_suffix(".log")
@@ -27,7 +28,7 @@ class Server:
         }
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--pool", "128MiB", "--json"],
+                [*command, *self.settings, "--pool", "128MiB", "--json"],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,

@@ -10,17 +10,18 @@ BUILT = Path(__file__).parents[2] / "target/clients"
 SECONDS_MAX = 80
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
-def test_java(address, version):
+def run_java(version, package, address, *properties):
+    """Runs the tests of a package of `java` with this version of the client; they must all pass."""
     folder = BUILT / f"java-{version}"
     if shutil.which("java") is None or not (folder / "tests.jar").exists():
         pytest.skip(f"{folder} is not built, or there is no Java: see scripts/setup.sh")
     done = subprocess.run(
         [
             *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dmillstream.address={address}"],
-            *["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}/tests.jar:{folder}/lib/*"],
+            *["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *properties],
+            *["-cp", f"{folder}/tests.jar:{folder}/lib/*"],
             *["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"],
-            *["--select-package", "clients", "--details", "tree", "--disable-ansi-colors"],
+            *["--select-package", package, "--details", "tree", "--disable-ansi-colors"],
             *["--config", "junit.jupiter.execution.parallel.enabled=true"],
             *["--config", "junit.jupiter.execution.parallel.mode.default=concurrent"],
             *["--config", "junit.jupiter.execution.parallel.config.strategy=fixed"],
@@ -33,3 +34,8 @@ def test_java(address, version):
         timeout=SECONDS_MAX,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+def test_java(address, version):
+    run_java(version, "clients", address)

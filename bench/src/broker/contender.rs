@@ -219,9 +219,9 @@ fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether Kafka is there to be measured; says so if not.
-pub fn has_kafka() -> bool {
-    is_built("kafka/lib", "Apache Kafka")
+/// Whether Kafka is there to be measured; says so if not. A quick run does not wait for it.
+pub fn has_kafka(bench: &Bench) -> bool {
+    !bench.is_quick() && is_built("kafka/lib", "Apache Kafka")
 }
 
 /// Whether a peer is built; says so if not.
@@ -262,7 +262,7 @@ impl Nodes {
             our_program().is_some(),
             "build the program millstream first"
         );
-        let kafka = has_kafka()
+        let kafka = has_kafka(bench)
             .then(|| Node::start(bench, Contender::Kafka, bytes_max))
             .transpose()?;
         let nodes = Nodes {

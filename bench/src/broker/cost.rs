@@ -37,7 +37,7 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
     if !rdkafka::is_there() {
         return Ok(Vec::new());
     }
-    let nodes = Nodes::start(bench, bench.size(10 << 30, 1 << 30))?;
+    let nodes = Nodes::start(bench, bench.size(6 << 30, 1 << 30))?;
     let mut cases = Vec::new();
     for (batch, batch_bytes) in BATCHES {
         for partitions in PARTITIONS {

@@ -16,14 +16,30 @@ pub struct Producer {
     pub in_flight: usize,
 }
 
-/// Lets all producers send for so long, each on a connection of its own; gives how many frames were answered
-/// in a second.
+/// What was answered, and how long it took until nothing was left to be.
+pub struct Sent {
+    frames: u64,
+    seconds: f64,
+}
+
+impl Sent {
+    /// How many frames were answered.
+    pub fn frames(&self) -> f64 {
+        self.frames as f64
+    }
+
+    pub fn frames_per_second(&self) -> f64 {
+        self.frames() / self.seconds
+    }
+}
+
+/// Lets all producers send for so long, each on a connection of its own.
 pub fn run(
     address: SocketAddr,
     producers: &[Producer],
     lasts: Duration,
     check: fn(Bytes) -> Result<()>,
-) -> Result<f64> {
+) -> Result<Sent> {
     let started_at = Instant::now();
     let counts = thread::scope(|scope| {
         let threads: Vec<_> = producers
@@ -36,8 +52,10 @@ pub fn run(
         });
         joined.collect::<Result<Vec<u64>>>()
     })?;
-    let answered: u64 = counts.iter().sum();
-    Ok(answered as f64 / started_at.elapsed().as_secs_f64())
+    Ok(Sent {
+        frames: counts.iter().sum(),
+        seconds: started_at.elapsed().as_secs_f64(),
+    })
 }
 
 fn send(

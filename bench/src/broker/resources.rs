@@ -28,7 +28,7 @@ struct Seen {
 }
 
 pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
-    let is_beside_kafka = has_kafka();
+    let is_beside_kafka = has_kafka(bench);
     let rounds = bench.rounds(|| {
         let kafka = is_beside_kafka
             .then(|| look(bench, Contender::Kafka))
@@ -57,7 +57,7 @@ pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
 }
 
 fn look(bench: &Bench, contender: Contender) -> Result<Seen> {
-    let node = Node::start(bench, contender, bench.size(10 << 30, 1 << 30))?;
+    let node = Node::start(bench, contender, bench.size(6 << 30, 1 << 30))?;
     let (idle_mib, _) = node.resident_mib()?;
     node.create_topic(TOPIC, PRODUCERS as i32, Durability::Async)?;
     let chunk = chunk(CHUNK_RECORDS)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::Durability;
 use super::connection::{check_produced, chunk, produce_frame};
 use super::contender::{Node, Nodes};
-use super::load::{self, Producer};
+use super::load::{self, Producer, Sent};
 use super::sink;
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
@@ -36,21 +36,21 @@ struct Shape {
 
 const SHAPES: [Shape; 3] = [
     Shape {
-        name: "1-KB-batches/16-producers",
+        name: "1-KB-batches-16-producers",
         producers: 16,
         partitions: 16,
         chunks_per_request: 1,
         faster: 3.0,
     },
     Shape {
-        name: "1-KB-batches/64-producers",
+        name: "1-KB-batches-64-producers",
         producers: 64,
         partitions: 16,
         chunks_per_request: 1,
         faster: 3.0,
     },
     Shape {
-        name: "1-KB-batches/1024-partitions",
+        name: "1-KB-batches-1024-partitions",
         producers: 16,
         partitions: 1024,
         chunks_per_request: 64,
@@ -59,7 +59,7 @@ const SHAPES: [Shape; 3] = [
 ];
 
 pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
-    let nodes = Nodes::start(bench, bench.size(20 << 30, 1 << 30))?;
+    let nodes = Nodes::start(bench, bench.size(8 << 30, 1 << 30))?;
     let mut cases = Vec::new();
     for shape in &SHAPES {
         cases.push(beside_kafka(bench, &nodes, shape)?);
@@ -73,12 +73,19 @@ fn lasts(bench: &Bench) -> Duration {
 }
 
 fn beside_kafka(bench: &Bench, nodes: &Nodes, shape: &Shape) -> Result<Case> {
+    // What it takes to create and to delete partitions is not measured.
+    for node in nodes.kafka.iter().chain([&nodes.ours]) {
+        node.create_topic(shape.name, shape.partitions as i32, Durability::Async)?;
+    }
     let rounds = bench.rounds(|| {
         let ours = shape.run(bench, &nodes.ours)?;
         let kafka = nodes.kafka.as_ref();
         let kafka = kafka.map(|kafka| shape.run(bench, kafka)).transpose()?;
         Ok((ours, kafka))
     })?;
+    for node in nodes.kafka.iter().chain([&nodes.ours]) {
+        node.delete_topic(shape.name)?;
+    }
     let pick = |which: fn(&Took) -> f64| rounds.iter().map(|(ours, _)| which(ours)).collect();
     let rates: Vec<f64> = pick(|took| took.million_per_s);
     let cpu: Vec<f64> = pick(|took| took.cpu_s_per_million);
@@ -106,20 +113,16 @@ struct Took {
 
 impl Shape {
     fn run(&self, bench: &Bench, node: &Node) -> Result<Took> {
-        node.create_topic(TOPIC, self.partitions as i32, Durability::Async)?;
         bench.settle_disk();
         let producers: Vec<Producer> = (0..self.producers)
             .map(|n| self.producer(n))
             .collect::<Result<_>>()?;
-        let lasts = lasts(bench);
-        let send = || load::run(node.address(), &producers, lasts, check_produced);
-        let (frames_per_s, cpu_s) = node.cpu_of(send)?;
-        node.delete_topic(TOPIC)?;
-        let records = (self.chunks_per_request * SMALL) as f64;
-        let million_per_s = frames_per_s * records / 1e6;
+        let send = || load::run(node.address(), &producers, lasts(bench), check_produced);
+        let (sent, cpu_s) = node.cpu_of(send)?;
+        let millions = (self.chunks_per_request * SMALL) as f64 / 1e6;
         Ok(Took {
-            million_per_s,
-            cpu_s_per_million: cpu_s / (million_per_s * lasts.as_secs_f64()),
+            million_per_s: sent.frames_per_second() * millions,
+            cpu_s_per_million: cpu_s / (sent.frames() * millions),
         })
     }
 
@@ -130,7 +133,7 @@ impl Shape {
         let chunk = chunk(SMALL)?;
         let frames = partitions
             .chunks(self.chunks_per_request)
-            .map(|some| produce_frame(TOPIC, some, &chunk));
+            .map(|some| produce_frame(self.name, some, &chunk));
         Ok(Producer {
             frames: frames.collect::<Result<_>>()?,
             in_flight: IN_FLIGHT,
@@ -152,11 +155,12 @@ fn beside_a_sink(bench: &Bench, node: &Node) -> Result<Case> {
         node.create_topic(TOPIC, 1, Durability::Async)?;
         bench.settle_disk();
         let send = || load::run(node.address(), &producers, lasts, check_produced);
-        let (ours, cpu_s) = node.cpu_of(send)?;
+        let (sent, cpu_s) = node.cpu_of(send)?;
         node.delete_topic(TOPIC)?;
         let limit = load::run(sink, &producers, lasts, sink::check)?;
-        let gigabytes = ours * megabytes * lasts.as_secs_f64() / 1e3;
-        Ok((ours * megabytes, limit * megabytes, cpu_s / gigabytes))
+        let rate = |sent: &Sent| sent.frames_per_second() * megabytes;
+        let gigabytes = sent.frames() * megabytes / 1e3;
+        Ok((rate(&sent), rate(&limit), cpu_s / gigabytes))
     })?;
     let ours = rounds.iter().map(|(ours, _, _)| *ours).collect();
     let limit = rounds.iter().map(|(_, limit, _)| *limit).collect();

@@ -95,7 +95,7 @@ pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     };
     if !bench.is_quick() {
-        build();
+        build_peers();
     }
     let out = project().join("target/peers");
     let (mut peers, missing): (Vec<&Peer>, Vec<&Peer>) =
@@ -169,14 +169,14 @@ pub fn our_program() -> Option<PathBuf> {
 }
 
 /// Builds the peers that are missing, as far as it goes; the script tells what is wrong.
-fn build() {
+pub fn build_peers() {
     let status = Command::new(project().join("bench/peers/setup.sh"))
         .stdin(Stdio::null())
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => eprintln!("bench: {PEERS}: setup.sh failed ({status}); see above"),
-        Err(error) => eprintln!("bench: {PEERS}: cannot start setup.sh: {error}"),
+        Ok(status) => eprintln!("bench: setup.sh failed ({status}); see above"),
+        Err(error) => eprintln!("bench: cannot start setup.sh: {error}"),
     }
 }
 

@@ -1,0 +1,242 @@
+"""Logins by SASL over TLS, with certificates, and access rules, with each of the libraries."""
+
+import subprocess
+from types import SimpleNamespace
+
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from clients import SECONDS_MAX, take
+from conftest import program
+from server import Server
+from test_java import run_java
+
+EC = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def openssl(*words):
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+def make_certificate(folder, name, subject, *extensions):
+    """A key, and a certificate that the authority of the folder has signed."""
+    key, request, certificate = (folder / f"{name}.{kind}" for kind in ["key", "csr", "pem"])
+    openssl("req", "-newkey", *EC, "-nodes", "-keyout", key, "-subj", subject, "-out", request)
+    text = folder / f"{name}.txt"
+    text.write_text("\n".join(["basicConstraints=CA:FALSE", *extensions]))
+    authority = ["-CA", folder / "ca.pem", "-CAkey", folder / "ca.key", "-CAcreateserial"]
+    openssl("x509", "-req", "-in", request, *authority, "-days", "2", "-extfile", text, "-out", certificate)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server that lets in only who logs in, over TLS: admin may do everything, alice what she is given."""
+    folder = tmp_path_factory.mktemp("guarded")
+    ca = ["-keyout", folder / "ca.key", "-out", folder / "ca.pem", "-subj", "/CN=authority"]
+    openssl("req", "-x509", "-newkey", *EC, "-nodes", "-days", "2", *ca)
+    make_certificate(folder, "server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    make_certificate(folder, "client", "/CN=bob")
+    data = folder / "data"
+    subprocess.run(
+        [program(), "user", "init", "admin", "--data", data],
+        input="admin secret\n",
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    server = Server(
+        program(),
+        data,
+        *["--authentication", "--super-users", "admin"],
+        *["--tls-certificate", folder / "server.pem", "--tls-key", folder / "server.key"],
+        *["--tls-authorities", folder / "ca.pem"],
+    )
+    guarded = SimpleNamespace(server=server, address=server.address, folder=folder)
+    set_password(guarded, "alice", "alice secret")
+    yield guarded
+    server.stop()
+    assert "secret" not in server.said()
+    assert "panicked" not in server.said(), server.said()
+
+
+def settings(guarded, user, password, mechanism="SCRAM-SHA-512"):
+    """What librdkafka needs to log in."""
+    return {
+        "bootstrap.servers": guarded.address,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(guarded.folder / "ca.pem"),
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def administrator(guarded):
+    return AdminClient(settings(guarded, "admin", "admin secret"))
+
+
+def set_password(guarded, user, password):
+    changes = [
+        UserScramCredentialUpsertion(
+            user, ScramCredentialInfo(mechanism, 4096), password.encode()
+        )
+        for mechanism in [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512]
+    ]
+    client = administrator(guarded)
+    for future in client.alter_user_scram_credentials(changes).values():
+        future.result(SECONDS_MAX)
+
+
+def new_topic(guarded, name):
+    client = administrator(guarded)
+    client.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS_MAX)
+
+
+def rule(kind, name, user, operation):
+    return AclBinding(
+        *[kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*"],
+        *[operation, AclPermissionType.ALLOW],
+    )
+
+
+def allow(guarded, *rules):
+    client = administrator(guarded)
+    for future in client.create_acls(list(rules)).values():
+        future.result(SECONDS_MAX)
+
+
+def allow_all_of_a_topic(guarded, name, user):
+    operations = [AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE]
+    topic = [rule(ResourceType.TOPIC, name, user, operation) for operation in operations]
+    allow(guarded, *topic, rule(ResourceType.GROUP, name, user, AclOperation.READ))
+
+
+def produce_one(configuration, name):
+    """Produces a record with librdkafka; gives the error, or nothing."""
+    errors = []
+    producer = confluent_kafka.Producer({**configuration, "message.timeout.ms": 5000})
+    producer.produce(name, b"value", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(SECONDS_MAX) == 0
+    return errors[0]
+
+
+def round_trip(configuration, name):
+    """Produces a record and reads it, with librdkafka."""
+    assert produce_one(configuration, name) is None
+    reader = confluent_kafka.Consumer(
+        {**configuration, "group.id": name, "auto.offset.reset": "earliest"}
+    )
+    reader.subscribe([name])
+    assert take(reader, 1)[0].value() == b"value"
+    reader.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_logs_in(guarded, name, mechanism):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+    round_trip(settings(guarded, "alice", "alice secret", mechanism), name)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_logs_in(guarded, name, mechanism):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+    configuration = {
+        "bootstrap_servers": guarded.address,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(guarded.folder / "ca.pem"),
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "alice secret",
+    }
+    producer = kafka.KafkaProducer(enable_idempotence=False, **configuration)
+    assert producer.send(name, b"value").get(SECONDS_MAX).offset == 0
+    producer.close()
+    reader = kafka.KafkaConsumer(
+        name, group_id=name, auto_offset_reset="earliest", consumer_timeout_ms=10_000, **configuration
+    )
+    assert next(reader).value == b"value"
+    reader.close()
+
+
+def test_java_logs_in(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+    run_java(
+        "4.3.1",
+        "secure",
+        guarded.address,
+        f"-Dmillstream.topic={name}",
+        f"-Dmillstream.authority={guarded.folder / 'ca.pem'}",
+    )
+
+
+def test_a_certificate_is_a_login(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "CN=bob")
+    configuration = {
+        "bootstrap.servers": guarded.address,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(guarded.folder / "ca.pem"),
+        "ssl.certificate.location": str(guarded.folder / "client.pem"),
+        "ssl.key.location": str(guarded.folder / "client.key"),
+    }
+    round_trip(configuration, name)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_lets_nobody_in(guarded, mechanism):
+    errors = []
+    configuration = settings(guarded, "alice", "wrong", mechanism)
+    client = confluent_kafka.Producer({**configuration, "error_cb": errors.append})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=2)
+    client.poll(0)
+    assert KafkaError._AUTHENTICATION in [error.code() for error in errors]
+
+
+def test_a_password_that_is_changed_counts_from_the_next_login_on(guarded, name):
+    set_password(guarded, name, "first")
+    set_password(guarded, name, "second")
+    with pytest.raises(KafkaException):
+        AdminClient(settings(guarded, name, "first")).list_topics(timeout=2)
+    assert AdminClient(settings(guarded, name, "second")).list_topics(timeout=10).brokers
+
+
+def test_rules_decide_who_may_do_what(guarded, name):
+    new_topic(guarded, name)
+    alice = settings(guarded, "alice", "alice secret")
+    assert produce_one(alice, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    allow_all_of_a_topic(guarded, name, "alice")
+    round_trip(alice, name)
+    client = AdminClient(alice)
+    with pytest.raises(KafkaException) as refused:
+        client.delete_topics([name])[name].result(SECONDS_MAX)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    client = administrator(guarded)
+    mine = AclBindingFilter(
+        *[ResourceType.ANY, name, ResourcePatternType.ANY, None, None],
+        *[AclOperation.ANY, AclPermissionType.ANY],
+    )
+    assert len(client.describe_acls(mine).result(SECONDS_MAX)) == 4
+    deleted = client.delete_acls([mine])[mine].result(SECONDS_MAX)
+    assert len(deleted) == 4
+    assert produce_one(alice, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
