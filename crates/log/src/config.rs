@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 
 /// The pool is never larger than this unless it is set.
-const POOL_BYTES_DEFAULT_MAX: u64 = 4 << 30;
+const POOL_BYTES_DEFAULT_MAX: u64 = 1 << 30;
 
 /// Below this the machinery has no room to move.
 const POOL_BYTES_MIN: u64 = 1 << 20;
@@ -21,7 +21,9 @@ const POOL_BYTES_MIN: u64 = 1 << 20;
 pub struct LogConfig {
     /// The data directory.
     pub dir: PathBuf,
-    /// Memory for segments; by default a quarter of the machine's, at most 4 GiB.
+    /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: what is
+    /// older the operating system has in its own cache, while memory that is written again needs no new
+    /// pages.
     pub pool: ByteSize,
     /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
     /// the two largest chunks.
@@ -57,7 +59,7 @@ impl LogConfig {
         let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
         LogConfig::with_pool(
             dir,
-            ByteSize((memory_bytes / 4).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
+            ByteSize((memory_bytes / 16).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
         )
     }
 

@@ -73,7 +73,7 @@ pub struct Settings {
     /// Worker threads of flows, 1 to 1024 [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
-    /// Memory for segments [default: a quarter of the machine's, at most 4 GiB]
+    /// Memory for segments [default: a sixteenth of the machine's, at most 1 GiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::pool)]
     pub pool: Option<ByteSize>,
     /// How much the journal may hold that is not in group files yet [default: 512 MiB]
