@@ -7,6 +7,8 @@ use millstream_base::StreamId;
 use millstream_log::{Log, LogError, Stream};
 use millstream_wire::{ApiKey, ResponseError, Uuid};
 
+use tokio::sync::watch;
+
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::connection::Peer;
@@ -29,6 +31,7 @@ pub struct Client {
     /// Who it is by its certificate.
     certified: Option<Principal>,
     pace: Pace,
+    ending: watch::Receiver<bool>,
     /// The object that it puts.
     pub(crate) upload: Option<Upload>,
     streams: HashMap<Arc<str>, Stream>,
@@ -36,7 +39,13 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(peer: Peer, certified: Option<Principal>, broker: &Arc<Broker>) -> Client {
+    /// `ending` says when the broker ends.
+    pub fn new(
+        peer: Peer,
+        certified: Option<Principal>,
+        broker: &Arc<Broker>,
+        ending: watch::Receiver<bool>,
+    ) -> Client {
         let security = broker.security();
         let principal = certified.clone().unwrap_or_else(Principal::anonymous);
         Client {
@@ -44,6 +53,7 @@ impl Client {
             login: security.login(),
             certified,
             pace: Pace::default(),
+            ending,
             peer,
             id: String::new(),
             broker: Arc::clone(broker),
@@ -69,6 +79,11 @@ impl Client {
     /// What it may do.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Says when the broker ends: nobody is to wait for records then.
+    pub fn ending(&self) -> watch::Receiver<bool> {
+        self.ending.clone()
     }
 
     /// How fast it takes what it reads.

@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             is_quiet: true,
             arriving: None,
             pending: VecDeque::new(),
-            client: Client::new(peer, certified, &broker),
+            client: Client::new(peer, certified, &broker, stop.clone()),
             broker,
             stop,
             resume_at: None,

@@ -11,6 +11,7 @@ use millstream_wire::messages::FetchRequest;
 use millstream_wire::messages::TopicName;
 use millstream_wire::messages::fetch_response::AbortedTransaction;
 use millstream_wire::{FetchResponse, FetchedPartition, FetchedTopic, ResponseError, Uuid};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::session::Sessions;
@@ -41,6 +42,7 @@ pub fn fetch(
         until: Instant::now() + wait_max.min(broker.config().idle_max),
         bytes_min: bytes_max.min(request.min_bytes.max(0) as usize),
         bytes_max,
+        ending: client.ending(),
     };
     let has_ids = version >= TOPIC_ID_FROM;
     let begun = broker
@@ -63,9 +65,11 @@ struct Bounds {
     until: Instant,
     bytes_min: usize,
     bytes_max: usize,
+    /// Says when the broker ends.
+    ending: watch::Receiver<bool>,
 }
 
-async fn answer(begun: Begun, bounds: Bounds) -> FetchResponse {
+async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
     let mut session = begun.session.lock().await;
     loop {
         let mut round = read(&mut session, bounds.is_committed, bounds.bytes_max);
@@ -79,7 +83,10 @@ async fn answer(begun: Begun, bounds: Bounds) -> FetchResponse {
         }
         // The memory of what was read is not held while it waits.
         drop(round);
-        session.wait(bounds.until).await;
+        tokio::select! {
+            () = session.wait(bounds.until) => {}
+            _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
+        }
     }
 }
 

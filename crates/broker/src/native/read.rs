@@ -9,6 +9,7 @@ use millstream_base::{Cursor, Offset};
 use millstream_log::{LANES_MAX, Lane, Log, LogError, WINDOW_BYTES, Watch, Watched};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{Payload, ReadChunksRequest, ReadChunksResponse, ReadFromCursor};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::refused::Refused;
@@ -40,6 +41,7 @@ pub fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -
         bytes_max: bytes_max.max(1),
         bytes_min: (request.bytes_min as usize).min(bytes_max),
         until: Instant::now() + wait,
+        ending: client.ending(),
     };
     Reply::later(answer(broker.log().clone(), request.cursors, bounds))
 }
@@ -49,6 +51,8 @@ struct Bounds {
     bytes_max: usize,
     bytes_min: usize,
     until: Instant,
+    /// Says when the broker ends.
+    ending: watch::Receiver<bool>,
 }
 
 impl Bounds {
@@ -60,7 +64,7 @@ impl Bounds {
     }
 }
 
-async fn answer(log: Log, cursors: Vec<Cursor>, bounds: Bounds) -> ReadChunksResponse {
+async fn answer(log: Log, cursors: Vec<Cursor>, mut bounds: Bounds) -> ReadChunksResponse {
     let mut lanes: Option<Lanes> = None;
     loop {
         if let Some(lanes) = &mut lanes {
@@ -76,7 +80,10 @@ async fn answer(log: Log, cursors: Vec<Cursor>, bounds: Bounds) -> ReadChunksRes
         // Nobody else's memory is held while this waits.
         drop(round);
         match &lanes {
-            Some(lanes) => lanes.wait(bounds.until).await,
+            Some(lanes) => tokio::select! {
+                () = lanes.wait(bounds.until) => {}
+                _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
+            },
             // Reads once more, knowing where the heads were before.
             None => lanes = Some(Lanes::of(&log, &cursors)),
         }

@@ -18,7 +18,7 @@ fn what_came_before_the_end_is_answered() {
     let mut client = node.connect();
     client.create_topic("t", 1);
     let mut waiting = node.connect();
-    waiting.send(11, fetch_request(&[("t", 0, 0)]).with_max_wait_ms(1000));
+    waiting.send(11, fetch_request(&[("t", 0, 0)]).with_max_wait_ms(600_000));
     // An answer to this one says that the other has most likely come, too.
     client.ask(3, ApiVersionsRequest::default());
     thread::sleep(Duration::from_millis(300));
