@@ -105,7 +105,9 @@ impl Pool {
     /// a share of what is free. `None` when none is.
     pub fn allocate_segment(self: &Arc<Self>, wanted: usize, bytes: usize) -> Option<BufferWriter> {
         let free = self.size_bytes(Arena::Segments) - self.used_bytes(Arena::Segments);
-        let wanted = wanted.min(free / SEGMENT_SHARE).max(bytes);
+        let block_bytes_max = self.block_bytes_max(Arena::Segments);
+        let wanted = wanted.min(free / SEGMENT_SHARE).min(block_bytes_max);
+        let wanted = wanted.max(bytes);
         self.allocate(Arena::Segments, wanted)
             .or_else(|| self.allocate(Arena::Segments, bytes))
     }

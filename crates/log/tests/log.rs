@@ -609,3 +609,37 @@ fn a_stream_that_several_ask_for_at_once_is_there_for_all_of_them() {
     let exists = log.create_stream("s0", StreamConfig::default());
     assert!(matches!(exists, Err(LogError::Exists { .. })));
 }
+
+/// Copies a folder as it is now, which is what a crash leaves.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Its segments were asked to be larger than any block of the pool.
+#[test]
+fn a_lane_with_very_much_in_the_journal_is_there_after_a_crash() {
+    const CHUNKS: u64 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let (data, crashed) = (dir.path().join("data"), dir.path().join("crashed"));
+    let config = |dir: &std::path::Path| LogConfig::with_pool(dir, ByteSize(512 << 20));
+    let log = Log::open(config(&data)).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    // So small that each goes into the journal, and together more than two of the largest segments.
+    let value = "x".repeat(100 << 10);
+    for _ in 0..CHUNKS {
+        append(&stream, &chunk(&[&value], None));
+    }
+    copy(&data, &crashed);
+    let log = Log::open(config(&crashed)).unwrap();
+    let lane = log.stream("s").unwrap().partition(0).unwrap();
+    assert_eq!(lane.durable_offset(), Offset(CHUNKS));
+    assert_eq!(values(&log.stream("s").unwrap()).len(), CHUNKS as usize);
+}
