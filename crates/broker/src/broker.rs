@@ -5,21 +5,18 @@ use std::sync::Arc;
 use millstream_base::{Clock, Random};
 use millstream_log::Log;
 use millstream_wire::{Request, RequestHeader, refuse};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client::Client;
 use crate::config::BrokerConfig;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
+use crate::memory::Memory;
 use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
 use crate::{
     access, cluster, configs, fetch, group_service, native, offsets, produce, producers, topics,
 };
-
-/// Memory is counted in units of so many bytes.
-const MEMORY_UNIT: usize = 1 << 10;
 
 /// The only broker of a node.
 pub const NODE_ID: i32 = 0;
@@ -29,8 +26,7 @@ pub struct Broker {
     config: BrokerConfig,
     log: Log,
     random: Arc<dyn Random>,
-    /// Memory that requests may take, in units of [`MEMORY_UNIT`].
-    memory: Arc<Semaphore>,
+    memory: Memory,
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
@@ -54,9 +50,8 @@ impl Broker {
         let security =
             SecurityService::open(&log, security, Arc::clone(&clock), random_of_security)?;
         let groups = Arc::new(GroupService::open(&log, Arc::clone(&clock))?);
-        let units = config.requests_bytes_max / MEMORY_UNIT;
         Ok(Arc::new(Broker {
-            memory: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            memory: Memory::new(config.requests_bytes_max),
             sessions: Sessions::default(),
             native: native::Shared::default(),
             // Of a stream that is made once: as random as it has to be, and it lasts.
@@ -100,23 +95,9 @@ impl Broker {
         &self.cluster_id
     }
 
-    fn units_of(&self, bytes: usize) -> u32 {
-        // One that is larger than all there is waits until it is alone.
-        let all = self.config.requests_bytes_max / MEMORY_UNIT;
-        bytes.div_ceil(MEMORY_UNIT).clamp(1, all.max(1)) as u32
-    }
-
-    /// Memory for a request of so many bytes, if it can be had at once.
-    pub(crate) fn try_memory_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let memory = Arc::clone(&self.memory);
-        memory.try_acquire_many_owned(self.units_of(bytes)).ok()
-    }
-
-    /// Waits for memory for a request of so many bytes.
-    pub(crate) async fn memory_for(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let memory = Arc::clone(&self.memory);
-        let permit = memory.acquire_many_owned(self.units_of(bytes)).await;
-        permit.expect("the semaphore is never closed")
+    /// Memory for requests that are being worked on.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Works on a request. What it changes is changed, or under way in its order, when this returns.

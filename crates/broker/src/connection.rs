@@ -30,6 +30,9 @@ const REQUESTS_MAX: usize = 64;
 /// Requests up to this size arrive before their memory is counted.
 const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
+/// Who stops in the middle of such a large request for so long is not waited for: others need the memory.
+const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
+
 /// Answers that are there at the same time are written together, up to about so many bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -233,6 +236,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     fn silence_max(&self) -> Duration {
         let config = self.broker.config();
         match (self.received.is_empty(), self.is_quiet) {
+            (false, _) if self.arriving.is_some() => config.read_stall_max.min(LARGE_STALL_MAX),
             (false, _) => config.read_stall_max,
             (true, false) => QUIET_AFTER.min(config.idle_max),
             (true, true) => config.idle_max,
@@ -327,11 +331,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     /// back first: nobody waits for memory with memory in hand.
     async fn memory_for(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, End> {
         loop {
-            if let Some(memory) = self.broker.try_memory_for(bytes) {
+            if let Some(memory) = self.broker.memory().try_take(bytes) {
                 return Ok(memory);
             }
             if self.pending.is_empty() {
-                return Ok(self.broker.memory_for(bytes).await);
+                return Ok(self.broker.memory().take(bytes).await);
             }
             let reply = first_reply(&mut self.pending).await;
             self.answer(reply).await?;
@@ -430,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
 
     /// The rest of an answer is copied: otherwise it would hold segments, and what others read from disk.
     async fn write_slowly(&mut self, pieces: Pieces) -> Result<(), End> {
-        let Some(_memory) = self.broker.try_memory_for(pieces.remaining()) else {
+        let Some(_memory) = self.broker.memory().try_take(pieces.remaining()) else {
             let why = "it does not take its answer, and there is no memory to keep it".to_owned();
             return Err(End::Refused(why));
         };

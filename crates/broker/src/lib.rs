@@ -18,6 +18,7 @@ mod fetch;
 mod group_service;
 pub mod groups;
 mod ledger;
+mod memory;
 mod native;
 mod offsets;
 mod pace;
