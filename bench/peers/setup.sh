@@ -65,7 +65,7 @@ if ! up_to_date librdkafka librdkafka; then
     cp -r "${sources%/*}/librdkafka" "$out/librdkafka/sources"
     (
         cd "$out/librdkafka/sources"
-        sh ./configure --disable-ssl --disable-gssapi --disable-curl --disable-zstd
+        bash ./configure --disable-ssl --disable-gssapi --disable-curl --disable-zstd
         make -j2 -C src librdkafka.a
         make -C examples rdkafka_performance
         cp examples/rdkafka_performance ..

@@ -176,6 +176,7 @@ impl Connection {
                 Err(ClientError::Timeout {
                     what: format!("the request {:?} to {}", Q::API, self.address),
                     after,
+                    trouble: None,
                 })
             }
         }

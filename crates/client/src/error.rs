@@ -7,6 +7,9 @@ use std::time::Duration;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
 
+/// What the first bytes are of a server's answer that speaks TLS: an alert of version 3.
+const TLS_ALERT: usize = 0x1503;
+
 /// Why something was not done.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -26,12 +29,14 @@ pub enum ClientError {
         address: String,
     },
     /// No answer came in time. What was asked for may or may not be done.
-    #[error("{what} is not done after {after:?}")]
+    #[error("{what} is not done after {after:?}{}", because(trouble.as_deref()))]
     Timeout {
         /// What was asked for.
         what: String,
         /// How long it was waited for.
         after: Duration,
+        /// Why the last attempt failed, if it was tried again.
+        trouble: Option<Arc<ClientError>>,
     },
     /// The server says no.
     #[error("{what}: {}", message.clone().unwrap_or_else(|| error.to_string()))]
@@ -103,6 +108,10 @@ pub enum ClientError {
     Closed,
 }
 
+fn because(trouble: Option<&ClientError>) -> String {
+    trouble.map_or_else(String::new, |trouble| format!(": {trouble}"))
+}
+
 impl ClientError {
     /// An error of an answer; `None` for 0.
     pub(crate) fn of_code(
@@ -157,9 +166,45 @@ impl ClientError {
     }
 
     pub(crate) fn frame(address: &str, error: &FrameError) -> ClientError {
-        ClientError::Protocol {
-            address: address.to_owned(),
-            what: error.to_string(),
-        }
+        let what = match error {
+            FrameError::FrameTooLarge { announced, .. } if announced >> 16 == TLS_ALERT => {
+                "it wants TLS, so it has to be said who signs its certificate (--tls-authorities)"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        };
+        let address = address.to_owned();
+        ClientError::Protocol { address, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_tried_in_vain_is_given_up_with_the_reason() {
+        let code = ResponseError::KafkaStorageError.code();
+        let trouble = ClientError::of_code(code, Some("disk is full"), "partition 0 of t");
+        let given_up = ClientError::Timeout {
+            what: "sending to partition 0 of t".to_owned(),
+            after: Duration::from_secs(120),
+            trouble: trouble.map(Arc::new),
+        };
+        assert_eq!(
+            given_up.to_string(),
+            "sending to partition 0 of t is not done after 120s: partition 0 of t: disk is full"
+        );
+    }
+
+    #[test]
+    fn a_server_that_wants_tls_is_told_from_one_that_speaks_something_else() {
+        let of = |first: [u8; 4]| {
+            let announced = u32::from_be_bytes(first) as usize;
+            let error = FrameError::FrameTooLarge { announced, max: 1 };
+            ClientError::frame("localhost:9092", &error).to_string()
+        };
+        assert!(of([0x15, 3, 3, 0]).contains("it wants TLS"));
+        assert!(of(*b"HTTP").contains("does not speak Kafka's protocol: the frame announces"));
     }
 }

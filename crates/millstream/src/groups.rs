@@ -184,14 +184,29 @@ fn reset(
         .collect();
     match (to, places.len()) {
         (_, 0) => bail!(
-            "stream {stream} has {} partitions, and not this one",
-            lanes.len()
+            "stream {stream} has {} partitions, and no partition {}",
+            lanes.len(),
+            partition.unwrap_or_default()
         ),
         (Place::At(_), 2..) => bail!(
             "stream {stream} has {} partitions, each with offsets of its own; choose one with --partition",
             lanes.len()
         ),
         _ => {}
+    }
+    if let Place::At(offset) = to {
+        let chosen = lanes
+            .iter()
+            .find(|lane| partition.is_none_or(|partition| lane.partition == partition));
+        let beyond = chosen.filter(|lane| !(lane.earliest..=lane.durable).contains(&offset));
+        if let Some(lane) = beyond {
+            bail!(
+                "partition {} of stream {stream} has offsets {} to {}, and not {offset}",
+                lane.partition,
+                lane.earliest,
+                lane.durable
+            );
+        }
     }
     let client = remote.client();
     let offsets = remote.wait(client.offsets(&places, Isolation::Committed))?;

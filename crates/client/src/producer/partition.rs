@@ -85,6 +85,8 @@ pub(super) struct Partition {
     next_sequence: Sequence,
     /// Whether a chunk was stored under the identity.
     is_established: bool,
+    /// Why the last attempt failed, if it did.
+    trouble: Option<Arc<ClientError>>,
     retry_at: Option<Instant>,
 }
 
@@ -114,6 +116,7 @@ impl Partition {
             generation_min: 0,
             next_sequence: Sequence(0),
             is_established: false,
+            trouble: None,
             retry_at: None,
         }
     }
@@ -250,6 +253,7 @@ impl Partition {
         };
         // One of an identity that was given up says nothing of the next one.
         self.is_established |= self.identity.is_some();
+        self.trouble = None;
         sealed.outcome.stored(offset);
         Effect {
             freed_bytes: sealed.buffered_bytes,
@@ -272,6 +276,10 @@ impl Partition {
         let is_certain = sealed.unknown == 0;
         // Behind one that is not decided it is sent again, and is decided after that.
         if error.is_retriable() || at > 0 {
+            if self.trouble.is_none() {
+                tracing::warn!("{error}; trying again");
+            }
+            self.trouble = Some(Arc::new(error));
             self.retry_at = Some(retry_at);
             return Effect::default();
         }
@@ -292,6 +300,7 @@ impl Partition {
         let error = ClientError::Timeout {
             what: format!("sending to partition {} of {}", self.index, self.topic),
             after: timeout,
+            trouble: self.trouble.clone(),
         };
         self.give_up(0, error)
     }

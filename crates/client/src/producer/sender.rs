@@ -215,6 +215,7 @@ impl Sender {
                 Err(ClientError::Timeout {
                     what: format!("sending to {}", connection.address()),
                     after,
+                    trouble: None,
                 })
             });
             Event::Answered(number, sent, answer)

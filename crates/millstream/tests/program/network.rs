@@ -200,6 +200,10 @@ fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
         .run(&["group", "reset", "g", "s", "--to", "8"])
         .assert_done();
     assert_eq!(consume(&[]), "8\n9\n");
+    // Beyond the end everything would be read again.
+    let beyond = server.run(&["group", "reset", "g", "s", "--to", "11"]);
+    beyond.assert_fails(1, &["partition 0 of stream s", "offsets 0 to 10", "11"]);
+    assert_eq!(consume(&[]), "");
     server
         .run(&["group", "reset", "g", "s", "--to", "earliest"])
         .assert_done();
