@@ -41,6 +41,9 @@ pub struct Settings {
     /// Serve the network door here [default: 127.0.0.1:9092]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub listen: Option<SocketAddr>,
+    /// Partitions of topics that clients make without saying how many, 1 to 10000 [default: 1]
+    #[arg(long, global = true, value_name = "N", value_parser = values::partitions)]
+    pub partitions: Option<u32>,
     /// Clients of the network door have to log in: by SASL (PLAIN or SCRAM), or with a certificate
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub authentication: Option<bool>,
@@ -94,10 +97,11 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "data",
     "http",
     "listen",
+    "partitions",
     "authentication",
     "super_users",
     "tls_certificate",
@@ -271,6 +275,7 @@ impl Settings {
             "data" => fill(&mut self.data, text, values::path),
             "http" => fill(&mut self.http, text, values::address),
             "listen" => fill(&mut self.listen, text, values::address),
+            "partitions" => fill(&mut self.partitions, text, values::partitions),
             "authentication" => fill(&mut self.authentication, text, values::boolean),
             "super_users" => fill(&mut self.super_users, text, values::principals),
             "tls_certificate" => fill(&mut self.tls_certificate, text, values::path),
@@ -331,6 +336,7 @@ mod tests {
             "x",
             "127.0.0.1:0",
             "127.0.0.1:0",
+            "4",
             "true",
             "admin;User:CN=a,O=b",
             "x",

@@ -45,10 +45,12 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
     if let Some(exposure) = exposure {
         tracing::warn!("{exposure}");
     }
+    let defaults = BrokerConfig::new(listen);
     Ok(BrokerConfig {
         security,
         tls,
-        ..BrokerConfig::new(listen)
+        partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
+        ..defaults
     })
 }
 

@@ -29,6 +29,8 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The log's own bounds: what breaks them is refused before anything is opened.
 const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
+/// The network door's.
+const PARTITIONS_MAX: u32 = 10_000;
 
 /// Reads numbers from `least` on, up to `most` where there is a bound.
 pub fn number<T>(least: T, most: Option<T>) -> impl Fn(&str) -> Result<T, String> + Clone
@@ -53,6 +55,11 @@ pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
 /// How many streamlets or lanes there are to be.
 pub fn lanes(text: &str) -> Result<u32, String> {
     number(1, Some(LANES_MAX as u32))(text)
+}
+
+/// How many partitions a topic has.
+pub fn partitions(text: &str) -> Result<u32, String> {
+    number(1, Some(PARTITIONS_MAX))(text)
 }
 
 pub fn virtual_logs(text: &str) -> Result<u32, String> {
