@@ -209,6 +209,8 @@ def test_members_of_different_clients_share_a_group(address, name):
         wait_until(
             lambda: (second.poll(100), len(second.assignment()) == len(first.partitions()) == 2)[-1],
             "each has two",
+            # Where cores are short, kafka-python misses its timers, and members come and go for a while.
+            seconds_max=75,
         )
         theirs = {partition.partition for partition in second.assignment()}
         assert theirs | first.partitions() == set(range(4))

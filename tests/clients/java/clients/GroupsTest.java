@@ -9,6 +9,7 @@ import static clients.Cluster.text;
 import static clients.Cluster.topic;
 import static clients.Cluster.waitUntil;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -24,6 +25,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.utils.AppInfoParser;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -73,6 +75,8 @@ class GroupsTest {
     @ParameterizedTest
     @ValueSource(strings = {"classic", "cooperative", "consumer"})
     void membersShareTheirPartitionsAndEveryRecordIsReadOnce(String protocol) {
+        // A preview there: what it commits while it is being moved to the next epoch is not tried again.
+        assumeFalse(protocol.equals("consumer") && AppInfoParser.getVersion().startsWith("3."));
         String topic = topic(PARTITIONS);
         List<String> values = new ArrayList<>();
         var first = member(protocol, topic);
