@@ -1,8 +1,6 @@
 //! Streams: created, described, listed, grown, deleted.
 
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_log::{Durability, LaneInfo, Log, LogError, Stream, StreamConfig};
@@ -17,16 +15,10 @@ use millstream_wire::{ResponseError, StrBytes};
 use super::refused::{Refused, answered};
 use super::{stream_named, stream_of};
 use crate::broker::Broker;
-use crate::client::not_internal;
 use crate::reply::Reply;
 
 /// The most streams in one answer.
 const STREAMS_MAX: usize = 1000;
-
-/// A stream that somebody else is creating is looked for again after so long …
-const CREATE_AGAIN_AFTER: Duration = Duration::from_millis(10);
-/// … and so often.
-const CREATE_TRIES_MAX: usize = 500;
 
 /// Creates a stream.
 pub fn create(broker: &Arc<Broker>, request: CreateStreamRequest) -> Reply {
@@ -41,28 +33,17 @@ fn create_stream(
     let config = config_of(request.settings)?;
     check_lanes(broker, config.streamlets, config.lanes)
         .map_err(|why| Refused::new(ResponseError::InvalidConfig, why))?;
-    for _ in 0..CREATE_TRIES_MAX {
-        let exists = match broker.log().create_stream(&request.name, config.clone()) {
-            Ok(stream) => {
-                broker.groups().topics_changed();
-                return Ok(created(&stream, true));
-            }
-            Err(error @ LogError::Exists { .. }) => error,
-            Err(error) => return Err(error.into()),
-        };
-        if !request.or_existing {
-            return Err(exists.into());
+    match broker.log().create_stream(&request.name, config) {
+        Ok(stream) => {
+            broker.groups().topics_changed();
+            Ok(created(&stream, true))
         }
-        match broker.log().stream(&request.name) {
-            Ok(stream) => return Ok(created(&not_internal(stream)?, false)),
-            // Its existence is not durable yet, or it was just deleted.
-            Err(_) => sleep(CREATE_AGAIN_AFTER),
+        Err(LogError::Exists { .. }) if request.or_existing => {
+            let stream = stream_named(broker.log(), &request.name)?;
+            Ok(created(&stream, false))
         }
+        Err(error) => Err(error.into()),
     }
-    Err(Refused::new(
-        ResponseError::RequestTimedOut,
-        "somebody else is creating the stream; try again",
-    ))
 }
 
 fn created(stream: &Stream, is_new: bool) -> CreateStreamResponse {
