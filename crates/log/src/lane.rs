@@ -71,6 +71,9 @@ pub struct LaneState {
     /// Stored groups, oldest first; the last one may be open. Added by appends, taken away by
     /// retention.
     groups: RwLock<VecDeque<Arc<Group>>>,
+    /// Where the newest group ended that was taken away since the start: a reader that stands there
+    /// has missed nothing. Changed under the lock of `groups`.
+    removed_end: Mutex<Option<(GroupId, Position)>>,
     /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
     /// whoever waits for it (`Acquire`).
     durable_offset: AtomicU64,
@@ -209,6 +212,7 @@ impl LaneState {
                 appended_at: Duration::ZERO,
             }),
             groups: RwLock::new(stored.groups),
+            removed_end: Mutex::default(),
             durable_offset: AtomicU64::new(stored.next_offset.0),
             early_offset: AtomicU64::new(0),
             durable_moved: Event::new(),
@@ -658,6 +662,14 @@ impl LaneState {
         ended.then(|| self.group_after(group.id)).flatten()
     }
 
+    /// The group that goes on behind `position` of a group that is not there any more, if this is
+    /// where that group ended and nothing behind it was taken away.
+    pub fn group_behind_removed(&self, id: GroupId, position: Position) -> Option<Arc<Group>> {
+        let groups = self.groups.read();
+        let ended = *self.removed_end.lock() == Some((id, position));
+        ended.then(|| groups.front().cloned()).flatten()
+    }
+
     /// The group that holds `offset`, or the last one if it lies behind all.
     pub fn group_of_offset(&self, offset: Offset) -> Option<Arc<Group>> {
         let groups = self.groups.read();
@@ -685,7 +697,9 @@ impl LaneState {
         if groups.front()?.id != id {
             return None;
         }
-        groups.pop_front()
+        let removed = groups.pop_front()?;
+        *self.removed_end.lock() = removed.end().map(|end| (id, end.position));
+        Some(removed)
     }
 
     /// The earliest offset that is stored and was not deleted.

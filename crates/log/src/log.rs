@@ -544,6 +544,11 @@ impl Log {
             .iter()
             .find_map(|lane| lane.group(cursor.group).map(|group| (lane, group)));
         let Some((lane, group)) = found else {
+            let behind =
+                |lane: &LaneState| lane.group_behind_removed(cursor.group, cursor.position);
+            if lanes.iter().any(|lane| behind(lane).is_some()) {
+                return Ok(None);
+            }
             let earliest = lanes
                 .iter()
                 .filter_map(|lane| lane.first_group().map(|group| (group.id, lane)))

@@ -293,13 +293,17 @@ impl LaneReader {
                 };
                 // Group ids are shared by the lanes of a streamlet: a reader that started before
                 // the lane's first group was made does not know its id.
-                if self.position > Position(0) || self.lane.earliest_offset() > Offset(0) {
+                let is_before_all =
+                    self.position == Position(0) && self.lane.earliest_offset() == Offset(0);
+                let behind = self.lane.group_behind_removed(self.group, self.position);
+                let Some(next) = behind.or_else(|| is_before_all.then_some(first)) else {
                     return Err(LogError::CursorRemoved {
                         cursor: self.cursor(),
                         earliest: self.lane.earliest_cursor(),
                     });
-                }
-                self.group = first.id;
+                };
+                self.group = next.id;
+                self.position = Position(0);
                 self.publish();
                 continue;
             };

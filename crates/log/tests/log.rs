@@ -201,6 +201,46 @@ fn retention_removes_closed_groups_and_keeps_the_offsets() {
 }
 
 #[test]
+fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(65_536),
+        retention: Some(ByteSize(65_536)),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let value = "v".repeat(1000);
+    let append_and_remove = |appended: u64| {
+        append(&stream, &chunk(&[value.as_str(); 10], None));
+        log.persist();
+        assert_eq!(stream.info().lanes[0].durable, Offset(appended * 10));
+        log.apply_retention().unwrap()
+    };
+    let mut at_end = stream.reader(From::Earliest);
+    let mut in_between = stream.reader(From::Earliest);
+    let mut appended = 0;
+    let mut read = 0;
+    // One has read all before more comes and groups go; the other stays within the first group.
+    let mut removed = 0;
+    while removed < 3 {
+        appended += 1;
+        removed += append_and_remove(appended);
+        while let Some(chunks) = at_end.read(1).unwrap() {
+            read += chunks.chunks().count() as u64;
+            if read == 1 {
+                in_between.read(1).unwrap();
+            }
+        }
+        assert_eq!(read, appended);
+        assert!(appended < 1000, "nothing is ever removed");
+    }
+    let error = in_between.read(1).unwrap_err();
+    assert!(matches!(error, LogError::CursorRemoved { .. }), "{error}");
+}
+
+#[test]
 fn objects_are_put_got_by_range_listed_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
