@@ -130,6 +130,17 @@ def test_commits_are_kept_with_what_goes_with_them(address, timed_topic, protoco
     source.close()
 
 
+def test_commits_of_partitions_that_are_not_there_are_refused(address, timed_topic):
+    source = consumer(address, f"{timed_topic}-g", enable_auto_commit=False)
+    places = [TopicPartition(timed_topic, 0, 7), TopicPartition(timed_topic, 99, 7)]
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        source.commit(offsets=places, asynchronous=False)
+    code = refused.value.args[0].code()
+    assert code == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert source.committed(places[:1], 10)[0].offset == 7
+    source.close()
+
+
 def test_positions_of_kafka_python(address, timed_topic):
     group = f"{timed_topic}-g"
     source = python_consumer(address, timed_topic, group_id=group, enable_auto_commit=False)

@@ -15,7 +15,8 @@ use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
 use crate::{
-    access, cluster, configs, fetch, group_service, native, offsets, produce, producers, topics,
+    access, cluster, commits, configs, fetch, group_service, native, offsets, produce, producers,
+    topics,
 };
 
 /// The only broker of a node.
@@ -114,7 +115,9 @@ impl Broker {
             return refuse(&request, version, error, why).into();
         }
         access::guard(client, version, request, |client, request| {
-            self.carry_out(client, version, request)
+            commits::of_known_partitions(client, version, request, |client, request| {
+                self.carry_out(client, version, request)
+            })
         })
     }
 

@@ -10,6 +10,7 @@ mod access;
 mod broker;
 mod client;
 mod cluster;
+mod commits;
 mod config;
 mod configs;
 mod connection;

@@ -220,3 +220,65 @@ fn what_groups_are_kept_in_is_compacted_while_they_commit() {
     commit_all(&mut client, offset + 1);
     assert_eq!(committed(&mut client), offset + 1);
 }
+
+#[test]
+fn offsets_are_committed_of_partitions_that_there_are_only() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    client.create_topic("only-unknown", 1);
+    let topic = |name: &str, partitions: &[i32]| {
+        let partitions = partitions.iter().map(|partition| {
+            OffsetCommitRequestPartition::default()
+                .with_partition_index(*partition)
+                .with_committed_offset(7)
+        });
+        OffsetCommitRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(partitions.collect())
+    };
+    let mut commit = |topics| {
+        let request = OffsetCommitRequest::default()
+            .with_group_id(group_id("g"))
+            .with_generation_id_or_member_epoch(-1)
+            .with_topics(topics);
+        let response = ask!(client, OffsetCommit, 7, request);
+        let mut errors: Vec<(String, i32, i16)> = Vec::new();
+        for topic in &response.topics {
+            let partitions = topic.partitions.iter();
+            errors.extend(partitions.map(|partition| {
+                let (index, error) = (partition.partition_index, partition.error_code);
+                (topic.name.to_string(), index, error)
+            }));
+        }
+        errors.sort();
+        (response.topics.len(), errors)
+    };
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    let asked = vec![
+        topic("t", &[-1, 0, 1, 2]),
+        topic("none", &[0]),
+        topic("only-unknown", &[1]),
+        topic("__groups", &[0]),
+    ];
+    let answer = |name: &str, partition, error| (name.to_owned(), partition, error);
+    let expected = vec![
+        answer("__groups", 0, unknown),
+        answer("none", 0, unknown),
+        answer("only-unknown", 1, unknown),
+        answer("t", -1, unknown),
+        answer("t", 0, 0),
+        answer("t", 1, 0),
+        answer("t", 2, unknown),
+    ];
+    assert_eq!(commit(asked), (4, expected));
+    // Nothing is left to ask the group for.
+    let expected = vec![answer("none", 0, unknown)];
+    assert_eq!(commit(vec![topic("none", &[0])]), (1, expected));
+    let request = OffsetFetchRequest::default()
+        .with_group_id(group_id("g"))
+        .with_topics(None);
+    let kept = ask!(client, OffsetFetch, 7, request);
+    assert_eq!(kept.topics.len(), 1);
+    assert_eq!(kept.topics[0].partitions.len(), 2);
+}

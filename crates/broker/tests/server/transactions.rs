@@ -132,3 +132,37 @@ fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
     let refused = commit_offsets(&mut client, &producer, -1, 3);
     assert_eq!(refused, code(&ResponseError::OffsetOutOfRange));
 }
+
+#[test]
+fn offsets_of_transactions_are_of_partitions_that_there_are() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let producer = init(&mut client);
+    let topic = |name, partitions: &[i32]| {
+        let partitions = partitions.iter().map(|partition| {
+            TxnOffsetCommitRequestPartition::default()
+                .with_partition_index(*partition)
+                .with_committed_offset(7)
+        });
+        TxnOffsetCommitRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(partitions.collect())
+    };
+    let request = TxnOffsetCommitRequest::default()
+        .with_transactional_id(tx())
+        .with_group_id(group_id("g"))
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch)
+        .with_generation_id(-1)
+        .with_topics(vec![topic("t", &[0, 1]), topic("none", &[0])]);
+    let response = ask!(client, TxnOffsetCommit, 5, request);
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    let of_topic = |place: usize| {
+        let partitions = response.topics[place].partitions.iter();
+        let errors = partitions.map(|partition| (partition.partition_index, partition.error_code));
+        errors.collect::<Vec<_>>()
+    };
+    assert_eq!(of_topic(0), [(0, 0), (1, unknown)]);
+    assert_eq!(of_topic(1), [(0, unknown)]);
+}

@@ -1,0 +1,126 @@
+//! OffsetCommit and TxnOffsetCommit: positions are kept of partitions that there are. Those of others are
+//! refused, and the rest of the request is carried out, as in Apache Kafka.
+
+use std::collections::HashMap;
+
+use millstream_wire::messages::offset_commit_request::OffsetCommitRequestTopic;
+use millstream_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequestTopic;
+use millstream_wire::messages::{OffsetCommitRequest, TopicName, TxnOffsetCommitRequest};
+use millstream_wire::{Request, Response, ResponseError, refuse};
+
+use crate::client::Client;
+use crate::reply::Reply;
+
+/// Carries out what is about partitions that there are, and refuses the rest. Who asks for nothing else is
+/// answered without the group being asked.
+pub fn of_known_partitions(
+    client: &mut Client,
+    version: i16,
+    mut request: Request,
+    carry_out: impl FnOnce(&mut Client, Request) -> Reply,
+) -> Reply {
+    let (refused, is_whole, is_empty) = match &mut request {
+        Request::OffsetCommit(request) => {
+            let unknown = take_unknown(client, &mut request.topics);
+            let is_whole = unknown.is_empty();
+            let refused = OffsetCommitRequest::default().with_topics(unknown);
+            (Request::from(refused), is_whole, request.topics.is_empty())
+        }
+        Request::TxnOffsetCommit(request) => {
+            let unknown = take_unknown(client, &mut request.topics);
+            let is_whole = unknown.is_empty();
+            let refused = TxnOffsetCommitRequest::default().with_topics(unknown);
+            (Request::from(refused), is_whole, request.topics.is_empty())
+        }
+        _ => return carry_out(client, request),
+    };
+    let error = ResponseError::UnknownTopicOrPartition;
+    let refused = refuse(&refused, version, error, None);
+    match (is_empty, is_whole) {
+        (true, _) => refused.into(),
+        (false, true) => carry_out(client, request),
+        (false, false) => carry_out(client, request).map(|response| merge(response, refused)),
+    }
+}
+
+/// Takes out partitions that there are not, and topics of which none is left.
+fn take_unknown<T: Committed>(client: &mut Client, topics: &mut Vec<T>) -> Vec<T> {
+    let mut unknown = Vec::new();
+    topics.retain_mut(|topic| {
+        let stream = client.stream(topic.name());
+        let count = stream.map_or(0, |stream| stream.lane_count());
+        unknown.extend(topic.take_from(count));
+        !topic.is_empty()
+    });
+    unknown
+}
+
+/// A topic with positions that are to be kept.
+trait Committed: Sized {
+    fn name(&self) -> &TopicName;
+
+    /// Whether no partition is left.
+    fn is_empty(&self) -> bool;
+
+    /// Takes out the partitions that a topic with so many has not; `None` if it has all of them.
+    fn take_from(&mut self, count: u32) -> Option<Self>;
+}
+
+macro_rules! committed {
+    ($($topic:ident,)*) => {
+        $(
+            impl Committed for $topic {
+                fn name(&self) -> &TopicName {
+                    &self.name
+                }
+
+                fn is_empty(&self) -> bool {
+                    self.partitions.is_empty()
+                }
+
+                fn take_from(&mut self, count: u32) -> Option<$topic> {
+                    let is_there = |index: i32| u32::try_from(index).is_ok_and(|index| index < count);
+                    let taken = self.partitions.extract_if(.., |partition| {
+                        !is_there(partition.partition_index)
+                    });
+                    let taken: Vec<_> = taken.collect();
+                    let name = self.name.clone();
+                    (!taken.is_empty()).then(|| $topic::default().with_name(name).with_partitions(taken))
+                }
+            }
+        )*
+    };
+}
+
+committed! {
+    OffsetCommitRequestTopic,
+    TxnOffsetCommitRequestTopic,
+}
+
+/// Puts the answer to what was refused together with the answer to the rest: each topic stands there once.
+fn merge(response: &mut Response, refused: Response) {
+    macro_rules! merge {
+        ($topics:expr, $refused:expr) => {{
+            let topics = &mut $topics;
+            let names = topics.iter().enumerate();
+            let places = names.map(|(place, topic)| (topic.name.clone(), place));
+            let places: HashMap<TopicName, usize> = places.collect();
+            for refused in $refused {
+                match places.get(&refused.name) {
+                    Some(place) => topics[*place].partitions.extend(refused.partitions),
+                    None => topics.push(refused),
+                }
+            }
+        }};
+    }
+    match (response, refused) {
+        (Response::OffsetCommit(response), Response::OffsetCommit(refused)) => {
+            merge!(response.topics, refused.topics);
+        }
+        (Response::TxnOffsetCommit(response), Response::TxnOffsetCommit(refused)) => {
+            merge!(response.topics, refused.topics);
+        }
+        // The rest was not carried out either, and the answer says so.
+        _ => {}
+    }
+}
