@@ -163,17 +163,26 @@ impl Client {
     /// # Errors
     /// When nobody answers, or there is no such topic.
     pub async fn refresh(&self, topics: &[&str]) -> Result<(), ClientError> {
+        let refused = self.look_up(topics).await?.pop();
+        refused.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// As [`refresh`](Self::refresh); returns the topics that the server does not tell of, each with the
+    /// reason.
+    pub(crate) async fn look_up(
+        &self,
+        topics: &[&str],
+    ) -> Result<Vec<(Arc<str>, ClientError)>, ClientError> {
         let asked = topics
             .iter()
             .map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(name))));
         let request = MetadataRequest::default()
             .with_topics(Some(asked.collect()))
             .with_allow_auto_topic_creation(false);
-        let answer = self.ask(request).await?;
-        self.learn(answer)
+        Ok(self.learn(self.ask(request).await?))
     }
 
-    fn learn(&self, answer: MetadataResponse) -> Result<(), ClientError> {
+    fn learn(&self, answer: MetadataResponse) -> Vec<(Arc<str>, ClientError)> {
         let mut known = self.shared.known.lock();
         known.servers = answer
             .brokers
@@ -187,13 +196,13 @@ impl Client {
             })
             .collect();
         known.controller = Some(answer.controller_id.0).filter(|number| *number >= 0);
-        let mut refused = None;
+        let mut refused = Vec::new();
         for topic in answer.topics {
             let name: Arc<str> = topic.name.as_ref().map_or("", |name| name.as_str()).into();
             let what = format!("topic {name}");
             if let Some(error) = ClientError::of_code(topic.error_code, None, what) {
                 known.topics.remove(&name);
-                refused = Some(error);
+                refused.push((name, error));
                 continue;
             }
             let mut leaders = vec![None; topic.partitions.len()];
@@ -211,7 +220,7 @@ impl Client {
             };
             known.topics.insert(name, Arc::new(topic));
         }
-        refused.map_or(Ok(()), Err)
+        refused
     }
 
     /// The server that creates and deletes topics.

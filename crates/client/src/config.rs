@@ -24,6 +24,9 @@ pub struct ClientConfig {
     pub request_timeout: Duration,
     /// How long to wait before something that failed is tried again.
     pub backoff: Duration,
+    /// A stream that servers which answer do not know for so long was deleted: they know one that was just
+    /// made before.
+    pub unknown_timeout: Duration,
     /// Whether native requests are sent to servers that know them; others get Kafka's in any case.
     pub native: bool,
     /// The largest answer that is taken in, in bytes.
@@ -41,6 +44,7 @@ impl ClientConfig {
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             backoff: Duration::from_millis(50),
+            unknown_timeout: Duration::from_secs(5),
             native: true,
             answer_bytes_max: 128 << 20,
         }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
 
+use crate::reason::{reason, who_knows};
+
 /// What the first bytes are of a server's answer that speaks TLS: an alert of version 3.
 const TLS_ALERT: usize = 0x1503;
 
@@ -39,7 +41,7 @@ pub enum ClientError {
         trouble: Option<Arc<ClientError>>,
     },
     /// The server says no.
-    #[error("{what}: {}", message.clone().unwrap_or_else(|| error.to_string()))]
+    #[error("{}", refusal(what, *error, message.as_deref()))]
     Refused {
         /// What was asked for.
         what: String,
@@ -49,9 +51,7 @@ pub enum ClientError {
         message: Option<String>,
     },
     /// The server does not know the request.
-    #[error(
-        "the server at {address} does not know the request {api:?} in a version that is known here"
-    )]
+    #[error("the server at {address} does not know the request {api:?}{}", who_knows(*api))]
     Unsupported {
         /// Which request.
         api: ApiKey,
@@ -112,6 +112,15 @@ fn because(trouble: Option<&ClientError>) -> String {
     trouble.map_or_else(String::new, |trouble| format!(": {trouble}"))
 }
 
+/// What the server says names what was asked for, often.
+fn refusal(what: &str, error: ResponseError, message: Option<&str>) -> String {
+    match message {
+        Some(message) if message.contains(what) => message.to_owned(),
+        Some(message) => format!("{what}: {message}"),
+        None => format!("{what}: {}", reason(error)),
+    }
+}
+
 impl ClientError {
     /// An error of an answer; `None` for 0.
     pub(crate) fn of_code(
@@ -158,6 +167,11 @@ impl ClientError {
         }
     }
 
+    /// Whether servers say that there is no such stream.
+    pub(crate) fn is_unknown_stream(&self) -> bool {
+        self.response_error() == Some(ResponseError::UnknownTopicOrPartition)
+    }
+
     pub(crate) fn malformed(address: &str, error: &ResponseFrameError) -> ClientError {
         ClientError::Protocol {
             address: address.to_owned(),
@@ -195,6 +209,32 @@ mod tests {
             given_up.to_string(),
             "sending to partition 0 of t is not done after 120s: partition 0 of t: disk is full"
         );
+    }
+
+    #[test]
+    fn refusals_are_told_in_words_and_name_their_object_once() {
+        let told = |message, code: ResponseError| {
+            let error = ClientError::of_code(code.code(), message, "group g");
+            error.expect("it is one").to_string()
+        };
+        let none = "group g: there is no such group";
+        assert_eq!(told(None, ResponseError::GroupIdNotFound), none);
+        let gone = told(Some("group g is gone"), ResponseError::GroupIdNotFound);
+        assert_eq!(gone, "group g is gone");
+        let unnamed = told(Some("it is gone"), ResponseError::GroupIdNotFound);
+        assert_eq!(unnamed, "group g: it is gone");
+        let rare = told(None, ResponseError::SnapshotNotFound);
+        assert_eq!(rare, "group g: Kafka's error SnapshotNotFound");
+    }
+
+    #[test]
+    fn requests_that_others_do_not_know_are_told_with_who_does() {
+        let told = |api| {
+            let address = "localhost:9092".to_owned();
+            ClientError::Unsupported { api, address }.to_string()
+        };
+        assert!(told(ApiKey::ListObjects).ends_with("; only a server of Millstream does"));
+        assert!(told(ApiKey::ConsumerGroupHeartbeat).ends_with("Apache Kafka has since 4.0"));
     }
 
     #[test]

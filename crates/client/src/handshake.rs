@@ -12,12 +12,10 @@ use millstream_wire::{ApiKey, Question, ResponseError, StrBytes};
 use crate::config::Login;
 use crate::connection::Connection;
 use crate::error::ClientError;
+use crate::reason::NATIVE_FROM;
 
 /// What ApiVersions is asked in: known by all that are new enough for everything else.
 const API_VERSIONS: i16 = 3;
-
-/// The key of the first native request.
-const NATIVE_FROM: i16 = ApiKey::CreateStream as i16;
 
 /// Newer versions name topics by their ids; here they are named.
 const VERSIONS_MAX: [(ApiKey, i16); 4] = [

@@ -63,6 +63,7 @@ mod handshake;
 mod offsets;
 mod partitioner;
 mod producer;
+mod reason;
 mod tls;
 
 pub use admin::{

@@ -12,8 +12,8 @@ use millstream_log::Durability;
 
 use crate::settings::Settings;
 use crate::values::{
-    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, record_size, size, time,
-    virtual_logs,
+    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, principal, record_size,
+    rule_host, size, some_bytes, some_time, text, time, virtual_logs,
 };
 
 /// Keeps streams of records, computes on them where they lie, and serves the results.
@@ -211,10 +211,10 @@ pub enum StreamCommand {
 #[derive(Debug, Args)]
 pub struct RetentionArgs {
     /// Remove groups whose newest record is older, for instance 7days, or `none`
-    #[arg(long, value_name = "TIME", value_parser = limit(time))]
+    #[arg(long, value_name = "TIME", value_parser = limit(some_time))]
     pub retain_for: Option<Limit<Duration>>,
     /// Remove the oldest groups of a lane beyond this size, for instance 10GiB, or `none`
-    #[arg(long, value_name = "SIZE", value_parser = limit(size))]
+    #[arg(long, value_name = "SIZE", value_parser = limit(some_bytes))]
     pub retain_bytes: Option<Limit<ByteSize>>,
 }
 
@@ -254,7 +254,7 @@ pub struct ConsumeArgs {
     pub partition: Option<u32>,
     /// Share the records with the others of this group, and go on where it was; where it was not yet,
     /// --from says where to start
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = text)]
     pub group: Option<String>,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
@@ -321,11 +321,13 @@ pub enum GroupCommand {
     /// Show a group's members, and where it stands in each partition
     Describe {
         /// The group's name
+        #[arg(value_parser = text)]
         group: String,
     },
     /// Set where a group goes on in a stream; it must have no members
     Reset {
         /// The group's name
+        #[arg(value_parser = text)]
         group: String,
         /// The stream's name
         stream: String,
@@ -339,6 +341,7 @@ pub enum GroupCommand {
     /// Delete a group with its positions; it must have no members
     Delete {
         /// The group's name
+        #[arg(value_parser = text)]
         group: String,
     },
 }
@@ -355,7 +358,7 @@ pub enum AclCommand {
         /// allow or deny
         permission: Permission,
         /// Who: User:alice, or User:* for everybody
-        #[arg(long, value_name = "User:NAME")]
+        #[arg(long, value_name = "User:NAME", value_parser = principal)]
         principal: String,
         /// What: all, read, write, create, delete, alter, describe and others
         #[arg(long, value_name = "WHAT")]
@@ -364,13 +367,13 @@ pub enum AclCommand {
         #[arg(long, value_name = "KIND")]
         resource: ResourceType,
         /// Its name; all without it
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", value_parser = text)]
         name: Option<String>,
         /// All names that begin with this one
         #[arg(long, requires = "name")]
         prefixed: bool,
         /// Only from this address
-        #[arg(long, value_name = "ADDRESS")]
+        #[arg(long, value_name = "ADDRESS", value_parser = rule_host)]
         host: Option<String>,
     },
     /// Remove the rules that agree with what is said
@@ -388,7 +391,7 @@ pub struct AclFilterArgs {
     #[arg(long, value_name = "WHICH")]
     pub permission: Option<Permission>,
     /// Whom they are about
-    #[arg(long, value_name = "User:NAME")]
+    #[arg(long, value_name = "User:NAME", value_parser = principal)]
     pub principal: Option<String>,
     /// Which operation
     #[arg(long, value_name = "WHAT")]
@@ -400,7 +403,7 @@ pub struct AclFilterArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// From which address
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = rule_host)]
     pub host: Option<String>,
 }
 

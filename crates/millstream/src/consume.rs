@@ -21,6 +21,7 @@ use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
+use crate::usage::WrongUsage;
 use crate::values::Place;
 
 const READ_BYTES: usize = 1 << 20;
@@ -38,7 +39,9 @@ pub fn run(
         return remote::run(&args, &Remote::new(settings)?, is_json, stop);
     }
     if args.group.is_some() {
-        bail!("groups are kept by a server, not in a data directory: name it with --server");
+        return Err(WrongUsage::error(
+            "groups are kept by a server, not in a data directory: name it with --server",
+        ));
     }
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;

@@ -20,6 +20,7 @@ mod settings;
 mod start;
 mod stop;
 mod streams;
+mod usage;
 mod users;
 mod values;
 
@@ -37,6 +38,7 @@ use crate::args::{Command, LowArgs};
 use crate::console::{is_broken_pipe, tell};
 use crate::settings::SettingsError;
 use crate::stop::Stop;
+use crate::usage::WrongUsage;
 
 /// The command was carried out, or ended by a signal in good order.
 const EXIT_DONE: u8 = 0;
@@ -106,6 +108,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
 /// settings' file. The log knows bounds that hold between several of them.
 fn is_wrong_usage(error: &anyhow::Error) -> bool {
     error.is::<SettingsError>()
+        || error.is::<WrongUsage>()
         || matches!(
             error.downcast_ref(),
             Some(LogError::BadSetting { .. } | LogError::BadName { .. })

@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::nearest::nearest;
 use crate::settings::Settings;
 use crate::start::LISTEN_DEFAULT;
+use crate::usage::WrongUsage;
 
 /// What works on the network beside the command itself.
 const THREADS: usize = 2;
@@ -50,9 +51,9 @@ impl Remote {
     /// As [`new`](Self::new), for what a data directory does not have, or not for commands.
     pub fn only(settings: &Settings, what: &str) -> anyhow::Result<Remote> {
         match settings.is_local() {
-            true => {
-                bail!("{what} are kept by a server, not in a data directory: name it with --server")
-            }
+            true => Err(WrongUsage::error(format!(
+                "{what} are kept by a server, not in a data directory: name it with --server"
+            ))),
             false => Remote::new(settings),
         }
     }
@@ -109,8 +110,21 @@ pub fn explained(error: ClientError) -> anyhow::Error {
         {
             anyhow::anyhow!("{error}; --user and --password-file log in")
         }
+        _ if error.response_error().is_some_and(is_denied) => {
+            anyhow::anyhow!("{error}; `millstream acl add allow` adds a rule")
+        }
         _ => error.into(),
     }
+}
+
+fn is_denied(error: ResponseError) -> bool {
+    matches!(
+        error,
+        ResponseError::TopicAuthorizationFailed
+            | ResponseError::GroupAuthorizationFailed
+            | ResponseError::ClusterAuthorizationFailed
+            | ResponseError::TransactionalIdAuthorizationFailed
+    )
 }
 
 fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {
@@ -118,9 +132,9 @@ fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {
         return Ok(None);
     };
     let Some(path) = &settings.password_file else {
-        bail!(
+        return Err(WrongUsage::error(format!(
             "the password of {user} is missing: name the file that it is in with --password-file"
-        );
+        )));
     };
     Ok(Some(Login {
         mechanism: settings.mechanism.unwrap_or(Mechanism::Scram(Hash::Sha512)),

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
@@ -166,6 +166,39 @@ pub fn new_name(text: &str) -> Result<String, String> {
         Err("must not start with __, as the log's own names do".to_owned())
     } else {
         Ok(text.to_owned())
+    }
+}
+
+/// Whom an access rule is about.
+pub fn principal(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some(("User", name)) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("must be User: and a name, for instance User:alice, or User:* for all".to_owned()),
+    }
+}
+
+/// From where a rule lets somebody in.
+pub fn rule_host(text: &str) -> Result<String, String> {
+    match text == "*" || text.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("must be an IP address, for instance 192.0.2.7, or * for all".to_owned()),
+    }
+}
+
+/// As [`time`], and some.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("must be more than no time".to_owned()),
+        time if time.as_millis() == 0 => Err("must be at least 1ms".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// As [`size`], and some.
+pub fn some_bytes(text: &str) -> Result<ByteSize, String> {
+    match size(text)? {
+        ByteSize(0) => Err("must be more than nothing".to_owned()),
+        size => Ok(size),
     }
 }
 

@@ -323,7 +323,13 @@ impl Heartbeats {
         let coordinator = self.client.coordinator(&self.group).await?;
         let answer = coordinator.ask(request).await?;
         let what = format!("group {}", self.group);
-        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+        let is_refused = answer.error_code == ResponseError::UnsupportedVersion.code();
+        let message = match is_refused {
+            // Brokers that know the request and are told not to take it.
+            true => Some("the server has the protocol of KIP-848 switched off"),
+            false => answer.error_message.as_deref(),
+        };
+        ClientError::check(answer.error_code, message, what)?;
         Ok(answer)
     }
 

@@ -105,9 +105,16 @@ pub struct Consumer {
     fetching: Option<Fetching>,
     room: Arc<Semaphore>,
     is_alive: Arc<AtomicBool>,
-    /// Since when no server answers.
-    lost_since: Option<Instant>,
+    lost: Option<Lost>,
     group: Option<Membership>,
+}
+
+/// What does not pass.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    since: Instant,
+    /// Whether servers answer, and do not know a stream.
+    is_unknown: bool,
 }
 
 #[derive(Debug)]
@@ -170,7 +177,7 @@ impl Consumer {
             handed: None,
             fetching: None,
             is_alive: Arc::default(),
-            lost_since: None,
+            lost: None,
             group: None,
         }
     }
@@ -186,8 +193,8 @@ impl Consumer {
     /// called again, and nothing is lost.
     ///
     /// # Errors
-    /// When an offset is not there any more, a partition is refused, or no server answers for the
-    /// client's `request_timeout`. The next call tries again.
+    /// When an offset is not there any more, a partition is refused, a stream is gone for the client's
+    /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again.
     pub async fn next(&mut self) -> Result<Fetched, ClientError> {
         self.settle();
         loop {
@@ -296,15 +303,25 @@ impl Consumer {
         if !error.is_retriable() {
             return Err(error);
         }
-        if self.is_alive.swap(false, Ordering::Relaxed) {
-            self.lost_since = None;
+        let is_unknown = error.is_unknown_stream();
+        let is_other = self.lost.is_some_and(|lost| lost.is_unknown != is_unknown);
+        if self.is_alive.swap(false, Ordering::Relaxed) || is_other {
+            self.lost = None;
         }
-        let since = *self.lost_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.client.config().request_timeout {
-            self.lost_since = None;
+        let lost = self.lost.get_or_insert_with(|| Lost {
+            since: Instant::now(),
+            is_unknown,
+        });
+        let config = self.client.config();
+        let patience = match is_unknown {
+            true => config.unknown_timeout,
+            false => config.request_timeout,
+        };
+        if lost.since.elapsed() >= patience {
+            self.lost = None;
             return Err(error);
         }
-        sleep(self.client.config().backoff).await;
+        sleep(config.backoff).await;
         let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
         topics.dedup();
         // If nobody answers now, it is found out when fetching begins.

@@ -111,7 +111,7 @@ impl Producer {
     pub fn new(client: &Client, config: ProducerConfig) -> Producer {
         let shared = Arc::new(Shared {
             client: client.separate(),
-            state: Mutex::new(State::new(config.clone())),
+            state: Mutex::new(State::new(config.clone(), client.config().unknown_timeout)),
             config,
             clock: SystemClock::default(),
             wake: Notify::new(),
@@ -161,6 +161,12 @@ impl Producer {
             shared.wake.notify_one();
         }
         Ok(delivery)
+    }
+
+    /// The first error of records since the last flush, as far as they are decided.
+    pub fn error(&self) -> Option<ClientError> {
+        let state = self.shared.state.lock();
+        state.error.clone().or_else(|| state.closed.clone())
     }
 
     /// Sends what is there, and waits until it is decided.

@@ -88,6 +88,17 @@ pub(super) struct Partition {
     /// Why the last attempt failed, if it did.
     trouble: Option<Arc<ClientError>>,
     retry_at: Option<Instant>,
+    /// The first retry since servers say that there is no such stream.
+    unknown_since: Option<Instant>,
+}
+
+/// How long something is tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Until a record is stored.
+    pub delivery: Duration,
+    /// While servers say that there is no such stream.
+    pub unknown: Duration,
 }
 
 /// What is to be done with a partition now.
@@ -118,6 +129,7 @@ impl Partition {
             is_established: false,
             trouble: None,
             retry_at: None,
+            unknown_since: None,
         }
     }
 
@@ -254,6 +266,7 @@ impl Partition {
         // One of an identity that was given up says nothing of the next one.
         self.is_established |= self.identity.is_some();
         self.trouble = None;
+        self.unknown_since = None;
         sealed.outcome.stored(offset);
         Effect {
             freed_bytes: sealed.buffered_bytes,
@@ -270,6 +283,10 @@ impl Partition {
         let sealed = &mut self.queue[at];
         sealed.is_in_flight = false;
         let answer = error.response_error();
+        match error.is_unknown_stream() {
+            true => self.unknown_since = self.unknown_since.or(Some(retry_at)),
+            false => self.unknown_since = None,
+        }
         if answer.is_some_and(says_unstored) {
             sealed.unknown = sealed.unknown.saturating_sub(1);
         }
@@ -291,16 +308,24 @@ impl Partition {
         self.give_up(at, error)
     }
 
+    /// Servers say that there is no such stream.
+    pub fn unknown(&mut self, error: &ClientError, retry_at: Instant) {
+        self.trouble = Some(Arc::new(error.clone()));
+        self.unknown_since = self.unknown_since.or(Some(retry_at));
+    }
+
     /// Gives up the first chunk if it waited for too long.
-    pub fn expire(&mut self, now: Instant, timeout: Duration) -> Effect {
-        let is_over = |sealed: &Sealed| now >= sealed.created_at + timeout;
-        if self.in_flight > 0 || !self.queue.front().is_some_and(is_over) {
+    pub fn expire(&mut self, now: Instant, patience: Patience) -> Effect {
+        if self.expires_at(patience).is_none_or(|at| now < at) {
             return Effect::default();
         }
-        let error = ClientError::Timeout {
-            what: format!("sending to partition {} of {}", self.index, self.topic),
-            after: timeout,
-            trouble: self.trouble.clone(),
+        let error = match &self.trouble {
+            Some(trouble) if self.unknown_since.is_some() => ClientError::clone(trouble),
+            trouble => ClientError::Timeout {
+                what: format!("sending to partition {} of {}", self.index, self.topic),
+                after: patience.delivery,
+                trouble: trouble.clone(),
+            },
         };
         self.give_up(0, error)
     }
@@ -311,9 +336,15 @@ impl Partition {
     }
 
     /// When [`expire`](Self::expire) has something to do.
-    pub fn expires_at(&self, timeout: Duration) -> Option<Instant> {
+    pub fn expires_at(&self, patience: Patience) -> Option<Instant> {
         let first = self.queue.front().filter(|_| self.in_flight == 0)?;
-        Some(first.created_at + timeout)
+        // The stream may have been made again while there was nothing to send.
+        let unknown_since = self.unknown_since.map(|at| at.max(first.created_at));
+        let given_up_at = unknown_since.map(|since| since + patience.unknown);
+        given_up_at
+            .into_iter()
+            .chain([first.created_at + patience.delivery])
+            .min()
     }
 
     /// Gives up everything.

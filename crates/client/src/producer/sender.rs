@@ -51,7 +51,8 @@ enum Event {
     Connected(i32, Result<Arc<Connection>, ClientError>),
     Answered(i32, Vec<(usize, u64)>, Result<ProduceResponse, ClientError>),
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
-    Refreshed,
+    /// Leaders were asked for; some topics may be refused.
+    Refreshed(Vec<(Arc<str>, ClientError)>),
 }
 
 impl Sender {
@@ -184,10 +185,11 @@ impl Sender {
         self.tasks.spawn(async move {
             let names: Vec<&str> = topics.iter().map(|name| &**name).collect();
             // What is not known then is asked for again.
-            if client.refresh(&names).await.is_err() {
+            let looked_up = client.look_up(&names).await;
+            if !matches!(&looked_up, Ok(refused) if refused.is_empty()) {
                 tokio::time::sleep(backoff).await;
             }
-            Event::Refreshed
+            Event::Refreshed(looked_up.unwrap_or_default())
         });
     }
 
@@ -278,7 +280,7 @@ impl Sender {
                 });
             }
             Event::Identified(Err(error)) => self.close(error),
-            Event::Refreshed => {
+            Event::Refreshed(refused) => {
                 self.is_refreshing = false;
                 self.refreshed_at = Instant::now();
                 let mut state = self.shared.state.lock();
@@ -287,6 +289,13 @@ impl Sender {
                     if let Some(topic) = self.shared.client.known_topic(&name) {
                         state.learn(&name, topic.leaders.len());
                     }
+                }
+                let mut has_freed = false;
+                for (name, error) in refused {
+                    has_freed |= state.refuse(&name, &error, retry_at);
+                }
+                if has_freed {
+                    self.shared.room.notify_waiters();
                 }
             }
         }
@@ -377,7 +386,10 @@ async fn new_identity(client: &Client) -> Result<(ProducerId, ProducerEpoch), Cl
             .with_transactional_id(None)
             .with_transaction_timeout_ms(i32::MAX);
         let answer = client.ask(request).await.and_then(|answer| {
-            ClientError::check(answer.error_code, None, "asking for a producer id")?;
+            // Kafka asks the rules of the cluster, and means those of its streams.
+            let is_denied = answer.error_code == ResponseError::ClusterAuthorizationFailed.code();
+            let message = is_denied.then_some("no access rule lets this user write to any stream");
+            ClientError::check(answer.error_code, message, "asking for a producer id")?;
             Ok(answer)
         });
         match answer {

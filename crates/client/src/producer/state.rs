@@ -10,7 +10,7 @@ use millstream_record::ChunkBuilder;
 use tokio::time::Instant;
 
 use super::outcome::{Delivery, Outcome};
-use super::partition::{Effect, Identity, Next, Open, Partition};
+use super::partition::{Effect, Identity, Next, Open, Partition, Patience};
 use super::{ProducerConfig, ProducerRecord};
 use crate::error::ClientError;
 use crate::partitioner::{Turn, partition_of_key};
@@ -27,6 +27,7 @@ const HEADER_FIELDS_BYTES: usize = 10;
 
 pub(super) struct State {
     config: ProducerConfig,
+    patience: Patience,
     topics: HashMap<Arc<str>, TopicPartitions>,
     pub partitions: Vec<Partition>,
     /// Where the next look begins, so that all partitions have their turn.
@@ -74,8 +75,13 @@ pub(super) struct Plan {
 }
 
 impl State {
-    pub fn new(config: ProducerConfig) -> State {
+    /// A stream that servers do not know is given up after `unknown_timeout`.
+    pub fn new(config: ProducerConfig, unknown_timeout: Duration) -> State {
         State {
+            patience: Patience {
+                delivery: config.delivery_timeout,
+                unknown: unknown_timeout,
+            },
             config,
             topics: HashMap::new(),
             partitions: Vec::new(),
@@ -104,6 +110,22 @@ impl State {
 
     pub fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
         self.topics.keys()
+    }
+
+    /// Takes notice that servers refuse to tell of a topic. Tells whether memory is free again.
+    pub fn refuse(&mut self, topic: &str, error: &ClientError, retry_at: Instant) -> bool {
+        let places = self.topics.get(topic).map(|topic| topic.places.clone());
+        let mut has_freed = false;
+        for place in places.unwrap_or_default() {
+            let partition = &mut self.partitions[place];
+            if error.is_unknown_stream() {
+                partition.unknown(error, retry_at);
+            } else if !error.is_retriable() {
+                let effect = partition.fail_all(error);
+                has_freed |= effect.freed_bytes > 0 && self.take_effect(effect);
+            }
+        }
+        has_freed
     }
 
     /// Takes a record; tells whether the sender has something to do for it at once.
@@ -248,7 +270,7 @@ impl State {
         };
         let timeout = self.config.delivery_timeout;
         for place in (self.first..count).chain(0..self.first) {
-            let effect = self.partitions[place].expire(now, timeout);
+            let effect = self.partitions[place].expire(now, self.patience);
             plan.has_freed |= self.take_effect(effect);
             if self.partitions[place].wants_seal(now, linger) {
                 plan.has_freed |= self.seal(place);
@@ -261,7 +283,7 @@ impl State {
                 partition.identify(identity);
                 next = Next::Send;
             }
-            let expires_at = partition.expires_at(timeout);
+            let expires_at = partition.expires_at(self.patience);
             plan.wake_at = plan.wake_at.into_iter().chain(expires_at).min();
             match next {
                 Next::Nothing => {}

@@ -11,7 +11,7 @@ use millstream_wire::ResponseError;
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
-use super::partition::{Identity, Next, Open, Partition};
+use super::partition::{Identity, Next, Open, Partition, Patience};
 use crate::error::ClientError;
 
 const LINGER: Duration = Duration::from_millis(1);
@@ -129,7 +129,11 @@ impl World {
 
     fn send(&mut self) {
         let timeout = self.timeout;
-        self.partition.expire(self.now, timeout);
+        let patience = Patience {
+            delivery: timeout,
+            unknown: timeout,
+        };
+        self.partition.expire(self.now, patience);
         let mut next = self.partition.next(self.now, LINGER, timeout);
         if let Next::Identify(generation) = next {
             self.generations = self.generations.max(generation);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
-    Client, ClientError, Compression, Consumer, ConsumerConfig, Fetched, Producer, ProducerConfig,
-    ProducerRecord, Scratch, Start, TopicPartition,
+    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Fetched, Producer,
+    ProducerConfig, ProducerRecord, ResponseError, Scratch, Start, TopicPartition,
 };
 use tokio::time::timeout;
 
@@ -172,6 +172,29 @@ async fn an_offset_that_is_not_there_is_told_or_reset() {
     let missing = [(place("u", 0), Start::Earliest)];
     let error = Consumer::assigned(&client, ConsumerConfig::default(), &missing).await;
     assert!(matches!(error, Err(ClientError::Refused { .. })));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_deleted_is_told_while_the_server_answers() {
+    let node = Node::start();
+    node.create("t", 1);
+    let mut config = ClientConfig::new(node.address().to_string());
+    config.unknown_timeout = Duration::from_millis(300);
+    let client = Client::new(config);
+    produce(&client, "t", numbers(3)).await;
+    let mut consumer = consumer(&client, &[(place("t", 0), Start::Earliest)]).await;
+    assert_eq!(read(&mut consumer, 3).await, numbers(3));
+    node.log().delete_stream("t").unwrap();
+    // Far less than a server that does not answer is waited for.
+    let told = timeout(Duration::from_secs(20), consumer.next()).await;
+    let error = told.expect("it ends").unwrap_err();
+    assert_eq!(
+        error.response_error(),
+        Some(ResponseError::UnknownTopicOrPartition)
+    );
+    node.create("t", 1);
+    produce(&client, "t", numbers(2)).await;
+    assert_eq!(read(&mut consumer, 2).await, numbers(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

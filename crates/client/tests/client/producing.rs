@@ -1,11 +1,11 @@
 //! Producers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
     Client, ClientConfig, ClientError, Compression, Delivery, Header, Producer, ProducerConfig,
-    ProducerRecord, Stored,
+    ProducerRecord, ResponseError, Stored,
 };
 use millstream_record::Scratch;
 
@@ -222,6 +222,58 @@ async fn what_was_not_stored_in_time_is_given_up_and_told() {
     let error = delivery.wait().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
     assert!(producer.flush().await.is_err());
+}
+
+/// A client that does not wait long for a stream that is gone.
+fn impatient(node: &Node) -> Client {
+    let mut config = ClientConfig::new(node.address().to_string());
+    config.unknown_timeout = Duration::from_millis(300);
+    Client::new(config)
+}
+
+#[tokio::test]
+async fn a_stream_that_is_deleted_is_told_long_before_the_delivery_timeout() {
+    let node = Node::start();
+    node.create("t", 1);
+    let producer = Producer::new(&impatient(&node), ProducerConfig::default());
+    producer.send(record("stored")).await.unwrap();
+    producer.flush().await.unwrap();
+    assert!(producer.error().is_none());
+    node.log().delete_stream("t").unwrap();
+    let started_at = Instant::now();
+    for _ in 0..2 {
+        let delivery = producer.send(record("lost")).await.unwrap();
+        let error = delivery.wait().await.unwrap_err();
+        assert_eq!(
+            error.response_error(),
+            Some(ResponseError::UnknownTopicOrPartition)
+        );
+        let noted = producer.error().expect("it is noted");
+        assert_eq!(noted.to_string(), error.to_string());
+        assert!(producer.flush().await.is_err());
+    }
+    assert!(started_at.elapsed() < Duration::from_secs(20));
+    node.create("t", 1);
+    producer.send(record("again")).await.unwrap();
+    producer.flush().await.unwrap();
+    assert_eq!(node.values("t", 0), ["again"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_made_again_is_waited_for() {
+    let node = Node::start();
+    node.create("t", 1);
+    let producer = Producer::new(&node.client(), ProducerConfig::default());
+    producer.send(record("stored")).await.unwrap();
+    producer.flush().await.unwrap();
+    node.log().delete_stream("t").unwrap();
+    let delivery = producer.send(record("again")).await.unwrap();
+    let delivered = tokio::spawn(delivery.wait());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!delivered.is_finished());
+    node.create("t", 1);
+    delivered.await.unwrap().unwrap();
+    assert_eq!(node.values("t", 0), ["again"]);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use millstream_base::Offset;
@@ -17,10 +17,14 @@ use crate::args::ConsumeArgs;
 use crate::console::CANNOT_WRITE;
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
+use crate::usage::WrongUsage;
 use crate::values::Place;
 
 /// How long it waits before it looks whether it is time to end.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a member of a group that has no partitions looks whether the stream is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
     let partitions = remote.stream(&args.stream)?.lanes.len();
@@ -98,7 +102,11 @@ fn member(args: &ConsumeArgs, group: &str, remote: &Remote) -> anyhow::Result<Co
     let reset = match args.from {
         Place::Earliest => Reset::Earliest,
         Place::Latest => Reset::Latest,
-        Place::At(_) => bail!("a group starts at earliest or latest, or where it was"),
+        Place::At(_) => {
+            return Err(WrongUsage::error(
+                "a group starts at earliest or latest, or where it was",
+            ));
+        }
     };
     let config = ConsumerConfig {
         reset: Some(reset),
@@ -118,6 +126,7 @@ fn print_all(
 ) -> anyhow::Result<()> {
     let mut scratch = Scratch::default();
     let mut ends = Ends::default();
+    let mut looked_at = Instant::now();
     while !stop.is_set() && printer.left > 0 {
         if !args.follow && ends.are_reached(remote, consumer)? {
             break;
@@ -130,7 +139,13 @@ fn print_all(
                     consumer.mark(fetched.place(), done);
                 }
             }
-            Err(_) => printer.out.flush().context(CANNOT_WRITE)?,
+            Err(_) => {
+                printer.out.flush().context(CANNOT_WRITE)?;
+                if looked_at.elapsed() >= LOOK_EVERY && consumer.positions().is_empty() {
+                    remote.stream(&args.stream)?;
+                    looked_at = Instant::now();
+                }
+            }
         }
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! Lines to a server.
 
-use anyhow::bail;
 use millstream_base::ByteSize;
 use millstream_client::{Producer, ProducerConfig, ProducerRecord};
 use millstream_connect::ProducerTotals;
@@ -10,13 +9,16 @@ use crate::args::ProduceArgs;
 use crate::input::Input;
 use crate::lines::{LineError, LineTarget, read_lines};
 use crate::remote::{Remote, explained};
+use crate::usage::WrongUsage;
 
 /// What a chunk with one record has beside key and value, at least.
 const CHUNK_FIELDS_BYTES: usize = 74;
 
 pub fn run(args: &ProduceArgs, input: Input, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     if args.producer.is_some() {
-        bail!("--producer numbers the lines of a data directory: name it with --data");
+        return Err(WrongUsage::error(
+            "--producer numbers the lines of a data directory: name it with --data",
+        ));
     }
     let settings = remote.stream(&args.stream)?.settings;
     let chunk_bytes_max = settings.chunk_bytes_max.unwrap_or(settings.segment_bytes);
@@ -84,11 +86,14 @@ impl LineTarget for Lines<'_> {
     }
 
     /// What waits is sent by itself; whoever waits for acknowledgements may send no more before they
-    /// come.
+    /// come. Where records are lost, no more are read.
     fn end_block(&mut self, _is_drained: bool) -> anyhow::Result<()> {
         match self.protocol.prints_acks {
             true => self.flush(),
-            false => Ok(()),
+            false => self
+                .producer
+                .error()
+                .map_or(Ok(()), |error| Err(explained(error))),
         }
     }
 }

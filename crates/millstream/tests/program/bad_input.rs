@@ -40,6 +40,15 @@ fn wrong_usage_is_2() {
         (&["stream", "list", "--pool", "much"], "256MiB"),
         (&["stream", "list", "--pool", "999TiB"], "memory, which is"),
         (&["stream", "alter", "s"], "--retain-for"),
+        (&["stream", "create", "s", "--retain-for", "0s"], "no time"),
+        (&["stream", "alter", "s", "--retain-bytes", "0"], "nothing"),
+        (&["consume", "s", "--group", ""], "not be empty"),
+        (&["consume", "s", "--group", "g"], "--server"),
+        (&["group", "delete", ""], "not be empty"),
+        (&["group", "list"], "--server"),
+        (&["acl", "list"], "--server"),
+        (&["acl", "list", "--principal", "bob"], "User:alice"),
+        (&["acl", "list", "--host", "here"], "192.0.2.7"),
     ] {
         let data = dir.path().join("data");
         run(&data, args).assert_fails(2, &[part]);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .json();
     assert_eq!(info["config"]["retention_ms"], Value::Null);
     let twice = server.run(&["stream", "create", "s"]);
-    twice.assert_fails(1, &["stream s", "exists"]);
+    twice.assert_fails(1, &["error: stream s exists"]);
     server.run(&["stream", "delete", "s"]).assert_done();
     server
         .run(&["stream", "describe", "view"])
@@ -110,6 +111,9 @@ fn what_is_produced_is_consumed() {
     server
         .run(&["produce", "u"])
         .assert_fails(1, &["unknown stream u"]);
+    server
+        .run(&["produce", "s", "--producer", "1"])
+        .assert_fails(2, &["--data"]);
     server.stop();
 }
 
@@ -172,6 +176,41 @@ fn a_follower_sees_new_records_until_it_is_stopped() {
 }
 
 #[test]
+fn followers_members_and_producers_end_soon_when_the_stream_is_deleted() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    server
+        .run_with_input(&["produce", "s"], numbers(1))
+        .assert_done();
+    let follow = |args: &[&str]| {
+        let mut command = server.command(&[&["consume", "s", "--follow"], args].concat());
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut String::new()).unwrap();
+        child.stdout = Some(stdout.into_inner());
+        child
+    };
+    let mut command = server.command(&["produce", "s", "--acks"]);
+    let mut producer = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = producer.stdin.take().unwrap();
+    let mut acks = BufReader::new(producer.stdout.take().unwrap());
+    stdin.write_all(b"line\n").unwrap();
+    acks.read_line(&mut String::new()).unwrap();
+    producer.stdout = Some(acks.into_inner());
+    let consumers = [follow(&[]), follow(&["--group", "g"])];
+    server.run(&["stream", "delete", "s"]).assert_done();
+    let started_at = Instant::now();
+    stdin.write_all(b"lost\n").unwrap();
+    let [reader, member] = consumers.map(finish);
+    reader.assert_fails(1, &["topic s", "no such stream"]);
+    member.assert_fails(1, &["unknown stream s"]);
+    finish(producer).assert_fails(1, &["of s", "no such stream"]);
+    // Less than the time for which a server that is away is waited for.
+    assert!(started_at.elapsed() < Duration::from_secs(25));
+    server.stop();
+}
+
+#[test]
 fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
@@ -212,8 +251,12 @@ fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
     server
         .run(&["group", "describe", "g"])
         .assert_fails(1, &["group g"]);
+    for verb in ["delete", "describe"] {
+        let run = server.run(&["group", verb, "g"]);
+        run.assert_fails(1, &["group g", "no such group"]);
+    }
     let from = server.run(&["consume", "s", "--group", "g", "--from", "7"]);
-    from.assert_fails(1, &["earliest or latest"]);
+    from.assert_fails(2, &["earliest or latest"]);
     server.stop();
 }
 
@@ -232,6 +275,8 @@ fn a_group_with_members_is_not_reset() {
     reset.assert_fails(1, &["group g", "members"]);
     let text = server.run(&["group", "describe", "g"]).assert_done().text();
     assert!(text.contains("members  1"), "{text}");
+    let delete = server.run(&["group", "delete", "g"]);
+    delete.assert_fails(1, &["group g", "members"]);
     child.stdout = Some(stdout.into_inner());
     send_signal(&child, Signal::TERM);
     finish(child).assert_done();
@@ -307,10 +352,10 @@ fn what_only_a_server_has_is_refused_on_a_data_directory() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["stream", "create", "s"]).assert_done();
     let consume = run(dir.path(), &["consume", "s", "--group", "g"]);
-    consume.assert_fails(1, &["groups", "--server"]);
-    run(dir.path(), &["group", "list"]).assert_fails(1, &["groups", "--server"]);
-    run(dir.path(), &["user", "list"]).assert_fails(1, &["--server"]);
-    run(dir.path(), &["acl", "list"]).assert_fails(1, &["--server"]);
+    consume.assert_fails(2, &["groups", "--server"]);
+    run(dir.path(), &["group", "list"]).assert_fails(2, &["groups", "--server"]);
+    run(dir.path(), &["user", "list"]).assert_fails(2, &["--server"]);
+    run(dir.path(), &["acl", "list"]).assert_fails(2, &["--server"]);
 }
 
 #[test]

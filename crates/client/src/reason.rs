@@ -1,0 +1,81 @@
+//! What Kafka's errors mean, for people, where the server says nothing more of them.
+
+use millstream_wire::{ApiKey, ResponseError};
+
+/// The key of the first native request.
+pub(crate) const NATIVE_FROM: i16 = ApiKey::CreateStream as i16;
+
+/// What an error means.
+pub(crate) fn reason(error: ResponseError) -> String {
+    known(error).map_or_else(|| format!("Kafka's error {error}"), str::to_owned)
+}
+
+fn known(error: ResponseError) -> Option<&'static str> {
+    use ResponseError as E;
+    Some(match error {
+        E::UnknownServerError => "the server failed; its own log tells why",
+        E::OffsetOutOfRange => "there is no record of this offset",
+        E::CorruptMessage => "what was sent was damaged on the way",
+        E::UnknownTopicOrPartition | E::UnknownTopicId => {
+            "there is no such stream or partition, or not any more"
+        }
+        E::LeaderNotAvailable | E::NotLeaderOrFollower | E::BrokerNotAvailable => {
+            "no server leads it now; try again"
+        }
+        E::RequestTimedOut => "the server did not get it done in time",
+        E::MessageTooLarge | E::RecordListTooLarge => "it is larger than the stream takes at once",
+        E::CoordinatorLoadInProgress | E::CoordinatorNotAvailable | E::NotCoordinator => {
+            "no server keeps it now; try again"
+        }
+        E::NotEnoughReplicas | E::NotEnoughReplicasAfterAppend => {
+            "too few of the servers that keep copies are there"
+        }
+        E::InvalidTopicException => "a stream cannot have this name",
+        E::InvalidGroupId => "a group cannot have this name",
+        E::IllegalGeneration
+        | E::UnknownMemberId
+        | E::FencedMemberEpoch
+        | E::StaleMemberEpoch
+        | E::RebalanceInProgress => {
+            "the group has given the partitions of this member to others, or is about to"
+        }
+        E::TopicAuthorizationFailed
+        | E::GroupAuthorizationFailed
+        | E::ClusterAuthorizationFailed
+        | E::TransactionalIdAuthorizationFailed => "no access rule allows it",
+        E::IllegalSaslState => "the server wants a login first",
+        E::SaslAuthenticationFailed => "user or password is wrong",
+        E::UnsupportedSaslMechanism => "the server does not know this way to log in",
+        E::UnsupportedVersion => "the server does not do this, or not any more",
+        E::TopicAlreadyExists => "it exists already",
+        E::InvalidPartitions => "it cannot have so many partitions",
+        E::InvalidReplicationFactor => "there are too few servers for so many copies",
+        E::InvalidConfig => "the server refuses a setting",
+        E::InvalidRequest => "the server finds no sense in it",
+        E::PolicyViolation => "the server's policy forbids it",
+        E::KafkaStorageError => "the server's disk is full, or has failed",
+        E::NonEmptyGroup => "the group has members; stop them first",
+        E::GroupIdNotFound => "there is no such group",
+        E::GroupMaxSizeReached => "the group has as many members as it may",
+        E::GroupSubscribedToTopic => "members of the group read the stream; stop them first",
+        E::SecurityDisabled => "the server has no access rules",
+        E::ResourceNotFound => "there is no such thing",
+        E::UnacceptableCredential => "the server does not take this user or password",
+        E::ThrottlingQuotaExceeded => "a quota is used up; try again later",
+        E::OutOfOrderSequenceNumber | E::UnknownProducerId => "records before it are missing",
+        E::ProducerFenced | E::InvalidProducerEpoch => "a newer producer has taken its place",
+        E::UnsupportedCompressionType => "the server does not know this compression",
+        _ => return None,
+    })
+}
+
+/// Which servers know a request that one does not.
+pub(crate) fn who_knows(api: ApiKey) -> &'static str {
+    match api {
+        _ if api as i16 >= NATIVE_FROM => "; only a server of Millstream does",
+        ApiKey::ConsumerGroupHeartbeat | ApiKey::ConsumerGroupDescribe => {
+            "; groups need the protocol of KIP-848, which Apache Kafka has since 4.0"
+        }
+        _ => " in a version that is known here",
+    }
+}
