@@ -50,7 +50,9 @@ impl Broker {
         let (security, random_of_security) = (&config.security, Arc::clone(&random));
         let security =
             SecurityService::open(&log, security, Arc::clone(&clock), random_of_security)?;
-        let groups = Arc::new(GroupService::open(&log, Arc::clone(&clock))?);
+        let security = Arc::new(security);
+        let groups = GroupService::open(&log, Arc::clone(&clock), Arc::clone(&security))?;
+        let groups = Arc::new(groups);
         Ok(Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
             sessions: Sessions::default(),
@@ -58,7 +60,7 @@ impl Broker {
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
-            security: Arc::new(security),
+            security,
             groups,
             config,
             log,

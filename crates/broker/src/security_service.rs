@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,6 +63,8 @@ pub struct SecurityService {
     is_restricted: AtomicBool,
     /// Whether anybody has a quota.
     is_limited: AtomicBool,
+    /// Grows with every change.
+    version: AtomicU64,
     throttle: Throttle,
     /// Changes are made one after another.
     changes: tokio::sync::Mutex<()>,
@@ -101,6 +103,7 @@ impl SecurityService {
             },
             is_restricted: AtomicBool::new(false),
             is_limited: AtomicBool::new(false),
+            version: AtomicU64::new(0),
             throttle: Throttle::default(),
             store: RwLock::new(store),
             changes: tokio::sync::Mutex::new(()),
@@ -121,6 +124,12 @@ impl SecurityService {
         self.is_restricted.store(is_restricted, Ordering::Release);
         let is_limited = !self.store.read().quotas().is_empty();
         self.is_limited.store(is_limited, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Another one when users, access rules or quotas have changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// The login of a new connection; `None` where nobody has to log in.

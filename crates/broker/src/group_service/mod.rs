@@ -1,6 +1,7 @@
 //! The coordinator of groups at work: its records in a ledger, its answers to connections, its deadlines
 //! on the clock.
 
+mod access;
 mod requests;
 mod responses;
 
@@ -14,6 +15,7 @@ use millstream_wire::{Request as WireRequest, ResponseError, refuse};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use self::access::Rules;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
@@ -22,6 +24,7 @@ use crate::groups::{
 };
 use crate::ledger::Ledger;
 use crate::reply::Reply;
+use crate::security_service::SecurityService;
 
 /// The stream that groups are kept in.
 pub const LEDGER: &str = "__groups";
@@ -41,6 +44,7 @@ pub struct GroupService {
     ledger: Arc<Ledger>,
     log: Log,
     clock: Arc<dyn Clock>,
+    security: Arc<SecurityService>,
     /// The next deadline may have come nearer.
     changed: Notify,
 }
@@ -54,6 +58,8 @@ struct AtWork {
     /// As the coordinator knows them: ids and partitions.
     topics: HashMap<String, (u128, u32)>,
     topics_known_at: Option<Duration>,
+    /// The access rules that the coordinator goes by.
+    access_version: u64,
 }
 
 impl GroupService {
@@ -61,9 +67,13 @@ impl GroupService {
     ///
     /// # Errors
     /// When the ledger cannot be read, or holds something else.
-    pub fn open(log: &Log, clock: Arc<dyn Clock>) -> Result<GroupService, LogError> {
+    pub fn open(
+        log: &Log,
+        clock: Arc<dyn Clock>,
+        security: Arc<SecurityService>,
+    ) -> Result<GroupService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
-        let coordinator = restore(&ledger, moment(&*clock))?;
+        let coordinator = restore(&ledger, moment(&*clock), &security)?;
         Ok(GroupService {
             at_work: Mutex::new(AtWork {
                 coordinator,
@@ -72,10 +82,12 @@ impl GroupService {
                 appended: Offset(0),
                 topics: HashMap::new(),
                 topics_known_at: None,
+                access_version: 0,
             }),
             ledger: Arc::new(ledger),
             log: log.clone(),
             clock,
+            security,
             changed: Notify::new(),
         })
     }
@@ -109,6 +121,7 @@ impl GroupService {
         let needs_topics = matches!(request, Request::ConsumerHeartbeat(_));
         if needs_topics || at_work.topics_known_at.is_none() {
             self.learn_topics(&mut at_work, now);
+            self.learn_access(&mut at_work);
         }
         at_work.next_id += 1;
         let id = RequestId(at_work.next_id);
@@ -173,7 +186,7 @@ impl GroupService {
         at_work.waiting.clear();
         at_work.topics.clear();
         at_work.topics_known_at = None;
-        match restore(&self.ledger, now) {
+        match restore(&self.ledger, now, &self.security) {
             Ok(coordinator) => at_work.coordinator = coordinator,
             Err(error) => tracing::error!("groups cannot be read: {error}"),
         }
@@ -182,6 +195,14 @@ impl GroupService {
     /// A topic was made, changed or deleted.
     pub fn topics_changed(&self) {
         self.at_work.lock().topics_known_at = None;
+    }
+
+    fn learn_access(&self, at_work: &mut AtWork) {
+        let version = self.security.version();
+        if at_work.access_version != version {
+            at_work.access_version = version;
+            at_work.coordinator.access_changed();
+        }
     }
 
     fn learn_topics(&self, at_work: &mut AtWork, now: Moment) {
@@ -213,12 +234,19 @@ impl GroupService {
     }
 }
 
-fn restore(ledger: &Ledger, now: Moment) -> Result<Coordinator, LogError> {
+fn restore(
+    ledger: &Ledger,
+    now: Moment,
+    security: &Arc<SecurityService>,
+) -> Result<Coordinator, LogError> {
     let records = ledger.read()?;
-    Coordinator::restore(Config::default(), now, records).map_err(|error| LogError::BadSetting {
+    let restored = Coordinator::restore(Config::default(), now, records);
+    let mut coordinator = restored.map_err(|error| LogError::BadSetting {
         setting: LEDGER,
         why: format!("the stream holds something else than groups: {error}"),
-    })
+    })?;
+    coordinator.set_access(Arc::new(Rules(Arc::clone(security))));
+    Ok(coordinator)
 }
 
 fn moment(clock: &dyn Clock) -> Moment {

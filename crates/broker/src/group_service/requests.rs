@@ -301,6 +301,7 @@ fn consumer_heartbeat(
         instance: instance(request.instance_id.as_ref()),
         rack: request.rack_id.as_ref().map(text),
         client: who(client),
+        principal: client.access().principal().to_string().into(),
         rebalance_timeout: timeout.map(Duration::from_millis),
         topics: topics.map(|names| names.iter().map(topic).collect()),
         regex: request.subscribed_topic_regex.as_ref().map(text),

@@ -148,6 +148,15 @@ impl Groups {
         }
     }
 
+    /// Who may know of which topics has changed.
+    pub fn access_changed(&mut self) {
+        for group in self.by_name.values_mut() {
+            if let Members::Consumer(group) = &mut group.members {
+                group.access_changed();
+            }
+        }
+    }
+
     /// All that is stored.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = Vec::new();

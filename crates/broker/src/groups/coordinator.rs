@@ -1,6 +1,7 @@
 //! The coordinator: events in, actions out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::Config;
@@ -8,7 +9,7 @@ use super::group::Groups;
 use super::record::decode;
 use super::restore::Restoring;
 use super::timers::{Timer, Timers};
-use super::topics::{Topic, Topics};
+use super::topics::{Topic, TopicAccess, Topics};
 use super::turn::{Action, Moment, Turn};
 use super::{Record, RecordError, Request, RequestId, TopicName};
 
@@ -70,6 +71,16 @@ impl Coordinator {
             restoring.complete();
         });
         Ok(coordinator)
+    }
+
+    /// What it is to ask who may know of which topics. Without this, everybody may know of all.
+    pub fn set_access(&mut self, access: Arc<dyn TopicAccess>) {
+        self.topics.access = access;
+    }
+
+    /// Who may know of which topics has changed.
+    pub fn access_changed(&mut self) {
+        self.groups.access_changed();
     }
 
     /// Handles a request. It is answered by one of the actions, or by those of a later call.

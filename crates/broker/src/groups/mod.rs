@@ -45,6 +45,6 @@ pub use self::coordinator::Coordinator;
 pub use self::error::GroupError;
 pub use self::names::*;
 pub use self::request::*;
-pub use self::topics::Topic;
+pub use self::topics::{Sees, Topic, TopicAccess};
 pub use self::turn::{Action, Moment};
 pub use crate::ledger::{Record, RecordError};

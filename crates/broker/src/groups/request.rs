@@ -264,6 +264,8 @@ pub struct ConsumerHeartbeat {
     pub rack: Option<Arc<str>>,
     /// Who sends the request.
     pub client: Client,
+    /// As whom it is known to the access rules, which say what its regular expression may find.
+    pub principal: Arc<str>,
     /// How long the member may take to give up partitions.
     pub rebalance_timeout: Option<Duration>,
     /// The topics that it subscribes to; they need not exist yet.

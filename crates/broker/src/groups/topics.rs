@@ -1,6 +1,8 @@
 //! The topics that there are, as far as groups need to know.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use super::{TopicId, TopicName};
 
@@ -15,11 +17,41 @@ pub struct Topic {
     pub partitions: i32,
 }
 
-/// All topics.
-#[derive(Debug, Default)]
+/// Which topics a client may know of.
+pub type Sees<'a> = Box<dyn Fn(&TopicName) -> bool + 'a>;
+
+/// Who may know of which topics.
+pub trait TopicAccess: fmt::Debug + Send + Sync {
+    /// What a client of this name, from this host, may know of; `None` for all topics.
+    fn of(&self, principal: &str, host: &str) -> Option<Sees<'_>>;
+}
+
+/// Everybody may know of all topics.
+#[derive(Debug)]
+struct Open;
+
+impl TopicAccess for Open {
+    fn of(&self, _principal: &str, _host: &str) -> Option<Sees<'_>> {
+        None
+    }
+}
+
+/// All topics, and who may know of them.
+#[derive(Debug)]
 pub(super) struct Topics {
     by_name: BTreeMap<TopicName, Topic>,
     names: BTreeMap<TopicId, TopicName>,
+    pub access: Arc<dyn TopicAccess>,
+}
+
+impl Default for Topics {
+    fn default() -> Topics {
+        Topics {
+            by_name: BTreeMap::new(),
+            names: BTreeMap::new(),
+            access: Arc::new(Open),
+        }
+    }
 }
 
 impl Topics {

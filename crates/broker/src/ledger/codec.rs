@@ -136,6 +136,11 @@ impl Reader {
         })
     }
 
+    /// Whether nothing more follows: older records end before what was added since.
+    pub fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn u8(&mut self, field: &'static str) -> Result<u8> {
         let number = self.0.try_get_u8();
         number.map_err(|_| RecordError::CutOff { field })

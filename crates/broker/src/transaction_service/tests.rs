@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence};
+use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, SystemRandom};
 use millstream_log::{LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 
 use super::*;
+use crate::config::SecurityConfig;
 use crate::groups::Partition;
+use crate::security_service::SecurityService;
 use crate::transactions::{
     AddPartitions, EndTransaction, InitProducerId, Producer, State, TransactionError,
     VerifyPartitions,
@@ -34,7 +36,10 @@ impl World {
         let log = Log::open(config).unwrap();
         let stream = log.create_stream("t", StreamConfig::default()).unwrap();
         let clock = Arc::clone(log.clock());
-        let groups = GroupService::open(&log, Arc::clone(&clock)).unwrap();
+        let settings = SecurityConfig::default();
+        let random = Arc::new(SystemRandom);
+        let security = SecurityService::open(&log, &settings, Arc::clone(&clock), random).unwrap();
+        let groups = GroupService::open(&log, Arc::clone(&clock), Arc::new(security)).unwrap();
         let service = TransactionService::open(&log, Arc::new(groups), clock).unwrap();
         let mut world = World {
             service: Arc::new(service),

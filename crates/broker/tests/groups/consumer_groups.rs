@@ -1,6 +1,7 @@
 //! Groups of KIP-848: topics, assignors, offsets, and what else there is to say of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use millstream_base::ProducerId;
 use millstream_broker::groups::*;
@@ -86,6 +87,60 @@ fn topics_by_regular_expression() {
         Err(GroupError::InvalidRegularExpression)
     );
     assert_eq!(described(&mut world).members.len(), 1);
+}
+
+/// Members may know of the topics whose names begin with theirs.
+#[derive(Debug)]
+struct OwnPrefix;
+
+impl TopicAccess for OwnPrefix {
+    fn of(&self, principal: &str, host: &str) -> Option<Sees<'_>> {
+        assert_eq!(host, "127.0.0.1");
+        let prefix = principal.to_owned();
+        Some(Box::new(move |topic| topic.starts_with(&prefix)))
+    }
+}
+
+#[test]
+fn a_regular_expression_finds_what_the_member_may_know_of() {
+    let mut world = World::new();
+    world.coordinator.set_access(Arc::new(OwnPrefix));
+    world.put_topic("pay-a", 1, 1);
+    world.put_topic("pay-b", 2, 1);
+    let heartbeat = |id: &str| ConsumerHeartbeat {
+        topics: None,
+        regex: Some("pay.*".into()),
+        principal: format!("pay-{id}").into(),
+        ..joining(id)
+    };
+    let a = Consumer::join(&mut world, heartbeat("a")).unwrap();
+    let b = Consumer::join(&mut world, heartbeat("b")).unwrap();
+    assert_eq!((a.wanted, b.wanted), (of(1, 0..1), of(2, 0..1)));
+
+    // The rules are asked again when the member is somebody else, and when they have changed.
+    let beat_as = |world: &mut World, principal: &str, epoch| {
+        let mut heartbeat = staying(&a.id, epoch);
+        heartbeat.principal = principal.into();
+        let answer = beat(world, heartbeat).unwrap();
+        (answer.epoch, answer.assignment.map(|given| set(&given)))
+    };
+    assert_eq!(beat_as(&mut world, "pay-a", a.epoch), (Epoch(2), None));
+    assert_eq!(beat_as(&mut world, "pay-", Epoch(2)), (Epoch(3), None));
+    let nothing = (Epoch(3), Some(of(1, 0..0)));
+    world.coordinator.set_access(Arc::new(Nobody));
+    assert_eq!(beat_as(&mut world, "pay-", Epoch(3)), (Epoch(3), None));
+    world.coordinator.access_changed();
+    assert_eq!(beat_as(&mut world, "pay-", Epoch(3)), nothing);
+}
+
+/// Nobody may know of any topic.
+#[derive(Debug)]
+struct Nobody;
+
+impl TopicAccess for Nobody {
+    fn of(&self, _principal: &str, _host: &str) -> Option<Sees<'_>> {
+        Some(Box::new(|_| false))
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub fn joining(id: &str) -> ConsumerHeartbeat {
         instance: None,
         rack: None,
         client: client_of(id),
+        principal: "User:app".into(),
         rebalance_timeout: Some(REBALANCE),
         topics: Some(vec!["orders".into()]),
         regex: None,

@@ -145,6 +145,7 @@ impl Run {
             instance: member.instance.clone(),
             rack: None,
             client: client_of("client"),
+            principal: "User:app".into(),
             rebalance_timeout: Some(REBALANCE),
             topics: Some(member.topics.clone()),
             regex: Some(member.regex.unwrap_or_default().into()),

@@ -174,6 +174,7 @@ fn a_group_of_the_next_generation_and_its_member() {
         instance: Some("one".into()),
         rack: Some("here".into()),
         client: client_of("app"),
+        principal: "User:app".into(),
         rebalance_timeout: Some(SECOND),
         topics: Some(vec!["orders".into()]),
         regex: Some("x+".into()),
@@ -210,6 +211,7 @@ fn a_group_of_the_next_generation_and_its_member() {
             &text("x+"),
             SOME,
             &text("range"),
+            &text("User:app"),
         ],
     );
     check(&last(&world, TARGET), &[&text("a")], &[&partitions]);
@@ -223,9 +225,9 @@ fn a_group_of_the_next_generation_and_its_member() {
     check(&last(&world, CURRENT), &[&text("a")], current);
 }
 
-/// FNV-1a of the only topic's id and number of partitions.
+/// FNV-1a of the only topic's id and number of partitions, and of the place of the only member.
 fn hash_of_topics() -> [u8; 8] {
-    let mut bytes = [0; 20];
+    let mut bytes = [0; 28];
     bytes[14..16].copy_from_slice(&[1, 2]);
     bytes[19] = 2;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);

@@ -34,7 +34,7 @@ use millstream_wire::messages::txn_offset_commit_request::{
 };
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
-use millstream_wire::{Request, ResponseError, StrBytes};
+use millstream_wire::{Request, ResponseError, StrBytes, Uuid};
 
 use Operation::*;
 
@@ -775,6 +775,61 @@ fn lists_show_only_what_one_may_know_of() {
     assert_eq!(streams(&mut alice), ["mine"]);
     admin.allow("alice", (Describe, CLUSTER));
     assert_eq!(groups(&mut alice).len(), 2);
+}
+
+#[test]
+fn a_regular_expression_of_a_group_finds_what_its_member_may_know_of() {
+    let (node, mut admin, mut alice) = two_clients();
+    for name in ["log-mine", "log-others"] {
+        admin.create_topic(name, 1);
+    }
+    let id = |name| node.log().stream(name).unwrap().uuid();
+    let (mine, others) = (id("log-mine"), id("log-others"));
+    admin.allow("alice", (Read, group("g")));
+    admin.allow("alice", (Describe, topic("log-mine")));
+    let joining = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group_id("g"))
+        .with_member_id("m".into())
+        .with_rebalance_timeout_ms(60_000)
+        .with_subscribed_topic_regex(Some("log-.*".into()))
+        .with_topic_partitions(Some(Vec::new()));
+    let joined = ask!(alice, ConsumerGroupHeartbeat, 1, joining.clone());
+    assert_eq!(joined.error_code, 0, "{joined:?}");
+    let topics = |assignment: Option<consumer_group_heartbeat_response::Assignment>| {
+        let topics = assignment.unwrap_or_default().topic_partitions;
+        topics
+            .iter()
+            .map(|topic| topic.topic_id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(topics(joined.assignment), [mine]);
+
+    admin.allow("alice", (Describe, topic("log-others")));
+    let mut epoch = joined.member_epoch;
+    let mut beat = |owned: &[Uuid]| {
+        let owned = owned.iter().map(|id| {
+            consumer_group_heartbeat_request::TopicPartitions::default()
+                .with_topic_id(*id)
+                .with_partitions(vec![0])
+        });
+        let request = joining
+            .clone()
+            .with_member_epoch(epoch)
+            .with_topic_partitions(Some(owned.collect()));
+        let beat = ask!(alice, ConsumerGroupHeartbeat, 1, request);
+        assert_eq!(beat.error_code, 0, "{beat:?}");
+        epoch = beat.member_epoch;
+        let mut topics = topics(beat.assignment);
+        topics.sort();
+        topics
+    };
+    let mut both = [mine, others];
+    both.sort();
+    assert_eq!(beat(&[mine]), both);
+    admin.forbid_all();
+    admin.allow("alice", (Read, group("g")));
+    admin.allow("alice", (Describe, topic("log-others")));
+    assert_eq!(beat(&both), [others]);
 }
 
 #[test]

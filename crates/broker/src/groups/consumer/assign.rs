@@ -67,7 +67,7 @@ impl ConsumerGroup {
             let Some(member) = self.members.get(id) else {
                 continue;
             };
-            for topic in self.subscribed(member) {
+            for topic in self.subscribed(member, topics) {
                 let Some(topic) = topics.get(topic) else {
                     continue;
                 };
@@ -82,17 +82,25 @@ impl ConsumerGroup {
         demands.into_values().collect()
     }
 
-    /// The topics that a member subscribes to, each once; they need not exist.
-    fn subscribed<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a TopicName> {
-        let named = &member.subscription.topics;
-        let regex = member.subscription.regex.as_ref();
-        let matched = regex
-            .and_then(|regex| self.patterns.get(regex))
-            .into_iter()
-            .flatten();
-        named
-            .iter()
-            .chain(matched.filter(|topic| !named.contains(*topic)))
+    /// The topics that a member subscribes to, each once; they need not exist. What a regular expression
+    /// matches is subscribed to if the member may know of it.
+    fn subscribed<'a>(
+        &'a self,
+        member: &'a Member,
+        topics: &'a Topics,
+    ) -> impl Iterator<Item = &'a TopicName> {
+        let subscription = &member.subscription;
+        let named = &subscription.topics;
+        let regex = subscription.regex.as_ref();
+        let matched = regex.and_then(|regex| self.patterns.get(regex));
+        let sees = matched.and_then(|_| {
+            let host = &subscription.client.host;
+            topics.access.of(&subscription.principal, host)
+        });
+        let matched = matched.into_iter().flatten().filter(move |topic| {
+            !named.contains(*topic) && sees.as_ref().is_none_or(|sees| sees(topic))
+        });
+        named.iter().chain(matched)
     }
 
     fn assign(&mut self, turn: &mut Turn, order: Vec<MemberId>, demands: &[Demand]) {
@@ -138,6 +146,12 @@ impl ConsumerGroup {
         assignor::NAMES[place]
     }
 
+    /// Who may know of which topics has changed: at the next heartbeat it is seen what this means.
+    pub fn access_changed(&mut self) {
+        let mut members = self.members.values();
+        self.topics_changed |= members.any(|member| member.subscription.regex.is_some());
+    }
+
     /// A topic has come, changed or gone: at the next heartbeat it is seen what this means.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         let mut members = self.members.values();
@@ -153,7 +167,7 @@ impl Epoch {
     }
 }
 
-/// Tells one set of topics from another (FNV-1a, 64 bits). No defence against somebody who makes up ids; then
+/// Tells topics and who subscribes to them from others (FNV-1a, 64 bits). No defence against somebody who makes up ids; then
 /// a change of topics would only be noticed with the next change of members.
 fn hash(demands: &[Demand]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
@@ -165,6 +179,9 @@ fn hash(demands: &[Demand]) -> u64 {
     for demand in demands {
         add(&demand.topic.0.to_be_bytes());
         add(&demand.partitions.to_be_bytes());
+        for place in &demand.subscribers {
+            add(&(*place as u64).to_be_bytes());
+        }
     }
     hash
 }

@@ -146,6 +146,7 @@ impl ConsumerGroup {
             .map(|member| member.subscription.clone())
             .unwrap_or_default();
         subscription.client = heartbeat.client.clone();
+        subscription.principal = heartbeat.principal.clone();
         if let Some(instance) = &heartbeat.instance {
             subscription.instance = Some(instance.clone());
         }
@@ -188,13 +189,16 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Takes over what a member says of itself; returns whether that changes what it is to have.
+    /// Takes over what a member says of itself; returns whether it subscribes to something else.
     fn subscribe(&mut self, turn: &mut Turn, id: &MemberId, subscription: Subscription) -> bool {
         let is_new = !self.members.contains_key(id);
         let member = self.members.entry(id.clone()).or_default();
         let before = &member.subscription;
         let has_changed =
             is_new || before.topics != subscription.topics || before.regex != subscription.regex;
+        let sees_as_before = before.principal == subscription.principal
+            && before.client.host == subscription.client.host;
+        self.topics_changed |= subscription.regex.is_some() && !sees_as_before;
         if is_new || *before != subscription {
             if let Some(instance) = &subscription.instance {
                 self.static_members.insert(instance.clone(), id.clone());

@@ -50,7 +50,7 @@ pub(super) struct ConsumerGroup {
     epoch: Epoch,
     /// The epoch that the members' targets are of; behind `epoch` until the next heartbeat.
     target_epoch: Epoch,
-    /// Tells whether the topics that members subscribe to are still what they were for the target.
+    /// Tells whether the topics that members subscribe to, and who does, are still what they were for the target.
     topics_hash: u64,
     /// Topics may have changed since the target was made.
     topics_changed: bool,
@@ -76,9 +76,11 @@ pub(super) struct Subscription {
     pub instance: Option<InstanceId>,
     pub rack: Option<Arc<str>>,
     pub client: Client,
+    /// As whom the access rules know it; empty if that was not kept.
+    pub principal: Arc<str>,
     pub rebalance_timeout: Duration,
     pub topics: BTreeSet<TopicName>,
-    /// A regular expression for further topics.
+    /// A regular expression for further topics, of which it gets those that it may know of.
     pub regex: Option<Arc<str>>,
     pub assignor: Option<Arc<str>>,
 }
@@ -171,7 +173,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether offsets of the topic are in use.
+    /// Whether offsets of the topic are in use: also if its name matches and no member may know of it.
     pub fn subscribes_to(&self, topic: &TopicName) -> bool {
         let mut members = self.members.values();
         members.any(|member| {

@@ -1,6 +1,7 @@
 //! The values of groups of KIP-848.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{StoredConsumerGroup, read_client};
 use crate::groups::consumer::{Assignment, Current, MemberState, Subscription};
@@ -38,7 +39,8 @@ impl Subscription {
         }
         writer
             .option(&self.regex, |writer, text| writer.text(text))
-            .option(&self.assignor, |writer, text| writer.text(text));
+            .option(&self.assignor, |writer, text| writer.text(text))
+            .text(&self.principal);
     }
 
     pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
@@ -58,6 +60,10 @@ impl Subscription {
             topics,
             regex: reader.option("regex", Reader::text)?,
             assignor: reader.option("assignor", Reader::text)?,
+            principal: match reader.is_at_end() {
+                true => Arc::default(),
+                false => reader.text("principal")?,
+            },
         })
     }
 }

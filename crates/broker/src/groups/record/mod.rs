@@ -18,7 +18,7 @@
 //! 6     group: text, member: text            what its member says: instance ?text, rack ?text,
 //!                                            client text, host text, rebalance timeout duration,
 //!                                            topics: count u32 and so many text, regex ?text,
-//!                                            assignor ?text
+//!                                            assignor ?text, principal text (not in older ones)
 //! 7     group: text, member: text            what it is to have: partitions
 //! 8     group: text, member: text            what it has: epoch i32, previous epoch i32, state u8
 //!                                            (0 stable, 1 unrevoked, 2 unreleased), assigned
