@@ -178,7 +178,17 @@ def test_the_beginning_of_a_partition_is_deleted(address, name):
 def test_the_cluster_is_described(address):
     host, port = address.split(":")
     client = admin(address)
-    cluster = client.describe_cluster().result(SECONDS_MAX)
+    cluster = client.describe_cluster(include_authorized_operations=True).result(SECONDS_MAX)
+    operations = {operation.name for operation in cluster.authorized_operations}
+    assert operations == {
+        "CREATE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+    }
     assert [(node.host, node.port) for node in cluster.nodes] == [(host, int(port))]
     assert cluster.controller.id == cluster.nodes[0].id
     assert cluster.cluster_id

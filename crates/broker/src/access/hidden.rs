@@ -7,17 +7,14 @@ use millstream_wire::messages::offset_fetch_response::{
 };
 use millstream_wire::{Request, Response, ResponseError};
 
-use super::Access;
+use super::{Access, Change};
 use crate::security::{Operation::Describe, Resource};
 
-/// Changes an answer.
-pub type Hide = Box<dyn FnOnce(&mut Response) + Send>;
-
 /// What has to be done to the answer to this request.
-pub fn hide(access: &Access, request: &Request) -> Option<Hide> {
+pub fn hide(access: &Access, request: &Request) -> Option<Change> {
     let access = access.clone();
     let sees = move |resource: Resource<'_>| access.would(Describe, resource);
-    let hide: Hide = match request {
+    let hide: Change = match request {
         // Who may describe the cluster sees all groups.
         Request::ListGroups(_) if !sees(Resource::CLUSTER) => Box::new(move |response| {
             if let Response::ListGroups(response) = response {

@@ -5,23 +5,28 @@
 //! - Of a request with a list, of topics say, what may not be touched is [taken out](parts::withhold)
 //!   and refused, and the rest carried out. The answers are put together.
 //! - What is listed without being named [is left out](hidden::hide) of the answer.
+//! - Who asks [is told](operations::tell) what it may do.
 //!
 //! Who needs which operation on what is as in Apache Kafka.
 
 mod demands;
 mod hidden;
+mod operations;
 mod parts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millstream_wire::messages::ProduceRequest;
-use millstream_wire::{Request, ResponseError, refuse};
+use millstream_wire::{Request, Response, ResponseError, refuse};
 
 use crate::client::Client;
 use crate::reply::Reply;
 use crate::security::{AuditAction, AuditEvent, Operation, Principal, Resource, ResourceType, Who};
 use crate::security_service::SecurityService;
+
+/// Changes an answer.
+type Change = Box<dyn FnOnce(&mut Response) + Send>;
 
 /// What one client may do.
 #[derive(Clone)]
@@ -111,6 +116,20 @@ pub fn denied(kind: ResourceType) -> ResponseError {
 
 /// Carries out what the client may do of a request, and refuses the rest.
 pub fn guard(
+    client: &mut Client,
+    version: i16,
+    request: Request,
+    carry_out: impl FnOnce(&mut Client, Request) -> Reply,
+) -> Reply {
+    let tell = operations::tell(client.access(), &request);
+    let reply = carry_out_permitted(client, version, request, carry_out);
+    match tell {
+        Some(tell) => reply.map(tell),
+        None => reply,
+    }
+}
+
+fn carry_out_permitted(
     client: &mut Client,
     version: i16,
     mut request: Request,

@@ -105,6 +105,36 @@ numbered! {
     }
 }
 
+impl ResourceType {
+    /// What can be done to resources of this type, apart from [`All`](Operation::All) of it. As in Apache Kafka.
+    pub const fn operations(self) -> &'static [Operation] {
+        use Operation::*;
+        match self {
+            ResourceType::Topic => &[
+                Read,
+                Write,
+                Create,
+                Delete,
+                Alter,
+                Describe,
+                DescribeConfigs,
+                AlterConfigs,
+            ],
+            ResourceType::Group => &[Read, Delete, Describe, DescribeConfigs, AlterConfigs],
+            ResourceType::Cluster => &[
+                Create,
+                Alter,
+                Describe,
+                ClusterAction,
+                DescribeConfigs,
+                AlterConfigs,
+                IdempotentWrite,
+            ],
+            ResourceType::TransactionalId => &[Write, Describe, TwoPhaseCommit],
+        }
+    }
+}
+
 numbered! {
     /// Whether a rule lets through or stops.
     Permission {

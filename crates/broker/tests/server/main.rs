@@ -16,5 +16,6 @@ mod sessions;
 mod shutdown;
 mod support;
 mod tls;
+mod told_operations;
 mod topics;
 mod transactions;

@@ -46,15 +46,15 @@ use crate::support::{
 
 const ALICE: (&str, &str) = ("alice", "alice's secret");
 
-type Right<'a> = (Operation, Resource<'a>);
+pub type Right<'a> = (Operation, Resource<'a>);
 
-const CLUSTER: Resource<'static> = Resource::CLUSTER;
+pub const CLUSTER: Resource<'static> = Resource::CLUSTER;
 
-fn topic(name: &str) -> Resource<'_> {
+pub fn topic(name: &str) -> Resource<'_> {
     Resource::topic(name)
 }
 
-fn group(name: &str) -> Resource<'_> {
+pub fn group(name: &str) -> Resource<'_> {
     Resource::group(name)
 }
 
@@ -71,7 +71,7 @@ fn resource_code(kind: ResourceType) -> i8 {
     }
 }
 
-fn operation_code(operation: Operation) -> i8 {
+pub fn operation_code(operation: Operation) -> i8 {
     match operation {
         All => 2,
         Read => 3,
@@ -89,7 +89,7 @@ fn operation_code(operation: Operation) -> i8 {
 }
 
 impl Connection {
-    fn allow(&mut self, user: &str, (operation, resource): Right<'_>) {
+    pub fn allow(&mut self, user: &str, (operation, resource): Right<'_>) {
         let creation = AclCreation::default()
             .with_resource_type(resource_code(resource.kind))
             .with_resource_name(text(resource.name))
@@ -119,7 +119,7 @@ impl Connection {
 }
 
 /// A server that alice knows, too; her connection, and that of the one who may do everything.
-fn two_clients() -> (Node, Connection, Connection) {
+pub fn two_clients() -> (Node, Connection, Connection) {
     let node = guarded();
     let mut admin = node.connect().log_in(ADMIN);
     assert_eq!(admin.set_password(ALICE), 0);

@@ -1,0 +1,87 @@
+//! What a client may do with what it is told of, for answers that say so: a field with a bit for each
+//! operation, by its number. Clients that do not ask find a field that says nothing.
+
+use millstream_wire::{Request, Response};
+
+use super::{Access, Change};
+use crate::security::{Operation, Resource};
+
+/// What has to be added to the answer to this request.
+pub fn tell(access: &Access, request: &Request) -> Option<Change> {
+    let (of_cluster, of_others) = match request {
+        Request::Metadata(request) => (
+            request.include_cluster_authorized_operations,
+            request.include_topic_authorized_operations,
+        ),
+        Request::DescribeCluster(request) => (request.include_cluster_authorized_operations, false),
+        Request::DescribeGroups(request) => (false, request.include_authorized_operations),
+        Request::ConsumerGroupDescribe(request) => (false, request.include_authorized_operations),
+        // There is nothing to ask it with.
+        Request::DescribeTopicPartitions(_) => (false, true),
+        _ => return None,
+    };
+    if !of_cluster && !of_others {
+        return None;
+    }
+    let access = access.clone();
+    Some(Box::new(move |response| {
+        if of_cluster {
+            tell_of_cluster(&access, response);
+        }
+        if of_others {
+            tell_of_others(&access, response);
+        }
+    }))
+}
+
+fn tell_of_cluster(access: &Access, response: &mut Response) {
+    let operations = match access.would(Operation::Describe, Resource::CLUSTER) {
+        true => permitted(access, Resource::CLUSTER),
+        false => 0,
+    };
+    match response {
+        Response::Metadata(response) => response.cluster_authorized_operations = operations,
+        Response::DescribeCluster(response) if response.error_code == 0 => {
+            response.cluster_authorized_operations = operations;
+        }
+        _ => {}
+    }
+}
+
+/// Of topics or groups. Of one with an error nothing is told.
+fn tell_of_others(access: &Access, response: &mut Response) {
+    let of_topic = |name: &str| permitted(access, Resource::topic(name));
+    let of_group = |name: &str| permitted(access, Resource::group(name));
+    match response {
+        Response::Metadata(response) => {
+            for topic in response.topics.iter_mut().filter(|t| t.error_code == 0) {
+                let name = topic.name.as_deref().map_or("", |name| &**name);
+                topic.topic_authorized_operations = of_topic(name);
+            }
+        }
+        Response::DescribeTopicPartitions(response) => {
+            for topic in response.topics.iter_mut().filter(|t| t.error_code == 0) {
+                let name = topic.name.as_deref().map_or("", |name| &**name);
+                topic.topic_authorized_operations = of_topic(name);
+            }
+        }
+        Response::DescribeGroups(response) => {
+            for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
+                group.authorized_operations = of_group(&group.group_id);
+            }
+        }
+        Response::ConsumerGroupDescribe(response) => {
+            for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
+                group.authorized_operations = of_group(&group.group_id);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A bit for each operation that the client may do.
+fn permitted(access: &Access, resource: Resource<'_>) -> i32 {
+    let operations = resource.kind.operations().iter();
+    let permitted = operations.filter(|operation| access.would(**operation, resource));
+    permitted.fold(0, |bits, operation| bits | 1 << operation.code())
+}
