@@ -51,6 +51,8 @@ impl Groups {
                 group.check_commit(
                     &commit.member,
                     commit.generation,
+                    &commit.topics,
+                    turn.topics,
                     false,
                     knows_member_epochs,
                 )
@@ -122,9 +124,14 @@ impl Groups {
                 let instance = commit.instance.as_ref();
                 group.check_commit(&commit.member, instance, commit.generation, true)
             }
-            Some(Members::Consumer(group)) => {
-                group.check_commit(&commit.member, commit.generation, true, true)
-            }
+            Some(Members::Consumer(group)) => group.check_commit(
+                &commit.member,
+                commit.generation,
+                &commit.topics,
+                turn.topics,
+                true,
+                true,
+            ),
         });
         // Producers do not know the errors of KIP-848.
         result.map_err(|error| match error {

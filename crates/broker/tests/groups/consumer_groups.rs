@@ -194,6 +194,55 @@ fn heartbeats_that_make_no_sense_are_refused() {
     assert!(world.log.is_empty());
 }
 
+/// Commits an offset of each partition of `orders` alone, as of an epoch: of which it is taken.
+fn commits_taken(world: &mut World, member: &MemberId, epoch: i32) -> Vec<i32> {
+    let taken = (0..4).filter(|partition| {
+        let mut commit = commit("orders", 5);
+        commit.member = member.clone();
+        commit.generation = Generation(epoch);
+        commit.topics[0].partitions[0].partition = Partition(*partition);
+        match world.commit(commit) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error, GroupError::StaleMemberEpoch);
+                false
+            }
+        }
+    });
+    taken.collect()
+}
+
+#[test]
+fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
+    let mut world = world();
+    let mut a = join_one(&mut world, "a");
+    let mut b = join_one(&mut world, "b");
+    // It is to give up two, and may commit until it has.
+    a.beat(&mut world).unwrap();
+    assert_eq!(commits_taken(&mut world, &a.id, 1), [0, 1, 2, 3]);
+    a.follow(&mut world).unwrap();
+    b.beat(&mut world).unwrap();
+    let kept: Vec<i32> = a.wanted.iter().map(|(_, partition)| *partition).collect();
+    assert_eq!((a.epoch, kept.len()), (Epoch(2), 2));
+    assert_eq!(commits_taken(&mut world, &a.id, 1), kept);
+
+    // What it gets later it had not then.
+    b.leave(&mut world, Epoch::LEAVE).unwrap();
+    a.beat(&mut world).unwrap();
+    a.follow(&mut world).unwrap();
+    assert_eq!((a.epoch, a.wanted.len()), (Epoch(3), 4));
+    for restarted in [false, true] {
+        if restarted {
+            world.restart();
+        }
+        assert_eq!(commits_taken(&mut world, &a.id, 0), Vec::<i32>::new());
+        assert_eq!(commits_taken(&mut world, &a.id, 1), kept);
+        assert_eq!(commits_taken(&mut world, &a.id, 2), kept);
+        assert_eq!(commits_taken(&mut world, &a.id, 3), [0, 1, 2, 3]);
+        assert_eq!(commits_taken(&mut world, &a.id, 4), Vec::<i32>::new());
+    }
+}
+
 #[test]
 fn commits_and_fetches_name_the_current_epoch() {
     let mut world = world();

@@ -221,6 +221,7 @@ fn a_group_of_the_next_generation_and_its_member() {
         &[0],
         &partitions,
         &[0, 0, 0, 0],
+        &[0, 0, 0, 1, 0, 0, 0, 1],
     ];
     check(&last(&world, CURRENT), &[&text("a")], current);
 }

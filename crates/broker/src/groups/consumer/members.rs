@@ -78,9 +78,8 @@ impl ConsumerGroup {
         let current = Current {
             epoch: Epoch::JOIN,
             previous_epoch: Epoch::JOIN,
-            state: MemberState::Stable,
             assigned: replaced.current.assigned,
-            revoking: Assignment::new(),
+            ..Current::default()
         };
         if let Some(instance) = &replaced.subscription.instance {
             self.static_members.insert(instance.clone(), new.clone());

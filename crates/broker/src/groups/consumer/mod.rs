@@ -33,8 +33,8 @@ use super::classic::CONSUMER;
 use super::timers::Timer;
 use super::topics::Topics;
 use super::{
-    Client, Epoch, Generation, GroupError, GroupName, InstanceId, MemberId, Partition, TopicId,
-    TopicName,
+    Client, Epoch, Generation, GroupError, GroupName, InstanceId, MemberId, Partition, TopicCommit,
+    TopicId, TopicName,
 };
 
 pub(super) use self::heartbeat::check;
@@ -96,6 +96,8 @@ pub(super) struct Current {
     pub assigned: Assignment,
     /// What it has yet to give up.
     pub revoking: Assignment,
+    /// The epoch in which it got each partition of both: an older one says nothing of it.
+    pub since: BTreeMap<(TopicId, Partition), Epoch>,
 }
 
 /// How far a member has followed the target.
@@ -134,11 +136,14 @@ impl ConsumerGroup {
         self.epoch == Epoch(0)
     }
 
-    /// Checks a commit of offsets.
+    /// Checks a commit of offsets. A member that has not heard yet that it is in the next epoch may commit
+    /// those of partitions that it had before and has still (KIP-1251).
     pub fn check_commit(
         &self,
         member: &MemberId,
         epoch: Generation,
+        offsets: &[TopicCommit],
+        topics: &Topics,
         is_transactional: bool,
         knows_member_epochs: bool,
     ) -> Result<(), GroupError> {
@@ -152,7 +157,20 @@ impl ConsumerGroup {
         if !is_transactional && !knows_member_epochs {
             return Err(GroupError::UnsupportedVersion);
         }
-        member.check_epoch(epoch)
+        let current = &member.current;
+        let had_all = || {
+            offsets.iter().all(|commit| {
+                let topic = topics.get(&commit.topic);
+                let mut partitions = commit.partitions.iter().map(|commit| commit.partition);
+                topic.is_some_and(|topic| {
+                    partitions.all(|partition| current.had((topic.id, partition), epoch))
+                })
+            })
+        };
+        match epoch.0 == current.epoch.0 || epoch.0 < current.epoch.0 && had_all() {
+            true => Ok(()),
+            false => Err(GroupError::StaleMemberEpoch),
+        }
     }
 
     /// Checks the member of a request for offsets, if it names one.
@@ -271,8 +289,14 @@ impl Current {
         self.state == MemberState::Stable && self.epoch == epoch
     }
 
+    /// Whether the member has a partition, or has yet to give it up, and had it in an earlier epoch.
+    fn had(&self, place: (TopicId, Partition), epoch: Generation) -> bool {
+        let since = self.since.get(&place);
+        since.is_some_and(|since| since.0 <= epoch.0)
+    }
+
     /// What nobody else may have yet.
-    fn owned(&self) -> impl Iterator<Item = (TopicId, Partition)> {
+    pub(super) fn owned(&self) -> impl Iterator<Item = (TopicId, Partition)> {
         let all = self.assigned.iter().chain(&self.revoking);
         all.flat_map(|(topic, partitions)| partitions.iter().map(|partition| (*topic, *partition)))
     }

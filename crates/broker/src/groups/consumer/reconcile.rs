@@ -1,6 +1,6 @@
 //! A member on its way from what it has to its target.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Assignment, ConsumerGroup, Current, MemberState};
 use crate::groups::record::{Key, Value};
@@ -47,6 +47,7 @@ impl ConsumerGroup {
                 state: MemberState::Unrevoked,
                 assigned: next.assigned,
                 revoking: next.revoking,
+                since: BTreeMap::new(),
             };
         }
         for (topic, partitions) in next.free {
@@ -61,6 +62,7 @@ impl ConsumerGroup {
             },
             assigned: next.assigned,
             revoking: Assignment::new(),
+            since: BTreeMap::new(),
         }
     }
 
@@ -99,11 +101,16 @@ impl ConsumerGroup {
         next
     }
 
-    /// Changes what a member has, and stores it.
-    pub(super) fn set_current(&mut self, turn: &mut Turn, id: &MemberId, next: Current) {
+    /// Changes what a member has, and stores it. What is new has been its since this epoch.
+    pub(super) fn set_current(&mut self, turn: &mut Turn, id: &MemberId, mut next: Current) {
         let Some(member) = self.members.get_mut(id) else {
             return;
         };
+        let since = next.owned().map(|place| {
+            let since = member.current.since.get(&place);
+            (place, since.copied().unwrap_or(next.epoch))
+        });
+        next.since = since.collect();
         if member.current == next {
             return;
         }

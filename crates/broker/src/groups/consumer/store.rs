@@ -1,6 +1,6 @@
 //! What is stored of a group of KIP-848, which is all of it, and going on from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Assignment, ConsumerGroup, Current, Member, MemberState, Subscription};
 use crate::groups::record::{Key, StoredConsumerGroup, Value, record};
@@ -90,6 +90,8 @@ impl ConsumerGroup {
                 self.owners.extend(places);
             }
         }
+        let owned: BTreeSet<_> = current.owned().collect();
+        current.since.retain(|place, _| owned.contains(place));
         if let Some(instance) = &subscription.instance {
             self.static_members.insert(instance.clone(), id.clone());
         }

@@ -1,6 +1,6 @@
 //! The values of groups of KIP-848.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{StoredConsumerGroup, read_client};
@@ -81,6 +81,10 @@ impl Current {
             .u8(state);
         write_partitions(writer, &self.assigned);
         write_partitions(writer, &self.revoking);
+        for place in self.owned() {
+            let since = self.since.get(&place).unwrap_or(&self.epoch);
+            writer.i32(since.0);
+        }
     }
 
     pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
@@ -93,13 +97,21 @@ impl Current {
             2 => MemberState::Unreleased,
             value => return Err(RecordError::unknown(field, value)),
         };
-        Ok(Current {
+        let mut current = Current {
             epoch,
             previous_epoch,
             state,
             assigned: read_partitions(reader, "assigned")?,
             revoking: read_partitions(reader, "to give up")?,
-        })
+            since: BTreeMap::new(),
+        };
+        let is_older = reader.is_at_end();
+        let since = current.owned().map(|place| match is_older {
+            true => Ok((place, epoch)),
+            false => Ok((place, Epoch(reader.i32("since")?))),
+        });
+        current.since = since.collect::<Result<_, RecordError>>()?;
+        Ok(current)
     }
 }
 

@@ -22,7 +22,8 @@
 //! 7     group: text, member: text            what it is to have: partitions
 //! 8     group: text, member: text            what it has: epoch i32, previous epoch i32, state u8
 //!                                            (0 stable, 1 unrevoked, 2 unreleased), assigned
-//!                                            partitions, partitions to give up
+//!                                            partitions, partitions to give up, and for each of
+//!                                            both i32, the epoch in which it came (not in older ones)
 //! ```
 //!
 //! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and so many i32.
