@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::StreamId;
 use millstream_log::{Log, LogError, Stream};
@@ -14,8 +15,9 @@ use crate::broker::Broker;
 use crate::connection::Peer;
 use crate::native::Upload;
 use crate::pace::Pace;
-use crate::security::Principal;
+use crate::security::{ByteRate, Principal, Traffic};
 use crate::security_service::Login;
+use crate::throttle;
 
 /// Streams that a connection has used lately: looked up once.
 const STREAMS_MAX: usize = 4096;
@@ -87,12 +89,31 @@ impl Client {
     }
 
     /// How fast it takes what it reads.
-    pub fn pace(&self) -> &Pace {
-        &self.pace
-    }
-
     pub fn pace_mut(&mut self) -> &mut Pace {
         &mut self.pace
+    }
+
+    /// The most bytes of records that it gets at once. A chunk that is larger comes alone.
+    pub fn answer_bytes_max(&self) -> usize {
+        let pace = self.pace.bytes_max();
+        let bytes_max = pace.min(self.broker.config().fetch_bytes_max);
+        match self.limit(Traffic::Consumed) {
+            Some(rate) => bytes_max.min(throttle::answer_bytes_max(rate)),
+            None => bytes_max,
+        }
+    }
+
+    /// Its quota for what goes this way, if it has one.
+    pub fn limit(&self, traffic: Traffic) -> Option<ByteRate> {
+        let (security, principal) = (self.broker.security(), self.access.principal());
+        let limit = security.limit(traffic, principal, &self.id);
+        limit.map(|(_, rate)| rate)
+    }
+
+    /// Takes bytes that go over the wire from its quota, if it has one; for how long it is to wait then.
+    pub fn throttle(&self, traffic: Traffic, client_id: &str, bytes: usize) -> Option<Duration> {
+        let (security, principal) = (self.broker.security(), self.access.principal());
+        security.throttle(traffic, principal, client_id, bytes)
     }
 
     /// Its login, where clients have to log in.

@@ -42,6 +42,9 @@ const UNKNOWN_BYTES_MAX: usize = 512 << 10;
 /// Who takes longer for an answer is slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
+/// Who has used up a quota is held for so long at a time: then it is seen whether it still is.
+const HOLD_MAX: Duration = Duration::from_secs(30);
+
 /// A connection that says nothing for so long gives back the memory that it was read into.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
@@ -77,8 +80,15 @@ pub struct Connection<S> {
     client: Client,
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
-    /// No further request is begun before: the client has used up its quota.
-    resume_at: Option<Instant>,
+    /// No further request is begun meanwhile.
+    hold: Option<Hold>,
+}
+
+/// The client has used up its quota.
+struct Hold {
+    until: Instant,
+    /// Which way went what it has not paid for until then, if there is such.
+    unpaid: Option<Traffic>,
 }
 
 /// A request that is not answered yet.
@@ -86,6 +96,8 @@ struct Pending {
     header: RequestHeader,
     /// For how long the client is held that sent it.
     wait: Option<Duration>,
+    /// What is sent for it will be taken from the client's quota.
+    is_limited: bool,
     reply: Reply,
     /// The memory that it takes.
     _memory: OwnedSemaphorePermit,
@@ -143,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             client: Client::new(peer, certified, &broker, stop.clone()),
             broker,
             stop,
-            resume_at: None,
+            hold: None,
         }
     }
 
@@ -172,8 +184,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 continue;
             }
             let silence_max = self.silence_max();
-            let (resume_at, is_held) = match self.resume_at {
-                Some(at) => (at, true),
+            let (resume_at, is_held) = match &self.hold {
+                Some(hold) => (hold.until, true),
                 None => (Instant::now(), false),
             };
             let mut room = (&mut self.received).limit(READ_BYTES_MAX);
@@ -196,17 +208,19 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     self.is_quiet = false;
                 }
                 Event::Read(Err(_)) => self.silent(is_idle)?,
-                Event::Resume => self.resume_at = None,
+                Event::Resume => self.resume(),
             }
         }
         self.finish().await
     }
 
-    /// Whether another request may be begun now.
+    /// Whether another request may be begun now: not while what the last one is sent has yet to be taken from
+    /// a quota, which it may use up.
     fn may_take(&self) -> bool {
-        let last = self.pending.back().map(|pending| &pending.reply);
-        let is_held = self.resume_at.is_some();
-        !is_held && self.pending.len() < REQUESTS_MAX && !matches!(last, Some(Reply::Alone(_)))
+        let may_follow =
+            |last: &Pending| !last.is_limited && !matches!(last.reply, Reply::Alone(_));
+        let has_room = self.pending.len() < REQUESTS_MAX;
+        self.hold.is_none() && has_room && self.pending.back().is_none_or(may_follow)
     }
 
     /// The largest request that is taken now.
@@ -305,9 +319,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             };
             let reply = self.broker.handle(&mut self.client, &header, request);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
+            let consumed = traffic_of(header.api).filter(|traffic| *traffic == Traffic::Consumed);
+            let limit = consumed.and_then(|traffic| self.client.limit(traffic));
             self.pending.push_back(Pending {
                 header,
                 wait,
+                is_limited: limit.is_some(),
                 reply,
                 _memory: memory,
             });
@@ -387,15 +404,31 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         traffic: Traffic,
         bytes: usize,
     ) -> Option<Duration> {
-        let security = self.broker.security();
-        if !security.is_limited() || traffic_of(header.api) != Some(traffic) {
+        if traffic_of(header.api) != Some(traffic) {
             return None;
         }
         let client_id = header.client_id.as_deref().unwrap_or_default();
-        let principal = self.client.access().principal();
-        let wait = security.throttle(traffic, principal, client_id, bytes)?;
-        self.resume_at = self.resume_at.max(Some(Instant::now() + wait));
+        let wait = self.client.throttle(traffic, client_id, bytes)?;
+        self.hold(traffic, wait);
         Some(wait)
+    }
+
+    fn hold(&mut self, traffic: Traffic, wait: Duration) {
+        let until = Instant::now() + wait.min(HOLD_MAX);
+        if self.hold.as_ref().is_none_or(|hold| hold.until < until) {
+            let unpaid = (wait > HOLD_MAX).then_some(traffic);
+            self.hold = Some(Hold { until, unpaid });
+        }
+    }
+
+    /// The client has waited, for long enough unless it is deep in debt. Its quota may be another by now.
+    fn resume(&mut self) {
+        let hold = self.hold.take();
+        if let Some(traffic) = hold.and_then(|hold| hold.unpaid)
+            && let Some(wait) = self.client.throttle(traffic, self.client.id(), 0)
+        {
+            self.hold(traffic, wait);
+        }
     }
 
     /// Sends what is left, and closes.

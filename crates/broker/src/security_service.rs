@@ -22,9 +22,9 @@ use crate::error::response_error;
 use crate::ledger::Ledger;
 use crate::reply::Reply;
 use crate::security::{
-    AclSettings, AuditAction, AuditEvent, Authentication, ITERATIONS_DEFAULT, LoginError,
+    AclSettings, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT, LoginError,
     Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
-    Secret, Store, Traffic, UserError, Who, log_changes,
+    Secret, Share, Store, Traffic, UserError, Who, log_changes,
 };
 use crate::throttle::Throttle;
 
@@ -185,16 +185,28 @@ impl SecurityService {
         client_id: &str,
         bytes: usize,
     ) -> Option<Duration> {
-        let limit = self.store.read();
-        let limit = limit.quotas().find(traffic, principal.name(), client_id);
-        let (share, rate) = limit?;
+        let (share, rate) = self.limit(traffic, principal, client_id)?;
         let now = self.clock.monotonic();
         let wait = self.throttle.take(share, rate, bytes, now);
         (!wait.is_zero()).then_some(wait)
     }
 
+    /// The quota of a client, and with whom it is shared; `None` if it has none.
+    pub fn limit(
+        &self,
+        traffic: Traffic,
+        principal: &Principal,
+        client_id: &str,
+    ) -> Option<(Share, ByteRate)> {
+        if !self.is_limited() {
+            return None;
+        }
+        let store = self.store.read();
+        store.quotas().find(traffic, principal.name(), client_id)
+    }
+
     /// Whether anybody has a quota.
-    pub fn is_limited(&self) -> bool {
+    fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Those who share a limit have a bucket of bytes. It fills at the rate of the limit, up to one second's worth.
 //! What goes over the wire is taken out of it, even if that is more than there is: then whoever took it
-//! waits until the bucket is not in debt any more.
+//! waits until the bucket is not in debt any more, however long that takes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,9 +11,6 @@ use millstream_wire::{ApiKey, Response};
 use parking_lot::Mutex;
 
 use crate::security::{ByteRate, Share, Traffic};
-
-/// Nobody waits longer at a time: what a request takes beyond that is not paid for.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Names are the clients' choice: when there are so many buckets, those that are full are forgotten, or else
 /// all.
@@ -28,26 +25,51 @@ pub struct Throttle {
     buckets: Mutex<HashMap<Share, Bucket>>,
 }
 
+/// How many bytes of records a client gets at once that may be sent so much: what it may be sent after a rest,
+/// so that it is never in debt for long.
+pub fn answer_bytes_max(rate: ByteRate) -> usize {
+    let bytes = rate.bytes_per_second().saturating_mul(BURST.as_secs());
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
-    /// For how long at the rate of the limit bytes may go over the wire; negative in debt.
-    seconds: f64,
+    /// How many bytes may go over the wire; negative in debt.
+    bytes: f64,
     /// When that was so.
     at: Duration,
+    rate: ByteRate,
 }
 
 impl Bucket {
-    fn full(now: Duration) -> Bucket {
-        Bucket {
-            seconds: BURST.as_secs_f64(),
+    fn full(rate: ByteRate, now: Duration) -> Bucket {
+        let mut bucket = Bucket {
+            bytes: 0.0,
             at: now,
-        }
+            rate,
+        };
+        bucket.bytes = bucket.bytes_max();
+        bucket
+    }
+
+    fn per_second(&self) -> f64 {
+        self.rate.bytes_per_second() as f64
+    }
+
+    fn bytes_max(&self) -> f64 {
+        self.per_second() * BURST.as_secs_f64()
     }
 
     fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.at).as_secs_f64();
-        self.seconds = (self.seconds + passed).min(BURST.as_secs_f64());
+        self.bytes = (self.bytes + passed * self.per_second()).min(self.bytes_max());
         self.at = now;
+    }
+
+    /// For how long it is in debt.
+    fn debt(&self) -> Duration {
+        let seconds = (-self.bytes / self.per_second()).max(0.0);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
@@ -58,18 +80,20 @@ impl Throttle {
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&share) {
             make_room(&mut buckets, now);
         }
-        let bucket = buckets.entry(share).or_insert_with(|| Bucket::full(now));
+        let bucket = buckets.entry(share);
+        let bucket = bucket.or_insert_with(|| Bucket::full(rate, now));
         bucket.refill(now);
-        let taken = bytes as f64 / rate.bytes_per_second() as f64;
-        bucket.seconds = (bucket.seconds - taken).max(-WAIT_MAX.as_secs_f64());
-        Duration::from_secs_f64((-bucket.seconds).max(0.0))
+        // Another limit is for what comes: the debt is in bytes.
+        bucket.rate = rate;
+        bucket.bytes -= bytes as f64;
+        bucket.debt()
     }
 }
 
 fn make_room(buckets: &mut HashMap<Share, Bucket>, now: Duration) {
     buckets.retain(|_, bucket| {
         bucket.refill(now);
-        bucket.seconds < BURST.as_secs_f64()
+        bucket.bytes < bucket.bytes_max()
     });
     if buckets.len() >= BUCKETS_MAX {
         buckets.clear();
@@ -87,12 +111,12 @@ pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
 
 /// Tells a client for how long it is not listened to; `false` where the answer has no place for it.
 pub fn tell(response: &mut Response, wait: Duration) -> bool {
-    let millis = wait.min(WAIT_MAX).as_millis() as u32;
+    let millis = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
     match response {
-        Response::Produce(response) => response.throttle_time_ms = millis as i32,
-        Response::Fetch(response) => response.throttle_time_ms = millis as i32,
-        Response::WriteChunks(response) => response.throttle_time_ms = millis,
-        Response::ReadChunks(response) => response.throttle_time_ms = millis,
+        Response::Produce(response) => response.throttle_time_ms = millis,
+        Response::Fetch(response) => response.throttle_time_ms = millis,
+        Response::WriteChunks(response) => response.throttle_time_ms = millis as u32,
+        Response::ReadChunks(response) => response.throttle_time_ms = millis as u32,
         _ => return false,
     }
     true
@@ -100,6 +124,8 @@ pub fn tell(response: &mut Response, wait: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use millstream_wire::messages::ProduceResponse;
+
     use super::*;
 
     fn share(client_id: &str) -> Share {
@@ -124,8 +150,25 @@ mod tests {
         assert_eq!(take(1, second * 3 / 2), Duration::from_millis(1));
         // No more than one second's worth is saved up.
         assert_eq!(take(1500, second * 100), Duration::from_millis(500));
-        assert_eq!(take(usize::MAX, second * 200), WAIT_MAX);
-        assert_eq!(take(0, second * 215), WAIT_MAX / 2);
+        // A long debt is not forgiven; it is paid sooner if more is allowed.
+        assert_eq!(take(101_000, second * 200), second * 100);
+        assert_eq!(take(0, second * 290), second * 10);
+        let more = ByteRate::new(2000).unwrap();
+        let debt = throttle.take(share("a"), more, 0, second * 290);
+        assert_eq!(debt, second * 5);
+    }
+
+    #[test]
+    fn no_debt_is_too_large_to_be_told() {
+        let (throttle, second) = (Throttle::default(), Duration::from_secs(1));
+        let rate = ByteRate::new(1).unwrap();
+        let take = || throttle.take(share("a"), rate, usize::MAX, second);
+        let debt = (0..100).map(|_| take()).max();
+        assert_eq!(debt, Some(Duration::MAX));
+        let mut response = Response::Produce(ProduceResponse::default());
+        assert!(tell(&mut response, Duration::MAX));
+        let expected = ProduceResponse::default().with_throttle_time_ms(i32::MAX);
+        assert_eq!(response, Response::Produce(expected));
     }
 
     #[test]

@@ -34,9 +34,7 @@ pub fn fetch(
 ) -> Reply {
     let wait_max = Duration::from_millis(request.max_wait_ms.max(0) as u64);
     let bytes_max = request.max_bytes.max(0) as usize;
-    let bytes_max = bytes_max
-        .min(broker.config().fetch_bytes_max)
-        .min(client.pace().bytes_max());
+    let bytes_max = bytes_max.min(client.answer_bytes_max());
     let bounds = Bounds {
         is_committed: request.isolation_level == READ_COMMITTED,
         until: Instant::now() + wait_max.min(broker.config().idle_max),

@@ -32,9 +32,7 @@ pub fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -
     if request.cursors.len() > CURSORS_MAX {
         return ReadChunksResponse::from(Refused::too_many("cursors", CURSORS_MAX)).into();
     }
-    let bytes_max = (request.bytes_max as usize)
-        .min(broker.config().fetch_bytes_max)
-        .min(client.pace().bytes_max());
+    let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
     let wait = Duration::from_millis(request.wait_ms_max.into()).min(WAIT_MAX);
     let bounds = Bounds {
         // There is always room for the first chunk.

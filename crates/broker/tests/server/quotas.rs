@@ -160,6 +160,52 @@ fn what_a_client_is_sent_is_limited_too() {
 }
 
 #[test]
+fn fetches_that_are_sent_together_are_charged_one_by_one() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    for _ in 0..3 {
+        assert_eq!(produce(&mut client), Duration::ZERO);
+    }
+    let user = [("user", Some("ANONYMOUS"))];
+    assert_eq!(set(&mut client, &user, CONSUMED, Some(5e5)), 0);
+    let started = Instant::now();
+    for offset in 0..3 {
+        client.send(12, fetch_request(&[("t", 0, offset)]));
+    }
+    let mut paid = Duration::ZERO;
+    for _ in 0..3 {
+        let Response::Fetch(fetched) = client.receive(ApiKey::Fetch, 12).1 else {
+            panic!("it is an answer to that");
+        };
+        assert!(started.elapsed() >= paid, "it is paid for {paid:?}");
+        // One chunk of a megabyte: all three are more than may be sent at once.
+        assert!(fetched.topics[0].partitions[0].records.len() < 2_000_000);
+        let told = Duration::from_millis(fetched.throttle_time_ms as u64);
+        assert!(told > Duration::from_secs(1), "told {told:?}");
+        paid += told.mul_f64(0.9);
+    }
+}
+
+#[test]
+fn who_is_deep_in_debt_is_told_of_all_of_it() {
+    let node = Node::start();
+    let mut admin = node.connect();
+    admin.create_topic("t", 1);
+    let limited = [("client-id", Some("test"))];
+    assert_eq!(set(&mut admin, &limited, PRODUCED, Some(1e4)), 0);
+    let mut client = node.connect();
+    let told = produce(&mut client);
+    // A megabyte at ten kilobytes a second, one of which is free.
+    assert!(told >= Duration::from_secs(103), "told {told:?}");
+    // Whoever has the same name has the same debt.
+    let mut again = node.connect();
+    let request = produce_request("t", 0, chunk(&["small"]));
+    let told = ask!(again, Produce, 9, request).throttle_time_ms;
+    assert!(told >= 100_000, "told {told:?}");
+}
+
+#[test]
 fn who_wants_no_answers_waits_too() {
     let node = Node::start();
     let mut client = node.connect();
