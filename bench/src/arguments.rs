@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::benchmark::{BENCHMARKS, Benchmark};
+use crate::soak;
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,7 @@ pub struct Arguments {
     pub dir: Option<PathBuf>,
     pub out: Option<PathBuf>,
     pub write_docs: bool,
+    pub soak: soak::Options,
 }
 
 impl Arguments {
@@ -28,6 +30,9 @@ impl Arguments {
                 "--case" => arguments.case = Some(value()?.clone()),
                 "--dir" => arguments.dir = Some(value()?.into()),
                 "--out" => arguments.out = Some(value()?.into()),
+                "--for" => arguments.soak.set_lasts(value()?)?,
+                "--connections" => arguments.soak.set_connections(value()?)?,
+                "--no-kill" => arguments.soak.spares_server = true,
                 "--quick" => arguments.quick = true,
                 "--json" => arguments.json = true,
                 "--write-docs" => arguments.write_docs = true,
@@ -41,6 +46,10 @@ impl Arguments {
             && arguments.benchmarks().next().is_none()
         {
             return Err(format!("unknown case {case:?}"));
+        }
+        let is_soak = |benchmark: &Benchmark| benchmark.name == soak::BENCHMARK.name;
+        if arguments.soak != soak::Options::default() && !arguments.benchmarks().any(is_soak) {
+            return Err("--for, --connections and --no-kill are for soak".to_owned());
         }
         Ok(arguments)
     }
@@ -76,6 +85,10 @@ usage: millstream-bench [{}] [options]
   --json        print a JSON document for each benchmark instead of a table
   --dir DIR     where the data lies while it runs (default: beside the results)
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
+  --for TIME    soak: how long it lasts (default: 60s)
+  --connections N
+                soak: how many at once (default: 1000)
+  --no-kill     soak: do not kill the server in the middle
   --write-docs  run nothing; write docs/benchmarks.md from the results",
         names.join("|"),
         cases.concat()
@@ -97,12 +110,19 @@ mod tests {
         assert_eq!(arguments.case.as_deref(), Some("restart"));
         assert_eq!(arguments.dir, Some("data".into()));
         assert!(arguments.quick && !arguments.json);
+        let soak = parse("soak --for 90min --connections 200 --no-kill").unwrap();
+        assert_eq!(soak.soak.lasts, Some(std::time::Duration::from_secs(5400)));
+        assert!(soak.soak.connections == Some(200) && soak.soak.spares_server);
         for line in [
             "logs",
             "--case",
             "--case speed",
             "engine --case restart",
             "--fast",
+            "soak --for 3 days",
+            "soak --for 0s",
+            "soak --connections 10",
+            "log --for 60s",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
@@ -117,7 +137,7 @@ mod tests {
                 .map(|benchmark| benchmark.name)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(""), ["log", "engine", "broker"]);
+        assert_eq!(names(""), ["log", "engine", "broker", "soak"]);
         assert_eq!(names("engine"), ["engine"]);
         assert_eq!(names("--case restart"), ["log"]);
     }

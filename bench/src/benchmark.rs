@@ -4,10 +4,15 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{broker, engine, log};
+use crate::{broker, engine, log, soak};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 3] = [log::BENCHMARK, engine::BENCHMARK, broker::BENCHMARK];
+pub const BENCHMARKS: [Benchmark; 4] = [
+    log::BENCHMARK,
+    engine::BENCHMARK,
+    broker::BENCHMARK,
+    soak::BENCHMARK,
+];
 
 /// Measures something, and gives one or more numbers.
 pub type Run = fn(&Bench) -> Result<Vec<Case>>;

@@ -12,6 +12,8 @@ mod throughput;
 
 use anyhow::Result;
 
+pub use self::connection::{chunk, frame, produce_frame, produce_request, text};
+pub use self::contender::our_command;
 use crate::benchmark::Benchmark;
 use crate::engine::build_peers;
 use crate::measure::Bench;

@@ -10,7 +10,9 @@ mod log;
 mod machine;
 mod measure;
 mod plot;
+mod proc;
 mod report;
+mod soak;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,7 +67,8 @@ fn run(arguments: &Arguments) -> Result<()> {
 fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {out:?}"))?;
     let data = arguments.dir.clone().unwrap_or_else(|| out.join("data"));
-    let bench = Bench::new(data, out.to_owned(), arguments.quick);
+    let soak = arguments.soak.clone();
+    let bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
     let cases = benchmark.run(&bench, arguments.case.as_deref())?;
     let json = out.join(format!("{}.json", benchmark.name));
     let mut report = Report::now(benchmark.name, cases);

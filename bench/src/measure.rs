@@ -9,22 +9,25 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Text;
+use crate::soak;
 
 /// How a run of benchmarks is set.
 pub struct Bench {
     dir: PathBuf,
     out: PathBuf,
     quick: bool,
+    pub soak: soak::Options,
     text: OnceCell<Text>,
 }
 
 impl Bench {
     /// Data goes to `dir` while it is needed, results to `out`.
-    pub fn new(dir: PathBuf, out: PathBuf, quick: bool) -> Bench {
+    pub fn new(dir: PathBuf, out: PathBuf, quick: bool, soak: soak::Options) -> Bench {
         Bench {
             dir,
             out,
             quick,
+            soak,
             text: OnceCell::new(),
         }
     }
@@ -97,6 +100,11 @@ pub struct Folder {
 impl Folder {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Leaves it with what it holds, for the next one who asks for it to empty it.
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 
     /// Removes what it holds.

@@ -66,6 +66,19 @@ fn every_case_of_the_broker_runs() {
     }
 }
 
+/// A few clients of each kind, and a server that is killed in the middle.
+#[test]
+fn a_short_soak_holds() {
+    let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
+    if program.exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = run("soak", dir.path(), &[]);
+        assert!(report["cases"].as_array().unwrap().len() >= 6, "{report}");
+    } else {
+        eprintln!("left out: {program:?} is not built");
+    }
+}
+
 #[test]
 fn the_engine_draws_its_throughput_over_time() {
     let dir = tempfile::tempdir().unwrap();

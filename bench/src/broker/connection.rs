@@ -130,7 +130,7 @@ pub fn chunk(records: usize) -> Result<Bytes> {
 }
 
 /// A request that sends a chunk to each of these partitions.
-pub fn produce_frame(topic: &str, partitions: &[i32], chunk: &Bytes) -> Result<Bytes> {
+pub fn produce_request(topic: &str, partitions: &[i32], chunk: &Bytes) -> ProduceRequest {
     let data = partitions.iter().map(|partition| {
         PartitionProduceData::default()
             .with_index(*partition)
@@ -139,10 +139,15 @@ pub fn produce_frame(topic: &str, partitions: &[i32], chunk: &Bytes) -> Result<B
     let topic = TopicProduceData::default()
         .with_name(TopicName(text(topic)))
         .with_partition_data(data.collect());
-    let request = ProduceRequest::default()
+    ProduceRequest::default()
         .with_acks(-1)
         .with_timeout_ms(30_000)
-        .with_topic_data(vec![topic]);
+        .with_topic_data(vec![topic])
+}
+
+/// The same as it is sent.
+pub fn produce_frame(topic: &str, partitions: &[i32], chunk: &Bytes) -> Result<Bytes> {
+    let request = produce_request(topic, partitions, chunk);
     frame(PRODUCE_VERSION, request.into())
 }
 

@@ -14,6 +14,7 @@ use super::connection::{Connection, check_produced, chunk, produce_frame};
 use super::load::{self, Producer};
 use crate::engine::our_program;
 use crate::measure::{Bench, Folder};
+use crate::proc::status_mib;
 use crate::project;
 
 /// A broker that does not answer by then does not work.
@@ -171,13 +172,8 @@ impl Node {
 
     /// In MiB: the memory that it has resident now, and the most that it ever had.
     pub fn resident_mib(&self) -> Result<(f64, f64)> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let mib = |field: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(field));
-            let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-            Ok(kib.context("no memory in /proc")?.parse::<f64>()? / 1024.0)
-        };
-        Ok((mib("VmRSS:")?, mib("VmHWM:")?))
+        let id = self.child.id();
+        Ok((status_mib(id, "VmRSS")?, status_mib(id, "VmHWM")?))
     }
 }
 
@@ -189,7 +185,8 @@ impl Drop for Node {
     }
 }
 
-fn our_command(address: SocketAddr, data: &Path) -> Result<Command> {
+/// Our server, with its data in a folder of `data`.
+pub fn our_command(address: SocketAddr, data: &Path) -> Result<Command> {
     let program = our_program().context("build the program millstream first")?;
     let mut command = Command::new(program);
     command.args([

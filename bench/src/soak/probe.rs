@@ -1,0 +1,114 @@
+//! A producer and a consumer as there are many, that time every record: what everybody else does to
+//! the server must not hold them up.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use millstream_client::{
+    Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch, Start,
+    TopicPartition,
+};
+use parking_lot::Mutex;
+
+use super::run::{Phase, Run};
+
+pub const STREAM: &str = "soak-probe";
+
+/// Between two records.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// Times of records that met no outage, in milliseconds.
+#[derive(Default)]
+pub struct Times {
+    /// Until the producer was told that a record is stored.
+    pub stored_ms: Mutex<Vec<f64>>,
+    /// Until the consumer had it.
+    pub seen_ms: Mutex<Vec<f64>>,
+    /// The longest that a record waited that did meet an outage.
+    pub outage_ms: Mutex<f64>,
+}
+
+impl Times {
+    /// The time below which that part of all is.
+    pub fn quantile(times: &Mutex<Vec<f64>>, part: f64) -> f64 {
+        let mut sorted = times.lock().clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let at = (part * sorted.len() as f64) as usize;
+        let last = sorted.len().saturating_sub(1);
+        sorted.get(at.min(last)).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// What a record carries: when it was sent, since the start of the run, and how many outages there had
+/// been.
+fn value(run: &Run) -> [u8; 16] {
+    let sent_at = run.started_at.elapsed().as_nanos() as u64;
+    let both = u128::from(sent_at) << 64 | u128::from(run.outages());
+    both.to_be_bytes()
+}
+
+/// When it was sent; nothing if there was an outage since.
+fn sent_at(run: &Run, value: &[u8]) -> Option<Instant> {
+    let both = u128::from_be_bytes(value.try_into().ok()?);
+    let is_undisturbed = both as u64 == run.outages() && run.outages().is_multiple_of(2);
+    is_undisturbed.then(|| run.started_at + Duration::from_nanos((both >> 64) as u64))
+}
+
+/// Sends records one after the other until all leave.
+pub async fn produce(run: Arc<Run>, times: Arc<Times>) -> Result<()> {
+    let config = ProducerConfig {
+        linger: Duration::ZERO,
+        ..ProducerConfig::default()
+    };
+    let producer = Producer::new(&run.client(), config);
+    while !run.rest(EVERY, Phase::Leave).await {
+        let value = value(&run);
+        let started_at = Instant::now();
+        let record = ProducerRecord {
+            topic: STREAM,
+            partition: Some(0),
+            value: Some(&value),
+            ..ProducerRecord::default()
+        };
+        match producer.send(record).await {
+            Ok(delivery) => drop(delivery.wait().await.context("it is not stored")?),
+            Err(error) if error.is_retriable() => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let took_ms = started_at.elapsed().as_secs_f64() * 1e3;
+        match sent_at(&run, &value) {
+            Some(_) => times.stored_ms.lock().push(took_ms),
+            None => {
+                let mut longest = times.outage_ms.lock();
+                *longest = longest.max(took_ms);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes them until all leave.
+pub async fn consume(run: Arc<Run>, times: Arc<Times>) -> Result<()> {
+    let place = TopicPartition {
+        topic: STREAM.into(),
+        partition: 0,
+    };
+    let places = [(place, Start::Earliest)];
+    let config = ConsumerConfig::default();
+    let mut consumer = Consumer::assigned(&run.client(), config, &places).await?;
+    loop {
+        let fetched = tokio::select! {
+            fetched = consumer.next() => fetched?,
+            () = run.wait_for(Phase::Leave) => return Ok(()),
+        };
+        fetched.each(&mut Scratch::default(), |record| {
+            if let Some(sent_at) = sent_at(&run, record.value.unwrap_or_default()) {
+                let took_ms = sent_at.elapsed().as_secs_f64() * 1e3;
+                times.seen_ms.lock().push(took_ms);
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+}

@@ -1,0 +1,178 @@
+//! The server: a process that is started, looked at, killed, started again and stopped.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::broker::our_command;
+use crate::proc::status_mib;
+
+/// The server's memory for segments: little, so that it is full soon.
+pub const POOL_MIB: f64 = 128.0;
+
+/// It does not work if it does not listen by then, or has not ended so long after it should.
+const START_MAX: Duration = Duration::from_secs(60);
+const STOP_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Ports that the system gives to nobody by itself: who connects to one while nobody listens there does
+/// not find himself.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// What the log must not have.
+const ERRORS: [&str; 2] = ["ERROR", "panicked at"];
+
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    data: PathBuf,
+    log: PathBuf,
+}
+
+/// What the process has now.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// All that is resident, and what of it is the pool's, in MiB.
+    pub resident_mib: f64,
+    pub pool_mib: f64,
+    pub sockets: usize,
+    /// Files that were removed and are still open.
+    pub removed_files: usize,
+    pub threads: usize,
+}
+
+impl Server {
+    /// Starts it, and waits until it listens. What it says goes to the file `log`.
+    pub fn start(data: &Path, log: &Path) -> Result<Server> {
+        File::create(log).with_context(|| format!("cannot create {log:?}"))?;
+        let address = free_address()?;
+        let mut server = Server {
+            child: spawn(address, data, log)?,
+            address,
+            data: data.to_owned(),
+            log: log.to_owned(),
+        };
+        server.wait_until_it_listens()?;
+        Ok(server)
+    }
+
+    /// Kills it, so that it can do nothing more.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again, on the same data and address.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.child = spawn(self.address, &self.data, &self.log)?;
+        self.wait_until_it_listens()
+    }
+
+    /// Asks it to end in good order.
+    ///
+    /// # Errors
+    /// When it does not, or says that something went wrong.
+    pub fn stop(&mut self) -> Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.context("it has no id")?, Signal::TERM)?;
+        let asked_at = Instant::now();
+        while asked_at.elapsed() < STOP_MAX {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "the server, asked to end, says {status}");
+                return Ok(());
+            }
+            sleep(LOOK_EVERY);
+        }
+        bail!("the server has not ended {STOP_MAX:?} after SIGTERM")
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let started_at = Instant::now();
+        while started_at.elapsed() < START_MAX {
+            self.check_it_runs()?;
+            if TcpStream::connect(self.address).is_ok() {
+                return Ok(());
+            }
+            sleep(LOOK_EVERY);
+        }
+        bail!("the server does not listen after {START_MAX:?}")
+    }
+
+    /// # Errors
+    /// When it has ended.
+    pub fn check_it_runs(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("the server has ended: {status}; see {:?}", self.log),
+            None => Ok(()),
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn sample(&self) -> Result<Sample> {
+        let id = self.child.id();
+        let mut sample = Sample {
+            resident_mib: status_mib(id, "VmRSS")?,
+            pool_mib: status_mib(id, "RssShmem")?,
+            threads: fs::read_dir(format!("/proc/{id}/task"))?.count(),
+            ..Sample::default()
+        };
+        for entry in fs::read_dir(format!("/proc/{id}/fd"))? {
+            // It may have been closed since.
+            let Ok(target) = fs::read_link(entry?.path()) else {
+                continue;
+            };
+            let target = target.to_string_lossy();
+            sample.sockets += usize::from(target.starts_with("socket:"));
+            let is_removed = target.ends_with(" (deleted)") && !target.starts_with("/memfd:");
+            sample.removed_files += usize::from(is_removed);
+        }
+        Ok(sample)
+    }
+
+    /// Lines of the log: those that tell of errors, and how many there are of all.
+    pub fn log_lines(&self) -> Result<(Vec<String>, usize)> {
+        let bytes = fs::read(&self.log)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let is_error = |line: &&str| ERRORS.iter().any(|word| line.contains(word));
+        let errors = text.lines().filter(is_error).map(str::to_owned).collect();
+        Ok((errors, text.lines().count()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Where it was not stopped, the run has failed.
+        let _ = self.kill();
+    }
+}
+
+fn spawn(address: SocketAddr, data: &Path, log: &Path) -> Result<Child> {
+    let said = File::options().append(true).open(log)?;
+    let mut command = our_command(address, data)?;
+    command
+        .env("MILLSTREAM_POOL", format!("{POOL_MIB}MiB"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(said);
+    command.spawn().context("cannot start the server")
+}
+
+fn free_address() -> Result<SocketAddr> {
+    for _ in 0..100 {
+        let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(PORTS)));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("there is no free port among {PORTS:?}")
+}
