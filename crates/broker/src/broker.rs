@@ -166,6 +166,7 @@ impl Broker {
             | Request::AddOffsetsToTxn(_)
             | Request::EndTxn(_)
             | Request::TxnOffsetCommit(_)
+            | Request::WriteTxnMarkers(_)
             | Request::DescribeTransactions(_)
             | Request::ListTransactions(_)) => transaction_service::handle(self, version, request),
             request @ (Request::SaslHandshake(_)

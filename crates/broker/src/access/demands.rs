@@ -8,7 +8,9 @@ use super::{Access, denied};
 use crate::client::Client;
 use crate::security::{Operation, Resource};
 
-use Operation::{Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
+use Operation::{
+    Alter, AlterConfigs, ClusterAction, Delete, Describe, DescribeConfigs, Read, Write,
+};
 
 /// In FindCoordinator: the coordinator of a group; else of a transaction.
 pub const KEY_OF_GROUP: i8 = 0;
@@ -70,6 +72,10 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             transaction(Write, &request.transactional_id)?;
             group(Read, &request.group_id)
         }
+        Request::WriteTxnMarkers(_) => match access.would(Alter, Resource::CLUSTER) {
+            true => Ok(()),
+            false => cluster(ClusterAction),
+        },
         Request::EndTxn(request) => transaction(Write, &request.transactional_id),
 
         Request::DescribeLogDirs(_)
@@ -142,8 +148,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         | Request::ListObjects(_)
         | Request::ApiVersions(_)
         | Request::SaslHandshake(_)
-        | Request::SaslAuthenticate(_)
-        | Request::WriteTxnMarkers(_) => Ok(()),
+        | Request::SaslAuthenticate(_) => Ok(()),
     }
 }
 

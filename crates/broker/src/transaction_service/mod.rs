@@ -1,6 +1,7 @@
 //! The coordinator of transactions at work: its records in a ledger, its answers to connections, markers in
 //! lanes, offsets in groups, deadlines on the clock.
 
+mod abort;
 mod describe;
 mod offsets;
 mod requests;

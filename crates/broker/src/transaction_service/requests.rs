@@ -15,7 +15,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{Request as WireRequest, Response, ResponseError, refuse};
 
-use super::{TransactionService, describe, offsets};
+use super::{TransactionService, abort, describe, offsets};
 use crate::broker::Broker;
 use crate::group_service::GroupService;
 use crate::groups::{GroupName, Partition, TopicName};
@@ -54,6 +54,7 @@ async fn answer(
         WireRequest::TxnOffsetCommit(request) => {
             offsets::commit(transactions, groups, version, request).await
         }
+        WireRequest::WriteTxnMarkers(request) => Ok(abort::abort(transactions, request).await),
         WireRequest::DescribeTransactions(request) => {
             describe::describe(transactions, request).await
         }

@@ -23,10 +23,21 @@ pub enum Answer {
     VerifyOffsets(Result<(), TransactionError>),
     /// What the producer is in its next transaction: the same as before, unless it bumps its epoch.
     EndTransaction(Result<Producer, TransactionError>),
+    /// Who aborts it.
+    AbortTransaction(Result<Abort, TransactionError>),
     /// For each transactional id, in the order of the request.
     DescribeTransactions(Vec<(TransactionalId, Result<Described, TransactionError>)>),
     /// In the order of their transactional ids.
     ListTransactions(Result<Listed, TransactionError>),
+}
+
+/// What becomes of a transaction that an administrator wants to be aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abort {
+    /// All of it is aborted by the coordinator, as one that took too long.
+    UnderWay,
+    /// The coordinator knows no transaction of this producer with this partition.
+    Unknown,
 }
 
 /// The state of a transactional id.

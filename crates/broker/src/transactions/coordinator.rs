@@ -163,6 +163,9 @@ impl Coordinator {
                 let result = result.map_err(|error| error.to_client(end.knows_fencing));
                 Answer::EndTransaction(result)
             }
+            Request::AbortTransaction(abort) => {
+                Answer::AbortTransaction(self.abort_transaction(&mut turn, &abort))
+            }
             Request::DescribeTransactions(ids) => Answer::DescribeTransactions(self.describe(ids)),
             Request::ListTransactions(list) => Answer::ListTransactions(self.list(now, &list)),
         };

@@ -7,7 +7,9 @@ use super::progress::Progress;
 use super::record;
 use super::transaction::{End, EndStep, Phase};
 use super::turn::{Action, Ending, Report, Turn};
-use super::{EndTransaction, Producer, TransactionError, TransactionalId};
+use super::{
+    Abort, AbortTransaction, EndTransaction, Outcome, Producer, TransactionError, TransactionalId,
+};
 
 impl Coordinator {
     pub(super) fn end_transaction(
@@ -33,6 +35,39 @@ impl Coordinator {
             self.begin_ending(turn, id);
         }
         Ok(self.entry(id)?.transaction.current())
+    }
+
+    /// Aborts an open transaction for an administrator, who names it by its producer and a partition.
+    pub(super) fn abort_transaction(
+        &mut self,
+        turn: &mut Turn,
+        request: &AbortTransaction,
+    ) -> Result<Abort, TransactionError> {
+        let mut entries = self.entries.iter();
+        let known = entries.find(|(_, entry)| {
+            let transaction = &entry.transaction;
+            let has_partition =
+                |participants: &Participants| participants.has_partition(&request.partition);
+            transaction.producer.id == request.producer.id
+                && transaction.participants().is_some_and(has_partition)
+        });
+        let Some((id, entry)) = known else {
+            return Ok(Abort::Unknown);
+        };
+        match &entry.transaction.phase {
+            Phase::Ending { end, .. } => match end.outcome {
+                Outcome::Aborted => Ok(Abort::UnderWay),
+                Outcome::Committed => Err(TransactionError::ConcurrentTransactions),
+            },
+            _ if entry.transaction.producer != request.producer => {
+                Err(TransactionError::InvalidProducerEpoch)
+            }
+            _ => {
+                let id = id.clone();
+                self.fence(turn, &id, false);
+                Ok(Abort::UnderWay)
+            }
+        }
     }
 
     /// Aborts an open transaction, and fences its producer unless it asked for it itself.

@@ -25,6 +25,8 @@ pub enum Request {
     VerifyOffsets(VerifyOffsets),
     /// Commit or abort. The answer comes when the outcome is certain, and may come before it is visible.
     EndTransaction(EndTransaction),
+    /// Abort what a producer has open in a partition, for an administrator.
+    AbortTransaction(AbortTransaction),
     /// Tell about transactional ids.
     DescribeTransactions(Vec<TransactionalId>),
     /// Tell which transactional ids there are.
@@ -113,6 +115,15 @@ pub struct EndTransaction {
     pub bumps_epoch: bool,
     /// From version 2 on: the client knows that producers are fenced.
     pub knows_fencing: bool,
+}
+
+/// Kafka's WriteTxnMarkers, as administrators send it to abort a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbortTransaction {
+    /// The producer whose transaction it is.
+    pub producer: Producer,
+    /// Where it has something open.
+    pub partition: TopicPartition,
 }
 
 /// Kafka's ListTransactions.

@@ -393,6 +393,11 @@ fn transaction_cases() -> Vec<Case> {
     let committed = TxnOffsetCommitRequestTopic::default()
         .with_name(topic_name("t"))
         .with_partitions(vec![TxnOffsetCommitRequestPartition::default()]);
+    let marked = write_txn_markers_request::WritableTxnMarkerTopic::default()
+        .with_name(topic_name("t"))
+        .with_partition_indexes(vec![0]);
+    let marker = write_txn_markers_request::WritableTxnMarker::default().with_topics(vec![marked]);
+    let aborted = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
     vec![
         case(
             4,
@@ -442,6 +447,8 @@ fn transaction_cases() -> Vec<Case> {
             EndTxnRequest::default().with_transactional_id(id()),
             [(Write, transaction("x"))],
         ),
+        case(1, aborted.clone(), [(Alter, CLUSTER)]),
+        case(1, aborted, [(ClusterAction, CLUSTER)]),
         case(
             0,
             DescribeTransactionsRequest::default().with_transactional_ids(vec![id()]),

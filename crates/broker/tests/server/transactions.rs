@@ -1,19 +1,22 @@
 //! Transactions over the wire.
 
 use bytes::Bytes;
-use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{ChunkBuilder, Compression, Producer};
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
+use millstream_wire::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
 use millstream_wire::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, InitProducerIdRequest,
-    InitProducerIdResponse, TransactionalId, TxnOffsetCommitRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest,
+    InitProducerIdResponse, TransactionalId, TxnOffsetCommitRequest, WriteTxnMarkersRequest,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
-use crate::support::{Connection, Node, ask, group_id, produce_request, topic_name};
+use crate::support::{Connection, Node, ask, group_id, produce_request, topic_name, wait_until};
 
 fn tx() -> TransactionalId {
     TransactionalId(StrBytes::from_static_str("tx"))
@@ -165,4 +168,86 @@ fn offsets_of_transactions_are_of_partitions_that_there_are() {
     };
     assert_eq!(of_topic(0), [(0, 0), (1, unknown)]);
     assert_eq!(of_topic(1), [(0, unknown)]);
+}
+
+/// The marker by which an administrator aborts what a producer has in a partition of `t`.
+fn marker(id: i64, epoch: i16, partition: i32) -> WritableTxnMarker {
+    let topic = WritableTxnMarkerTopic::default()
+        .with_name(topic_name("t"))
+        .with_partition_indexes(vec![partition]);
+    WritableTxnMarker::default()
+        .with_producer_id(id.into())
+        .with_producer_epoch(epoch)
+        .with_topics(vec![topic])
+}
+
+fn abort(client: &mut Connection, marker: WritableTxnMarker) -> i16 {
+    let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+    let response = ask!(client, WriteTxnMarkers, 1, request);
+    response.markers[0].topics[0].partitions[0].error_code
+}
+
+#[test]
+fn an_administrator_aborts_a_transaction_as_a_whole() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let producer = init(&mut client);
+    add_partition(&mut client, &producer);
+    let (id, epoch) = (producer.producer_id.0, producer.producer_epoch);
+    let request = produce_request("t", 0, chunk(id, epoch)).with_transactional_id(Some(tx()));
+    let produced = ask!(client, Produce, 9, request);
+    assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    assert_eq!(lane.last_stable_offset(), Offset(0));
+    let invalid = ResponseError::InvalidProducerEpoch.code();
+    assert_eq!(abort(&mut client, marker(id, epoch + 1, 0)), invalid);
+    assert_eq!(abort(&mut client, marker(id, epoch, 0)), 0);
+    wait_until("it is aborted", || lane.last_stable_offset() == Offset(2));
+    let request = EndTxnRequest::default()
+        .with_transactional_id(tx())
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(epoch)
+        .with_committed(true);
+    let fenced = ResponseError::ProducerFenced.code();
+    assert_eq!(ask!(client, EndTxn, 3, request).error_code, fenced);
+    // Sent again, it finds nothing to do.
+    assert_eq!(abort(&mut client, marker(id, epoch, 0)), 0);
+}
+
+#[test]
+fn an_administrator_aborts_what_the_coordinator_does_not_know() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    lane.append(&chunk(777, 3)).unwrap();
+    wait_until("it is durable", || lane.durable_offset() == Offset(1));
+    let code = |error: ResponseError| error.code();
+    let hanging = marker(777, 3, 0);
+    for (marker, refused) in [
+        (marker(777, 2, 0), ResponseError::InvalidProducerEpoch),
+        (marker(777, 4, 0), ResponseError::InvalidProducerEpoch),
+        (marker(777, 3, 1), ResponseError::UnknownTopicOrPartition),
+        (
+            hanging.clone().with_transaction_result(true),
+            ResponseError::InvalidRequest,
+        ),
+        (
+            hanging.clone().with_coordinator_epoch(1),
+            ResponseError::TransactionCoordinatorFenced,
+        ),
+    ] {
+        assert_eq!(abort(&mut client, marker), code(refused));
+    }
+    assert_eq!(lane.last_stable_offset(), Offset(0));
+    assert_eq!(
+        abort(&mut client, marker(1, 0, 0)),
+        0,
+        "it has nothing here"
+    );
+    assert_eq!(abort(&mut client, hanging), 0);
+    assert_eq!(lane.last_stable_offset(), Offset(2));
+    let aborted = lane.aborted_transactions(Offset(0), Offset(2)).unwrap();
+    assert_eq!(aborted.len(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use millstream_base::ProducerEpoch;
 use millstream_broker::groups::RequestId;
 use millstream_broker::transactions::TransactionError::*;
 use millstream_broker::transactions::*;
@@ -240,4 +241,41 @@ fn producers_do_not_get_into_each_others_way() {
         ..end(one, Outcome::Committed)
     };
     assert_eq!(world.end_with(mixed), Err(InvalidProducerIdMapping));
+}
+
+#[test]
+fn an_administrator_aborts_all_of_a_transaction_by_one_of_its_partitions() {
+    let mut world = World::new();
+    let producer = world.ongoing();
+    let abort = |world: &mut World, producer, number| {
+        let partition = partitions(&[("orders", number)]).remove(0);
+        let request = AbortTransaction {
+            producer,
+            partition,
+        };
+        match world.ask(Request::AbortTransaction(request)) {
+            Answer::AbortTransaction(result) => result,
+            other => panic!("aborted, not {other:?}"),
+        }
+    };
+    let other = Producer {
+        epoch: ProducerEpoch(producer.epoch.0 + 1),
+        ..producer
+    };
+    assert_eq!(abort(&mut world, producer, 7), Ok(Abort::Unknown));
+    assert_eq!(abort(&mut world, other, 0), Err(InvalidProducerEpoch));
+    assert_eq!(world.state(), State::Ongoing);
+    assert_eq!(abort(&mut world, producer, 0), Ok(Abort::UnderWay));
+    assert_eq!(abort(&mut world, producer, 0), Ok(Abort::UnderWay));
+    assert_eq!(world.state(), State::PrepareAbort);
+    world.tell();
+    assert_eq!(world.state(), State::CompleteAbort);
+    assert_eq!(abort(&mut world, producer, 0), Ok(Abort::Unknown));
+    assert_eq!(world.end(producer, Outcome::Committed), Err(ProducerFenced));
+
+    // What is decided is not undone.
+    let mut world = World::new();
+    let producer = world.ongoing();
+    world.end(producer, Outcome::Committed).unwrap();
+    assert_eq!(abort(&mut world, producer, 0), Err(ConcurrentTransactions));
 }

@@ -20,6 +20,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.kafka.clients.admin.AbortTransactionSpec;
 import org.apache.kafka.clients.admin.TransactionListing;
 import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -83,6 +84,24 @@ class TransactionsTest {
             assertTrue(error instanceof ProducerFencedException
                     || error instanceof InvalidProducerEpochException
                     || error.getCause() instanceof InvalidProducerEpochException, error.toString());
+        }
+        produce(topic, "last");
+        assertEquals(List.of("last"), readCommitted(topic, 1));
+    }
+
+    @Test
+    void anAdministratorAbortsATransaction() {
+        String topic = topic(1);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (var producer = transactional(topic); var admin = admin()) {
+            producer.beginTransaction();
+            get(send(producer, topic, "aborted"));
+            var found = get(admin.describeProducers(List.of(partition)).partitionResult(partition));
+            var state = found.activeProducers().get(0);
+            var spec = new AbortTransactionSpec(partition, state.producerId(),
+                    (short) state.producerEpoch(), state.coordinatorEpoch().orElse(0));
+            get(admin.abortTransaction(spec).all());
+            assertThrows(KafkaException.class, producer::commitTransaction);
         }
         produce(topic, "last");
         assertEquals(List.of("last"), readCommitted(topic, 1));
