@@ -15,11 +15,14 @@ use crate::error::ClientError;
 
 /// The client's side of TLS.
 #[derive(Clone)]
-pub struct Tls(Arc<ClientConfig>);
+pub struct Tls {
+    authorities: Arc<RootCertStore>,
+    config: Arc<ClientConfig>,
+}
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls(…)")
+        f.write_str("Tls { … }")
     }
 }
 
@@ -29,25 +32,32 @@ impl Tls {
     /// # Errors
     /// When there are no certificates in it.
     pub fn new(authorities: &[u8]) -> Result<Tls, ClientError> {
-        let builder = builder(authorities)?;
-        Ok(Tls(Arc::new(builder.with_no_client_auth())))
+        let mut roots = RootCertStore::empty();
+        for certificate in parse(authorities)? {
+            roots.add(certificate).map_err(refused)?;
+        }
+        let authorities = Arc::new(roots);
+        let builder = builder(&authorities)?;
+        Ok(Tls {
+            authorities,
+            config: Arc::new(builder.with_no_client_auth()),
+        })
     }
 
-    /// As [`new`](Self::new), and shows a certificate. All are PEM.
+    /// Shows a certificate to servers, with those between it and the root; both are PEM.
     ///
     /// # Errors
-    /// When certificates or key are not there, or do not belong together.
-    pub fn with_certificate(
-        authorities: &[u8],
-        certificates: &[u8],
-        key: &[u8],
-    ) -> Result<Tls, ClientError> {
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| refused(format!("the client's key: {error}")))?;
+    /// When certificates or key are not there, do not belong together, or are of a kind that TLS does not
+    /// take, as certificates of X.509 version 1 are.
+    pub fn with_certificate(self, certificates: &[u8], key: &[u8]) -> Result<Tls, ClientError> {
+        let key = PrivateKeyDer::from_pem_slice(key);
+        let key = key.map_err(|error| refused(format!("the key: {error}")))?;
         let chain = parse(certificates)?;
-        let config = builder(authorities)?.with_client_auth_cert(chain, key);
-        let config = config.map_err(|error| refused(error.to_string()))?;
-        Ok(Tls(Arc::new(config)))
+        let config = builder(&self.authorities)?.with_client_auth_cert(chain, key);
+        Ok(Tls {
+            config: Arc::new(config.map_err(not_taken)?),
+            ..self
+        })
     }
 
     pub(crate) async fn connect(
@@ -56,7 +66,7 @@ impl Tls {
         stream: TcpStream,
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
-        TlsConnector::from(Arc::clone(&self.0))
+        TlsConnector::from(Arc::clone(&self.config))
             .connect(name, stream)
             .await
     }
@@ -64,27 +74,32 @@ impl Tls {
 
 type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
 
-fn builder(authorities: &[u8]) -> Result<Builder, ClientError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in parse(authorities)? {
-        let added = roots.add(certificate);
-        added.map_err(|error| refused(error.to_string()))?;
-    }
+fn builder(authorities: &Arc<RootCertStore>) -> Result<Builder, ClientError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| refused(error.to_string()))?;
-    Ok(builder.with_root_certificates(roots))
+    let builder = builder.map_err(refused)?;
+    Ok(builder.with_root_certificates(Arc::clone(authorities)))
 }
 
 fn parse(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ClientError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(refused("no certificate in PEM was found".to_owned())),
-        Err(error) => Err(refused(error.to_string())),
+        Ok(_) => Err(refused("no certificate in PEM was found")),
+        Err(error) => Err(refused(error)),
     }
 }
 
-fn refused(what: String) -> ClientError {
+fn not_taken(error: rustls::Error) -> ClientError {
+    match error {
+        rustls::Error::InvalidCertificate(why) => refused(format!(
+            "TLS takes certificates of X.509 version 3, and not this one: {why:?}"
+        )),
+        error => refused(error),
+    }
+}
+
+fn refused(what: impl fmt::Display) -> ClientError {
+    let what = what.to_string();
     ClientError::Tls { what }
 }

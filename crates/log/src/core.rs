@@ -412,6 +412,7 @@ impl Core {
     pub fn disk_full_error(&self) -> LogError {
         LogError::DiskFull {
             dir: self.dir.root.clone(),
+            bytes: self.config.journal_file,
         }
     }
 

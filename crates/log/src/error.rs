@@ -87,10 +87,14 @@ pub enum LogError {
         what: String,
     },
     /// The disk is full.
-    #[error("disk is full: writes to {dir} are refused until there is room; reads go on")]
+    #[error(
+        "disk is full: writes to {dir} are refused until there is room, and the journal's next file takes {bytes} (setting journal_file); reads go on"
+    )]
     DiskFull {
         /// The data directory.
         dir: PathBuf,
+        /// What the journal's next file takes.
+        bytes: ByteSize,
     },
     /// The disk is full, and what the journal holds does not fit the pool.
     #[error(

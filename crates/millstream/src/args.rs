@@ -1,6 +1,8 @@
 //! The command line as it was typed.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process;
 use std::time::Duration;
 
 use clap::{
@@ -10,6 +12,9 @@ use millstream_base::ByteSize;
 use millstream_client::{AclOperation, Compression, Permission, ResourceType};
 use millstream_log::Durability;
 
+use crate::EXIT_FAILED;
+use crate::console::{CANNOT_WRITE, tell};
+use crate::help::with_used_settings;
 use crate::settings::Settings;
 use crate::values::{
     ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, principal, record_size,
@@ -32,9 +37,24 @@ pub struct LowArgs {
 impl LowArgs {
     /// Parses what was typed, or says what is wrong with it and ends the program.
     pub fn from_command_line() -> LowArgs {
-        let matches = negative_numbers_are_values(LowArgs::command()).get_matches();
-        LowArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let command = negative_numbers_are_values(with_used_settings(LowArgs::command()));
+        let matches = command.try_get_matches();
+        let args = matches.and_then(|matches| LowArgs::from_arg_matches(&matches));
+        args.unwrap_or_else(|error| end(&error))
     }
+}
+
+/// Prints the help that was asked for, or what is wrong, and ends the program.
+fn end(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    let code = match printed {
+        Err(cause) if !error.use_stderr() && cause.kind() != io::ErrorKind::BrokenPipe => {
+            tell(format_args!("error: {CANNOT_WRITE}: {cause}"));
+            EXIT_FAILED.into()
+        }
+        _ => error.exit_code(),
+    };
+    process::exit(code)
 }
 
 /// No flag is a number: `-1` is a value that is out of range, and is refused as such.

@@ -7,6 +7,7 @@ mod console;
 mod consume;
 mod flow;
 mod groups;
+mod help;
 mod http;
 mod input;
 mod lines;

@@ -2,11 +2,12 @@
 
 mod remote;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::prelude::BASE64_STANDARD;
 use base64::write::EncoderWriter;
 use millstream_base::ByteSize;
@@ -67,11 +68,11 @@ fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> a
             let mut content = objects.get(&name, range)?;
             match output {
                 Some(path) => {
-                    write_file(&mut content, &path)?;
+                    write_file(&mut content, &path, &Stop::on_signals()?)?;
                     done(&content.info, "wrote")
                 }
                 None if is_json => print_document(&mut content),
-                None => copy(&mut content, &mut io::stdout().lock(), "stdout"),
+                None => copy(&mut content, &mut io::stdout().lock(), "stdout", None),
             }
         }
         ObjectCommand::List { prefix } => list(&objects.list(&prefix)?, is_json),
@@ -102,10 +103,35 @@ impl Objects for Log {
     }
 }
 
-fn write_file(content: &mut Content<'_>, path: &Path) -> anyhow::Result<()> {
+/// Writes a file that is there with all of the content, or not at all. What is no regular file, as a
+/// pipe, is written as it comes.
+fn write_file(content: &mut Content<'_>, path: &Path, stop: &Stop) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let mut file = File::create(path).with_context(|| format!("cannot write to {name}"))?;
-    copy(content, &mut file, &name)
+    let cannot_write = || format!("cannot write to {name}");
+    let path = match path.metadata() {
+        // What a link leads to is replaced, and not the link.
+        Ok(found) if found.is_file() => path.canonicalize().with_context(cannot_write)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            path.to_owned()
+        }
+        _ => {
+            let mut file = File::create(path).with_context(cannot_write)?;
+            return copy(content, &mut file, &name, Some(stop));
+        }
+    };
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".millstream-")
+        // As far as the user's mask lets it.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .with_context(cannot_write)?;
+    copy(content, &mut file, &name, Some(stop))?;
+    file.persist(&path).with_context(cannot_write)?;
+    Ok(())
 }
 
 /// Prints what is known of an object, with its content, which is encoded on the way: it may be
@@ -116,18 +142,26 @@ fn print_document(content: &mut Content<'_>) -> anyhow::Result<()> {
     let fields = info.trim_end_matches('}');
     write!(out, "{fields},\"content_base64\":\"").context(CANNOT_WRITE)?;
     let mut encoder = EncoderWriter::new(&mut out, &BASE64_STANDARD);
-    copy(content, &mut encoder, "stdout")?;
+    copy(content, &mut encoder, "stdout", None)?;
     encoder
         .finish()
         .and_then(|out| out.write_all(b"\"}\n").and_then(|()| out.flush()))
         .context(CANNOT_WRITE)
 }
 
-/// Writes all of the content to `out`, whose name is `to`.
-fn copy(content: &mut Content<'_>, out: &mut impl Write, to: &str) -> anyhow::Result<()> {
+/// Writes all of the content to `out`, whose name is `to`; fails when it is told to stop.
+fn copy(
+    content: &mut Content<'_>,
+    out: &mut impl Write,
+    to: &str,
+    stop: Option<&Stop>,
+) -> anyhow::Result<()> {
     let cannot_write = || format!("cannot write to {to}");
     let mut buffer = vec![0; OBJECT_RECORD_BYTES];
     loop {
+        if stop.is_some_and(Stop::is_set) {
+            bail!("stopped before all was written to {to}");
+        }
         match content.bytes.read(&mut buffer)? {
             0 => return out.flush().with_context(cannot_write),
             count => out.write_all(&buffer[..count]).with_context(cannot_write)?,

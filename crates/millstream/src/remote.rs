@@ -148,15 +148,19 @@ fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
     let Some(path) = &settings.tls_authorities else {
         return Ok(None);
     };
-    let authorities = read(path)?;
-    let tls = match (&settings.tls_certificate, &settings.tls_key, &settings.user) {
-        (Some(certificate), Some(key), None) => {
-            Tls::with_certificate(&authorities, &read(certificate)?, &read(key)?)
-        }
-        _ => Tls::new(&authorities),
-    };
+    let tls = Tls::new(&read(path)?);
     let tls = tls.with_context(|| format!("the authorities in {}", path.display()))?;
-    Ok(Some(tls))
+    let (Some(certificate), Some(key), None) =
+        (&settings.tls_certificate, &settings.tls_key, &settings.user)
+    else {
+        return Ok(Some(tls));
+    };
+    let shown = tls.with_certificate(&read(certificate)?, &read(key)?);
+    let of = || {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("the client's certificate in {certificate} with the key in {key}")
+    };
+    Ok(Some(shown.with_context(of)?))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

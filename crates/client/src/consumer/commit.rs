@@ -16,9 +16,11 @@ use millstream_wire::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest
 use tokio::time::sleep;
 
 use super::Consumer;
+use super::group::News;
+use super::search::{Found, Search};
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
-use crate::offsets::{Start, TopicPartition};
+use crate::offsets::TopicPartition;
 
 /// A commit is tried so often: the group's epoch may move on meanwhile.
 const TRIES_MAX: u32 = 20;
@@ -42,26 +44,29 @@ impl Consumer {
             |place: &TopicPartition, next: &Offset| group.committed.get(place) != Some(next);
         let mut offsets = self.positions.clone();
         offsets.retain(|place, next| is_new(place, next));
-        let mut tries = 0;
         while !offsets.is_empty() {
+            // Counted where it outlasts a call that is given up: what cannot be committed must not keep
+            // the member from what the group says.
+            group.commit_tries += 1;
+            let is_last = group.commit_tries >= TRIES_MAX;
             let coordinator = self.client.coordinator(&group.group).await;
             let request = commit_request(&group.group, &group.member, group.epoch(), &offsets);
             let result = match coordinator {
                 Ok(coordinator) => commit(&coordinator.ask(request).await, &group.group),
                 Err(error) => Err(error),
             };
-            tries += 1;
             match result {
-                Ok(()) => {
-                    group.committed.append(&mut offsets);
-                    break;
-                }
-                Err(error) if tries < TRIES_MAX && may_pass(&error) => {
+                Ok(()) => group.committed.append(&mut offsets),
+                Err(error) if !is_last && may_pass(&error) => {
                     sleep(self.client.config().backoff).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    group.commit_tries = 0;
+                    return Err(error);
+                }
             }
         }
+        group.commit_tries = 0;
         Ok(())
     }
 
@@ -79,58 +84,52 @@ impl Consumer {
         let Some(news) = news else {
             return Ok(());
         };
-        match self.take_over(&news).await {
-            Ok(()) => {
-                if let Some(group) = &mut self.group {
-                    group.follow(news);
-                }
+        match self.find(&news).await {
+            Ok(found) => {
+                self.take_over(news, found);
                 Ok(())
             }
             Err(error) => self.lost(error).await,
         }
     }
 
-    async fn take_over(&mut self, news: &super::group::News) -> Result<(), ClientError> {
+    async fn find(&mut self, news: &News) -> Result<Found, ClientError> {
         let Some(group) = &mut self.group else {
-            return Ok(());
+            return Err(ClientError::Closed);
         };
-        let target = group.names(&self.client, news).await?;
+        let search = || {
+            let known = self.positions.keys().filter(|_| !news.is_lost);
+            let search = Search {
+                client: self.client.clone(),
+                config: self.config.clone(),
+                group: Arc::clone(&group.group),
+                topics: group.topics.clone(),
+                known: known.cloned().collect(),
+            };
+            search.start(news)
+        };
+        let begun = group.searching.take();
+        let begun = begun.filter(|searching| searching.is_about(news));
+        let begun = begun.unwrap_or_else(search);
+        let found = group.searching.insert(begun).found().await;
+        group.searching = None;
+        found
+    }
+
+    fn take_over(&mut self, news: News, found: Found) {
+        let Some(group) = &mut self.group else {
+            return;
+        };
         self.fetching = None;
         if news.is_lost {
             self.positions.clear();
             group.committed.clear();
         }
-        self.positions.retain(|place, _| target.contains(place));
-        group.committed.retain(|place, _| target.contains(place));
-        let new: Vec<TopicPartition> = target
-            .into_iter()
-            .filter(|place| !self.positions.contains_key(place))
-            .collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        let mut committed = self.client.committed(&group.group, &new).await?;
-        let mut places = Vec::new();
-        for place in new {
-            let start = match (committed.remove(&place), self.config.reset) {
-                (Some(offset), _) => Start::At(offset),
-                (None, Some(reset)) => reset.into(),
-                (None, None) => {
-                    return Err(ClientError::Refused {
-                        what: format!("group {}", group.group),
-                        error: ResponseError::OffsetOutOfRange,
-                        message: Some(format!(
-                            "there is no offset of partition {} of {}",
-                            place.partition, place.topic
-                        )),
-                    });
-                }
-            };
-            places.push((place, start));
-        }
-        let found = self.client.offsets(&places, self.config.isolation).await?;
-        self.positions.extend(found);
-        Ok(())
+        let Found { places, starts } = found;
+        self.positions.retain(|place, _| places.contains(place));
+        group.committed.retain(|place, _| places.contains(place));
+        self.positions.extend(starts);
+        group.follow(news);
     }
 
     /// Ends it: commits, if it does so by itself, and leaves the group.
@@ -197,9 +196,10 @@ fn commit(
     Ok(())
 }
 
-/// The epoch may have moved on; the next heartbeat tells.
+/// The epoch may have moved on; the next heartbeat tells. Nobody needs offsets of a stream that is gone.
 fn may_pass(error: &ClientError) -> bool {
-    error.is_retriable() || error.response_error() == Some(ResponseError::StaleMemberEpoch)
+    let is_stale = error.response_error() == Some(ResponseError::StaleMemberEpoch);
+    is_stale || error.is_retriable() && !error.is_unknown_stream()
 }
 
 impl Client {

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::search::Searching;
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
@@ -29,7 +30,7 @@ const EPOCH_LEAVE: i32 = -1;
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
 
 /// Partitions by the ids of their streams, as the protocol has them.
-type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
+pub(super) type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
 
 /// What the group says.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +56,7 @@ struct Owned {
 pub(super) struct Membership {
     pub group: Arc<str>,
     pub member: StrBytes,
-    topics: Vec<Arc<str>>,
+    pub topics: Vec<Arc<str>>,
     assigned: watch::Receiver<Assigned>,
     owned: watch::Sender<Owned>,
     /// The version that the consumer has followed.
@@ -65,13 +66,17 @@ pub(super) struct Membership {
     commit_every: Option<Duration>,
     commit_at: Option<Instant>,
     pub committed: BTreeMap<TopicPartition, Offset>,
+    /// How often the commit that is under way was tried.
+    pub commit_tries: u32,
+    /// How what was assigned last is found out.
+    pub searching: Option<Searching>,
 }
 
 /// A change that the consumer has to follow.
 pub(super) struct News {
-    version: u64,
+    pub version: u64,
     generation: u64,
-    partitions: Partitions,
+    pub partitions: Partitions,
     /// Others may have had the partitions meanwhile.
     pub is_lost: bool,
 }
@@ -124,6 +129,8 @@ impl Membership {
             commit_every,
             commit_at: commit_every.map(|every| Instant::now() + every),
             committed: BTreeMap::new(),
+            commit_tries: 0,
+            searching: None,
         })
     }
 
@@ -172,40 +179,6 @@ impl Membership {
             partitions: now.partitions.clone(),
             is_lost: now.generation != self.generation,
         }))
-    }
-
-    /// The partitions by name.
-    pub async fn names(
-        &self,
-        client: &Client,
-        news: &News,
-    ) -> Result<BTreeSet<TopicPartition>, ClientError> {
-        let names: Vec<&str> = self.topics.iter().map(|topic| &**topic).collect();
-        let mut found = BTreeSet::new();
-        let mut is_refreshed = false;
-        for (id, partitions) in &news.partitions {
-            let topic = loop {
-                let known = names.iter().filter_map(|name| client.known_topic(name));
-                match known.into_iter().find(|topic| topic.id == *id) {
-                    Some(topic) => break topic,
-                    None if is_refreshed => {
-                        return Err(ClientError::NoLeader {
-                            what: format!("the stream with id {id}"),
-                        });
-                    }
-                    None => {
-                        // Streams that do not exist yet are no error.
-                        let _ = client.refresh(&names).await;
-                        is_refreshed = true;
-                    }
-                }
-            };
-            found.extend(partitions.iter().map(|partition| TopicPartition {
-                topic: Arc::clone(&topic.name),
-                partition: *partition,
-            }));
-        }
-        Ok(found)
     }
 
     /// The consumer has what was assigned, and nothing else.

@@ -13,6 +13,7 @@ mod commit;
 mod fetched;
 mod fetcher;
 mod group;
+mod search;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

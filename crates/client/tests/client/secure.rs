@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use millstream_broker::SecurityConfig;
 use millstream_broker::security::TlsFiles;
 use millstream_client::{Client, ClientConfig, ClientError, Hash, Login, Mechanism, Tls};
@@ -55,6 +57,27 @@ fn client(node: &Node, change: impl FnOnce(&mut ClientConfig)) -> Client {
     let mut config = ClientConfig::new(node.address().to_string());
     change(&mut config);
     Client::new(config)
+}
+
+fn pem(der: &[u8]) -> String {
+    let body = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+}
+
+#[test]
+fn a_certificate_of_an_old_version_is_not_blamed_on_the_authorities() {
+    let pki = Pki::new();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec![]).unwrap();
+    let mut der = certificate.self_signed(&key).unwrap().der().to_vec();
+    let version = [0xa0, 3, 2, 1, 2];
+    let at = der.windows(5).position(|bytes| bytes == version).unwrap();
+    // Version 1 is written as 0.
+    der[at + 4] = 0;
+    let tls = Tls::new(pki.authority.as_bytes()).unwrap();
+    let shown = tls.with_certificate(pem(&der).as_bytes(), key.serialize_pem().as_bytes());
+    let error = shown.unwrap_err().to_string();
+    assert!(error.contains("X.509 version 3"), "{error}");
 }
 
 #[tokio::test]

@@ -11,15 +11,15 @@ use tokio::time::timeout;
 
 use super::{Latencies, Values};
 use crate::args::BenchLatencyArgs;
-use crate::console::{print, print_json, tell};
+use crate::console::{Progress, grouped, print, print_json};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 
 /// A record that does not come after so long is lost.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How often there is a line of how it goes, in records.
-const TELL_EVERY: u64 = 1000;
+/// How often it is shown how it goes, in records.
+const SHOW_EVERY: u64 = 100;
 
 pub fn run(
     args: &BenchLatencyArgs,
@@ -65,6 +65,7 @@ async fn measure(
     let producer = Producer::new(remote.client(), config);
     let mut values = Values::new(args.record_bytes.as_usize())?;
     let mut latencies = Latencies::new()?;
+    let mut progress = Progress::new(is_json);
     for number in 0..args.records {
         if stop.is_set() {
             break;
@@ -83,9 +84,11 @@ async fn measure(
         }
         let time = sent_at.elapsed();
         latencies.add(time);
-        if number % TELL_EVERY == 0 && !is_json {
-            tell(format_args!("{number}\t{:.3}", time.as_secs_f64() * 1000.0));
+        if number.is_multiple_of(SHOW_EVERY) {
+            let time_ms = time.as_secs_f64() * 1000.0;
+            progress.show(format!("{} records, {time_ms:.3} ms", grouped(number + 1)));
         }
     }
+    progress.finish();
     Ok(latencies)
 }

@@ -33,6 +33,7 @@ pub fn run(args: &ProduceArgs, input: Input, remote: &Remote, is_json: bool) -> 
         protocol: Protocol::new(args),
         chunk_bytes_max,
         sent: 0,
+        has_lost: false,
     };
     let result = read_lines(input, chunk_bytes_max, &mut lines);
     // What was read before an error is kept.
@@ -56,12 +57,20 @@ struct Lines<'a> {
     protocol: Protocol<'a>,
     chunk_bytes_max: ByteSize,
     sent: u64,
+    /// Whether a line was not stored.
+    has_lost: bool,
 }
 
 impl Lines<'_> {
     fn flush(&mut self) -> anyhow::Result<()> {
-        self.remote.wait(self.producer.flush())?;
-        self.protocol.acknowledge(self.sent)
+        let flushed = self.remote.wait(self.producer.flush());
+        self.has_lost |= flushed.is_err();
+        flushed?;
+        match self.has_lost {
+            // Nobody knows how many of those before are stored.
+            true => Ok(()),
+            false => self.protocol.acknowledge(self.sent),
+        }
     }
 }
 

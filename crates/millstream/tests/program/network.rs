@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, program, run, send_signal};
+use crate::support::{Server, finish, program, run, send_signal, wait_until};
 
 /// A server with an empty stream `s`.
 fn server(dir: &tempfile::TempDir, streamlets: &str) -> Server {
@@ -204,7 +204,13 @@ fn followers_members_and_producers_end_soon_when_the_stream_is_deleted() {
     let [reader, member] = consumers.map(finish);
     reader.assert_fails(1, &["topic s", "no such stream"]);
     member.assert_fails(1, &["unknown stream s"]);
-    finish(producer).assert_fails(1, &["of s", "no such stream"]);
+    let producer = finish(producer);
+    producer.assert_fails(1, &["topic s", "no such stream"]);
+    assert_eq!(
+        producer.text(),
+        "",
+        "a line that is lost is not acknowledged"
+    );
     // Less than the time for which a server that is away is waited for.
     assert!(started_at.elapsed() < Duration::from_secs(25));
     server.stop();
@@ -322,6 +328,57 @@ fn objects_are_put_got_listed_and_deleted() {
     server
         .run(&["object", "get", "a/b"])
         .assert_fails(1, &["unknown object a/b"]);
+    server.stop();
+}
+
+/// A file that is cut off would pass for the object.
+#[test]
+fn an_object_that_does_not_come_to_its_end_leaves_the_file_as_it_was() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let content = vec![7; 64 << 20];
+    server
+        .run_with_input(&["object", "put", "o"], content)
+        .assert_done();
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, "before").unwrap();
+    let get = ["object", "get", "o", "--output", file.to_str().unwrap()];
+    let child = server.command(&get).spawn().unwrap();
+    let files = || fs::read_dir(&folder).unwrap().count();
+    wait_until("it writes", || files() == 2);
+    send_signal(&child, Signal::STOP);
+    let mut served = server.into_child();
+    served.kill().unwrap();
+    served.wait().unwrap();
+    send_signal(&child, Signal::CONT);
+    finish(child).assert_fails(1, &["error: "]);
+    assert_eq!(fs::read(&file).unwrap(), b"before");
+    assert_eq!(files(), 1);
+}
+
+#[test]
+fn objects_are_written_to_files_pipes_and_through_links() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let put = server.run_with_input(&["object", "put", "o"], b"content".to_vec());
+    put.assert_done();
+    let [file, link] = ["file", "link"].map(|name| dir.path().join(name));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    fs::write(&file, "before").unwrap();
+    for output in [&link, &file] {
+        let get = ["object", "get", "o", "-o", output.to_str().unwrap()];
+        server.run(&get).assert_done();
+        assert_eq!(fs::read(&file).unwrap(), b"content");
+        assert!(link.is_symlink());
+    }
+    // A pipe, by a name that nobody can replace.
+    let get = ["object", "get", "o", "-o", "/proc/self/fd/1"];
+    let out = server.run(&get).assert_done().text();
+    assert!(out.starts_with("content"), "{out}");
+    let get = ["object", "get", "o", "-o", "/no/such/folder/file"];
+    server.run(&get).assert_fails(1, &["/no/such/folder/file"]);
     server.stop();
 }
 

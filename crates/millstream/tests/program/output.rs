@@ -54,6 +54,15 @@ fn a_full_stdout_is_an_error_that_names_it() {
 }
 
 #[test]
+fn help_that_cannot_be_printed_is_an_error() {
+    let dir = tempdir().unwrap();
+    for args in [&["--help"][..], &["--version"], &["stream", "--help"]] {
+        let run = run_on_full_stdout(dir.path(), args, b"");
+        run.assert_fails(1, &["error: cannot write to stdout"]);
+    }
+}
+
+#[test]
 fn what_cannot_be_told_is_done_all_the_same() {
     let dir = tempdir().unwrap();
     let data = dir.path();

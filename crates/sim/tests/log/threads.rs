@@ -262,6 +262,17 @@ fn append_until_refused(log: &Log, name: &str) -> LogError {
 }
 
 #[test]
+fn a_new_log_on_a_small_disk_says_how_much_it_needs() {
+    let disk = SimDisk::new(0);
+    disk.set_capacity(64 << 10);
+    let log = open(&disk).expect("the journal is begun with the first stream");
+    let created = log.create_stream("s", StreamConfig::default());
+    let error = created.expect_err("there is no room for the journal");
+    let needed = config().journal_file.to_string();
+    assert!(error.to_string().contains(&needed), "{error}");
+}
+
+#[test]
 fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_room() {
     let disk = SimDisk::new(0);
     let log = open(&disk).expect("no faults");

@@ -1,0 +1,136 @@
+//! Where a member begins in what it was assigned: found out by a task of its own, which goes on when the
+//! call that waits for it is given up.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use millstream_base::Offset;
+use millstream_wire::ResponseError;
+use tokio::task::JoinHandle;
+
+use super::group::{News, Partitions};
+use super::{ConsumerConfig, Reset};
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::offsets::{Start, TopicPartition};
+
+/// A search that is under way.
+#[derive(Debug)]
+pub(super) struct Searching {
+    /// Which news it is about.
+    version: u64,
+    task: JoinHandle<Result<Found, ClientError>>,
+}
+
+/// What the member is to have.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub places: BTreeSet<TopicPartition>,
+    /// Where it begins in those that it did not have.
+    pub starts: HashMap<TopicPartition, Offset>,
+}
+
+/// What is searched for, and where.
+pub(super) struct Search {
+    pub client: Client,
+    pub config: ConsumerConfig,
+    pub group: Arc<str>,
+    pub topics: Vec<Arc<str>>,
+    /// What the member has already.
+    pub known: BTreeSet<TopicPartition>,
+}
+
+impl Drop for Searching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Searching {
+    pub fn is_about(&self, news: &News) -> bool {
+        self.version == news.version
+    }
+
+    /// Waits for the end; given up, it may be called again.
+    pub async fn found(&mut self) -> Result<Found, ClientError> {
+        let found = (&mut self.task).await;
+        found.unwrap_or(Err(ClientError::Closed))
+    }
+}
+
+impl Search {
+    pub fn start(self, news: &News) -> Searching {
+        let partitions = news.partitions.clone();
+        Searching {
+            version: news.version,
+            task: tokio::spawn(self.run(partitions)),
+        }
+    }
+
+    async fn run(self, partitions: Partitions) -> Result<Found, ClientError> {
+        let places = self.names(&partitions).await?;
+        let new: Vec<TopicPartition> = places.difference(&self.known).cloned().collect();
+        if new.is_empty() {
+            let starts = HashMap::new();
+            return Ok(Found { places, starts });
+        }
+        let mut committed = self.client.committed(&self.group, &new).await?;
+        let starts = new.into_iter().map(|place| {
+            let start = match committed.remove(&place) {
+                Some(offset) => Start::At(offset),
+                None => self.start_without(&place)?.into(),
+            };
+            Ok((place, start))
+        });
+        let starts: Vec<_> = starts.collect::<Result<_, ClientError>>()?;
+        let starts = self.client.offsets(&starts, self.config.isolation).await?;
+        Ok(Found { places, starts })
+    }
+
+    /// Where to begin in a partition that the group has no offset of.
+    fn start_without(&self, place: &TopicPartition) -> Result<Reset, ClientError> {
+        let TopicPartition { topic, partition } = place;
+        self.config.reset.ok_or_else(|| ClientError::Refused {
+            what: format!("group {}", self.group),
+            error: ResponseError::OffsetOutOfRange,
+            message: Some(format!(
+                "there is no offset of partition {partition} of {topic}"
+            )),
+        })
+    }
+
+    /// The partitions by name.
+    async fn names(
+        &self,
+        partitions: &Partitions,
+    ) -> Result<BTreeSet<TopicPartition>, ClientError> {
+        let names: Vec<&str> = self.topics.iter().map(|topic| &**topic).collect();
+        let mut found = BTreeSet::new();
+        let mut is_refreshed = false;
+        for (id, partitions) in partitions {
+            let topic = loop {
+                let known = names
+                    .iter()
+                    .filter_map(|name| self.client.known_topic(name));
+                match known.into_iter().find(|topic| topic.id == *id) {
+                    Some(topic) => break topic,
+                    None if is_refreshed => {
+                        return Err(ClientError::NoLeader {
+                            what: format!("the stream with id {id}"),
+                        });
+                    }
+                    None => {
+                        // Streams that do not exist yet are no error.
+                        let _ = self.client.refresh(&names).await;
+                        is_refreshed = true;
+                    }
+                }
+            };
+            found.extend(partitions.iter().map(|partition| TopicPartition {
+                topic: Arc::clone(&topic.name),
+                partition: *partition,
+            }));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,164 @@
+//! Which settings the help of each command shows: those that it uses.
+
+use clap::{Arg, Command};
+
+/// The server that is asked, and who asks.
+const CLIENT: &[&str] = &[
+    "server",
+    "user",
+    "password_file",
+    "mechanism",
+    "tls_certificate",
+    "tls_key",
+    "tls_authorities",
+];
+
+/// The data directory.
+const LOG: &[&str] = &["data", "pool", "journal", "journal_file", "idle_after"];
+
+/// The network door.
+const DOOR: &[&str] = &[
+    "listen",
+    "partitions",
+    "authentication",
+    "super_users",
+    "tls_certificate",
+    "tls_key",
+    "tls_authorities",
+];
+
+/// Flows.
+const FLOWS: &[&str] = &["http", "workers"];
+
+/// Shown with every command.
+const ALWAYS: [&str; 2] = ["json", "config"];
+
+/// The settings of a verb, or of one of those below it.
+fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
+    match (verb, below) {
+        ("start", _) => &[LOG, DOOR],
+        ("quickstart", _) => &[LOG, FLOWS, &["listen"]],
+        ("flow", Some("list")) => &[],
+        ("flow", _) => &[FLOWS],
+        ("user", Some("init")) => &[LOG],
+        ("user", None) | ("stream" | "produce" | "consume" | "object", _) => &[LOG, CLIENT],
+        _ => &[CLIENT],
+    }
+}
+
+/// Hides the flags of settings that a command does not use. They are taken all the same, as they may
+/// stand in the settings' file.
+pub fn with_used_settings(command: Command) -> Command {
+    let is_setting = |arg: &&Arg| arg.is_global_set() && !ALWAYS.contains(&arg.get_id().as_str());
+    let settings: Vec<Arg> = command
+        .get_arguments()
+        .filter(is_setting)
+        .cloned()
+        .collect();
+    let shown = |command: Command, used: &[&[&str]]| {
+        let is_used = |arg: &Arg| {
+            used.iter()
+                .any(|names| names.contains(&arg.get_id().as_str()))
+        };
+        let flags = settings.iter().map(|arg| arg.clone().hide(!is_used(arg)));
+        // Those that are here already are not taken from above.
+        command.args(flags)
+    };
+    command.mut_subcommands(|command| {
+        let verb = command.get_name().to_owned();
+        let command = shown(command, used(&verb, None));
+        command.mut_subcommands(|below| {
+            let used = used(&verb, Some(below.get_name()));
+            shown(below, used)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::LowArgs;
+
+    #[track_caller]
+    fn check(path: &[&str], shown: &[&str], hidden: &[&str]) {
+        let mut command = with_used_settings(LowArgs::command());
+        command.build();
+        let below = path.iter().try_fold(&mut command, |command, name| {
+            command.find_subcommand_mut(name)
+        });
+        let help = below.expect("it exists").render_help().to_string();
+        for flag in shown {
+            assert!(
+                help.contains(&format!("--{flag} ")),
+                "{path:?} {flag}: {help}"
+            );
+        }
+        for flag in hidden {
+            assert!(
+                !help.contains(&format!("--{flag} ")),
+                "{path:?} {flag}: {help}"
+            );
+        }
+    }
+
+    #[test]
+    fn help_shows_the_settings_that_a_command_uses() {
+        check(
+            &["start"],
+            &["data", "listen", "config"],
+            &["server", "http"],
+        );
+        check(
+            &["quickstart"],
+            &["data", "http", "listen"],
+            &["server", "user"],
+        );
+        check(
+            &["stream", "list"],
+            &["data", "server"],
+            &["listen", "workers"],
+        );
+        check(&["group", "list"], &["server", "user"], &["data", "pool"]);
+        check(&["user", "init"], &["data"], &["server"]);
+        check(&["user", "set"], &["server"], &["data"]);
+        check(
+            &["flow", "run", "logparser"],
+            &["http"],
+            &["data", "server"],
+        );
+        check(&["flow", "list"], &["config"], &["http"]);
+    }
+
+    #[test]
+    fn every_setting_is_used_by_a_command_and_is_one() {
+        let command = LowArgs::command();
+        let is_setting = |arg: &&Arg| arg.is_global_set();
+        let mut known: Vec<&str> = [CLIENT, LOG, DOOR, FLOWS, &ALWAYS].concat();
+        let mut settings: Vec<&str> = command
+            .get_arguments()
+            .filter(is_setting)
+            .map(|arg| arg.get_id().as_str())
+            .collect();
+        known.sort_unstable();
+        known.dedup();
+        settings.sort_unstable();
+        assert_eq!(settings, known);
+    }
+
+    #[test]
+    fn hidden_flags_are_taken_wherever_they_stand() {
+        use clap::FromArgMatches;
+        for args in [
+            &["millstream", "--workers", "3", "group", "list"][..],
+            &["millstream", "group", "--workers", "3", "list"],
+            &["millstream", "group", "list", "--workers", "3"],
+        ] {
+            let command = with_used_settings(LowArgs::command());
+            let matches = command.try_get_matches_from(args).unwrap();
+            let args = LowArgs::from_arg_matches(&matches).unwrap();
+            assert_eq!(args.settings.workers.map(|workers| workers.get()), Some(3));
+        }
+    }
+}
