@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::ConsumerConfig;
+use super::polling::{Poll, Polled, Polling, polling};
 use super::search::Searching;
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
@@ -63,6 +65,7 @@ pub(super) struct Membership {
     followed: u64,
     generation: u64,
     heartbeats: AbortHandle,
+    polling: Polling,
     commit_every: Option<Duration>,
     commit_at: Option<Instant>,
     pub committed: BTreeMap<TopicPartition, Offset>,
@@ -92,8 +95,7 @@ impl Membership {
         client: &Client,
         group: &str,
         topics: &[&str],
-        rebalance_timeout: Duration,
-        commit_every: Option<Duration>,
+        config: &ConsumerConfig,
     ) -> Result<Membership, ClientError> {
         let mut random = [0; 16];
         let filled = SystemRandom.fill(&mut random);
@@ -104,15 +106,17 @@ impl Membership {
         let member = text(&Uuid::from_bytes(random).to_string());
         let (tell, assigned) = watch::channel(Assigned::default());
         let (owned, taken) = watch::channel(Owned::default());
+        let (polling, polled) = polling(config.poll_interval_max);
         let heartbeats = Heartbeats {
             // A heartbeat must not wait behind anything.
             client: client.separate(),
             group: group.into(),
             member: member.clone(),
             topics: topics.iter().map(|topic| Arc::from(*topic)).collect(),
-            rebalance_timeout,
+            rebalance_timeout: config.rebalance_timeout,
             assigned: tell,
             owned: taken,
+            polled,
             epoch: EPOCH_JOIN,
             told: None,
         };
@@ -126,12 +130,18 @@ impl Membership {
             followed: 0,
             generation: 0,
             heartbeats: tokio::spawn(heartbeats.run()).abort_handle(),
-            commit_every,
-            commit_at: commit_every.map(|every| Instant::now() + every),
+            polling,
+            commit_every: config.auto_commit,
+            commit_at: config.auto_commit.map(|every| Instant::now() + every),
             committed: BTreeMap::new(),
             commit_tries: 0,
             searching: None,
         })
+    }
+
+    /// Begins a poll.
+    pub fn poll(&self) -> Poll {
+        self.polling.begin()
     }
 
     /// The member's epoch, by which the group knows that it is not an older one of itself.
@@ -194,15 +204,19 @@ impl Membership {
     /// Leaves the group, so that others need not wait for this member.
     pub async fn leave(&self, client: &Client) -> Result<(), ClientError> {
         self.heartbeats.abort();
-        let request = ConsumerGroupHeartbeatRequest::default()
-            .with_group_id(GroupId(text(&self.group)))
-            .with_member_id(self.member.clone())
-            .with_member_epoch(EPOCH_LEAVE);
-        let coordinator = client.coordinator(&self.group).await?;
-        let answer = coordinator.ask(request).await?;
-        let what = format!("leaving group {}", self.group);
-        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)
+        leave(client, &self.group, &self.member).await
     }
+}
+
+async fn leave(client: &Client, group: &str, member: &StrBytes) -> Result<(), ClientError> {
+    let request = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(text(group)))
+        .with_member_id(member.clone())
+        .with_member_epoch(EPOCH_LEAVE);
+    let coordinator = client.coordinator(group).await?;
+    let answer = coordinator.ask(request).await?;
+    let what = format!("leaving group {group}");
+    ClientError::check(answer.error_code, answer.error_message.as_deref(), what)
 }
 
 /// The task that keeps the member alive.
@@ -214,6 +228,7 @@ struct Heartbeats {
     rebalance_timeout: Duration,
     assigned: watch::Sender<Assigned>,
     owned: watch::Receiver<Owned>,
+    polled: Polled,
     epoch: i32,
     /// What the group was told last of what is owned; nothing if it should be told all.
     told: Option<Partitions>,
@@ -247,6 +262,12 @@ impl Heartbeats {
             };
             tokio::select! {
                 () = sleep(wait) => {}
+                () = self.polled.idle() => {
+                    self.leave().await;
+                    if !self.polled.resumed().await {
+                        return;
+                    }
+                }
                 changed = self.owned.changed() => {
                     if changed.is_err() {
                         return;
@@ -335,6 +356,17 @@ impl Heartbeats {
             Ok(millis) if millis > 0 => Duration::from_millis(millis),
             _ => INTERVAL_DEFAULT,
         }
+    }
+
+    /// Leaves, since nobody works on the partitions.
+    async fn leave(&mut self) {
+        let (group, member) = (&self.group, &self.member);
+        tracing::warn!("no records are asked for any more; leaving group {group}");
+        // If that fails, the group misses the heartbeats.
+        let _ = leave(&self.client, group, member).await;
+        self.epoch = EPOCH_JOIN;
+        self.told = None;
+        self.lose();
     }
 
     /// The group has given the partitions to others.

@@ -13,6 +13,7 @@ mod commit;
 mod fetched;
 mod fetcher;
 mod group;
+mod polling;
 mod search;
 
 use std::collections::{BTreeMap, HashMap};
@@ -56,6 +57,9 @@ pub struct ConsumerConfig {
     pub auto_commit: Option<Duration>,
     /// How long a group waits for this member to give up partitions that others are to have.
     pub rebalance_timeout: Duration,
+    /// A member whose user does not call [`Consumer::next`] for so long leaves its group, so that others
+    /// work on its partitions; with the next call it joins again.
+    pub poll_interval_max: Duration,
 }
 
 impl Default for ConsumerConfig {
@@ -69,6 +73,7 @@ impl Default for ConsumerConfig {
             wait_max: Duration::from_millis(500),
             auto_commit: Some(Duration::from_secs(1)),
             rebalance_timeout: Duration::from_secs(60),
+            poll_interval_max: Duration::from_secs(300),
         }
     }
 }
@@ -148,7 +153,8 @@ impl Consumer {
     }
 
     /// A member of a group that shares the partitions of streams. It stays one as long as this is not
-    /// closed or dropped, also while nobody calls [`next`](Self::next). Needs a broker with the group protocol
+    /// closed or dropped, and [`next`](Self::next) is called at least every
+    /// [`poll_interval_max`](ConsumerConfig::poll_interval_max). Needs a broker with the group protocol
     /// of KIP-848, as all have since Kafka 4.0.
     ///
     /// # Errors
@@ -160,9 +166,7 @@ impl Consumer {
         topics: &[&str],
     ) -> Result<Consumer, ClientError> {
         let mut consumer = Consumer::new(client, config);
-        let timeout = consumer.config.rebalance_timeout;
-        let commit_every = consumer.config.auto_commit;
-        let membership = Membership::join(&consumer.client, group, topics, timeout, commit_every)?;
+        let membership = Membership::join(&consumer.client, group, topics, &consumer.config)?;
         consumer.group = Some(membership);
         Ok(consumer)
     }
@@ -197,6 +201,7 @@ impl Consumer {
     /// When an offset is not there any more, a partition is refused, a stream is gone for the client's
     /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again.
     pub async fn next(&mut self) -> Result<Fetched, ClientError> {
+        let _poll = self.group.as_ref().map(Membership::poll);
         self.settle();
         loop {
             self.follow_group().await?;

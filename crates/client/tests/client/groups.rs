@@ -150,6 +150,35 @@ async fn what_was_not_committed_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_user_hangs_leaves_and_joins_again_when_it_goes_on() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    produce(&client, "t", ["before".to_owned()]).await;
+    let config = ConsumerConfig {
+        poll_interval_max: Duration::from_millis(300),
+        ..ConsumerConfig::default()
+    };
+    let mut hangs = Consumer::in_group(&client, config, "g", &["t"]).unwrap();
+    let fetched = timeout(TIME_MAX, hangs.next()).await.unwrap().unwrap();
+    assert_eq!(values(&fetched), ["before"]);
+    let counts = Counts::default();
+    let works = Member::join(&client, &counts);
+    wait_until("the other has all", || works.partitions() == 2).await;
+    produce(&client, "t", ["meanwhile".to_owned()]).await;
+    wait_until("it reads", || counts.lock().contains_key("meanwhile")).await;
+    works.leave().await;
+    // While it waits for records, it polls, however long that takes.
+    let goes_on = tokio::spawn(async move { hangs.next().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let members = client.group("g").await.unwrap().members;
+    assert_eq!(members.len(), 1, "{members:?}");
+    produce(&client, "t", ["after".to_owned()]).await;
+    let fetched = timeout(TIME_MAX, goes_on).await.unwrap().unwrap().unwrap();
+    assert!(!values(&fetched).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_loses_no_member_and_no_offset() {
     let node = Node::start();
     node.create("t", 2);
