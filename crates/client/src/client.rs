@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_wire::messages::FindCoordinatorRequest;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
-use millstream_wire::{Question, StrBytes, Uuid};
+use millstream_wire::{Question, ResponseError, StrBytes, Uuid};
 use parking_lot::Mutex;
 
 use crate::config::ClientConfig;
@@ -263,7 +263,12 @@ impl Topic {
     /// When nobody does, or there is no such partition.
     pub(crate) fn leader(&self, partition: i32) -> Result<i32, ClientError> {
         let index = usize::try_from(partition).ok();
-        let leader = index.and_then(|index| self.leaders.get(index).copied().flatten());
+        let leader = index.and_then(|index| self.leaders.get(index).copied());
+        let leader = leader.ok_or_else(|| ClientError::Refused {
+            what: format!("partition {partition} of {}", self.name),
+            error: ResponseError::UnknownTopicOrPartition,
+            message: Some(format!("there are only {}", self.leaders.len())),
+        })?;
         leader.ok_or_else(|| ClientError::NoLeader {
             what: format!("partition {partition} of {}", self.name),
         })

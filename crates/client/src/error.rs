@@ -172,6 +172,22 @@ impl ClientError {
         self.response_error() == Some(ResponseError::UnknownTopicOrPartition)
     }
 
+    /// Whether nobody leads a partition for now, or another server than was asked.
+    pub(crate) fn is_of_leaders(&self) -> bool {
+        match self {
+            ClientError::NoLeader { .. } => true,
+            ClientError::Refused { error, .. } => matches!(
+                error,
+                ResponseError::NotLeaderOrFollower
+                    | ResponseError::LeaderNotAvailable
+                    | ResponseError::FencedLeaderEpoch
+                    | ResponseError::UnknownLeaderEpoch
+                    | ResponseError::OffsetNotAvailable
+            ),
+            _ => false,
+        }
+    }
+
     pub(crate) fn malformed(address: &str, error: &ResponseFrameError) -> ClientError {
         ClientError::Protocol {
             address: address.to_owned(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_base::{Offset, Timestamp};
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use millstream_wire::messages::{BrokerId, ListOffsetsRequest};
+use tokio::time::{Instant, sleep};
 
 use crate::client::{Client, topic_name};
 use crate::error::ClientError;
@@ -56,11 +57,35 @@ impl Isolation {
 }
 
 impl Client {
-    /// The offsets of places.
+    /// The offsets of places. Partitions that have no leader are waited for, as those that were just made
+    /// may have none.
     ///
     /// # Errors
-    /// When there is no such partition, or it has no leader that answers.
+    /// When there is no such partition, or it has no leader that answers within the client's
+    /// `request_timeout`.
     pub async fn offsets(
+        &self,
+        places: &[(TopicPartition, Start)],
+        isolation: Isolation,
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        let started_at = Instant::now();
+        loop {
+            match self.offsets_now(places, isolation).await {
+                Err(error)
+                    if error.is_of_leaders()
+                        && started_at.elapsed() < self.config().request_timeout => {}
+                result => return result,
+            }
+            sleep(self.config().backoff).await;
+            let mut topics: Vec<&str> = places.iter().map(|(place, _)| &*place.topic).collect();
+            topics.sort_unstable();
+            topics.dedup();
+            // Whoever is not there now is asked again.
+            let _ = self.refresh(&topics).await;
+        }
+    }
+
+    async fn offsets_now(
         &self,
         places: &[(TopicPartition, Start)],
         isolation: Isolation,

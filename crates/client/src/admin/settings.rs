@@ -1,9 +1,13 @@
 //! Settings of streams under the names that Kafka gives them.
 
-use millstream_wire::messages::IncrementalAlterConfigsRequest;
+use std::collections::HashMap;
+
+use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
 use millstream_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
+
+use millstream_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
 
 use crate::client::{Client, text};
 use crate::error::ClientError;
@@ -16,6 +20,33 @@ const OPERATION_SET: i8 = 0;
 const OPERATION_DELETE: i8 = 1;
 
 impl Client {
+    /// Settings of a stream, by the names that were asked for; those that have no value are left out.
+    ///
+    /// # Errors
+    /// When there is no such stream.
+    pub async fn settings(
+        &self,
+        stream: &str,
+        names: &[&str],
+    ) -> Result<HashMap<String, String>, ClientError> {
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(TOPIC)
+            .with_resource_name(text(stream))
+            .with_configuration_keys(Some(names.iter().map(|name| text(name)).collect()));
+        let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+        let mut settings = HashMap::new();
+        for described in self.ask(request).await?.results {
+            let message = described.error_message.as_deref();
+            ClientError::check(described.error_code, message, format!("stream {stream}"))?;
+            settings.extend(
+                described.configs.into_iter().filter_map(|config| {
+                    Some((config.name.to_string(), config.value?.to_string()))
+                }),
+            );
+        }
+        Ok(settings)
+    }
+
     /// Changes settings of a stream, such as `retention.ms`; those without a value go back to their
     /// default.
     ///

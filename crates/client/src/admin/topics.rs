@@ -1,7 +1,6 @@
 //! Streams of brokers that know no native requests: topics, each partition as a streamlet with one lane.
 
 use millstream_base::{ByteSize, LaneIndex, StreamId, StreamletIndex};
-use millstream_wire::StrBytes;
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
@@ -9,12 +8,17 @@ use millstream_wire::messages::{
     CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest,
 };
 use millstream_wire::native::{
-    DescribeStreamResponse, LaneDescription, ListedStream, StreamSettings,
+    DescribeStreamResponse, Durability, LaneDescription, ListedStream, StreamSettings,
 };
+use millstream_wire::{ResponseError, StrBytes};
+use tokio::time::{Instant, sleep};
 
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
+
+/// The settings that tell what is kept, and the largest chunk.
+const SETTINGS: [&str; 3] = ["retention.ms", "retention.bytes", "max.message.bytes"];
 
 /// As many replicas as the broker makes by itself.
 const REPLICAS_DEFAULT: i16 = -1;
@@ -28,6 +32,7 @@ impl Client {
         name: &str,
         settings: &StreamSettings,
     ) -> Result<(), ClientError> {
+        check_kept(name, settings)?;
         let retention = [
             ("retention.ms", settings.retention_ms),
             (
@@ -43,9 +48,10 @@ impl Client {
                     .with_value(Some(value)),
             )
         });
+        let count = partitions(settings.streamlets, settings.lanes);
         let topic = CreatableTopic::default()
             .with_name(topic_name(name))
-            .with_num_partitions(partitions(settings.streamlets, settings.lanes))
+            .with_num_partitions(count)
             .with_replication_factor(REPLICAS_DEFAULT)
             .with_configs(configs.collect());
         let request = CreateTopicsRequest::default()
@@ -55,7 +61,31 @@ impl Client {
             let message = topic.error_message.as_deref();
             ClientError::check(topic.error_code, message, format!("stream {name}"))?;
         }
-        Ok(())
+        self.await_partitions(name, count).await
+    }
+
+    /// Waits until the servers know what was made: Kafka's learn of it after the answer.
+    async fn await_partitions(&self, name: &str, count: i32) -> Result<(), ClientError> {
+        let started_at = Instant::now();
+        loop {
+            let found = match self.refresh(&[name]).await {
+                Ok(()) => self
+                    .topic(name)
+                    .await
+                    .and_then(|topic| topic.leader(count - 1)),
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    let is_over = started_at.elapsed() >= self.config().unknown_timeout;
+                    if is_over || !error.is_retriable() {
+                        return Err(error);
+                    }
+                }
+            }
+            sleep(self.config().backoff).await;
+        }
     }
 
     pub(super) async fn describe_topic(
@@ -73,6 +103,9 @@ impl Client {
         let asked = |start| places.iter().map(|place| (place.clone(), start)).collect();
         let asked: [Vec<(TopicPartition, Start)>; 2] =
             [asked(Start::Earliest), asked(Start::Latest)];
+        let settings = self.settings(name, &SETTINGS).await?;
+        // What is without bounds is negative.
+        let number = |name| settings.get(name)?.parse::<u64>().ok();
         let firsts = self.offsets(&asked[0], Isolation::Uncommitted).await?;
         let ends = self.offsets(&asked[1], Isolation::Uncommitted).await?;
         let lanes = (0..).zip(&places).map(|(number, place)| LaneDescription {
@@ -93,6 +126,9 @@ impl Client {
                 lanes: 1,
                 virtual_logs: 1,
                 segment_bytes: CHUNK_BYTES_MAX,
+                retention_ms: number("retention.ms"),
+                retention_bytes: number("retention.bytes").map(ByteSize),
+                chunk_bytes_max: number("max.message.bytes").map(ByteSize),
                 ..StreamSettings::default()
             },
             lanes: lanes.collect(),
@@ -127,9 +163,10 @@ impl Client {
         streamlets: u32,
         lanes: u32,
     ) -> Result<(), ClientError> {
+        let count = partitions(streamlets, lanes);
         let topic = CreatePartitionsTopic::default()
             .with_name(topic_name(name))
-            .with_count(partitions(streamlets, lanes))
+            .with_count(count)
             .with_assignments(None);
         let request = CreatePartitionsRequest::default()
             .with_topics(vec![topic])
@@ -138,7 +175,7 @@ impl Client {
             let message = result.error_message.as_deref();
             ClientError::check(result.error_code, message, format!("stream {name}"))?;
         }
-        Ok(())
+        self.await_partitions(name, count).await
     }
 
     pub(super) async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
@@ -155,6 +192,22 @@ impl Client {
 
     fn timeout_ms(&self) -> i32 {
         i32::try_from(self.config().request_timeout.as_millis()).unwrap_or(i32::MAX)
+    }
+}
+
+/// A topic is durable as its brokers are set up, and has one log for each partition.
+fn check_kept(name: &str, settings: &StreamSettings) -> Result<(), ClientError> {
+    let is_kept = settings.durability == Durability::Replicated && settings.virtual_logs <= 1;
+    match is_kept {
+        true => Ok(()),
+        false => Err(ClientError::Refused {
+            what: format!("stream {name}"),
+            error: ResponseError::InvalidConfig,
+            message: Some(
+                "durability and virtual logs are settings of Millstream, and this server is none"
+                    .to_owned(),
+            ),
+        }),
     }
 }
 

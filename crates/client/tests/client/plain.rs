@@ -1,6 +1,6 @@
 //! Brokers that know no native requests.
 
-use millstream_client::native::StreamSettings;
+use millstream_client::native::{Durability, StreamSettings};
 use millstream_client::{Client, ClientConfig, ClientError};
 
 use crate::support::{Node, produce};
@@ -29,6 +29,14 @@ async fn streams_are_topics_where_native_requests_are_not_known() {
     assert_eq!((stream.lanes.len(), stored.sum()), (2, 10_u64));
     let native = node.client().stream("t").await.unwrap();
     assert_eq!(native.settings.retention_ms, Some(3_600_000));
+    assert_eq!(stream.settings.retention_ms, Some(3_600_000));
+    assert_eq!(stream.settings.retention_bytes, None);
+    let hasty = StreamSettings {
+        durability: Durability::Async,
+        ..StreamSettings::default()
+    };
+    let refused = client.create_stream("u", hasty).await.unwrap_err();
+    assert!(refused.to_string().contains("settings of Millstream"));
     client.grow_stream("t", 3, 1).await.unwrap();
     let streams = client.streams("").await.unwrap();
     assert_eq!((streams.len(), streams[0].streamlets), (1, 3));
