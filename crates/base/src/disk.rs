@@ -7,6 +7,8 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::direct::DirectHandle;
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -65,6 +67,12 @@ pub trait DiskFile: Send + Sync {
 
     /// Writes all of `parts`, one after another, at `offset`.
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// As [`DiskFile::write_all_at`], for what is not read from the file soon: what is large need not
+    /// go through the system's cache.
+    fn write_past_cache_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.write_all_at(parts, offset)
+    }
 
     /// Makes durable what was written to this file, and its length.
     fn sync(&self) -> io::Result<()>;
@@ -133,7 +141,10 @@ impl Disk for SystemDisk {
             .create(access == Access::Create)
             .mode(0o600)
             .open(path)?;
-        Ok(Box::new(SystemFile { file }))
+        Ok(Box::new(SystemFile {
+            file,
+            direct: DirectHandle::default(),
+        }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -181,6 +192,7 @@ impl Disk for SystemDisk {
 
 struct SystemFile {
     file: File,
+    direct: DirectHandle,
 }
 
 impl DiskFile for SystemFile {
@@ -204,6 +216,13 @@ impl DiskFile for SystemFile {
             }
         }
         Ok(())
+    }
+
+    fn write_past_cache_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        match self.direct.write_all_at(&self.file, parts, offset)? {
+            true => Ok(()),
+            false => self.write_all_at(parts, offset),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -4,6 +4,7 @@
 
 pub mod checksum;
 pub mod clock;
+mod direct;
 pub mod disk;
 pub mod ids;
 pub mod network;

@@ -490,7 +490,7 @@ impl Group {
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
         let handle = self.open(dir, &mut file)?;
         handle
-            .write_all_at(&mut parts, from.0)
+            .write_past_cache_at(&mut parts, from.0)
             .map_err(|error| LogError::io("write", self.path(dir), error))?;
         file.written = to.0;
         if keep_open == KeepOpen::No {
