@@ -29,10 +29,10 @@ use crate::pool::Buffer;
 pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 
 /// How long a virtual log for which nobody waits is put off.
-pub const LAZY_AFTER: Duration = Duration::from_millis(10);
+pub const LAZY_AFTER: Duration = Duration::from_millis(30);
 
 /// With so much pending it is not put off any longer.
-const LAZY_BYTES_MAX: usize = 1 << 20;
+const LAZY_BYTES_MAX: usize = 4 << 20;
 
 /// How much one commit takes of one virtual log: bounds the time until its first chunk is durable.
 pub const COMMIT_BYTES_MAX: usize = 8 << 20;
