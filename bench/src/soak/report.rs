@@ -42,12 +42,12 @@ pub struct Outcome<'a> {
 impl Outcome<'_> {
     pub fn cases(&self) -> Vec<Case> {
         let mut cases = vec![
-            self.connections(),
             self.records(),
             self.probe("produce", &self.times.stored_ms),
             self.probe("consume", &self.times.seen_ms),
             self.memory(),
         ];
+        cases.extend(self.connections());
         cases.extend(self.restart_s.map(|seconds| {
             case("restart", "s", Better::Lower, seconds)
                 .detail("longest_probe_through_it_ms", *self.times.outage_ms.lock())
@@ -55,18 +55,20 @@ impl Outcome<'_> {
         cases
     }
 
-    fn connections(&self) -> Case {
+    fn connections(&self) -> Option<Case> {
         let counts = &self.run.counts;
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let fewest = self.watch.sockets_min.unwrap_or(0) as f64;
-        case("connections/fewest", "open", Better::Higher, fewest)
+        let fewest = self.watch.sockets_min? as f64;
+        let connections = case("connections/fewest", "open", Better::Higher, fewest)
+            .bound(self.run.plan.connections as f64)
             .detail("most_open", self.watch.sockets_max as f64)
             .detail("cut_off", number(&counts.cuts))
             .detail("members_left", number(&counts.members_left))
             .detail("members_killed", number(&counts.members_killed))
             .detail("garbled_requests", number(&counts.garbled))
             .detail("greedy_closed", number(&counts.greedy_closed))
-            .detail("lines_of_log", self.log_lines as f64)
+            .detail("lines_of_log", self.log_lines as f64);
+        Some(connections)
     }
 
     fn records(&self) -> Case {

@@ -25,8 +25,8 @@ const POOL_MIB_MAX: f64 = POOL_MIB * 1.25;
 const AWAY_PART_MAX: f64 = 0.1;
 const AWAY_MAX: f64 = 20.0;
 
-/// Clients have so long to come back after an outage.
-const COME_BACK: Duration = Duration::from_secs(10);
+/// Clients have so long to come, and to come back after an outage.
+const COME_MAX: Duration = Duration::from_secs(10);
 
 /// Looks at the server, and remembers what it saw.
 #[derive(Default)]
@@ -37,10 +37,10 @@ pub struct Watch {
     /// The highest since.
     pub resident_mib: f64,
     pub beside_pool_mib: f64,
-    /// The fewest and the most at once, once all had come.
+    /// The fewest and the most at once, once all had come; shorter runs have none.
     pub sockets_min: Option<usize>,
     pub sockets_max: usize,
-    /// Nothing is expected to be connected before.
+    /// After an outage nothing is expected to be connected before.
     settled_at: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Watch {
 
     /// The server was killed and listens again.
     pub fn expect_return(&mut self, run: &Run) {
-        self.settled_at = run.started_at.elapsed() + COME_BACK;
+        self.settled_at = run.started_at.elapsed() + COME_MAX;
     }
 
     /// # Errors
@@ -82,7 +82,7 @@ impl Watch {
              {bound:.0} are allowed",
             self.warm_mib
         );
-        if now >= self.settled_at && !run.is_in(Phase::Drain) {
+        if now >= self.settled_at.max(COME_MAX) && !run.is_in(Phase::Drain) {
             self.look_at_sockets(run, &sample)?;
         }
         Ok(sample)
