@@ -320,7 +320,10 @@ impl Heartbeats {
         let is_refused = answer.error_code == ResponseError::UnsupportedVersion.code();
         let message = match is_refused {
             // Brokers that know the request and are told not to take it.
-            true => Some("the server has the protocol of KIP-848 switched off"),
+            true => Some(
+                "the server does not take members with the protocol of KIP-848: Apache Kafka has it since \
+                 4.0, where `group.coordinator.rebalance.protocols` names `consumer`",
+            ),
             false => answer.error_message.as_deref(),
         };
         ClientError::check(answer.error_code, message, what)?;
