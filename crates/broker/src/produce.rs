@@ -134,7 +134,7 @@ async fn permit(
         }),
         false => verify.clone(),
     };
-    let results = match transactions.ask(request).await {
+    let results = match transactions.ask_behind_last(request).await {
         Ok(Answer::AddPartitions(result)) => {
             let results = partitions.into_iter().map(|partition| (partition, result));
             results.collect()

@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 
 use kafka_protocol::messages;
 use kafka_protocol::messages::ApiVersionsResponse;
-use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
+use kafka_protocol::protocol::StrBytes;
 
 use crate::body::Body;
 use crate::error::{EncodeError, Malformed};
@@ -19,6 +22,9 @@ const NEVER: i16 = i16::MAX;
 /// What ApiVersions says of Produce: librdkafka does not compress for a broker that does not announce
 /// the oldest versions (KAFKA-18659), though it never sends them.
 const PRODUCE_VERSION_MIN_ANNOUNCED: i16 = 0;
+
+/// The newest way to make transactions, which is offered to all clients.
+const TRANSACTION_VERSION: i16 = 2;
 
 /// A request that is supported, and in which versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +300,7 @@ fn encode_body(
         .map_err(|what| EncodeError::Field { api, version, what })
 }
 
-/// The answer to ApiVersions: all of [`SUPPORTED`].
+/// The answer to ApiVersions: all of [`SUPPORTED`], and how transactions are made.
 pub fn api_versions() -> ApiVersionsResponse {
     let ranges = SUPPORTED.iter().map(|supported| {
         let announced_min = match supported.api {
@@ -306,5 +312,26 @@ pub fn api_versions() -> ApiVersionsResponse {
             .with_min_version(announced_min)
             .with_max_version(supported.version_max)
     });
-    ApiVersionsResponse::default().with_api_keys(ranges.collect())
+    let (supported, finalized) = transaction_version();
+    ApiVersionsResponse::default()
+        .with_api_keys(ranges.collect())
+        .with_supported_features(vec![supported])
+        .with_finalized_features(vec![finalized])
+        .with_finalized_features_epoch(0)
+}
+
+/// By this feature clients know that partitions and groups take part in a transaction without being added
+/// before, and that every transaction has an epoch of its own (KIP-890).
+fn transaction_version() -> (SupportedFeatureKey, FinalizedFeatureKey) {
+    let name = StrBytes::from_static_str("transaction.version");
+    let supported = SupportedFeatureKey::default()
+        .with_name(name.clone())
+        // Older clients do not take a 0.
+        .with_min_version(1)
+        .with_max_version(TRANSACTION_VERSION);
+    let finalized = FinalizedFeatureKey::default()
+        .with_name(name)
+        .with_min_version_level(TRANSACTION_VERSION)
+        .with_max_version_level(TRANSACTION_VERSION);
+    (supported, finalized)
 }

@@ -16,6 +16,7 @@ use millstream_log::{Lane, Log, LogError};
 use millstream_record::{EndMarker, TransactionEnd};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, RwLock};
+use tokio::time::{Instant, timeout_at};
 
 pub use self::requests::handle;
 use crate::group_service::GroupService;
@@ -31,6 +32,9 @@ const LEDGER: &str = "__transactions";
 /// When nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// How long the end of the transaction before is waited for.
+const END_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// There is one coordinator, ever.
 const COORDINATOR_EPOCH: i32 = 0;
 
@@ -45,6 +49,8 @@ pub struct TransactionService {
     appending: RwLock<()>,
     /// The next deadline may have come nearer.
     changed: Notify,
+    /// The end of a transaction has been told to some of those that take part.
+    told: Notify,
 }
 
 struct AtWork {
@@ -84,6 +90,7 @@ impl TransactionService {
             clock,
             appending: RwLock::default(),
             changed: Notify::new(),
+            told: Notify::new(),
         })
     }
 
@@ -142,6 +149,26 @@ impl TransactionService {
         self.changed.notify_one();
         let durable = self.ledger.lane().durable(appended).await;
         durable.map(|()| answer).map_err(|_| Unavailable)
+    }
+
+    /// Asks what may be the first of a transaction: as long as the one before is still being ended, it is
+    /// waited for a little, so that few clients have to try again.
+    ///
+    /// # Errors
+    /// When what was decided could not be kept.
+    pub async fn ask_behind_last(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<Answer, Unavailable> {
+        let until = Instant::now() + END_WAIT_MAX;
+        loop {
+            let mut told = std::pin::pin!(self.told.notified());
+            told.as_mut().enable();
+            let answer = self.ask(request.clone()).await?;
+            if !answer.is_too_early() || timeout_at(until, told).await.is_err() {
+                return Ok(answer);
+            }
+        }
     }
 
     /// Whether there is such a partition.
@@ -229,6 +256,7 @@ impl TransactionService {
         self.restore_if_idle(&mut at_work, now);
         drop(at_work);
         self.changed.notify_one();
+        self.told.notify_waiters();
     }
 
     async fn write_markers(

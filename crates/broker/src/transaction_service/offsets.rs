@@ -10,7 +10,7 @@ use millstream_wire::messages::txn_offset_commit_response::{
 use millstream_wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 use millstream_wire::{Response, ResponseError};
 
-use super::requests::{MISMATCH, ask, producer, transactional_id};
+use super::requests::{MISMATCH, producer, transactional_id};
 use super::{TransactionService, Unavailable};
 use crate::group_service::GroupService;
 use crate::groups::{
@@ -100,7 +100,8 @@ async fn permit_offsets(
         }),
         false => verify.clone(),
     };
-    match ask(transactions, asked).await? {
+    let answer = transactions.ask_behind_last(asked).await;
+    match answer.map_err(|Unavailable| ResponseError::CoordinatorNotAvailable)? {
         Answer::AddOffsets(result) | Answer::VerifyOffsets(result) => Ok(result.map(|()| verify)),
         _ => Err(MISMATCH),
     }

@@ -31,6 +31,17 @@ pub enum Answer {
     ListTransactions(Result<Listed, TransactionError>),
 }
 
+impl Answer {
+    /// Whether the transaction before is still being ended.
+    pub fn is_too_early(&self) -> bool {
+        let too_early = Err(TransactionError::ConcurrentTransactions);
+        match self {
+            Answer::AddPartitions(result) | Answer::AddOffsets(result) => *result == too_early,
+            _ => false,
+        }
+    }
+}
+
 /// What becomes of a transaction that an administrator wants to be aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {

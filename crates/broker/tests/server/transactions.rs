@@ -170,6 +170,38 @@ fn offsets_of_transactions_are_of_partitions_that_there_are() {
     assert_eq!(of_topic(1), [(0, unknown)]);
 }
 
+#[test]
+fn newer_clients_add_nothing_and_have_an_epoch_for_each_transaction() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let first = init(&mut client);
+    let id = first.producer_id;
+    let mut epoch = first.producer_epoch;
+    for committed in [true, false, true] {
+        // At once, though the transaction before may not be ended everywhere.
+        let request = produce_request("t", 0, chunk(id.0, epoch));
+        let request = request.with_transactional_id(Some(tx()));
+        let produced = ask!(client, Produce, 12, request);
+        assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
+        let request = EndTxnRequest::default()
+            .with_transactional_id(tx())
+            .with_producer_id(id)
+            .with_producer_epoch(epoch)
+            .with_committed(committed);
+        let ended = ask!(client, EndTxn, 5, request);
+        assert_eq!((ended.error_code, ended.producer_id), (0, id));
+        assert_eq!(ended.producer_epoch, epoch + 1);
+        epoch = ended.producer_epoch;
+    }
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    // Three records, and as many markers.
+    wait_until("all is ended", || lane.last_stable_offset() == Offset(6));
+    let aborted = lane.aborted_transactions(Offset(0), Offset(6)).unwrap();
+    let offsets = aborted.iter().map(|aborted| aborted.first_offset);
+    assert_eq!(offsets.collect::<Vec<_>>(), [Offset(2)]);
+}
+
 /// The marker by which an administrator aborts what a producer has in a partition of `t`.
 fn marker(id: i64, epoch: i16, partition: i32) -> WritableTxnMarker {
     let topic = WritableTxnMarkerTopic::default()

@@ -3,7 +3,9 @@
 use kafka_protocol::messages::ApiKey as GeneratedKey;
 
 use crate::header::response_has_tags;
-use crate::{ApiKey, SUPPORTED, api_versions};
+use crate::{
+    ApiKey, RequestHeader, Response, SUPPORTED, api_versions, decode_response, encode_response,
+};
 
 #[test]
 fn the_table_agrees_with_the_generated_messages() {
@@ -36,6 +38,34 @@ fn keys_grow_and_others_are_unknown() {
     assert!(SUPPORTED.is_sorted_by(|a, b| a.api < b.api));
     for key in [-1, 4, 34, 9999, i16::MIN, i16::MAX] {
         assert!(ApiKey::try_from(key).is_err(), "{key}");
+    }
+}
+
+#[test]
+fn clients_are_told_how_transactions_are_made() {
+    let response = api_versions();
+    assert_eq!(response.finalized_features_epoch, 0);
+    let supported = &response.supported_features[0];
+    assert_eq!(&*supported.name, "transaction.version");
+    let finalized = &response.finalized_features[0];
+    assert_eq!(finalized.name, supported.name);
+    assert_eq!(finalized.max_version_level, supported.max_version);
+    // Who asks in a version without features is answered, too.
+    for version in ApiKey::ApiVersions.versions() {
+        let header = RequestHeader {
+            api: ApiKey::ApiVersions,
+            version,
+            correlation_id: 1,
+            client_id: None,
+        };
+        let frame = encode_response(&header, &api_versions().into()).unwrap();
+        let frame = frame.into_bytes().slice(4..);
+        let (_, decoded) = decode_response(ApiKey::ApiVersions, version, frame).unwrap();
+        let Response::ApiVersions(decoded) = decoded else {
+            panic!("it is an answer to that");
+        };
+        assert_eq!(decoded.api_keys, response.api_keys);
+        assert_eq!(decoded.finalized_features.is_empty(), version < 3);
     }
 }
 

@@ -16,6 +16,7 @@ import static clients.Cluster.waitUntil;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import java.util.List;
 import java.util.Map;
@@ -30,6 +31,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TransactionalIdNotFoundException;
+import org.apache.kafka.common.utils.AppInfoParser;
 import org.junit.jupiter.api.Test;
 
 /** All of a transaction or nothing. */
@@ -87,6 +89,26 @@ class TransactionsTest {
         }
         produce(topic, "last");
         assertEquals(List.of("last"), readCommitted(topic, 1));
+    }
+
+    @Test
+    void everyTransactionHasAnEpochOfItsOwn() {
+        assumeFalse(AppInfoParser.getVersion().startsWith("3."), "clients before 4.0 do not know that");
+        String topic = topic(1);
+        try (var producer = transactional(topic); var admin = admin()) {
+            for (int n = 0; n < 3; n++) {
+                producer.beginTransaction();
+                send(producer, topic, "in " + n);
+                if (n == 1) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+            }
+            var described = get(admin.describeTransactions(List.of(topic)).description(topic));
+            assertEquals(3, described.producerEpoch());
+        }
+        assertEquals(List.of("in 0", "in 2"), readCommitted(topic, 2));
     }
 
     @Test
