@@ -120,6 +120,26 @@ async fn a_group_goes_on_where_it_was() {
     assert!(counts.lock().values().all(|count| *count == 1));
 }
 
+/// Taking over partitions takes several answers, and each may take longer than a call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_takes_over_its_partitions_though_every_call_is_given_up_early() {
+    let node = Node::start();
+    node.create("t", 2);
+    let client = node.client();
+    produce(&client, "t", ["value".to_owned()]).await;
+    let mut member = Consumer::in_group(&client, ConsumerConfig::default(), "g", &["t"]).unwrap();
+    let reads = async {
+        loop {
+            let call = timeout(Duration::from_micros(100), member.next());
+            if let Ok(fetched) = call.await {
+                return values(&fetched.unwrap());
+            }
+        }
+    };
+    let read = timeout(TIME_MAX, reads).await;
+    assert_eq!(read.expect("it gets there"), ["value"]);
+}
+
 #[tokio::test]
 async fn what_was_not_committed_comes_again() {
     let node = Node::start();
