@@ -18,7 +18,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
-import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -64,20 +63,11 @@ class GroupsTest {
     }
 
     private static void commit(KafkaConsumer<byte[], byte[]> member) {
-        waitUntil("a commit", () -> {
-            try {
-                member.commitSync();
-            } catch (RebalanceInProgressException error) {
-                // The next poll goes on with it, and what is committed then has this in it.
-            } catch (CommitFailedException error) {
-                // It has not heard yet that it is in the next epoch, and says that it must be tried again.
-                if (!error.getMessage().contains("stale member epoch")) {
-                    throw error;
-                }
-                return false;
-            }
-            return true;
-        });
+        try {
+            member.commitSync();
+        } catch (RebalanceInProgressException error) {
+            // The next poll goes on with it, and what is committed then has this in it.
+        }
     }
 
     @ParameterizedTest
