@@ -9,6 +9,7 @@ mod rdkafka;
 mod resources;
 mod sink;
 mod throughput;
+mod tools;
 
 use anyhow::Result;
 
@@ -24,6 +25,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     cases: &[
         (cost::COST, cost),
         (throughput::THROUGHPUT, throughput::throughput),
+        (tools::TOOLS, tools::tools),
         (latency::LATENCY, latency::latency),
         (resources::RESOURCES, resources::resources),
     ],
