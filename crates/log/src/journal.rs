@@ -193,7 +193,7 @@ impl Journal {
         parts.extend(runs.iter().map(|run| IoSlice::new(&run.slice)));
         active
             .file
-            .write_all_at(&mut parts, active.end)
+            .write_past_cache_at(&mut parts, active.end)
             .map_err(|error| LogError::io("write", &active.path, error))?;
         if let Err(error) = active.file.sync() {
             let error = LogError::io("sync", &active.path, error);
