@@ -9,14 +9,17 @@ use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
 
-/// To what everything is aligned: what disks and file systems ask for at most.
-const PAGE_BYTES: usize = 4096;
+/// In bytes, to what places, lengths and memory are aligned: what disks and file systems ask for at most.
+pub const PAGE_BYTES: usize = 4096;
 
-/// How much is copied, and written, at a time.
+/// How much is copied before it is written: what disks take at once without a loss.
 const COPIED_BYTES: usize = 4 << 20;
 
 /// Below this a write costs less through the cache: there it is one, here up to three.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
+
+/// How many pieces are written at once, at most.
+const PIECES_MAX: usize = 1024;
 
 thread_local! {
     static COPIES: RefCell<Aligned> = RefCell::new(Aligned::default());
@@ -46,12 +49,13 @@ pub struct DirectHandle {
 
 impl DirectHandle {
     /// Writes all of `parts` at `offset` of `file`, whole pages past the cache. What lies before the
-    /// first and behind the last of them goes through it: the next write goes on there. `false` when
-    /// nothing was written, since it is too little or the file system has no such writes.
+    /// first and behind the last of them goes through it: the next write goes on there. A page that
+    /// lies in memory as it will in the file is written from where it is, others are copied. `false`
+    /// when nothing was written, since it is too little or the file system has no such writes.
     pub fn write_all_at(
         &self,
         file: &File,
-        mut parts: &mut [IoSlice<'_>],
+        parts: &[IoSlice<'_>],
         offset: u64,
     ) -> io::Result<bool> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -62,51 +66,148 @@ impl DirectHandle {
             return Ok(false);
         };
         COPIES.with_borrow_mut(|copies| {
-            let copies = copies.bytes();
-            let mut written = 0;
-            while written < len {
-                let at = offset + written as u64;
-                let step = Step::new(at, len - written);
-                let copy = &mut copies[..step.bytes];
-                take(&mut parts, copy);
-                let done = step.whole_pages && direct.write_all_at(copy, at).is_ok();
-                if !done {
-                    // An error that is not one of such writes alone comes back here.
-                    file.write_all_at(copy, at)?;
-                }
-                written += step.bytes;
+            let mut rest = Rest::new(parts, len);
+            let mut write = Write {
+                file,
+                direct,
+                at: offset,
+                copies: copies.bytes(),
+            };
+            let before = (offset.next_multiple_of(PAGE_BYTES as u64) - offset) as usize;
+            write.through_cache(&mut rest, before)?;
+            while rest.len >= PAGE_BYTES {
+                write.pages(&mut rest)?;
             }
+            let behind = rest.len;
+            write.through_cache(&mut rest, behind)?;
             Ok(true)
         })
     }
 }
 
-/// What is written at once.
-#[derive(Debug, PartialEq, Eq)]
-struct Step {
-    bytes: usize,
-    whole_pages: bool,
+/// What is left of the parts.
+struct Rest<'p> {
+    parts: &'p [IoSlice<'p>],
+    /// Of the first part, how much is taken.
+    taken: usize,
+    /// Bytes of all that are left.
+    len: usize,
 }
 
-impl Step {
-    /// The first of `len` bytes that are to be written at `at`.
-    fn new(at: u64, len: usize) -> Step {
-        let to_border = (at.next_multiple_of(PAGE_BYTES as u64) - at) as usize;
-        let whole = len - len % PAGE_BYTES;
-        match (to_border, whole) {
-            (0, 0) => Step {
-                bytes: len,
-                whole_pages: false,
-            },
-            (0, _) => Step {
-                bytes: whole.min(COPIED_BYTES),
-                whole_pages: true,
-            },
-            (_, _) => Step {
-                bytes: to_border.min(len),
-                whole_pages: false,
-            },
+impl<'p> Rest<'p> {
+    fn new(parts: &'p [IoSlice<'p>], len: usize) -> Rest<'p> {
+        Rest {
+            parts,
+            taken: 0,
+            len,
         }
+    }
+
+    /// What is left of the first part that is not empty.
+    fn first(&mut self) -> &'p [u8] {
+        while let Some((first, others)) = self.parts.split_first() {
+            if self.taken < first.len() {
+                return &first[self.taken..];
+            }
+            (self.parts, self.taken) = (others, 0);
+        }
+        &[]
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.taken += count;
+        self.len -= count;
+    }
+
+    /// Whole pages that lie where such writes can take them; none when the next one has to be copied.
+    fn pages_in_place(&mut self) -> &'p [u8] {
+        let first = self.first();
+        let is_aligned = first.as_ptr().align_offset(PAGE_BYTES) == 0;
+        let count = first.len() - first.len() % PAGE_BYTES;
+        let pages = &first[..if is_aligned { count } else { 0 }];
+        self.skip(pages.len());
+        pages
+    }
+
+    /// Fills `copy` with what comes next.
+    fn copy_into(&mut self, copy: &mut [u8]) {
+        let mut filled = 0;
+        while filled < copy.len() {
+            let first = self.first();
+            let count = first.len().min(copy.len() - filled);
+            copy[filled..filled + count].copy_from_slice(&first[..count]);
+            filled += count;
+            self.skip(count);
+        }
+    }
+}
+
+/// Pages that are written together with others.
+enum Piece<'p> {
+    InPlace(&'p [u8]),
+    /// So many bytes, behind those that were copied before.
+    Copied(usize),
+}
+
+struct Write<'f> {
+    file: &'f File,
+    direct: &'f File,
+    /// Where the next byte goes.
+    at: u64,
+    copies: &'f mut [u8],
+}
+
+impl Write<'_> {
+    /// Writes less than a page of what is left.
+    fn through_cache(&mut self, rest: &mut Rest<'_>, count: usize) -> io::Result<()> {
+        let copy = &mut self.copies[..count];
+        rest.copy_into(copy);
+        self.file.write_all_at(copy, self.at)?;
+        self.at += count as u64;
+        Ok(())
+    }
+
+    /// Writes whole pages of what is left, as many as can be at once.
+    fn pages(&mut self, rest: &mut Rest<'_>) -> io::Result<()> {
+        let mut pieces = Vec::new();
+        let mut copied = 0;
+        while rest.len >= PAGE_BYTES && copied < COPIED_BYTES && pieces.len() < PIECES_MAX {
+            let in_place = rest.pages_in_place();
+            if !in_place.is_empty() {
+                pieces.push(Piece::InPlace(in_place));
+                continue;
+            }
+            rest.copy_into(&mut self.copies[copied..copied + PAGE_BYTES]);
+            copied += PAGE_BYTES;
+            match pieces.last_mut() {
+                Some(Piece::Copied(bytes)) => *bytes += PAGE_BYTES,
+                _ => pieces.push(Piece::Copied(PAGE_BYTES)),
+            }
+        }
+        let mut copies = &*self.copies;
+        let slices = pieces.iter().map(|piece| match piece {
+            Piece::InPlace(pages) => IoSlice::new(pages),
+            Piece::Copied(bytes) => {
+                let (copy, others) = copies.split_at(*bytes);
+                copies = others;
+                IoSlice::new(copy)
+            }
+        });
+        let mut slices: Vec<IoSlice<'_>> = slices.collect();
+        let mut left = slices.as_mut_slice();
+        while !left.is_empty() {
+            let count = match rustix::io::pwritev(self.direct, left, self.at) {
+                Ok(count) if count > 0 && count % PAGE_BYTES == 0 => count,
+                // An error that is not one of such writes alone comes back here.
+                _ => {
+                    self.file.write_all_at(&left[0], self.at)?;
+                    left[0].len()
+                }
+            };
+            self.at += count as u64;
+            IoSlice::advance_slices(&mut left, count);
+        }
+        Ok(())
     }
 }
 
@@ -116,18 +217,6 @@ fn reopen(file: &File) -> io::Result<File> {
         .write(true)
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// Fills `copy` with what comes first in `parts`, which holds as much, and takes it out of there.
-fn take(parts: &mut &mut [IoSlice<'_>], copy: &mut [u8]) {
-    let mut filled = 0;
-    while filled < copy.len() {
-        let part = &parts[0];
-        let count = part.len().min(copy.len() - filled);
-        copy[filled..filled + count].copy_from_slice(&part[..count]);
-        filled += count;
-        IoSlice::advance_slices(parts, count);
-    }
 }
 
 #[cfg(test)]
@@ -143,52 +232,71 @@ mod tests {
         (0..len).map(|n| (n % 251) as u8).collect()
     }
 
+    /// Memory of which a part begins at a place as that of a file does.
+    fn in_place(content: &[u8], at: usize) -> (Vec<u8>, std::ops::Range<usize>) {
+        let mut memory = vec![0; content.len() + 2 * PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES) + at % PAGE_BYTES;
+        let range = start..start + content.len();
+        memory[range.clone()].copy_from_slice(content);
+        (memory, range)
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
-        /// Writes go on where the last one ended, as a log's do.
+        /// Writes go on where the last one ended, as a log's do; some parts lie as they will in the
+        /// file, others do not.
         #[test]
         fn files_hold_what_was_written_whatever_the_places_and_lengths(
-            lens in proptest::collection::vec(0_usize..5 * COPIED_BYTES / 4, 1..4),
-            cut in 1_usize..200_000,
+            writes in proptest::collection::vec(
+                proptest::collection::vec((0_usize..3_000_000, any::<bool>()), 0..5),
+                1..4,
+            ),
+            shift in 0_usize..8192,
         ) {
             let file = tempfile::tempfile_in(".").unwrap();
             let handle = DirectHandle::default();
-            let expected = bytes(lens.iter().sum());
-            let mut at = 0;
-            for len in lens {
-                let content = &expected[at..at + len];
-                let mut parts: Vec<IoSlice<'_>> = content.chunks(cut).map(IoSlice::new).collect();
+            let total: usize = writes.iter().flatten().map(|(len, _)| len).sum();
+            let expected = bytes(shift + total);
+            let mut at = shift;
+            for parts in writes {
+                let mut end = at;
+                let memory: Vec<_> = parts
+                    .iter()
+                    .map(|(len, is_in_place)| {
+                        let content = &expected[end..end + len];
+                        let place = if *is_in_place { end } else { end + 1 };
+                        end += len;
+                        in_place(content, place)
+                    })
+                    .collect();
+                let mut parts: Vec<IoSlice<'_>> = memory
+                    .iter()
+                    .map(|(memory, range)| IoSlice::new(&memory[range.clone()]))
+                    .collect();
                 parts.insert(0, IoSlice::new(b""));
-                if !handle.write_all_at(&file, &mut parts, at as u64).unwrap() {
-                    file.write_all_at(content, at as u64).unwrap();
+                if !handle.write_all_at(&file, &parts, at as u64).unwrap() {
+                    file.write_all_at(&expected[at..end], at as u64).unwrap();
                 }
-                at += len;
-                prop_assert_eq!(file.metadata().unwrap().len(), at as u64);
+                at = end;
                 // What is in the cache is no older.
-                let mut read = vec![0; at];
-                file.read_exact_at(&mut read, 0).unwrap();
-                prop_assert!(read == expected[..at]);
+                let mut read = vec![0; at - shift];
+                file.read_exact_at(&mut read, shift as u64).unwrap();
+                prop_assert!(read == expected[shift..at]);
+                prop_assert!(at == shift || file.metadata().unwrap().len() == at as u64);
             }
         }
     }
 
     #[test]
-    fn only_whole_pages_go_past_the_cache() {
-        let page = PAGE_BYTES;
-        for (at, len, bytes, whole_pages) in [
-            (0, 10, 10, false),
-            (0, page, page, true),
-            (0, 2 * page + 1, 2 * page, true),
-            (1, 2 * page, page - 1, false),
-            (1, 5, 5, false),
-            (0, 2 * COPIED_BYTES, COPIED_BYTES, true),
-        ] {
-            assert_eq!(
-                Step::new(at, len),
-                Step { bytes, whole_pages },
-                "{at} {len}"
-            );
-        }
+    fn pages_that_lie_as_in_the_file_are_not_copied() {
+        let content = bytes(5 * PAGE_BYTES);
+        let (memory, range) = in_place(&content, 10);
+        let parts = [IoSlice::new(&memory[range])];
+        let mut rest = Rest::new(&parts, content.len());
+        assert!(rest.pages_in_place().is_empty());
+        rest.copy_into(&mut [0; PAGE_BYTES - 10]);
+        assert_eq!(rest.pages_in_place().len(), 4 * PAGE_BYTES);
+        assert_eq!(rest.len, 10);
     }
 
     #[test]
@@ -197,7 +305,7 @@ mod tests {
         let content = bytes(DIRECT_BYTES_MIN);
         let mut parts = [IoSlice::new(&content)];
         let handle = DirectHandle::default();
-        assert!(!handle.write_all_at(&full, &mut parts, 0).unwrap());
+        assert!(!handle.write_all_at(&full, &parts, 0).unwrap());
 
         let full = SystemDisk
             .open(Path::new("/dev/full"), Access::Write)

@@ -105,6 +105,8 @@ struct Segment {
     end: Option<Position>,
     /// `None` when evicted.
     buffer: Option<Arc<Buffer>>,
+    /// Bytes of the buffer before the first one of the segment.
+    lead: usize,
 }
 
 struct GroupFile {
@@ -232,6 +234,7 @@ impl Group {
                     base,
                     end: Some(end),
                     buffer,
+                    lead: 0,
                 })
                 .collect();
         }
@@ -339,7 +342,7 @@ impl Group {
     }
 
     /// Opens the next segment at `base`.
-    pub fn open_segment(&self, base: Position, buffer: Arc<Buffer>) -> SegmentIndex {
+    pub fn open_segment(&self, base: Position, buffer: Arc<Buffer>, lead: usize) -> SegmentIndex {
         let mut segments = self.segments.write();
         if let Some(last) = segments.last() {
             assert_eq!(last.end, Some(base), "segments leave no gap");
@@ -348,6 +351,7 @@ impl Group {
             base,
             end: None,
             buffer: Some(buffer),
+            lead,
         });
         SegmentIndex(segments.len() as u32 - 1)
     }
@@ -394,6 +398,7 @@ impl Group {
                 base,
                 end: Some(end),
                 buffer: None,
+                lead: 0,
             }));
         }
         Ok(())
@@ -432,7 +437,7 @@ impl Group {
             return None;
         }
         let buffer = segment.buffer.as_ref()?;
-        let start = (from.0 - segment.base.0) as usize;
+        let start = segment.lead + (from.0 - segment.base.0) as usize;
         Some(buffer.slice(start..start + (end.0 - from.0) as usize))
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use event_listener::{Event, IntoNotification as _};
 use hashbrown::HashSet;
+use millstream_base::disk::PAGE_BYTES;
 use millstream_base::{Cursor, GroupId, Offset, Position, ProducerId, StreamId, Timestamp};
 use millstream_record::{ChunkHeader, EndMarker, set_place};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -405,7 +406,7 @@ impl LaneState {
         } else {
             BLOCK_BYTES_MIN
         };
-        let Some(writer) = core.pool.allocate_segment(wanted, bytes) else {
+        let Some(mut writer) = core.pool.allocate_segment(wanted, bytes) else {
             return Ok(false);
         };
         head.segment_bytes = writer.room();
@@ -430,9 +431,16 @@ impl LaneState {
             None => open.insert(self.new_group(*next_offset)),
         };
         open.mark(MarkKind::SegmentStart, *next_offset, producers);
-        let segment = open
-            .group
-            .open_segment(open.position, Arc::clone(writer.buffer()));
+        // Then its pages lie in memory as in the file, and are written without a copy.
+        let lead = open.position.0 as usize % PAGE_BYTES;
+        let lead = if lead + bytes <= writer.room() {
+            lead
+        } else {
+            0
+        };
+        writer.skip(lead);
+        let buffer = Arc::clone(writer.buffer());
+        let segment = open.group.open_segment(open.position, buffer, lead);
         open.writer = Some(writer);
         core.add_resident(Resident {
             lane: self.id,

@@ -294,6 +294,15 @@ impl BufferWriter {
         self.buffer.capacity() - self.filled()
     }
 
+    /// Leaves the next `len` bytes as they are: nobody may read them.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    pub fn skip(&mut self, len: usize) {
+        assert!(len <= self.room(), "{len} bytes of {}", self.room());
+        self.buffer.filled.fetch_add(len, Ordering::Release);
+    }
+
     /// Lets `fill` write into the next `len` bytes; readers see the part it says it has filled.
     ///
     /// # Errors
