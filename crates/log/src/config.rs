@@ -21,9 +21,8 @@ const POOL_BYTES_MIN: u64 = 1 << 20;
 pub struct LogConfig {
     /// The data directory.
     pub dir: PathBuf,
-    /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: what is
-    /// older the operating system has in its own cache, while memory that is written again needs no new
-    /// pages.
+    /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: memory that is
+    /// written again needs no new pages. What is older is read from the disk.
     pub pool: ByteSize,
     /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
     /// the two largest chunks.
