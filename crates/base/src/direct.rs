@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
 
+use crate::disk::PARTS_MAX;
+
 /// In bytes, to what places, lengths and memory are aligned: what disks and file systems ask for at most.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -17,9 +19,6 @@ const COPIED_BYTES: usize = 4 << 20;
 
 /// Below this a write costs less through the cache: there it is one, here up to three.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
-
-/// How many pieces are written at once, at most.
-const PIECES_MAX: usize = 1024;
 
 thread_local! {
     static COPIES: RefCell<Aligned> = RefCell::new(Aligned::default());
@@ -171,7 +170,7 @@ impl Write<'_> {
     fn pages(&mut self, rest: &mut Rest<'_>) -> io::Result<()> {
         let mut pieces = Vec::new();
         let mut copied = 0;
-        while rest.len >= PAGE_BYTES && copied < COPIED_BYTES && pieces.len() < PIECES_MAX {
+        while rest.len >= PAGE_BYTES && copied < COPIED_BYTES && pieces.len() < PARTS_MAX {
             let in_place = rest.pages_in_place();
             if !in_place.is_empty() {
                 pieces.push(Piece::InPlace(in_place));

@@ -132,7 +132,7 @@ impl dyn DiskFile + '_ {
 pub struct SystemDisk;
 
 /// The most parts that Linux takes in one gathered write (`UIO_MAXIOV`).
-const PARTS_MAX: usize = 1024;
+pub(crate) const PARTS_MAX: usize = 1024;
 
 impl Disk for SystemDisk {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {

@@ -431,7 +431,8 @@ impl LaneState {
             None => open.insert(self.new_group(*next_offset)),
         };
         open.mark(MarkKind::SegmentStart, *next_offset, producers);
-        // Then its pages lie in memory as in the file, and are written without a copy.
+        // Behind a lead of so many bytes its pages lie in memory as in the file: they are written
+        // without a copy.
         let lead = open.position.0 as usize % PAGE_BYTES;
         let lead = if lead + bytes <= writer.room() {
             lead

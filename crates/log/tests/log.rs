@@ -226,7 +226,13 @@ fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
     let mut removed = 0;
     while removed < 3 {
         appended += 1;
-        removed += append_and_remove(appended);
+        let stands_at = at_end.cursors()[0];
+        let removed_now = append_and_remove(appended);
+        if removed_now > 0 {
+            let read = log.read(&stands_at, 1).unwrap();
+            assert!(read.is_none(), "its group has ended");
+        }
+        removed += removed_now;
         while let Some(chunks) = at_end.read(1).unwrap() {
             read += chunks.chunks().count() as u64;
             if read == 1 {

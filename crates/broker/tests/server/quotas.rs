@@ -134,8 +134,8 @@ fn connections_of_one_client_id_share_what_it_may() {
     (0..3).for_each(|_| assert_eq!(produce(&mut free), Duration::ZERO));
 }
 
-#[test]
-fn what_a_client_is_sent_is_limited_too() {
+/// A topic with three chunks of a megabyte each, and a client that may be sent half of one in a second.
+fn with_limited_reader() -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -144,6 +144,12 @@ fn what_a_client_is_sent_is_limited_too() {
     }
     let user = [("user", Some("ANONYMOUS"))];
     assert_eq!(set(&mut client, &user, CONSUMED, Some(5e5)), 0);
+    (node, client)
+}
+
+#[test]
+fn what_a_client_is_sent_is_limited_too() {
+    let (node, mut client) = with_limited_reader();
     let request = fetch_request(&[("t", 0, 0)]);
     let fetched = ask!(client, Fetch, 12, request.clone());
     assert_eq!(fetched.topics[0].partitions.len(), 1);
@@ -161,14 +167,7 @@ fn what_a_client_is_sent_is_limited_too() {
 
 #[test]
 fn fetches_that_are_sent_together_are_charged_one_by_one() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
-    for _ in 0..3 {
-        assert_eq!(produce(&mut client), Duration::ZERO);
-    }
-    let user = [("user", Some("ANONYMOUS"))];
-    assert_eq!(set(&mut client, &user, CONSUMED, Some(5e5)), 0);
+    let (_node, mut client) = with_limited_reader();
     let started = Instant::now();
     for offset in 0..3 {
         client.send(12, fetch_request(&[("t", 0, offset)]));

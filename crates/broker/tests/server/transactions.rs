@@ -22,6 +22,14 @@ fn tx() -> TransactionalId {
     TransactionalId(StrBytes::from_static_str("tx"))
 }
 
+/// A node with a topic `t` of so many partitions.
+fn with_topic(partitions: i32) -> (Node, Connection) {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", partitions);
+    (node, client)
+}
+
 fn init(client: &mut Connection) -> InitProducerIdResponse {
     let request = InitProducerIdRequest::default()
         .with_transactional_id(Some(tx()))
@@ -63,9 +71,7 @@ fn chunk(id: i64, epoch: i16) -> Bytes {
 
 #[test]
 fn chunks_of_somebody_else_are_not_part_of_a_transaction() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 2);
+    let (_node, mut client) = with_topic(2);
     let producer = init(&mut client);
     add_partition(&mut client, &producer);
     let mut request = produce_request(
@@ -110,9 +116,7 @@ fn commit_offsets(
 
 #[test]
 fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
+    let (_node, mut client) = with_topic(1);
     let fenced = init(&mut client);
     let producer = init(&mut client);
     let code = ResponseError::code;
@@ -138,9 +142,7 @@ fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
 
 #[test]
 fn offsets_of_transactions_are_of_partitions_that_there_are() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
+    let (_node, mut client) = with_topic(1);
     let producer = init(&mut client);
     let topic = |name, partitions: &[i32]| {
         let partitions = partitions.iter().map(|partition| {
@@ -172,9 +174,7 @@ fn offsets_of_transactions_are_of_partitions_that_there_are() {
 
 #[test]
 fn newer_clients_add_nothing_and_have_an_epoch_for_each_transaction() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
+    let (node, mut client) = with_topic(1);
     let first = init(&mut client);
     let id = first.producer_id;
     let mut epoch = first.producer_epoch;
@@ -221,9 +221,7 @@ fn abort(client: &mut Connection, marker: WritableTxnMarker) -> i16 {
 
 #[test]
 fn an_administrator_aborts_a_transaction_as_a_whole() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
+    let (node, mut client) = with_topic(1);
     let producer = init(&mut client);
     add_partition(&mut client, &producer);
     let (id, epoch) = (producer.producer_id.0, producer.producer_epoch);
@@ -249,9 +247,7 @@ fn an_administrator_aborts_a_transaction_as_a_whole() {
 
 #[test]
 fn an_administrator_aborts_what_the_coordinator_does_not_know() {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", 1);
+    let (node, mut client) = with_topic(1);
     let lane = node.log().stream("t").unwrap().partition(0).unwrap();
     lane.append(&chunk(777, 3)).unwrap();
     wait_until("it is durable", || lane.durable_offset() == Offset(1));

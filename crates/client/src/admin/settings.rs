@@ -6,7 +6,6 @@ use millstream_wire::messages::describe_configs_request::DescribeConfigsResource
 use millstream_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
-
 use millstream_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
 
 use crate::client::{Client, text};

@@ -167,8 +167,8 @@ impl Epoch {
     }
 }
 
-/// Tells topics and who subscribes to them from others (FNV-1a, 64 bits). No defence against somebody who makes up ids; then
-/// a change of topics would only be noticed with the next change of members.
+/// Tells topics and who subscribes to them from others (FNV-1a, 64 bits). No defence against somebody who
+/// makes up ids; then a change of topics would only be noticed with the next change of members.
 fn hash(demands: &[Demand]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut add = |bytes: &[u8]| {
