@@ -226,6 +226,11 @@ impl Attributes {
         }
     }
 
+    /// The same of records that are not compressed.
+    pub(crate) fn uncompressed(self) -> Attributes {
+        Attributes(self.0 & !Self::CODEC)
+    }
+
     /// How the records are compressed.
     pub fn compression(self) -> Compression {
         Compression::from_codec((self.0 & Self::CODEC) as u8)

@@ -1,4 +1,4 @@
-//! What chunks and records are: codec, checks, compression. No I/O.
+//! What chunks and records are: codec, checks, compression, filters. No I/O.
 //!
 //! A chunk is exactly one Kafka record batch (format v2), byte for byte: a [`ChunkHeader`] of
 //! [`HEADER_BYTES`], then the records, as they are or compressed. The format is Kafka's:
@@ -27,6 +27,7 @@ mod chunk;
 mod compression;
 mod control;
 mod error;
+mod filter;
 mod header;
 mod record;
 mod varint;
@@ -36,6 +37,7 @@ pub use chunk::{Chunk, Chunks, check, check_prefix};
 pub use compression::{Compression, MAX_DECOMPRESSED_BYTES, Scratch, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
+pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Kept};
 pub use header::{
     Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_base_offset,
     set_place, set_producer,

@@ -173,6 +173,11 @@ impl<'a> Records<'a> {
         })
     }
 
+    /// The bytes of the records that were not returned yet, unless there was an error.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     #[inline(always)]
     fn record(&mut self) -> Result<Record<'a>, FieldFault> {
         // Step 1: the record's own bytes.

@@ -1,0 +1,112 @@
+//! Chunks of the matching records alone.
+
+use crate::header::{self, CHUNK_BYTES_MAX};
+use crate::{Chunk, ChunkError, ChunkHeader, Filter, HEADER_BYTES, Records, Scratch};
+
+/// Which records of a chunk are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// All of them: the chunk can be handed out where it lies.
+    All,
+    /// None.
+    None,
+    /// So many, at least one and not all: in a chunk of their own.
+    Some(u32),
+}
+
+impl Filter {
+    /// Appends to `out` a chunk of the matching records alone, unless all match or none does.
+    ///
+    /// The new chunk is like one that was compacted: its records are the same bytes with the same offsets and
+    /// times, and its header is the same but for size, number of records and checksum; it is not compressed, so
+    /// that it may be larger than the one that it was made of, by up to what `scratch` can hold. Control chunks
+    /// are kept whole. A chunk whose header rules out all records by their time is not read.
+    ///
+    /// # Errors
+    /// When the records cannot be decompressed within the bound of `scratch`, or one is malformed; or the new
+    /// chunk would be larger than the format allows. Then nothing is appended.
+    pub fn keep(
+        &self,
+        chunk: &Chunk<'_>,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Kept, ChunkError> {
+        let header = chunk.header();
+        if header.attributes.is_control() {
+            return Ok(Kept::All);
+        }
+        if self.terms.iter().any(|term| term.rules_out(header)) {
+            return Ok(Kept::None);
+        }
+        let start = out.len();
+        let kept = self.keep_records(header, chunk.records(scratch)?, out);
+        if kept.is_err() {
+            out.truncate(start);
+        }
+        kept
+    }
+
+    /// Copies whole runs of matching records: each when the first record behind it does not match.
+    fn keep_records(
+        &self,
+        header: &ChunkHeader,
+        mut records: Records<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Kept, ChunkError> {
+        let bytes = records.rest();
+        let start = out.len();
+        let mut record_count = 0;
+        let (mut run_start, mut run_end) = (0, 0);
+        while let Some(record) = records.next() {
+            let record_end = bytes.len() - records.rest().len();
+            if self.matches(&record?) {
+                record_count += 1;
+            } else {
+                put_run(out, start, &bytes[run_start..run_end]);
+                run_start = record_end;
+            }
+            run_end = record_end;
+        }
+        if record_count == 0 {
+            return Ok(Kept::None);
+        }
+        if record_count == header.record_count {
+            return Ok(Kept::All);
+        }
+        put_run(out, start, &bytes[run_start..run_end]);
+        finish(&mut out[start..], header, record_count)?;
+        Ok(Kept::Some(record_count))
+    }
+}
+
+/// Appends records, and before the first of them room for the header.
+fn put_run(out: &mut Vec<u8>, start: usize, run: &[u8]) {
+    if run.is_empty() {
+        return;
+    }
+    if out.len() == start {
+        out.resize(start + HEADER_BYTES, 0);
+    }
+    out.extend_from_slice(run);
+}
+
+/// Writes the header of a chunk of some of the records of another.
+fn finish(chunk: &mut [u8], of: &ChunkHeader, record_count: u32) -> Result<(), ChunkError> {
+    if chunk.len() > CHUNK_BYTES_MAX {
+        return Err(ChunkError::TooLarge {
+            bytes: chunk.len(),
+            max: CHUNK_BYTES_MAX,
+        });
+    }
+    let header = ChunkHeader {
+        total_bytes: chunk.len() as u32,
+        attributes: of.attributes.uncompressed(),
+        record_count,
+        ..*of
+    };
+    if let Some(bytes) = chunk.first_chunk_mut() {
+        header.write(bytes);
+    }
+    header::set_crc(chunk);
+    Ok(())
+}

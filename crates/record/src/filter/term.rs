@@ -1,0 +1,97 @@
+//! The terms of a filter.
+
+use memchr::memmem::Finder;
+use millstream_base::Timestamp;
+
+use crate::{ChunkHeader, Record, TimestampType};
+
+/// What must hold for a record.
+#[derive(Debug, Clone)]
+pub(super) enum Term {
+    Key(Test),
+    Value(Test),
+    SecondaryKey { name: Vec<u8>, test: Test },
+    Time(TimeTest),
+}
+
+impl Term {
+    #[inline]
+    pub(super) fn matches(&self, record: &Record<'_>) -> bool {
+        match self {
+            Term::Key(test) => record.key.is_some_and(|key| test.holds(key)),
+            Term::Value(test) => record.value.is_some_and(|value| test.holds(value)),
+            Term::SecondaryKey { name, test } => record
+                .secondary_keys()
+                .any(|(other, key)| other == name && test.holds(key)),
+            Term::Time(test) => test.holds(record.timestamp),
+        }
+    }
+
+    /// Whether the header says already that no record of the chunk matches.
+    pub(super) fn rules_out(&self, header: &ChunkHeader) -> bool {
+        match self {
+            Term::Time(test) => test.rules_out(header),
+            Term::Key(_) | Term::Value(_) | Term::SecondaryKey { .. } => false,
+        }
+    }
+}
+
+/// What must hold for some bytes.
+#[derive(Debug, Clone)]
+pub(super) enum Test {
+    Equals(Vec<u8>),
+    StartsWith(Vec<u8>),
+    Contains(Box<Finder<'static>>),
+}
+
+impl Test {
+    #[inline]
+    fn holds(&self, bytes: &[u8]) -> bool {
+        match self {
+            Test::Equals(all) => bytes == all,
+            Test::StartsWith(start) => bytes.starts_with(start),
+            Test::Contains(part) => part.find(bytes).is_some(),
+        }
+    }
+}
+
+/// What must hold for a record's time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimeTest {
+    pub(super) comparison: Comparison,
+    pub(super) time: Timestamp,
+}
+
+/// On which side of a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Comparison {
+    Before,
+    BeforeOrAt,
+    AtOrAfter,
+    After,
+}
+
+impl TimeTest {
+    #[inline]
+    fn holds(self, time: Timestamp) -> bool {
+        match self.comparison {
+            Comparison::Before => time < self.time,
+            Comparison::BeforeOrAt => time <= self.time,
+            Comparison::AtOrAfter => time >= self.time,
+            Comparison::After => time > self.time,
+        }
+    }
+
+    /// A header bounds its records' times from above only, and nothing is believed of one that was not
+    /// filled in: whose largest time is before the first record's.
+    fn rules_out(self, header: &ChunkHeader) -> bool {
+        let is_bound = match header.attributes.timestamp_type() {
+            TimestampType::LogAppend => true,
+            TimestampType::Create => {
+                matches!(self.comparison, Comparison::AtOrAfter | Comparison::After)
+                    && header.base_timestamp <= header.max_timestamp
+            }
+        };
+        is_bound && !self.holds(header.max_timestamp)
+    }
+}
