@@ -34,7 +34,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod application;
 mod dead_letters;
 mod producer;
 mod sink;

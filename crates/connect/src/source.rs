@@ -1,20 +1,21 @@
 //! A stream as the source of a flow.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex};
 use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
-use millstream_log::{From, LaneReader, Log, LogError, ReadChunks, Stream};
+use millstream_log::{
+    Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
+};
 use millstream_record::{ChunkError, Record, Scratch};
 use parking_lot::Mutex;
 
-use crate::application::ApplicationReader;
-
 /// How much one item of the source holds, unless a single chunk is larger.
-pub(crate) const SLICE_BYTES: usize = 1 << 20;
+const SLICE_BYTES: usize = 1 << 20;
 
 /// Whole chunks of one lane, in place: what a [`StreamSource`] gives.
 #[derive(Debug, Clone)]
@@ -73,6 +74,9 @@ impl StoredChunks {
         let mut scratch = Scratch::default();
         for chunk in self.chunks.chunks() {
             let chunk = chunk.map_err(malformed)?;
+            if chunk.header().attributes.is_control() {
+                continue;
+            }
             for record in chunk.records(&mut scratch).map_err(malformed)? {
                 visit(&record.map_err(malformed)?);
             }
@@ -102,37 +106,18 @@ impl Parts for StoredChunks {
 /// work, slice by slice.
 pub struct StreamSource {
     shared: Arc<Shared>,
-    /// Three, since there may be more to read, or memory to read it into, or nothing more to come.
-    /// Listening ends when one hears.
-    listeners: Option<[EventListener; 3]>,
+    listening: Option<Listening>,
+    /// Hears when it is known where to end.
+    end_listener: Option<EventListener>,
 }
 
 struct Shared {
     stream: Stream,
-    state: Mutex<State>,
+    subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
     fault: Arc<OnceLock<SourceError>>,
     /// Notified when the end is known.
     end_known: Event,
-}
-
-struct State {
-    reader: Reader,
-    /// By partition: where to end.
-    ends: Option<Vec<Cursor>>,
-}
-
-enum Reader {
-    Everything(EverythingReader),
-    Application(ApplicationReader),
-}
-
-/// All lanes from the oldest record on.
-#[derive(Default)]
-struct EverythingReader {
-    /// By partition.
-    lanes: Vec<LaneReader>,
-    turn: usize,
 }
 
 /// Ends the sources of a stream.
@@ -144,8 +129,7 @@ pub struct Ending {
 impl Ending {
     /// The sources end behind what is durable now.
     pub fn end_at_durable_head(&self) {
-        let ends = self.shared.stream.reader(From::Latest).cursors();
-        self.shared.state.lock().ends = Some(ends);
+        self.shared.subscription.lock().end_at_head();
         self.shared.end_known.notify(usize::MAX);
     }
 }
@@ -153,7 +137,7 @@ impl Ending {
 impl StreamSource {
     /// A source of everything in a stream.
     pub fn new(stream: &Stream) -> Self {
-        StreamSource::with(stream, Reader::Everything(EverythingReader::default()))
+        StreamSource::with(stream, Subscription::of_stream(stream))
     }
 
     /// A source of what an application has not done yet: it reads on where the last flow ended that
@@ -205,21 +189,24 @@ impl StreamSource {
         stream: &str,
         application: &str,
     ) -> Result<StreamSource, LogError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let stream = log.stream(stream)?;
-        let reader = ApplicationReader::new(log, &stream, application)?;
-        Ok(StreamSource::with(&stream, Reader::Application(reader)))
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let consumer = format!("flow {number}");
+        let subscription = Subscription::of_application(log, &stream, application, consumer)?;
+        Ok(StreamSource::with(&stream, subscription))
     }
 
-    fn with(stream: &Stream, reader: Reader) -> Self {
-        let state = State { reader, ends: None };
+    fn with(stream: &Stream, subscription: Subscription) -> Self {
         StreamSource {
             shared: Arc::new(Shared {
                 stream: stream.clone(),
-                state: Mutex::new(state),
+                subscription: Mutex::new(subscription),
                 fault: Arc::default(),
                 end_known: Event::new(),
             }),
-            listeners: None,
+            listening: None,
+            end_listener: None,
         }
     }
 
@@ -235,7 +222,8 @@ impl StreamSource {
     pub fn split(self, instances: usize) -> Vec<Self> {
         let instance = || StreamSource {
             shared: Arc::clone(&self.shared),
-            listeners: None,
+            listening: None,
+            end_listener: None,
         };
         std::iter::repeat_with(instance).take(instances).collect()
     }
@@ -252,23 +240,17 @@ impl Source for StreamSource {
     type Item = StoredChunks;
 
     fn wants_commits(&self) -> bool {
-        matches!(self.shared.state.lock().reader, Reader::Application(_))
+        self.shared.subscription.lock().has_application()
     }
 
     fn close(&mut self) {
-        if let Reader::Application(reader) = &mut self.shared.state.lock().reader {
-            reader.release();
-        }
+        self.shared.subscription.lock().release();
     }
 
     fn commit(&mut self) -> Result<(), BoxError> {
         self.shared.check_fault()?;
-        match &mut self.shared.state.lock().reader {
-            Reader::Everything(_) => Ok(()),
-            Reader::Application(reader) => {
-                Ok(reader.commit().map_err(|error| self.shared.error(error))?)
-            }
-        }
+        let committed = self.shared.subscription.lock().commit();
+        Ok(committed.map_err(|error| self.shared.error(error))?)
     }
 
     /// Gives at most one slice.
@@ -279,132 +261,49 @@ impl Source for StreamSource {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         self.shared.check_fault()?;
+        let mut subscription = self.shared.subscription.lock();
         loop {
-            match self
-                .shared
-                .read()
-                .map_err(|error| self.shared.error(error))?
-            {
-                Read::Chunks(chunks) => {
+            let next = subscription.next(SLICE_BYTES);
+            match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
+                Next::Handed(handed) => {
                     out.push(StoredChunks {
-                        chunks,
+                        chunks: handed.chunks,
                         fault: Arc::clone(&self.shared.fault),
                     });
                     return Ok(SourceStatus::Ready);
                 }
-                Read::End => {
+                Next::End => {
                     self.shared.check_lanes()?;
                     return Ok(SourceStatus::End);
                 }
-                Read::Busy | Read::Nothing => {}
+                Next::Busy | Next::Nothing => {}
             }
-            // No event is missed: what comes after the listening began wakes, and what came before
-            // is seen by the next look.
-            match &mut self.listeners {
-                None => {
-                    let Shared {
-                        stream, end_known, ..
-                    } = &*self.shared;
-                    self.listeners = Some([
-                        stream.listen(),
-                        stream.listen_for_memory(),
-                        end_known.listen(),
-                    ]);
-                }
-                Some(listeners) => {
-                    let mut context = Context::from_waker(waker);
-                    let mut hears = |listener| {
-                        Future::poll(Pin::new(listener), &mut context) == Poll::Ready(())
-                    };
-                    if !listeners.iter_mut().any(&mut hears) {
-                        return Ok(SourceStatus::Idle);
-                    }
-                    self.listeners = None;
-                }
+            let has_more = subscription
+                .poll_more(&mut self.listening, waker)
+                .is_ready();
+            if !has_more && !hears(&mut self.end_listener, &self.shared.end_known, waker) {
+                return Ok(SourceStatus::Idle);
             }
         }
     }
 }
 
-/// Whether there may be something between two places of a lane.
-pub(crate) fn is_before(place: &Cursor, other: &Cursor) -> bool {
-    (place.group, place.position) < (other.group, other.position)
-}
-
-/// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
-pub(crate) fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
-    if !is_before(&chunks.cursor, end) {
-        return None;
+/// Whether the event may have happened since the last look.
+fn hears(listener: &mut Option<EventListener>, event: &Event, waker: &Waker) -> bool {
+    let Some(listening) = listener else {
+        // What happened before is seen by the next look.
+        *listener = Some(event.listen());
+        return true;
+    };
+    let mut context = Context::from_waker(waker);
+    let has_heard = Future::poll(Pin::new(listening), &mut context) == Poll::Ready(());
+    if has_heard {
+        *listener = None;
     }
-    let left = usize::try_from(end.position.0 - chunks.cursor.position.0).ok()?;
-    chunks.bytes = chunks.bytes.slice(0..left);
-    chunks.next = *end;
-    Some(chunks)
-}
-
-pub(crate) enum Read {
-    Chunks(ReadChunks),
-    /// Other readers hold all memory for catch-up reads.
-    Busy,
-    Nothing,
-    End,
-}
-
-impl EverythingReader {
-    /// Reads on in the next lane that has something.
-    fn read(&mut self, stream: &Stream, ends: Option<&[Cursor]>) -> Result<Read, LogError> {
-        let EverythingReader { lanes, turn } = self;
-        if lanes.len() < stream.lane_count() as usize {
-            let cursors = stream.reader(From::Earliest).cursors();
-            for cursor in cursors.into_iter().skip(lanes.len()) {
-                let lane = stream.partition(lanes.len() as u32)?;
-                lanes.push(lane.reader(cursor));
-            }
-        }
-        let mut is_at_end = ends.is_some();
-        for _ in 0..lanes.len() {
-            *turn = (*turn + 1) % lanes.len();
-            let lane = &mut lanes[*turn];
-            let mut end = None;
-            if let Some(ends) = ends {
-                // A lane that was added since then has nothing from before.
-                let Some(at) = ends.get(*turn).filter(|at| is_before(&lane.cursor(), at)) else {
-                    continue;
-                };
-                end = Some(at);
-            }
-            match lane.read(SLICE_BYTES) {
-                Ok(Some(chunks)) => match end {
-                    Some(end) if is_before(end, &chunks.next) => {
-                        if let Some(chunks) = cut(chunks, end) {
-                            return Ok(Read::Chunks(chunks));
-                        }
-                    }
-                    _ => return Ok(Read::Chunks(chunks)),
-                },
-                // It may have gone on to the end, though.
-                Ok(None) => is_at_end &= end.is_some_and(|end| !is_before(&lane.cursor(), end)),
-                Err(LogError::ReadBudget) => return Ok(Read::Busy),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(match is_at_end {
-            true => Read::End,
-            false => Read::Nothing,
-        })
-    }
+    has_heard
 }
 
 impl Shared {
-    fn read(&self) -> Result<Read, LogError> {
-        let mut state = self.state.lock();
-        let State { reader, ends } = &mut *state;
-        match reader {
-            Reader::Everything(reader) => reader.read(&self.stream, ends.as_deref()),
-            Reader::Application(reader) => reader.read(ends.as_deref()),
-        }
-    }
-
     fn check_fault(&self) -> Result<(), SourceError> {
         match self.fault.get() {
             None => Ok(()),

@@ -203,7 +203,11 @@ fn fetch(
 }
 
 /// Where the chunk that holds `offset` starts.
-fn locate(core: &Core, lane: &LaneState, offset: Offset) -> Result<Option<(Arc<Group>, Position)>> {
+pub fn locate(
+    core: &Core,
+    lane: &LaneState,
+    offset: Offset,
+) -> Result<Option<(Arc<Group>, Position)>> {
     if let Some(end) = lane.fetch_ends.of(offset)
         && let Some(group) = lane.group(end.group)
     {
@@ -223,16 +227,18 @@ fn locate(core: &Core, lane: &LaneState, offset: Offset) -> Result<Option<(Arc<G
 }
 
 /// Where a fetch is to stop.
-struct Cut {
-    end: Offset,
-    bytes_max: usize,
-    at_least_one: bool,
+pub struct Cut {
+    /// Behind the last chunk that begins before.
+    pub end: Offset,
+    pub bytes_max: usize,
+    /// Whether the first chunk is given however large it is.
+    pub at_least_one: bool,
 }
 
 impl Cut {
     /// How many bytes of `slice`, which starts at `position` with a chunk, are to be given, and the
     /// offset behind them.
-    fn of(
+    pub fn of(
         &self,
         core: &Core,
         group: &Arc<Group>,

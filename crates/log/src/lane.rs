@@ -51,6 +51,8 @@ pub struct StreamShared {
     pub limits: LiveLimits,
     /// Notified when the durable head of any lane moves.
     pub durable_moved: Event,
+    /// Notified when lanes are added.
+    pub grown: Event,
     pub removed: AtomicBool,
 }
 
@@ -102,6 +104,15 @@ pub struct LaneState {
 pub struct ReaderMark {
     pub group: AtomicU64,
     pub position: AtomicU64,
+}
+
+impl ReaderMark {
+    /// Tells where the reader is. Only for eviction's choice: a torn pair costs a read from disk, nothing
+    /// else.
+    pub fn publish(&self, group: GroupId, position: Position) {
+        self.position.store(position.0, Ordering::Relaxed);
+        self.group.store(group.0, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -713,9 +724,12 @@ impl LaneState {
 
     /// The earliest offset that is stored and was not deleted.
     pub fn earliest_offset(&self) -> Offset {
-        let stored = self
-            .first_group()
-            .map_or_else(|| self.next_offset(), |group| group.first_offset);
+        let first = || self.first_group().map(|group| group.first_offset);
+        let stored = first().unwrap_or_else(|| {
+            // The first group may be made meanwhile.
+            let next = self.next_offset();
+            first().unwrap_or(next)
+        });
         stored.max(self.start.offset())
     }
 

@@ -483,6 +483,7 @@ impl Log {
         self.inner.store_entry(&stream, &config, shapes)?;
         *stream.shared.config.write() = config;
         stream.grow(shape, |_| Default::default());
+        stream.shared.grown.notify(usize::MAX);
         Ok(())
     }
 
@@ -1272,7 +1273,7 @@ impl Stream {
 
     /// How many lanes it has.
     pub fn lane_count(&self) -> u32 {
-        self.stream.lanes().len() as u32
+        self.stream.lane_count()
     }
 
     /// The lane with this number among all of the stream: what Kafka's clients call a partition.
@@ -1334,10 +1335,13 @@ impl Stream {
         self.stream.shared.durable_moved.listen()
     }
 
-    /// As [`Stream::listen`], for memory that came free: what a reader waits for that met
-    /// [`LogError::ReadBudget`].
-    pub fn listen_for_memory(&self) -> event_listener::EventListener {
-        self.core.pool.freed().listen()
+    /// The same for lanes that are added.
+    pub(crate) fn listen_for_lanes(&self) -> event_listener::EventListener {
+        self.stream.shared.grown.listen()
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.core.pool
     }
 
     /// The first and the last group of a streamlet (getAvailableGroups of kera, table 6.2).

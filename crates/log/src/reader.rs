@@ -337,9 +337,7 @@ impl LaneReader {
     }
 
     fn publish(&self) {
-        // Only for eviction's choice: a torn pair costs a read from disk, nothing else.
-        self.mark.position.store(self.position.0, Ordering::Relaxed);
-        self.mark.group.store(self.group.0, Ordering::Relaxed);
+        self.mark.publish(self.group, self.position);
     }
 }
 

@@ -157,6 +157,7 @@ impl StreamState {
                 limits: LiveLimits::new(limits),
                 config: RwLock::new(config),
                 durable_moved: Event::new(),
+                grown: Event::new(),
                 removed: AtomicBool::new(false),
             }),
             kind,
@@ -239,6 +240,10 @@ impl StreamState {
     /// All lanes, by partition.
     pub fn lanes(&self) -> Vec<Arc<LaneState>> {
         self.layout.read().lanes.clone()
+    }
+
+    pub fn lane_count(&self) -> u32 {
+        self.layout.read().lanes.len() as u32
     }
 
     pub fn lane(&self, streamlet: StreamletIndex, lane: LaneIndex) -> Option<Arc<LaneState>> {

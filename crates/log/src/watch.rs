@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
-use event_listener::Event;
+use event_listener::{Event, EventListener};
 use hashbrown::HashMap;
 use millstream_base::Offset;
 use parking_lot::Mutex;
@@ -116,6 +116,11 @@ impl Watch {
     /// that it was armed. A lane that was dropped meanwhile may be among them.
     pub fn take_ready(&self) -> Vec<u64> {
         std::mem::take(&mut *self.shared.ready.lock())
+    }
+
+    /// Hears once when a key is added from now on: look at [`Watch::take_ready`] after it is made.
+    pub(crate) fn listen(&self) -> EventListener {
+        self.shared.changed.listen()
     }
 
     /// As [`Watch::take_ready`], when there is at least one. What is dropped before it is done takes

@@ -1,0 +1,279 @@
+//! A stream as an application reads it: group by group, as the log hands them out, from where the
+//! application's last flow ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use millstream_base::{Cursor, Position, StreamletIndex};
+use millstream_record::ChunkHeader;
+
+use super::feed::FirstRun;
+use super::{Handed, Next, SubscriptionError};
+use crate::application::Application;
+use crate::error::{LogError, Result};
+use crate::log::{Lane, Log, Stream};
+use crate::reader::{From, ReadChunks};
+
+/// The groups that one subscriber has of an application.
+#[derive(Debug)]
+pub struct ApplicationReader {
+    log: Log,
+    stream: Stream,
+    application: Arc<Application>,
+    /// What the log knows it by.
+    consumer: String,
+    /// By partition: groups in the order of their ids. A later one is read when the one before is at
+    /// its end.
+    lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
+    /// Partition that was read last.
+    turn: u32,
+    /// Groups that were read to their ends, and are not committed.
+    passed: Vec<HandedGroup>,
+    /// By partition: where to end.
+    ends: Option<Vec<Cursor>>,
+}
+
+/// A group that is read by nobody else.
+#[derive(Debug)]
+struct HandedGroup {
+    /// Where to read on.
+    cursor: Cursor,
+    /// Up to where it is known to be done.
+    committed: Position,
+    /// There was nothing more in it when it was last looked at.
+    is_at_head: bool,
+}
+
+impl ApplicationReader {
+    pub fn new(log: &Log, stream: &Stream, name: &str, consumer: String) -> Result<Self> {
+        Ok(ApplicationReader {
+            log: log.clone(),
+            stream: stream.clone(),
+            application: log.application(stream.name(), name)?,
+            consumer,
+            lanes: BTreeMap::new(),
+            turn: 0,
+            passed: Vec::new(),
+            ends: None,
+        })
+    }
+
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub fn end_at_head(&mut self) {
+        self.ends = Some(self.stream.reader(From::Latest).cursors());
+    }
+
+    /// Reads on in the next lane that has something.
+    pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
+        loop {
+            if let Some(handed) = self.read_handed(bytes_max)? {
+                return Ok(Next::Handed(handed));
+            }
+            if !self.claim()? {
+                break;
+            }
+        }
+        Ok(match self.ends {
+            // What lies before the ends is durable, so nothing more will be readable there.
+            Some(_) => Next::End,
+            None => Next::Nothing,
+        })
+    }
+
+    fn read_handed(&mut self, bytes_max: usize) -> Result<Option<Handed>, SubscriptionError> {
+        let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
+        let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
+        let partitions: Vec<u32> = after.chain(from_start).collect();
+        for partition in partitions {
+            let end = match &self.ends {
+                None => None,
+                // A lane that was added since then has nothing from before.
+                Some(ends) => match ends.get(partition as usize) {
+                    None => continue,
+                    end => end.copied(),
+                },
+            };
+            let handed = self.read_lane(partition, end.as_ref(), bytes_max);
+            let handed = handed.map_err(|error| SubscriptionError {
+                place: Some(partition),
+                error,
+            })?;
+            if handed.is_some() {
+                self.turn = partition;
+                return Ok(handed);
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_lane(
+        &mut self,
+        partition: u32,
+        end: Option<&Cursor>,
+        bytes_max: usize,
+    ) -> Result<Option<Handed>> {
+        let Some(groups) = self.lanes.get_mut(&partition) else {
+            return Ok(None);
+        };
+        let reading = Reading {
+            log: &self.log,
+            lane: self.stream.partition(partition)?,
+            end,
+            bytes_max,
+        };
+        let groups = groups.make_contiguous();
+        let Some((mut index, mut handed)) = reading.first_readable(groups)? else {
+            return Ok(None);
+        };
+        // What is durable of a group has all of those before it: now there is nothing that these may
+        // still get.
+        if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
+            (index, handed) = earlier;
+        }
+        groups[index].cursor = handed.chunks.next;
+        if let Some(groups) = self.lanes.get_mut(&partition) {
+            self.passed.extend(groups.drain(..index));
+        }
+        Ok(Some(handed))
+    }
+
+    /// Asks for more groups: as many as a streamlet has lanes, so that others get some too.
+    fn claim(&mut self) -> Result<bool> {
+        let config = self.stream.config();
+        let mut has_any = false;
+        for streamlet in (0..config.streamlets).map(StreamletIndex) {
+            let count = config.lanes as usize;
+            let handed = self
+                .application
+                .next_groups(streamlet, &self.consumer, count)?;
+            for cursor in handed {
+                // Retention may be faster.
+                let Ok(lane) = self.stream.lane_of_group(streamlet, cursor.group) else {
+                    continue;
+                };
+                let groups = self.lanes.entry(lane.partition()).or_default();
+                // What another flow gave back may be earlier than what this one has.
+                let place = groups.partition_point(|group| group.cursor.group < cursor.group);
+                let group = HandedGroup {
+                    committed: cursor.position,
+                    is_at_head: false,
+                    cursor,
+                };
+                groups.insert(place, group);
+                has_any = true;
+            }
+        }
+        Ok(has_any)
+    }
+
+    /// Gives back all groups. What was not committed is handed out again.
+    pub fn release(&mut self) {
+        self.lanes.clear();
+        self.passed.clear();
+        self.application.release(&self.consumer);
+    }
+
+    /// Keeps how far everything is read.
+    pub fn commit(&mut self) -> Result<()> {
+        let reading = self.lanes.values_mut().flatten();
+        for group in self.passed.iter_mut().chain(reading) {
+            if group.committed < group.cursor.position {
+                self.application.commit(&self.consumer, &group.cursor)?;
+                group.committed = group.cursor.position;
+            }
+        }
+        self.passed.clear();
+        Ok(())
+    }
+}
+
+/// A look at the groups of one lane.
+struct Reading<'a> {
+    log: &'a Log,
+    lane: Lane,
+    end: Option<&'a Cursor>,
+    bytes_max: usize,
+}
+
+impl Reading<'_> {
+    /// The first group that has something before the end.
+    fn first_readable(&self, groups: &mut [HandedGroup]) -> Result<Option<(usize, Handed)>> {
+        for (index, group) in groups.iter_mut().enumerate() {
+            let cursor = &group.cursor;
+            if self.end.is_some_and(|end| !is_before(cursor, end)) {
+                break;
+            }
+            let chunks = match self.log.read(cursor, self.bytes_max) {
+                // Retention took the group after all of it was read.
+                Err(LogError::CursorRemoved { .. }) if group.is_at_head => None,
+                chunks => chunks?,
+            };
+            group.is_at_head = chunks.is_none();
+            let chunks = chunks.and_then(|chunks| match self.end {
+                Some(end) if is_before(end, &chunks.next) => cut(chunks, end),
+                _ => Some(chunks),
+            });
+            if let Some(chunks) = chunks {
+                // What comes behind is not stable either.
+                return Ok(self.stable(chunks)?.map(|handed| (index, handed)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What of the chunks is committed for good, up to where others are left out.
+    fn stable(&self, mut chunks: ReadChunks) -> Result<Option<Handed>> {
+        let damaged = |error| LogError::BadCursor {
+            cursor: chunks.cursor,
+            why: format!("no chunk starts there: {error}"),
+        };
+        let from = ChunkHeader::parse(&chunks.bytes)
+            .map_err(damaged)?
+            .base_offset;
+        let durable = self.lane.durable_offset();
+        let stable = self.lane.last_stable_offset().min(durable);
+        let aborted = self.lane.aborted_transactions(from, stable)?;
+        let run = FirstRun::of(&chunks.bytes, from, stable, &aborted).map_err(damaged)?;
+        if run.bytes == 0 {
+            return Ok(None);
+        }
+        if run.bytes < chunks.bytes.len() {
+            let position = chunks.cursor.position.plus(run.bytes as u64);
+            chunks.next = self.lane.lane.cursor(chunks.cursor.group, position);
+        }
+        let seen = if run.is_seen { run.bytes } else { 0 };
+        chunks.bytes = chunks.bytes.slice(0..seen);
+        Ok(Some(Handed {
+            place: self.lane.partition(),
+            chunks,
+            from,
+            next: run.next,
+            end: stable,
+        }))
+    }
+}
+
+/// Whether there may be something between two places of a lane.
+fn is_before(place: &Cursor, other: &Cursor) -> bool {
+    (place.group, place.position) < (other.group, other.position)
+}
+
+/// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
+fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
+    if !is_before(&chunks.cursor, end) {
+        return None;
+    }
+    let left = usize::try_from(end.position.0 - chunks.cursor.position.0).ok()?;
+    chunks.bytes = chunks.bytes.slice(0..left);
+    chunks.next = *end;
+    Some(chunks)
+}
+
+impl Drop for ApplicationReader {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

@@ -1,0 +1,197 @@
+//! One lane of a subscription: read on from an offset, as the lane's stable offset moves.
+
+use std::sync::Arc;
+
+use millstream_base::{Offset, Position};
+use millstream_record::{ChunkError, ChunkHeader, Chunks};
+
+use super::Handed;
+use crate::error::{LogError, Result};
+use crate::fetch::{Cut, locate};
+use crate::group::Group;
+use crate::lane::ReaderMark;
+use crate::log::Lane;
+use crate::reader::{ReadChunks, read_readable};
+use crate::transactions::AbortedTransaction;
+
+/// Reads a lane.
+#[derive(Debug)]
+pub struct Feed {
+    lane: Lane,
+    /// The first offset that was not handed out.
+    next: Offset,
+    /// Where that is, once it was looked for.
+    at: Option<(Arc<Group>, Position)>,
+    /// Where it ends.
+    until: Option<Offset>,
+    mark: Arc<ReaderMark>,
+}
+
+impl Feed {
+    pub fn new(lane: Lane, from: Offset) -> Feed {
+        let mark = Arc::new(ReaderMark::default());
+        lane.lane.add_reader(&mark);
+        Feed {
+            lane,
+            next: from,
+            at: None,
+            until: None,
+            mark,
+        }
+    }
+
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Whether the lane has, or may once have, what comes next.
+    pub fn check(&self) -> Result<()> {
+        let lane = &self.lane.lane;
+        if lane.is_removed() {
+            return Err(LogError::UnknownStream {
+                name: lane.stream.name.clone(),
+            });
+        }
+        let (earliest, end) = (lane.earliest_offset(), lane.readable_offset());
+        match earliest <= self.next && self.next <= end {
+            true => Ok(()),
+            false => Err(LogError::OffsetOutOfRange {
+                offset: self.next,
+                earliest,
+                end,
+            }),
+        }
+    }
+
+    pub fn end_at_head(&mut self) {
+        self.until = Some(self.lane.last_stable_offset());
+    }
+
+    /// Whether everything up to its end was handed out.
+    pub fn is_at_end(&self) -> bool {
+        self.until.is_some_and(|until| self.next >= until)
+    }
+
+    /// What comes next, as of the lane in this `place`; `None` while there is nothing.
+    pub fn read(&mut self, place: u32, bytes_max: usize) -> Result<Option<Handed>> {
+        self.check()?;
+        let core = Arc::clone(&self.lane.core);
+        loop {
+            let stable = self.lane.last_stable_offset();
+            let end = self.until.map_or(stable, |until| until.min(stable));
+            if self.next >= end {
+                return Ok(None);
+            }
+            let known = self.at.take().filter(|(group, _)| !group.is_removed());
+            let found = match known {
+                Some(known) => Some(known),
+                None => locate(&core, &self.lane.lane, self.next)?,
+            };
+            let Some((group, position)) = found else {
+                return self.check().map(|()| None);
+            };
+            let Some(slice) = read_readable(&core, &group, position, bytes_max)? else {
+                if group.is_removed() {
+                    self.check()?;
+                    continue;
+                }
+                let Some(behind) = self.lane.lane.group_behind(&group, position) else {
+                    self.at = Some((group, position));
+                    return Ok(None);
+                };
+                self.at = Some((behind, Position(0)));
+                continue;
+            };
+            let cut = Cut {
+                end,
+                bytes_max,
+                at_least_one: true,
+            };
+            let (bytes, next) = cut.of(&core, &group, position, &slice)?;
+            if bytes == 0 {
+                self.at = Some((group, position));
+                return Ok(None);
+            }
+            let aborted = self.lane.aborted_transactions(self.next, next)?;
+            let run = match aborted.is_empty() {
+                true => FirstRun {
+                    bytes,
+                    is_seen: true,
+                    next,
+                },
+                false => FirstRun::of(&slice[..bytes], self.next, end, &aborted)
+                    .map_err(|error| LogError::corrupted(group.path(&core.dir), position, error))?,
+            };
+            let behind = position.plus(run.bytes as u64);
+            let lane = &self.lane.lane;
+            let handed = Handed {
+                place,
+                chunks: ReadChunks {
+                    cursor: lane.cursor(group.id, position),
+                    lane: lane.id.lane,
+                    bytes: slice.slice(0..if run.is_seen { run.bytes } else { 0 }),
+                    next: lane.cursor(group.id, behind),
+                },
+                from: self.next,
+                next: run.next,
+                end,
+            };
+            self.next = run.next;
+            self.mark.publish(group.id, behind);
+            self.at = Some((group, behind));
+            return Ok(Some(handed));
+        }
+    }
+}
+
+/// Chunks at the beginning of a slice that are all seen, or all left out.
+#[derive(Debug, Clone, Copy)]
+pub struct FirstRun {
+    /// Their bytes. 0 when even the first one is not stable.
+    pub bytes: usize,
+    pub is_seen: bool,
+    /// The offset behind them.
+    pub next: Offset,
+}
+
+impl FirstRun {
+    /// Looks through chunks up to where everything is `stable`; `from` is the first one's offset.
+    pub fn of(
+        chunks: &[u8],
+        from: Offset,
+        stable: Offset,
+        aborted: &[AbortedTransaction],
+    ) -> Result<FirstRun, ChunkError> {
+        let mut run = FirstRun {
+            bytes: 0,
+            is_seen: true,
+            next: from,
+        };
+        let mut chunks = Chunks::trusted(chunks);
+        while let Some(chunk) = chunks.next() {
+            let chunk = chunk?;
+            let is_seen = !is_aborted(chunk.header(), aborted);
+            let is_other = run.bytes > 0 && run.is_seen != is_seen;
+            if chunk.header().base_offset >= stable || is_other {
+                break;
+            }
+            run = FirstRun {
+                bytes: chunks.position(),
+                is_seen,
+                next: chunk.header().next_offset(),
+            };
+        }
+        Ok(run)
+    }
+}
+
+/// Whether a chunk is part of one of these transactions.
+fn is_aborted(header: &ChunkHeader, aborted: &[AbortedTransaction]) -> bool {
+    let attributes = header.attributes;
+    let holds = |transaction: &AbortedTransaction| {
+        transaction.producer == header.producer_id
+            && transaction.first_offset <= header.base_offset
+            && header.base_offset < transaction.last_offset
+    };
+    attributes.is_transactional() && !attributes.is_control() && aborted.iter().any(holds)
+}

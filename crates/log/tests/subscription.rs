@@ -1,0 +1,401 @@
+//! Subscriptions: what is handed out, to whom, and when they wake.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, Wake, Waker};
+
+use millstream_base::{
+    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp,
+};
+use millstream_log::{
+    Background, Durability, Lane, Log, LogConfig, LogError, Next, StreamConfig, Subscription,
+};
+use millstream_record::{
+    ChunkBuilder, Chunks, Compression, EndMarker, Producer, Scratch, TransactionEnd,
+};
+use proptest::prelude::*;
+
+fn open(dir: &Path) -> Log {
+    Log::open(LogConfig {
+        background: Background::Manual,
+        ..LogConfig::with_pool(dir, ByteSize(16 << 20))
+    })
+    .unwrap()
+}
+
+/// Groups of 64 KiB.
+fn small_groups(lanes: u32) -> StreamConfig {
+    StreamConfig {
+        segment: ByteSize(64 << 10),
+        group_segments: 1,
+        lanes,
+        ..StreamConfig::default()
+    }
+}
+
+fn chunk(producer: Option<(i64, i32)>, is_transactional: bool, value: &[u8]) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    builder.set_transactional(is_transactional);
+    builder.push(Timestamp(5), None, Some(value), &[]).unwrap();
+    let producer = producer.map(|(id, sequence)| Producer {
+        id: ProducerId(id),
+        epoch: ProducerEpoch(0),
+        sequence: Sequence(sequence),
+    });
+    builder.finish(producer).unwrap().to_vec()
+}
+
+fn append(log: &Log, lane: &Lane, value: &[u8]) {
+    lane.append(&chunk(None, false, value)).unwrap();
+    while log.step() {}
+}
+
+/// The values that are there now, by place. Checks that offsets are handed out without gaps.
+fn values(subscription: &mut Subscription) -> Vec<(u32, Vec<u8>)> {
+    let mut values = Vec::new();
+    let mut scratch = Scratch::default();
+    loop {
+        match subscription.next(3_000).unwrap() {
+            Next::Handed(handed) => {
+                assert!(handed.from < handed.next && handed.next <= handed.end);
+                for chunk in Chunks::new(&handed.chunks.bytes) {
+                    let chunk = chunk.unwrap();
+                    if chunk.header().attributes.is_control() {
+                        continue;
+                    }
+                    for record in chunk.records(&mut scratch).unwrap() {
+                        let record = record.unwrap();
+                        if record.offset >= handed.from {
+                            assert!(record.offset < handed.next);
+                            values.push((handed.place, record.value.unwrap().to_vec()));
+                        }
+                    }
+                }
+            }
+            Next::Nothing | Next::End => return values,
+            Next::Busy => panic!("nobody else reads from the disk"),
+        }
+    }
+}
+
+#[test]
+fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(2)).unwrap();
+    let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    for n in 0..4u8 {
+        append(&log, &lanes[0], &[n]);
+        append(&log, &lanes[1], &[10 + n]);
+    }
+    let places = [(lanes[1].clone(), Offset(3)), (lanes[0].clone(), Offset(1))];
+    let mut subscription = Subscription::of_lanes(places).unwrap();
+    let mut all = values(&mut subscription);
+    all.sort_unstable();
+    assert_eq!(
+        all,
+        [(0, vec![13]), (1, vec![1]), (1, vec![2]), (1, vec![3])]
+    );
+
+    append(&log, &lanes[0], &[4]);
+    let Ok(Next::Handed(handed)) = subscription.next(1 << 20) else {
+        panic!("it is durable");
+    };
+    assert_eq!(
+        (handed.place, handed.from, handed.next),
+        (1, Offset(4), Offset(5))
+    );
+    log.delete_stream("s").unwrap();
+    drop((lanes, stream));
+    while log.step() {}
+    assert!(matches!(
+        subscription.next(1).unwrap_err().error,
+        LogError::UnknownStream { .. }
+    ));
+    drop(subscription);
+    log.evict();
+    assert_eq!(Chunks::new(&handed.chunks.bytes).count(), 1);
+}
+
+#[test]
+fn a_place_that_is_not_there_is_refused_with_the_earliest() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream.partition(0).unwrap();
+    let error = Subscription::of_lanes([(lane.clone(), Offset(1))]).unwrap_err();
+    assert_eq!(error.place, Some(0));
+
+    // One that retention overtakes: of those in one subscription it alone.
+    log.create_stream("other", StreamConfig::default()).unwrap();
+    let other = log.stream("other").unwrap().partition(0).unwrap();
+    let places = [(lane.clone(), Offset(0)), (other.clone(), Offset(0))];
+    let mut subscription = Subscription::of_lanes(places).unwrap();
+    for _ in 0..100 {
+        append(&log, &lane, &[0; 10_000]);
+    }
+    log.persist();
+    log.set_retention("s", None, Some(ByteSize(100_000)))
+        .unwrap();
+    log.apply_retention().unwrap();
+    append(&log, &other, b"other");
+    let error = subscription.next(1 << 20).unwrap_err();
+    let LogError::OffsetOutOfRange { earliest, .. } = error.error else {
+        panic!("{error}");
+    };
+    assert_eq!((error.place, earliest), (Some(0), lane.earliest_offset()));
+    assert!(error.to_string().contains(&earliest.to_string()), "{error}");
+    assert_eq!(values(&mut subscription), [(1, b"other".to_vec())]);
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_subscriber_is_woken_once_by_what_is_durable_and_by_lanes_that_are_added() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let mut subscription = Subscription::of_stream(&stream);
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut listening = None;
+    let mut sleeps = |subscription: &mut Subscription| {
+        while subscription.poll_more(&mut listening, &waker) == Poll::Ready(()) {
+            assert!(values(subscription).is_empty());
+        }
+        count.0.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(sleeps(&mut subscription), 0);
+    stream
+        .partition(0)
+        .unwrap()
+        .append(&chunk(None, false, b"0"))
+        .unwrap();
+    assert_eq!(count.0.load(Ordering::Relaxed), 0, "it is not durable yet");
+    while log.step() {}
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert_eq!(values(&mut subscription), [(0, b"0".to_vec())]);
+    sleeps(&mut subscription);
+
+    log.grow_stream("s", 2, 1).unwrap();
+    assert_eq!(sleeps(&mut subscription), 1);
+    append(&log, &stream.partition(1).unwrap(), b"1");
+    assert_eq!(values(&mut subscription), [(1, b"1".to_vec())]);
+    sleeps(&mut subscription);
+    subscription.end_at_head();
+    assert!(matches!(subscription.next(1), Ok(Next::End)));
+}
+
+/// The lane did not know yet where it begins while its first chunk was appended.
+#[test]
+fn the_first_record_of_a_lane_is_read_that_is_added_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let config = StreamConfig {
+        durability: Durability::Memory,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    for lanes in 2..300 {
+        let mut subscription = Subscription::of_stream(&stream);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                log.grow_stream("s", 1, lanes).unwrap();
+                let lane = stream.partition(lanes - 1).unwrap();
+                lane.append(&chunk(None, false, b"first")).unwrap();
+            });
+            let mut seen = Vec::new();
+            while !seen.contains(&(lanes - 1, b"first".to_vec())) {
+                seen.extend(values(&mut subscription));
+                assert!(
+                    stream.lane_count() < lanes || seen.len() < lanes as usize,
+                    "lane {lanes}: {seen:?}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn a_busy_catch_up_memory_is_told_and_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream.partition(0).unwrap();
+    for _ in 0..400 {
+        append(&log, &lane, &[0; 60_000]);
+    }
+    log.persist();
+    log.evict();
+    let mut held = Vec::new();
+    let mut reader = Subscription::of_stream(&stream);
+    while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
+        held.push(handed);
+    }
+    let mut subscription = Subscription::of_stream(&stream);
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut listening = None;
+    assert!(matches!(subscription.next(1 << 20).unwrap(), Next::Busy));
+    while subscription.poll_more(&mut listening, &waker) == Poll::Ready(()) {
+        assert!(matches!(subscription.next(1 << 20).unwrap(), Next::Busy));
+    }
+    drop(held);
+    assert!(count.0.load(Ordering::Relaxed) > 0);
+    assert!(matches!(
+        subscription.next(1 << 20).unwrap(),
+        Next::Handed(_)
+    ));
+}
+
+/// What is done to a lane.
+#[derive(Debug, Clone)]
+enum Step {
+    Plain(u8),
+    Transactional { producer: u8, value: u8 },
+    End { producer: u8, commits: bool },
+    Read,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any::<u8>().prop_map(Step::Plain),
+        4 => (0..3u8, any::<u8>()).prop_map(|(producer, value)| Step::Transactional { producer, value }),
+        2 => (0..3u8, any::<bool>()).prop_map(|(producer, commits)| Step::End { producer, commits }),
+        2 => Just(Step::Read),
+    ]
+}
+
+/// A lane, as a list.
+#[derive(Default)]
+struct Model {
+    /// Value, producer of the open transaction, whether it counts.
+    records: Vec<(u8, Option<u8>, bool)>,
+}
+
+impl Model {
+    fn end(&mut self, producer: u8, commits: bool) {
+        for record in &mut self.records {
+            if record.1 == Some(producer) {
+                (record.1, record.2) = (None, commits);
+            }
+        }
+    }
+
+    fn committed(&self) -> Vec<u8> {
+        let stable = self.records.iter().take_while(|record| record.1.is_none());
+        stable
+            .filter(|record| record.2)
+            .map(|record| record.0)
+            .collect()
+    }
+}
+
+proptest! {
+    /// Both kinds of subscriptions give what is committed, in order, once, whenever they read.
+    #[test]
+    fn what_is_committed_is_handed_out_once(steps in prop::collection::vec(step(), 1..120)) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        let stream = log.create_stream("s", small_groups(1)).unwrap();
+        let lane = stream.partition(0).unwrap();
+        let mut by_offset = Subscription::of_lanes([(lane.clone(), Offset(0))]).unwrap();
+        let mut by_group =
+            Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+        let (mut seen, mut seen_by_group) = (Vec::new(), Vec::new());
+        let mut model = Model::default();
+        let mut sequences = [0; 3];
+        let wide = |value: u8| vec![value; 2_000];
+        for step in steps.into_iter().chain([Step::Read]) {
+            match step {
+                Step::Plain(value) => {
+                    append(&log, &lane, &wide(value));
+                    model.records.push((value, None, true));
+                }
+                Step::Transactional { producer, value } => {
+                    let sequence = &mut sequences[producer as usize];
+                    let producing = Some((i64::from(producer), *sequence));
+                    lane.append(&chunk(producing, true, &wide(value))).unwrap();
+                    *sequence += 1;
+                    while log.step() {}
+                    model.records.push((value, Some(producer), true));
+                }
+                Step::End { producer, commits } => {
+                    let marker = EndMarker {
+                        producer_id: ProducerId(producer.into()),
+                        producer_epoch: ProducerEpoch(0),
+                        end: if commits { TransactionEnd::Commit } else { TransactionEnd::Abort },
+                        coordinator_epoch: 0,
+                    };
+                    lane.append_marker(&marker).unwrap();
+                    while log.step() {}
+                    model.end(producer, commits);
+                }
+                Step::Read => {
+                    seen.extend(values(&mut by_offset).iter().map(|(_, value)| value[0]));
+                    seen_by_group.extend(values(&mut by_group).iter().map(|(_, value)| value[0]));
+                    prop_assert_eq!(&seen, &model.committed());
+                    prop_assert_eq!(&seen_by_group, &seen);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn four_subscribers_of_one_application_read_one_streamlet_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream
+        .lane_for(StreamletIndex(0), ProducerId::NONE)
+        .unwrap();
+    let mut subscribers = [0, 1, 2, 3].map(|n| {
+        Subscription::of_application(&log, &stream, "app", format!("consumer {n}")).unwrap()
+    });
+    let count = 200u8;
+    for n in 0..count {
+        append(&log, &lane, &[n; 3_000]);
+    }
+    let mut seen = Vec::new();
+    // In turns of one slice, until nobody has anything.
+    let mut is_idle = false;
+    while !is_idle {
+        is_idle = true;
+        for (n, subscriber) in subscribers.iter_mut().enumerate() {
+            if let Next::Handed(handed) = subscriber.next(10_000).unwrap() {
+                is_idle = false;
+                for chunk in handed.chunks.chunks() {
+                    seen.push((n, chunk.unwrap().header().base_offset.0));
+                }
+                subscriber.commit().unwrap();
+            }
+        }
+    }
+    let mut offsets: Vec<u64> = seen.iter().map(|(_, offset)| *offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, (0..u64::from(count)).collect::<Vec<_>>());
+    for n in 0..4 {
+        assert!(
+            seen.iter().any(|(reader, _)| *reader == n),
+            "{n} had nothing to do"
+        );
+    }
+
+    // What one leaves unfinished goes to the others.
+    append(&log, &lane, b"last");
+    let mut next = |n: usize| matches!(subscribers[n].next(10_000).unwrap(), Next::Handed(_));
+    let holder = (0..4).find(|n| next(*n)).expect("one has the open group");
+    assert!(!(0..4).any(next));
+    subscribers[holder].release();
+    let other = &mut subscribers[(holder + 1) % 4];
+    assert_eq!(values(other), [(0, b"last".to_vec())]);
+}
