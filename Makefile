@@ -38,7 +38,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
-	RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir $(TARGET)/loom -p millstream-ring --test loom
+	RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir $(TARGET)/loom -p millstream-ring -p millstream-share --test loom
 	$(if $(shell cargo +nightly miri --version 2>/dev/null),cargo +nightly miri test --locked --target-dir $(TARGET)/miri -p millstream-ring)
 	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
 	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/clients

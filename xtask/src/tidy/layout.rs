@@ -7,18 +7,19 @@ use crate::workspace::{Dependency, Package};
 
 /// A crate may depend on what its line names, and on what that may depend on. Every line names
 /// only crates above it, so that there is no circle.
-const LAYOUT: [(&str, &[&str]); 16] = [
+const LAYOUT: [(&str, &[&str]); 17] = [
     ("base", &[]),
     ("record", &["base"]),
     ("ring", &["base"]),
+    ("share", &["base"]),
     ("log", &["record"]),
     ("wire", &["record"]),
     ("replica", &["base"]),
     ("flow", &["ring"]),
     ("exchange", &["flow"]),
-    ("client", &["wire"]),
+    ("client", &["wire", "share"]),
     ("connect", &["flow", "log", "client"]),
-    ("broker", &["log", "wire", "replica"]),
+    ("broker", &["log", "wire", "replica", "share"]),
     ("serve", &["connect", "broker"]),
     ("ads", &["connect"]),
     ("logparser", &["flow"]),

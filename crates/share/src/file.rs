@@ -1,0 +1,278 @@
+//! Files that lie in memory alone and are shared between processes.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use thiserror::Error;
+
+use crate::layout::{BadShape, FILE_BYTES_MAX, VERSION};
+
+/// A file in memory, mapped to read and write. It lasts as long as somebody has it open or mapped.
+pub struct SharedFile {
+    file: File,
+    map: MmapRaw,
+}
+
+/// Why a shared file cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The system refuses: the file is gone, belongs to another user, or there is no room for it.
+    #[error("{path}: {what} failed: {error}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// It could shrink under our feet, and kill the process that reads it.
+    #[error("{path} is no memory file that is sealed against shrinking", path = path.display())]
+    NotSealed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It has another size than it should have.
+    #[error("{path} has {bytes} bytes, not {expected}", path = path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// What it should have.
+        expected: u64,
+    },
+    /// It is larger than any file of a subscription.
+    #[error("{path} has {bytes} bytes, but no subscription more than {FILE_BYTES_MAX}", path = path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is something else.
+    #[error("{path} is no file of a subscription: it does not begin with MILLRING", path = path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It has a layout that this program does not know.
+    #[error(
+        "{path} has version {found} of the layout, but this program knows {VERSION}: \
+         use the same release on both sides, or pull",
+        path = path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// It belongs to another subscription: this one has ended, and the path was used again.
+    #[error("{path} is of subscription {found}, not {expected}", path = path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        found: u64,
+        /// Whose it should be.
+        expected: u64,
+    },
+    /// Its header says what cannot be.
+    #[error("{path} is damaged: {error}", path = path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        error: BadShape,
+    },
+    /// It has more or fewer sources than were announced.
+    #[error("{path} has {found} sources, not {expected}", path = path.display())]
+    Sources {
+        /// The file.
+        path: PathBuf,
+        /// How many it has.
+        found: usize,
+        /// How many it should have.
+        expected: usize,
+    },
+}
+
+impl SharedFile {
+    /// A new file of `bytes` zeros, which can neither shrink nor grow. The name is for people who
+    /// look at the process.
+    ///
+    /// # Errors
+    /// When the system has not so much memory to share.
+    pub fn create(name: &str, bytes: usize) -> io::Result<SharedFile> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, bytes as u64)?;
+        // Where there is no memory left, this fails; a write later on would end the process.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        let map = MmapOptions::new().len(bytes).map_raw(&file)?;
+        let file = File::from(file);
+        Ok(SharedFile { file, map })
+    }
+
+    /// A file of another process, to read and write.
+    #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
+    pub(crate) fn open(path: &Path) -> Result<SharedFile, OpenError> {
+        let (file, bytes) = open_sealed(path, OFlags::RDWR)?;
+        if bytes > FILE_BYTES_MAX {
+            let path = path.to_owned();
+            return Err(OpenError::TooLarge { path, bytes });
+        }
+        let map = MmapOptions::new().len(bytes as usize).map_raw(&file);
+        let map = map.map_err(failed(path, "mapping it"))?;
+        Ok(SharedFile { file, map })
+    }
+
+    /// Where another process of the same user finds the file, as long as this one has it.
+    pub fn path(&self) -> PathBuf {
+        let process = std::process::id();
+        format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
+    }
+
+    /// Its first byte in this process; they are all there until the file is dropped.
+    #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Its size.
+    #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
+    pub(crate) fn bytes(&self) -> usize {
+        self.map.len()
+    }
+}
+
+impl fmt::Debug for SharedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedFile").field(&self.path()).finish()
+    }
+}
+
+/// A file of another process, mapped to be read: the broker's pool.
+pub struct Mapping {
+    map: MmapRaw,
+}
+
+impl Mapping {
+    /// Maps the file at `path`, which must have `bytes` and be sealed against shrinking. The path
+    /// is good only if the process that has the file still runs: open the subscription, whose identity is
+    /// checked, first.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is another file than was announced.
+    pub fn read_only(path: &Path, bytes: u64) -> Result<Arc<Mapping>, OpenError> {
+        let (file, found) = open_sealed(path, OFlags::RDONLY)?;
+        if found != bytes {
+            return Err(OpenError::Size {
+                path: path.to_owned(),
+                bytes: found,
+                expected: bytes,
+            });
+        }
+        let map = MmapOptions::new()
+            .len(bytes as usize)
+            .map_raw_read_only(&file);
+        let map = map.map_err(failed(path, "mapping it"))?;
+        Ok(Arc::new(Mapping { map }))
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// A part of the file; `None` if it has no such part.
+    ///
+    /// The bytes stay as they are while the [`Hold`](crate::Hold) of the descriptor that names them is
+    /// kept, and is live. After that they may change at any moment: believe what was read only if the
+    /// hold was live afterwards.
+    pub fn slice(self: &Arc<Self>, position: u64, bytes: u64) -> Option<Slice> {
+        let end = position.checked_add(bytes)?;
+        (end <= self.bytes()).then(|| Slice {
+            mapping: Arc::clone(self),
+            start: position as usize,
+            len: bytes as usize,
+        })
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping")
+            .field("bytes", &self.bytes())
+            .finish()
+    }
+}
+
+/// A part of a [`Mapping`], which it keeps mapped.
+#[derive(Clone)]
+pub struct Slice {
+    mapping: Arc<Mapping>,
+    start: usize,
+    len: usize,
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range was checked against the mapping, which this slice keeps alive; the file
+        // cannot shrink. This process cannot write there. The broker does not while it counts on a
+        // consumer; if it has revoked the subscription, bytes may change, but any byte is a valid one,
+        // and what was read is thrown away (see `Mapping::slice`).
+        unsafe { std::slice::from_raw_parts(self.mapping.map.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slice")
+            .field("start", &self.start)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens a file that keeps its size, and says which that is.
+fn open_sealed(path: &Path, access: OFlags) -> Result<(File, u64), OpenError> {
+    // Should the path lead to a pipe or a terminal instead, opening must neither wait nor take it.
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let file = file.map_err(|error| failed(path, "opening it")(error.into()))?;
+    let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        let path = path.to_owned();
+        return Err(OpenError::NotSealed { path });
+    }
+    let file = File::from(file);
+    let metadata = file.metadata();
+    let metadata = metadata.map_err(failed(path, "asking for its size"))?;
+    Ok((file, metadata.len()))
+}
+
+fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |error| OpenError::Io { path, what, error }
+}

@@ -1,0 +1,274 @@
+//! The broker's side of a subscription.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Wake;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::bell::Rings;
+use crate::descriptor::Descriptor;
+use crate::layout::{NEVER, Shape};
+use crate::memory::Memory;
+use crate::sync::{Ordering, fence};
+
+/// The longest wait for the doorbell. A consumer can write what it likes into the doorbell's word, so it
+/// could keep a ring from being heard; it puts off its own subscription, and for no longer than this.
+pub const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Hands out descriptors to the sources of one consumer. One thread has it; others ring the doorbell.
+///
+/// # Why nothing is used again too early, and no wake-up is lost
+///
+/// Descriptor N of a source is written into entry N modulo E after the consumer's progress was seen to be
+/// above N - E. The consumer stores its progress with release after it has read what it finished, and the
+/// broker loads it with acquire; so the read happened before, of the entry as of the pool's bytes. The
+/// tail is stored with release after the descriptors before it, and the consumer loads it with acquire.
+///
+/// Then the consumer's bell is rung, after the tail has moved; `Bell` says why a
+/// consumer that saw no descriptor and goes to sleep is woken.
+///
+/// The other way round the consumer rings only when it gets to the progress that the broker wants. The
+/// broker stores what it wants, and then looks at the progress; the consumer stores its progress, and
+/// then looks at what is wanted. A sequentially consistent fence stands between the two on both sides,
+/// and one of the fences is first: if it is the broker's, the consumer sees what is wanted, and rings; if
+/// it is the consumer's, the broker sees its progress in [`want_progress`](Publisher::want_progress), and
+/// need not wait.
+pub struct Publisher {
+    memory: Arc<Memory>,
+    doorbell: Arc<Doorbell>,
+    sources: Box<[Handed]>,
+}
+
+/// What was handed out to a source: the broker's own numbers, since those in the file may be overwritten.
+#[derive(Debug, Default, Clone, Copy)]
+struct Handed {
+    /// Descriptors written.
+    pushed: u64,
+    /// Those of them that the consumer was shown.
+    published: u64,
+    /// Those of them that it has finished, as far as it was asked.
+    finished: u64,
+}
+
+/// There is no room for a descriptor until more are finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the ring is full")]
+pub struct Full;
+
+/// The consumer claims what cannot be: it broke its side of the layout, and nothing can be believed about
+/// what it still reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "source {index} claims to have finished {claimed} descriptors, after {seen}, of {published}"
+)]
+pub struct Lie {
+    /// The source.
+    pub index: usize,
+    /// What it claims.
+    pub claimed: u64,
+    /// What it has claimed before.
+    pub seen: u64,
+    /// What it was shown.
+    pub published: u64,
+}
+
+/// What else is to be done to wake a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a consumer without futexes waits for a byte"]
+pub enum Rung {
+    /// Nothing.
+    Done,
+    /// It has no futexes: send it a byte over its connection.
+    WaitsForByte,
+}
+
+impl Publisher {
+    /// A subscription of `sources` rings of `entries` (a power of two), in a new shared file; bounds
+    /// are in [`layout`](crate::layout). No two subscriptions should have the same `identity`.
+    ///
+    /// # Errors
+    /// When there is no such layout, or not so much memory to share.
+    pub fn create(sources: u32, entries: u32, identity: u64) -> io::Result<Publisher> {
+        let shape = Shape::new(sources, entries)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let memory = Arc::new(Memory::create(shape, identity)?);
+        for index in 0..shape.sources() {
+            let wanted = &memory.source(index).broker.wanted;
+            wanted.store(NEVER, Ordering::Relaxed);
+        }
+        Ok(Publisher {
+            doorbell: Arc::new(Doorbell {
+                memory: Arc::clone(&memory),
+            }),
+            sources: vec![Handed::default(); shape.sources()].into(),
+            memory,
+        })
+    }
+
+    /// Where the consumer opens the file, as long as the publisher or its doorbell is there.
+    pub fn path(&self) -> PathBuf {
+        self.memory.path()
+    }
+
+    /// How many sources there are.
+    pub fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// How many descriptors each source has room for.
+    pub fn entries(&self) -> u32 {
+        self.memory.shape().entries()
+    }
+
+    /// How many descriptors were pushed to a source.
+    ///
+    /// # Panics
+    /// When there is no such source, as all that take an index.
+    pub fn pushed(&self, index: usize) -> u64 {
+        self.sources[index].pushed
+    }
+
+    /// Adds a descriptor, which the consumer sees after [`flush`](Publisher::flush).
+    ///
+    /// # Errors
+    /// When there is no room, by what [`progress`](Publisher::progress) said last.
+    #[inline]
+    pub fn push(&mut self, index: usize, descriptor: &Descriptor) -> Result<(), Full> {
+        let source = &mut self.sources[index];
+        if source.pushed - source.finished >= u64::from(self.memory.shape().entries()) {
+            return Err(Full);
+        }
+        let slot = self.memory.slot(index, source.pushed);
+        slot.write(&descriptor.encode());
+        source.pushed += 1;
+        Ok(())
+    }
+
+    /// Shows the consumer what was pushed, and wakes it if it waits.
+    pub fn flush(&mut self, index: usize) -> Rung {
+        let source = &mut self.sources[index];
+        if source.published == source.pushed {
+            return Rung::Done;
+        }
+        source.published = source.pushed;
+        let line = &self.memory.source(index).broker;
+        line.tail.store(source.pushed, Ordering::Release);
+        match line.bell.ring() {
+            true => Rung::WaitsForByte,
+            false => Rung::Done,
+        }
+    }
+
+    /// How many descriptors, from the first on, the consumer has finished.
+    ///
+    /// # Errors
+    /// When it cannot be so many.
+    #[inline]
+    pub fn progress(&mut self, index: usize) -> Result<u64, Lie> {
+        let source = &mut self.sources[index];
+        let line = &self.memory.source(index).consumer;
+        let claimed = line.progress.load(Ordering::Acquire);
+        let (seen, published) = (source.finished, source.published);
+        if !(seen..=published).contains(&claimed) {
+            return Err(Lie {
+                index,
+                claimed,
+                seen,
+                published,
+            });
+        }
+        source.finished = claimed;
+        Ok(claimed)
+    }
+
+    /// Lets the consumer ring the doorbell when its progress gets to `count`; returns the progress that
+    /// it has now. If that is `count` already, it may not ring any more. It rings once: what was wanted
+    /// before is forgotten.
+    ///
+    /// # Errors
+    /// When the progress is a lie.
+    pub fn want_progress(&mut self, index: usize, count: u64) -> Result<u64, Lie> {
+        let line = &self.memory.source(index).broker;
+        line.wanted.store(count, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.progress(index)
+    }
+
+    /// How often the doorbell has been rung: to be noted before looking for work, and waited from.
+    pub fn rings(&self) -> Rings {
+        self.memory.header().doorbell.bell.rings()
+    }
+
+    /// Waits until the doorbell has been rung since `seen`, but no longer than `timeout`, nor than
+    /// [`WAIT_MAX`]; says whether it was.
+    pub fn wait(&self, seen: Rings, timeout: Duration) -> bool {
+        let bell = &self.memory.header().doorbell.bell;
+        bell.wait(seen, timeout.min(WAIT_MAX))
+    }
+
+    /// What wakes the thread that waits.
+    pub fn doorbell(&self) -> Arc<Doorbell> {
+        Arc::clone(&self.doorbell)
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
+    }
+
+    /// Ends the subscription, and wakes its consumer. What it has not finished it must not believe any
+    /// more, so the bytes may be used again. The first end counts; a publisher that is dropped ends with
+    /// code 0.
+    pub fn end(&self, code: i32) {
+        self.memory.end(code);
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.end(0);
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher")
+            .field("path", &self.path())
+            .field("sources", &self.sources)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wakes the thread that has the publisher. It may be kept after the subscription's end; it
+/// keeps the shared file then.
+pub struct Doorbell {
+    memory: Arc<Memory>,
+}
+
+impl Doorbell {
+    /// Rings.
+    pub fn ring(&self) {
+        // The broker has futexes: nobody waits for a byte.
+        self.memory.header().doorbell.bell.ring();
+    }
+}
+
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+impl fmt::Debug for Doorbell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Doorbell").finish_non_exhaustive()
+    }
+}

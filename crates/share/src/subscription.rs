@@ -1,0 +1,286 @@
+//! The consumer's side of a subscription.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::descriptor::{BadDescriptor, Descriptor};
+use crate::file::OpenError;
+use crate::memory::Memory;
+use crate::state::State;
+use crate::sync::{Mutex, Ordering, fence, lock};
+use crate::window::{Moved, Window};
+
+/// What the broker told of a subscription over the connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Announced<'a> {
+    /// Tells the subscription from others whose file was at the same path.
+    pub identity: u64,
+    /// The size of the pool's file.
+    pub pool_bytes: u64,
+    /// How many partitions each source has.
+    pub places: &'a [u32],
+}
+
+/// A subscription that is fed through shared memory. Clones are the same subscription.
+#[derive(Clone)]
+pub struct Subscription {
+    memory: Arc<Memory>,
+}
+
+impl Subscription {
+    /// Opens the shared file at `path`; a ring for each source.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not what was announced.
+    pub fn open(
+        path: &Path,
+        announced: Announced<'_>,
+    ) -> Result<(Subscription, Vec<SourceRing>), OpenError> {
+        let memory = Arc::new(Memory::open(path, announced.identity)?);
+        let (found, expected) = (memory.shape().sources(), announced.places.len());
+        if found != expected {
+            return Err(OpenError::Sources {
+                path: path.to_owned(),
+                found,
+                expected,
+            });
+        }
+        Ok(Subscription::of(memory, announced))
+    }
+
+    /// Both sides in one model.
+    #[cfg(loom)]
+    pub fn in_model(
+        publisher: &crate::Publisher,
+        announced: Announced<'_>,
+    ) -> (Subscription, Vec<SourceRing>) {
+        Subscription::of(publisher.memory(), announced)
+    }
+
+    fn of(memory: Arc<Memory>, announced: Announced<'_>) -> (Subscription, Vec<SourceRing>) {
+        let ring = |(index, places): (usize, &u32)| SourceRing {
+            finished: Arc::new(Finished {
+                memory: Arc::clone(&memory),
+                index,
+                window: Mutex::new(Window::new(memory.shape().entries())),
+            }),
+            next: 0,
+            tail: 0,
+            places: *places,
+            pool_bytes: announced.pool_bytes,
+        };
+        let rings = announced.places.iter().enumerate().map(ring).collect();
+        (Subscription { memory }, rings)
+    }
+
+    /// Whether it lasts. Who has read bytes of the pool and then sees that it does may believe them.
+    pub fn state(&self) -> State {
+        self.memory.state()
+    }
+
+    /// Ends it on this side, so that whoever waits in [`SourceRing::take`] comes back: because the
+    /// connection to the broker is gone, or nobody wants more. The broker does not look at this.
+    pub fn close(&self, code: i32) {
+        self.memory.end(code);
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came out of a ring.
+#[derive(Debug)]
+pub enum Taken {
+    /// A descriptor, and what keeps its bytes in their place.
+    Descriptor(Descriptor, Hold),
+    /// There was none.
+    TimedOut,
+    /// There will be none, for the reason that this code tells.
+    Ended(i32),
+}
+
+/// The file says what cannot be: the other side, or a stranger, broke the layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Broken {
+    /// More descriptors, or fewer, than can be.
+    #[error("a ring of {entries} claims {tail} descriptors, of which {taken} were taken")]
+    Tail {
+        /// What the file says.
+        tail: u64,
+        /// How many were taken.
+        taken: u64,
+        /// How many there is room for.
+        entries: u32,
+    },
+    /// A descriptor that cannot be used.
+    #[error("descriptor {sequence} is damaged: {error}")]
+    Descriptor {
+        /// Which.
+        sequence: u64,
+        /// What is wrong with it.
+        #[source]
+        error: BadDescriptor,
+    },
+}
+
+/// The ring of one source, for the one thread that takes what is handed out to it.
+pub struct SourceRing {
+    finished: Arc<Finished>,
+    /// The sequence of the next descriptor to be taken.
+    next: u64,
+    /// The tail when it was looked at last.
+    tail: u64,
+    places: u32,
+    pool_bytes: u64,
+}
+
+impl SourceRing {
+    /// The next descriptor. Waits for it up to `timeout`, asleep.
+    ///
+    /// # Errors
+    /// When the file says what cannot be. The subscription is of no more use then.
+    pub fn take(&mut self, timeout: Duration) -> Result<Taken, Broken> {
+        let taken = self.try_take()?;
+        if !matches!(taken, Taken::TimedOut) || timeout.is_zero() {
+            return Ok(taken);
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        let memory = Arc::clone(&self.finished.memory);
+        let bell = &memory.source(self.finished.index).broker.bell;
+        loop {
+            let seen = bell.rings();
+            let taken = self.try_take()?;
+            if !matches!(taken, Taken::TimedOut) {
+                return Ok(taken);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if !bell.wait(seen, left.unwrap_or(Duration::MAX)) {
+                return Ok(Taken::TimedOut);
+            }
+        }
+    }
+
+    /// As [`take`](SourceRing::take), without waiting.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_take(&mut self) -> Result<Taken, Broken> {
+        let memory = &self.finished.memory;
+        if let State::Ended(code) = memory.state() {
+            return Ok(Taken::Ended(code));
+        }
+        if self.tail == self.next {
+            let line = &memory.source(self.finished.index).broker;
+            self.tail = self.check_tail(line.tail.load(Ordering::Acquire))?;
+        }
+        if self.tail == self.next {
+            return Ok(Taken::TimedOut);
+        }
+        let sequence = self.next;
+        let words = memory.slot(self.finished.index, sequence).read();
+        let descriptor = Descriptor::decode(&words)
+            .and_then(|descriptor| {
+                descriptor.check(self.places, self.pool_bytes)?;
+                Ok(descriptor)
+            })
+            .map_err(|error| Broken::Descriptor { sequence, error })?;
+        self.next += 1;
+        let hold = Hold {
+            finished: Arc::clone(&self.finished),
+            sequence,
+        };
+        Ok(Taken::Descriptor(descriptor, hold))
+    }
+
+    /// The tail is never more than `entries` beyond what was finished, which is no more than was taken.
+    fn check_tail(&self, tail: u64) -> Result<u64, Broken> {
+        let entries = self.finished.memory.shape().entries();
+        match tail.checked_sub(self.next) {
+            Some(waiting) if waiting <= u64::from(entries) => Ok(tail),
+            _ => Err(Broken::Tail {
+                tail,
+                taken: self.next,
+                entries,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for SourceRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceRing")
+            .field("index", &self.finished.index)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What of a source is finished.
+struct Finished {
+    memory: Arc<Memory>,
+    index: usize,
+    window: Mutex<Window>,
+}
+
+impl Finished {
+    fn finish(&self, sequence: u64) {
+        let source = self.memory.source(self.index);
+        let mut window = lock(&self.window);
+        let Some(Moved { before, now }) = window.finish(sequence) else {
+            return;
+        };
+        // Under the lock, so that it never goes back.
+        source.consumer.progress.store(now, Ordering::Release);
+        drop(window);
+        // See above `Publisher` for why no wake-up is lost.
+        fence(Ordering::SeqCst);
+        let wanted = source.broker.wanted.load(Ordering::Relaxed);
+        if before < wanted && wanted <= now {
+            self.memory.header().doorbell.bell.ring();
+        }
+    }
+}
+
+/// Keeps the bytes of a descriptor in their place. Drop it when they are no longer needed, in any order;
+/// the broker takes a subscription away whose descriptors are held for too long.
+pub struct Hold {
+    finished: Arc<Finished>,
+    sequence: u64,
+}
+
+impl Hold {
+    /// The number of the descriptor in its source, from 0 on.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether all bytes that have been read so far were still in their place.
+    pub fn is_live(&self) -> bool {
+        self.finished.memory.state() == State::Live
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.finished.finish(self.sequence);
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("index", &self.finished.index)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! Shared memory with the machine's own files and futexes, and what its tests have in common.
+#![cfg(not(loom))]
+
+mod files;
+mod latency;
+mod processes;
+mod rings;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_share::{
+    Announced, Descriptor, Hold, Kind, Publisher, SourceRing, Subscription, Taken,
+};
+
+const IDENTITY: u64 = 0x0123_4567_89ab_cdef;
+const POOL_BYTES: u64 = 1 << 20;
+
+/// Longer than anything takes; who waits so long has lost a wake-up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const ANNOUNCED: Announced<'static> = Announced {
+    identity: IDENTITY,
+    pool_bytes: POOL_BYTES,
+    places: &[1],
+};
+
+/// Where the bell of the consumer is in a file with one source.
+const CONSUMERS_BELL: u64 = 384 + 16;
+
+/// Both sides of a subscription with one source.
+fn pair(entries: u32) -> (Publisher, Subscription, SourceRing) {
+    let publisher = Publisher::create(1, entries, IDENTITY).unwrap();
+    let (subscription, mut rings) = Subscription::open(&publisher.path(), ANNOUNCED).unwrap();
+    (publisher, subscription, rings.remove(0))
+}
+
+/// The descriptor that is sent as number `number`.
+fn numbered(number: u64) -> Descriptor {
+    Descriptor {
+        position: number % POOL_BYTES,
+        from: number,
+        next: number + 1,
+        ..Descriptor::new(Kind::Chunks)
+    }
+}
+
+/// Pushes and shows one that has to have room.
+fn send(publisher: &mut Publisher, number: u64) {
+    publisher.push(0, &numbered(number)).unwrap();
+    let _ = publisher.flush(0);
+}
+
+/// What has to be there.
+fn taken(ring: &mut SourceRing) -> (Descriptor, Hold) {
+    match ring.take(PATIENCE).unwrap() {
+        Taken::Descriptor(descriptor, hold) => (descriptor, hold),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What stands in the file.
+fn peek<const LEN: usize>(publisher: &Publisher, at: u64) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    let file = File::open(publisher.path()).unwrap();
+    file.read_exact_at(&mut bytes, at).unwrap();
+    bytes
+}
+
+/// Until the consumer has set the flag before it goes to sleep.
+fn until_it_sleeps(publisher: &Publisher) {
+    let began = Instant::now();
+    while peek::<1>(publisher, CONSUMERS_BELL)[0] & 1 == 0 {
+        assert!(began.elapsed() < PATIENCE);
+        thread::yield_now();
+    }
+}
