@@ -11,7 +11,7 @@ use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
 use millstream_log::{
     Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
-use millstream_record::{ChunkError, Record, Scratch};
+use millstream_record::{ChunkError, Filter, Record, Scratch};
 use parking_lot::Mutex;
 
 /// How much one item of the source holds, unless a single chunk is larger.
@@ -215,6 +215,14 @@ impl StreamSource {
         let source = StreamSource::new(stream);
         source.ending().end_at_durable_head();
         source
+    }
+
+    /// Gives the records alone that a filter keeps; before the source is split. It is evaluated where the
+    /// records lie, so that others cost no more than the look.
+    #[must_use]
+    pub fn filtered(self, filter: Filter) -> Self {
+        self.shared.subscription.lock().set_filter(filter);
+        self
     }
 
     /// So many sources that share the work.

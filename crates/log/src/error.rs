@@ -209,6 +209,14 @@ pub enum LogError {
         /// Which bound it breaks.
         why: String,
     },
+    /// A filter cannot be applied.
+    #[error("the chunk at {cursor} cannot be filtered: {error}; read the stream without a filter")]
+    NotFiltered {
+        /// Where the chunk is, or chunks before it.
+        cursor: Cursor,
+        /// Why.
+        error: ChunkError,
+    },
     /// There is no such streamlet or lane.
     #[error("stream {stream} has no {what}")]
     UnknownLane {

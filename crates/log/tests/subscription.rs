@@ -12,7 +12,7 @@ use millstream_log::{
     Background, Durability, Lane, Log, LogConfig, LogError, Next, StreamConfig, Subscription,
 };
 use millstream_record::{
-    ChunkBuilder, Chunks, Compression, EndMarker, Producer, Scratch, TransactionEnd,
+    ChunkBuilder, Chunks, Compression, EndMarker, Filter, Producer, Scratch, TransactionEnd,
 };
 use proptest::prelude::*;
 
@@ -398,4 +398,101 @@ fn four_subscribers_of_one_application_read_one_streamlet_side_by_side() {
     subscribers[holder].release();
     let other = &mut subscribers[(holder + 1) % 4];
     assert_eq!(values(other), [(0, b"last".to_vec())]);
+}
+
+/// A chunk of so many records, the values of which are `keep` or `drop`, each of so many bytes.
+fn mixed(kinds: &[bool], bytes: usize, compression: Compression) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(compression);
+    for keep in kinds {
+        let mut value = if *keep {
+            b"keep".to_vec()
+        } else {
+            b"drop".to_vec()
+        };
+        value.resize(bytes.max(4), b'.');
+        builder.push(Timestamp(5), None, Some(&value), &[]).unwrap();
+    }
+    builder.finish(None).unwrap().to_vec()
+}
+
+proptest! {
+    /// Whatever the chunks are like, a filter keeps what it should, at its offsets, and no more bytes than
+    /// that takes.
+    #[test]
+    fn a_filter_keeps_what_it_should(
+        chunks in prop::collection::vec(
+            (prop::collection::vec(prop::bool::weighted(0.3), 1..40), 0..3_000usize, any::<bool>()),
+            1..40,
+        ),
+        bytes_max in 1..100_000usize,
+        by_group in any::<bool>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        let config = StreamConfig {
+            segment: ByteSize(256 << 10),
+            group_segments: 1,
+            ..StreamConfig::default()
+        };
+        let stream = log.create_stream("s", config).unwrap();
+        let lane = stream.partition(0).unwrap();
+        let mut subscription = match by_group {
+            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            false => Subscription::of_stream(&stream),
+        };
+        subscription.set_filter(Filter::parse(r#"value starts with "keep""#).unwrap());
+        let (mut expected, mut kept_bytes) = (Vec::new(), 0);
+        for (kinds, bytes, is_compressed) in &chunks {
+            let compression = if *is_compressed { Compression::Lz4 } else { Compression::None };
+            let from = lane.next_offset().0;
+            lane.append(&mixed(kinds, *bytes, compression)).unwrap();
+            while log.step() {}
+            let kept = (from..).zip(kinds).filter(|(_, keep)| **keep);
+            expected.extend(kept.map(|(offset, _)| offset));
+            kept_bytes += kinds.iter().filter(|keep| **keep).count() * (bytes + 100);
+        }
+        let (mut seen, mut seen_bytes, mut next) = (Vec::new(), 0, Offset(0));
+        let mut scratch = Scratch::default();
+        while let Next::Handed(handed) = subscription.next(bytes_max).unwrap() {
+            prop_assert_eq!(handed.from, next);
+            next = handed.next;
+            seen_bytes += handed.chunks.bytes.len();
+            for chunk in Chunks::new(&handed.chunks.bytes) {
+                for record in chunk.unwrap().records(&mut scratch).unwrap() {
+                    let record = record.unwrap();
+                    prop_assert!(record.value.unwrap().starts_with(b"keep"));
+                    seen.push(record.offset.0);
+                }
+            }
+        }
+        prop_assert_eq!(next, lane.next_offset());
+        prop_assert_eq!(seen, expected);
+        prop_assert!(seen_bytes <= kept_bytes + 200 * chunks.len(), "{} of {}", seen_bytes, kept_bytes);
+    }
+}
+
+#[test]
+fn a_chunk_that_cannot_be_filtered_is_told_and_what_comes_before_it_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream.partition(0).unwrap();
+    lane.append(&mixed(&[true, false], 10, Compression::None))
+        .unwrap();
+    // 33 MB of records.
+    lane.append(&mixed(&[true; 33], 1 << 20, Compression::Zstd))
+        .unwrap();
+    while log.step() {}
+    let mut subscription = Subscription::of_stream(&stream);
+    subscription.set_filter(Filter::parse(r#"value contains "keep""#).unwrap());
+    let Next::Handed(handed) = subscription.next(1 << 20).unwrap() else {
+        panic!("there are two chunks");
+    };
+    assert_eq!(handed.next, Offset(2));
+    let error = subscription.next(1 << 20).unwrap_err();
+    assert!(
+        matches!(error.error, LogError::NotFiltered { .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("without a filter"), "{error}");
 }

@@ -8,6 +8,7 @@ use millstream_base::{Cursor, Position, StreamletIndex};
 use millstream_record::ChunkHeader;
 
 use super::feed::FirstRun;
+use super::sieve::Sieve;
 use super::{Handed, Next, SubscriptionError};
 use crate::application::Application;
 use crate::error::{LogError, Result};
@@ -67,9 +68,13 @@ impl ApplicationReader {
     }
 
     /// Reads on in the next lane that has something.
-    pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
+    pub fn next(
+        &mut self,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+    ) -> Result<Next, SubscriptionError> {
         loop {
-            if let Some(handed) = self.read_handed(bytes_max)? {
+            if let Some(handed) = self.read_handed(bytes_max, sieve.as_deref_mut())? {
                 return Ok(Next::Handed(handed));
             }
             if !self.claim()? {
@@ -83,7 +88,11 @@ impl ApplicationReader {
         })
     }
 
-    fn read_handed(&mut self, bytes_max: usize) -> Result<Option<Handed>, SubscriptionError> {
+    fn read_handed(
+        &mut self,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+    ) -> Result<Option<Handed>, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
         let partitions: Vec<u32> = after.chain(from_start).collect();
@@ -96,7 +105,8 @@ impl ApplicationReader {
                     end => end.copied(),
                 },
             };
-            let handed = self.read_lane(partition, end.as_ref(), bytes_max);
+            let sieve = sieve.as_deref_mut();
+            let handed = self.read_lane(partition, end.as_ref(), bytes_max, sieve);
             let handed = handed.map_err(|error| SubscriptionError {
                 place: Some(partition),
                 error,
@@ -114,6 +124,7 @@ impl ApplicationReader {
         partition: u32,
         end: Option<&Cursor>,
         bytes_max: usize,
+        sieve: Option<&mut Sieve>,
     ) -> Result<Option<Handed>> {
         let Some(groups) = self.lanes.get_mut(&partition) else {
             return Ok(None);
@@ -132,6 +143,9 @@ impl ApplicationReader {
         // still get.
         if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
             (index, handed) = earlier;
+        }
+        if let Some(sieve) = sieve {
+            sieve.sift(&mut handed)?;
         }
         groups[index].cursor = handed.chunks.next;
         if let Some(groups) = self.lanes.get_mut(&partition) {

@@ -6,6 +6,7 @@ use millstream_base::{Offset, Position};
 use millstream_record::{ChunkError, ChunkHeader, Chunks};
 
 use super::Handed;
+use super::sieve::Sieve;
 use crate::error::{LogError, Result};
 use crate::fetch::{Cut, locate};
 use crate::group::Group;
@@ -73,7 +74,12 @@ impl Feed {
     }
 
     /// What comes next, as of the lane in this `place`; `None` while there is nothing.
-    pub fn read(&mut self, place: u32, bytes_max: usize) -> Result<Option<Handed>> {
+    pub fn read(
+        &mut self,
+        place: u32,
+        bytes_max: usize,
+        sieve: Option<&mut Sieve>,
+    ) -> Result<Option<Handed>> {
         self.check()?;
         let core = Arc::clone(&self.lane.core);
         loop {
@@ -124,7 +130,7 @@ impl Feed {
             };
             let behind = position.plus(run.bytes as u64);
             let lane = &self.lane.lane;
-            let handed = Handed {
+            let mut handed = Handed {
                 place,
                 chunks: ReadChunks {
                     cursor: lane.cursor(group.id, position),
@@ -136,7 +142,11 @@ impl Feed {
                 next: run.next,
                 end,
             };
-            self.next = run.next;
+            if let Some(sieve) = sieve {
+                sieve.sift(&mut handed)?;
+            }
+            self.next = handed.next;
+            let behind = handed.chunks.next.position;
             self.mark.publish(group.id, behind);
             self.at = Some((group, behind));
             return Ok(Some(handed));

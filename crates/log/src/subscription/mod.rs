@@ -8,6 +8,7 @@
 
 mod application;
 mod feed;
+mod sieve;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,9 +18,11 @@ use std::task::{Context, Poll, Waker};
 
 use event_listener::EventListener;
 use millstream_base::Offset;
+use millstream_record::Filter;
 
 use self::application::ApplicationReader;
 use self::feed::Feed;
+use self::sieve::Sieve;
 use crate::error::{LogError, Result};
 use crate::log::{Lane, Log, Stream};
 use crate::pool::Pool;
@@ -100,6 +103,7 @@ impl From<LogError> for SubscriptionError {
 #[derive(Debug)]
 pub struct Subscription {
     reader: Reader,
+    sieve: Option<Sieve>,
     /// There was no memory for what comes next.
     is_busy: bool,
 }
@@ -161,8 +165,14 @@ impl Subscription {
     fn with(reader: Reader) -> Subscription {
         Subscription {
             reader,
+            sieve: None,
             is_busy: false,
         }
+    }
+
+    /// Hands out records alone that a filter keeps. It is evaluated here, so that no others are moved.
+    pub fn set_filter(&mut self, filter: Filter) {
+        self.sieve = self.pool().map(|pool| Sieve::new(filter, pool));
     }
 
     /// Ends the subscription behind what is there now.
@@ -179,9 +189,10 @@ impl Subscription {
     /// When retention has removed what comes next, the stream was deleted, or the disk does not give back
     /// what was stored. The lane that it is about is not looked at again.
     pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
+        let sieve = self.sieve.as_mut();
         let next = match &mut self.reader {
-            Reader::Lanes(reader) => reader.next(bytes_max),
-            Reader::Application(reader) => reader.next(bytes_max),
+            Reader::Lanes(reader) => reader.next(bytes_max, sieve),
+            Reader::Application(reader) => reader.next(bytes_max, sieve),
         };
         let next = match next {
             Err(SubscriptionError {
@@ -218,23 +229,26 @@ impl Subscription {
 
     fn listen(&self) -> Listening {
         let mut events = Vec::new();
-        let memory = match &self.reader {
+        match &self.reader {
             Reader::Lanes(reader) => {
                 events.push(reader.watch.listen());
                 events.extend(reader.stream.as_ref().map(Stream::listen_for_lanes));
-                reader.pool()
             }
-            Reader::Application(reader) => {
-                events.push(reader.stream().listen());
-                Some(reader.stream().pool())
-            }
-        };
+            Reader::Application(reader) => events.push(reader.stream().listen()),
+        }
         if self.is_busy {
-            events.extend(memory.map(|pool| pool.freed().listen()));
+            events.extend(self.pool().map(|pool| pool.freed().listen()));
         }
         Listening {
             events,
             is_for_memory: self.is_busy,
+        }
+    }
+
+    fn pool(&self) -> Option<&Arc<Pool>> {
+        match &self.reader {
+            Reader::Lanes(reader) => reader.pool(),
+            Reader::Application(reader) => Some(reader.stream().pool()),
         }
     }
 
@@ -323,7 +337,11 @@ impl LanesReader {
         self.has_ends = true;
     }
 
-    fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
+    fn next(
+        &mut self,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+    ) -> Result<Next, SubscriptionError> {
         if !self.has_ends {
             self.add_new_lanes();
         }
@@ -339,7 +357,7 @@ impl LanesReader {
                 continue;
             };
             let seen = feed.lane().readable_offset();
-            match feed.read(place, bytes_max) {
+            match feed.read(place, bytes_max, sieve.as_deref_mut()) {
                 Ok(Some(handed)) => {
                     self.queue.push_back(place);
                     return Ok(Next::Handed(handed));
