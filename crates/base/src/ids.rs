@@ -103,7 +103,9 @@ impl Position {
 ///
 /// `segment` is the segment that held the position when the cursor was made. It helps to find the
 /// place; the position alone decides, so a cursor stays valid when segments are cut anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Cursor {
     /// The stream.
     pub stream: StreamId,

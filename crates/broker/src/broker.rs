@@ -11,6 +11,7 @@ use crate::config::BrokerConfig;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
 use crate::memory::Memory;
+use crate::push::Pins;
 use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
@@ -33,6 +34,7 @@ pub struct Broker {
     groups: Arc<GroupService>,
     transactions: Arc<TransactionService>,
     security: Arc<SecurityService>,
+    pins: Pins,
     cluster_id: String,
 }
 
@@ -60,6 +62,7 @@ impl Broker {
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
+            pins: Pins::new(log.pool()),
             security,
             groups,
             config,
@@ -88,6 +91,11 @@ impl Broker {
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
         &self.groups
+    }
+
+    /// Memory that consumers hold who share it.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     pub(crate) fn random(&self) -> &dyn Random {

@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::connection::Peer;
 use crate::native::Upload;
 use crate::pace::Pace;
+use crate::push::Subscriptions;
 use crate::security::{ByteRate, Principal, Traffic};
 use crate::security_service::Login;
 use crate::throttle;
@@ -36,6 +37,7 @@ pub struct Client {
     ending: watch::Receiver<bool>,
     /// The object that it puts.
     pub(crate) upload: Option<Upload>,
+    pub(crate) subscriptions: Subscriptions,
     streams: HashMap<Arc<str>, Stream>,
     streams_by_uuid: HashMap<Uuid, Stream>,
 }
@@ -60,6 +62,7 @@ impl Client {
             id: String::new(),
             broker: Arc::clone(broker),
             upload: None,
+            subscriptions: Subscriptions::default(),
             streams: HashMap::new(),
             streams_by_uuid: HashMap::new(),
         }
@@ -108,6 +111,26 @@ impl Client {
         let (security, principal) = (self.broker.security(), self.access.principal());
         let limit = security.limit(traffic, principal, &self.id);
         limit.map(|(_, rate)| rate)
+    }
+
+    /// Says whether it may share the log's memory, also later: whoever has that mapped can read every stream, and
+    /// nobody counts what it reads.
+    pub fn sharing(&self) -> Box<dyn Fn() -> Result<(), String> + Send> {
+        let (broker, access, id) = (
+            Arc::clone(&self.broker),
+            self.access.clone(),
+            self.id.clone(),
+        );
+        Box::new(move || {
+            if !access.may_read_all() {
+                return Err("only who may read every stream may share memory".to_owned());
+            }
+            let security = broker.security();
+            match security.limit(Traffic::Consumed, access.principal(), &id) {
+                Some(_) => Err("who has a quota for reading does not share memory".to_owned()),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Takes bytes that go over the wire from its quota, if it has one; for how long it is to wait then.

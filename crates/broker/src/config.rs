@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::security::{Principal, TlsFiles};
@@ -11,6 +12,9 @@ use crate::security::{Principal, TlsFiles};
 pub struct BrokerConfig {
     /// Where it listens; port 0 picks a free one.
     pub listen: SocketAddr,
+    /// The folder of the socket where clients come in that run on this machine, as the same user; there is none
+    /// without it. Nobody else should have the folder.
+    pub local_socket: Option<PathBuf>,
     /// Where clients are sent: host and port. Without it, to the address that they came to.
     pub advertised: Option<(String, u16)>,
     /// The largest request, in bytes.
@@ -26,6 +30,9 @@ pub struct BrokerConfig {
     pub write_stall_max: Duration,
     /// A connection that stops in the middle of a request for so long is closed, for the same reason.
     pub read_stall_max: Duration,
+    /// A consumer that shares memory and does not go on for so long with some in hand loses its subscription; after
+    /// a second already if others need the memory.
+    pub push_stall_max: Duration,
     /// The most bytes of records in one answer to a fetch.
     pub fetch_bytes_max: usize,
     /// Whether a topic that a client asks for is created if there is none.
@@ -54,6 +61,7 @@ impl BrokerConfig {
     pub fn new(listen: SocketAddr) -> BrokerConfig {
         BrokerConfig {
             listen,
+            local_socket: None,
             advertised: None,
             request_bytes_max: 100 << 20,
             requests_bytes_max: 512 << 20,
@@ -61,6 +69,7 @@ impl BrokerConfig {
             idle_max: Duration::from_secs(600),
             write_stall_max: Duration::from_secs(30),
             read_stall_max: Duration::from_secs(30),
+            push_stall_max: Duration::from_secs(300),
             fetch_bytes_max: 55 << 20,
             auto_create_topics: true,
             partitions_default: 1,

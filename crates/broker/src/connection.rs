@@ -62,6 +62,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Where the broker listens.
     pub local: SocketAddr,
+    /// It came in over the socket for clients on this machine, which only the same user can.
+    pub is_same_user: bool,
 }
 
 /// A connection, from the first byte to the last.

@@ -14,9 +14,10 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::BadName { .. } => ResponseError::InvalidTopicException,
         LogError::BadSetting { .. } => ResponseError::InvalidConfig,
         LogError::Chunk(error) => chunk_error(error),
-        LogError::EmptyChunk | LogError::ControlChunk | LogError::BadProducer { .. } => {
-            ResponseError::InvalidRecord
-        }
+        LogError::EmptyChunk
+        | LogError::ControlChunk
+        | LogError::BadProducer { .. }
+        | LogError::NotFiltered { .. } => ResponseError::InvalidRecord,
         LogError::TooManyTransactions { .. } => ResponseError::PolicyViolation,
         LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
         LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,

@@ -176,6 +176,22 @@ impl SecurityService {
         !self.is_restricted() || allowed()
     }
 
+    /// Whether somebody may do something to all resources of this type.
+    pub fn permits_all(
+        &self,
+        principal: &Principal,
+        from: SocketAddr,
+        operation: Operation,
+        kind: ResourceType,
+    ) -> bool {
+        let allowed = || {
+            let store = self.store.read();
+            let acls = store.acls();
+            acls.authorize_all(principal, from.ip(), operation, kind)
+        };
+        !self.is_restricted() || allowed()
+    }
+
     /// Takes bytes that go over the wire from the quotas of a client, if it has some; for how long it is to
     /// wait then.
     pub fn throttle(

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
+use crate::local::LocalListener;
 use crate::security::{AuditAction, AuditEvent, Tls, TlsError, Who, principal_of};
 use crate::security_service::SecurityError;
 
@@ -75,14 +76,13 @@ impl Server {
     /// See [`StartError`].
     pub fn start(
         network: &impl Network,
-        config: BrokerConfig,
+        mut config: BrokerConfig,
         log: Log,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Server, StartError> {
         let address = config.listen;
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
-        let broker = Broker::new(config, log, clock, random)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads(cores * THREADS_PER_CORE)
@@ -90,6 +90,10 @@ impl Server {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        let entered = runtime.enter();
+        let local_listener = listen_locally(&mut config);
+        drop(entered);
+        let broker = Broker::new(config, log, clock, random)?;
         let listen = |error| StartError::Listen { address, error };
         let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
         let address = listener.local_address().map_err(listen)?;
@@ -99,8 +103,21 @@ impl Server {
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
-        let accepting = accept_all(listener, address, tls, Arc::clone(&broker), stopping);
-        runtime.spawn(accepting);
+        let door = Door {
+            address,
+            tls,
+            is_local: false,
+        };
+        runtime.spawn(accept_all(listener, door, Arc::clone(&broker), stopping));
+        if let Some(listener) = local_listener {
+            let door = Door {
+                address,
+                tls: None,
+                is_local: true,
+            };
+            let stopping = stop.subscribe();
+            runtime.spawn(accept_all(listener, door, Arc::clone(&broker), stopping));
+        }
         Ok(Server {
             runtime: Some(runtime),
             stop,
@@ -129,6 +146,7 @@ impl Drop for Server {
                 let _ = tokio::time::timeout(DRAIN_MAX, self.stop.closed()).await;
             });
             runtime.shutdown_timeout(DRAIN_MAX);
+            self.broker.pins().wait_until_empty(DRAIN_MAX);
         }
     }
 }
@@ -189,11 +207,35 @@ async fn renew(tls: Arc<Tls>) {
     }
 }
 
+/// Listens on the socket for clients on this machine. They can do without it.
+fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
+    let dir = config.local_socket.as_ref()?;
+    match LocalListener::bind(dir) {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            tracing::warn!(
+                "no socket for local clients in {}, who go over the network: {error}",
+                dir.display()
+            );
+            config.local_socket = None;
+            None
+        }
+    }
+}
+
+/// Where connections come in.
+struct Door {
+    /// Where the broker listens.
+    address: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    /// Those come in here who are on this machine, and the same user.
+    is_local: bool,
+}
+
 /// Serves until `stop` says `true`; then requests that came are still answered.
 async fn accept_all(
     mut listener: impl Listener<Stream: Stream>,
-    address: SocketAddr,
-    tls: Option<Arc<Tls>>,
+    door: Door,
     broker: Arc<Broker>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -219,9 +261,10 @@ async fn accept_all(
         };
         let peer = Peer {
             address: from,
-            local: address,
+            local: door.address,
+            is_same_user: door.is_local,
         };
-        let (tls, broker, stop) = (tls.clone(), Arc::clone(&broker), stop.clone());
+        let (tls, broker, stop) = (door.tls.clone(), Arc::clone(&broker), stop.clone());
         connections.spawn(async move {
             serve(stream, tls, peer, broker, stop).await;
             drop(place);

@@ -33,6 +33,9 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 /// What a group's file name says: lane, group, first offset.
 pub type StoredName = (LaneId, GroupId, Offset);
 
+/// The name in the data directory of the socket where clients come in that run on the same machine.
+pub const SOCKET: &str = "socket";
+
 /// An open, locked data directory.
 pub struct DataDir {
     pub disk: Arc<dyn Disk>,
@@ -50,7 +53,8 @@ impl DataDir {
     pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir> {
         disk.create_dir_all(root)
             .map_err(|error| LogError::io("create folder", root, error))?;
-        let names: Vec<String> = list(&*disk, root)?;
+        let mut names: Vec<String> = list(&*disk, root)?;
+        names.retain(|name| name != SOCKET);
         let path = root.join(MARKER);
         if names.is_empty() {
             found(&*disk, root, &path)?;

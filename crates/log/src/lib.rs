@@ -60,7 +60,7 @@ pub use config::{
 };
 pub use error::{LogError, Result};
 pub use fetch::{AtLeast, Fetched};
-pub use files::FORMAT;
+pub use files::{FORMAT, SOCKET};
 pub use group::LaneId;
 pub use lane::Appended;
 pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};

@@ -766,6 +766,11 @@ impl Log {
         &self.inner.core.dir.root
     }
 
+    /// The memory that holds its data.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.inner.core.pool
+    }
+
     /// The clock that the log was opened with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.core.clock

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, Range};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -48,6 +50,8 @@ pub enum Arena {
 
 /// The memory of a node's log.
 pub struct Pool {
+    /// Whom other processes map it from, to read.
+    file: OwnedFd,
     map: MmapRaw,
     segments: Mutex<Buddy>,
     windows: Mutex<Buddy>,
@@ -75,12 +79,22 @@ impl Pool {
             rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW,
         )?;
         let map = MmapOptions::new().len(windows.end()).map_raw(&file)?;
+        // From now on nobody else can map it to write into it.
+        rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::FUTURE_WRITE)?;
         Ok(Arc::new(Pool {
+            file,
             map,
             segments: Mutex::new(segments),
             windows: Mutex::new(windows),
             freed: Event::new(),
         }))
+    }
+
+    /// By which other processes of the same user open the file, and how many bytes it has.
+    pub fn shared(&self) -> (PathBuf, usize) {
+        let (process, file) = (std::process::id(), self.file.as_raw_fd());
+        let path = format!("/proc/{process}/fd/{file}");
+        (path.into(), self.map.len())
     }
 
     /// A block of at least `bytes`, or `None` when the arena has none free.
@@ -350,6 +364,16 @@ impl Slice {
             self.len += range.len();
         }
         follows
+    }
+
+    /// Where it begins in the pool's [shared](Pool::shared) file.
+    pub fn position(&self) -> usize {
+        self.buffer.start + self.start
+    }
+
+    /// The block that it holds: where that begins in the shared file, and its size.
+    pub fn block(&self) -> (usize, usize) {
+        (self.buffer.start, self.buffer.capacity())
     }
 
     /// A part of this slice.

@@ -90,7 +90,7 @@ fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
         append(&log, &lanes[1], &[10 + n]);
     }
     let places = [(lanes[1].clone(), Offset(3)), (lanes[0].clone(), Offset(1))];
-    let mut subscription = Subscription::of_lanes(places).unwrap();
+    let mut subscription = Subscription::of_lanes(places);
     let mut all = values(&mut subscription);
     all.sort_unstable();
     assert_eq!(
@@ -124,14 +124,15 @@ fn a_place_that_is_not_there_is_refused_with_the_earliest() {
     let log = open(dir.path());
     let stream = log.create_stream("s", small_groups(1)).unwrap();
     let lane = stream.partition(0).unwrap();
-    let error = Subscription::of_lanes([(lane.clone(), Offset(1))]).unwrap_err();
+    let mut subscription = Subscription::of_lanes([(lane.clone(), Offset(1))]);
+    let error = subscription.next(1 << 20).unwrap_err();
     assert_eq!(error.place, Some(0));
 
     // One that retention overtakes: of those in one subscription it alone.
     log.create_stream("other", StreamConfig::default()).unwrap();
     let other = log.stream("other").unwrap().partition(0).unwrap();
     let places = [(lane.clone(), Offset(0)), (other.clone(), Offset(0))];
-    let mut subscription = Subscription::of_lanes(places).unwrap();
+    let mut subscription = Subscription::of_lanes(places);
     for _ in 0..100 {
         append(&log, &lane, &[0; 10_000]);
     }
@@ -307,7 +308,7 @@ proptest! {
         let log = open(dir.path());
         let stream = log.create_stream("s", small_groups(1)).unwrap();
         let lane = stream.partition(0).unwrap();
-        let mut by_offset = Subscription::of_lanes([(lane.clone(), Offset(0))]).unwrap();
+        let mut by_offset = Subscription::of_lanes([(lane.clone(), Offset(0))]);
         let mut by_group =
             Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
         let (mut seen, mut seen_by_group) = (Vec::new(), Vec::new());

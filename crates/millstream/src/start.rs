@@ -55,8 +55,9 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
 }
 
 pub fn run(args: StartArgs, settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
-    let config = config(&args, settings)?;
+    let mut config = config(&args, settings)?;
     let log = node::open(settings)?;
+    config.local_socket = Some(std::path::absolute(log.dir())?);
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
     let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;

@@ -275,6 +275,10 @@ apis! {
     GetObject = 10014, native::GetObjectRequest, native::GetObjectResponse, 0..=0, 0;
     ListObjects = 10015, native::ListObjectsRequest, native::ListObjectsResponse, 0..=0, 0;
     DeleteObject = 10016, native::DeleteObjectRequest, native::DeleteObjectResponse, 0..=0, 0;
+    LocalSocket = 10017, native::LocalSocketRequest, native::LocalSocketResponse, 0..=0, 0;
+    Subscribe = 10018, native::SubscribeRequest, native::SubscribeResponse, 0..=0, 0;
+    Receive = 10019, native::ReceiveRequest, native::ReceiveResponse, 0..=0, 0;
+    Unsubscribe = 10020, native::UnsubscribeRequest, native::UnsubscribeResponse, 0..=0, 0;
 }
 
 impl ApiKey {

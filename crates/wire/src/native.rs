@@ -7,11 +7,13 @@
 mod chunks;
 mod groups;
 mod objects;
+mod push;
 mod streams;
 
 pub use chunks::*;
 pub use groups::*;
 pub use objects::*;
+pub use push::*;
 pub use streams::*;
 
 use bytes::Bytes;
@@ -75,6 +77,8 @@ macro_rules! native {
 
                 #[cfg(test)]
                 fn forge(forge: &mut $crate::forge::Forge) -> $name {
+                    // Of a message without fields.
+                    let _ = &forge;
                     $name {
                         $($field: $crate::native::Field::forge(forge),)*
                     }

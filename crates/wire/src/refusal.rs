@@ -146,6 +146,10 @@ impl Refusal {
             Request::GetObject(_) => native_refusal!(self, GetObjectResponse),
             Request::ListObjects(_) => native_refusal!(self, ListObjectsResponse),
             Request::DeleteObject(_) => native_refusal!(self, DeleteObjectResponse),
+            Request::LocalSocket(_) => native_refusal!(self, LocalSocketResponse),
+            Request::Subscribe(_) => native_refusal!(self, SubscribeResponse),
+            Request::Receive(_) => native_refusal!(self, ReceiveResponse),
+            Request::Unsubscribe(_) => native_refusal!(self, UnsubscribeResponse),
         }
     }
 }

@@ -120,6 +120,18 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::PutObject(request) => topic(Write, &request.name),
         Request::GetObject(request) => topic(Read, &request.name),
         Request::DeleteObject(request) => topic(Delete, &request.name),
+        Request::Subscribe(request) => each(&request.sources, |source| {
+            if let Some(asked) = &source.application {
+                group(Read, &asked.application)?;
+                topic(Read, &asked.stream)?;
+            }
+            each(&source.lanes, |lane| topic(Read, &lane.stream))
+        }),
+        // It may not do any more what it might when it subscribed.
+        Request::Receive(request) => {
+            let streams = client.subscriptions.streams(request.subscription);
+            each(streams, |stream| topic(Read, stream))
+        }
 
         // Needs nothing, or for each part of it by itself.
         Request::Fetch(_)
@@ -146,6 +158,8 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         | Request::ListTransactions(_)
         | Request::ListStreams(_)
         | Request::ListObjects(_)
+        | Request::LocalSocket(_)
+        | Request::Unsubscribe(_)
         | Request::ApiVersions(_)
         | Request::SaslHandshake(_)
         | Request::SaslAuthenticate(_) => Ok(()),

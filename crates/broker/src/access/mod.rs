@@ -96,6 +96,17 @@ impl Access {
         self.would(Operation::Describe, Resource::topic(topic))
     }
 
+    /// Whether it may read every topic.
+    pub fn may_read_all(&self) -> bool {
+        let (security, topics) = (&self.security, ResourceType::Topic);
+        security.permits_all(&self.principal, self.from, Operation::Read, topics)
+    }
+
+    /// Another one when access rules or quotas have changed.
+    pub fn version(&self) -> u64 {
+        self.security.version()
+    }
+
     /// Whether it may write without doubles.
     fn may_be_idempotent(&self) -> bool {
         let (security, topics) = (&self.security, ResourceType::Topic);

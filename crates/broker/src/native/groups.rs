@@ -42,7 +42,12 @@ pub struct Applications {
 
 impl Applications {
     /// The application of this name, which is made if it is not there and there is room for it.
-    fn open(&self, log: &Log, stream: &Stream, name: &str) -> Result<Arc<Application>, Refused> {
+    pub fn open(
+        &self,
+        log: &Log,
+        stream: &Stream,
+        name: &str,
+    ) -> Result<Arc<Application>, Refused> {
         let application = {
             let mut known = self.known.lock();
             let key = (stream.id(), name.to_owned());

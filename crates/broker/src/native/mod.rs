@@ -7,7 +7,7 @@ mod chunks;
 mod groups;
 mod objects;
 mod read;
-mod refused;
+pub(crate) mod refused;
 mod streams;
 mod upload;
 
@@ -23,6 +23,7 @@ pub use self::upload::Upload;
 use self::upload::Uploads;
 use crate::broker::Broker;
 use crate::client::{Client, not_internal};
+use crate::push;
 use crate::reply::Reply;
 
 /// What all connections share of the native requests.
@@ -30,6 +31,12 @@ use crate::reply::Reply;
 pub struct Shared {
     uploads: Uploads,
     applications: Applications,
+}
+
+impl Shared {
+    pub fn applications(&self) -> &Applications {
+        &self.applications
+    }
 }
 
 /// Works on a native request. Requests for streams, groups and objects are carried out one by one in the
@@ -53,6 +60,10 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::GetObject(request) => objects::get(broker, request),
         Request::ListObjects(request) => objects::list(broker, request),
         Request::DeleteObject(request) => objects::delete(broker, request),
+        Request::LocalSocket(_) => push::local_socket(broker).into(),
+        Request::Subscribe(request) => push::subscribe(broker, client, request),
+        Request::Receive(request) => push::receive(client, request),
+        Request::Unsubscribe(request) => push::unsubscribe(client, &request).into(),
         request => refuse(&request, version, ResponseError::UnsupportedVersion, None).into(),
     }
 }
@@ -71,6 +82,6 @@ fn unknown_id(id: StreamId) -> Refused {
 }
 
 /// The stream of this name.
-fn stream_named(log: &Log, name: &str) -> Result<Stream, Refused> {
+pub(crate) fn stream_named(log: &Log, name: &str) -> Result<Stream, Refused> {
     Ok(not_internal(log.stream(name)?)?)
 }

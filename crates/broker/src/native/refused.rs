@@ -71,6 +71,7 @@ refusals! {
     NextGroupsResponse NextSegmentsResponse AvailableGroupsResponse AvailableSegmentsResponse
     CommitCursorsResponse ReleaseGroupsResponse
     PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
+    SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 
 /// The answer, or the one that refuses the request.

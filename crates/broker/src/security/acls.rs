@@ -138,6 +138,32 @@ impl Acls {
             })
     }
 
+    /// Whether this user may do this to all resources of this type. Looks at all rules about resources of
+    /// the type.
+    pub fn authorize_all(
+        &self,
+        principal: &Principal,
+        host: IpAddr,
+        operation: Operation,
+        kind: ResourceType,
+    ) -> bool {
+        let may = |name: &str| {
+            let resource = Resource { kind, name };
+            self.authorize(principal, host, operation, resource)
+        };
+        let resources = &self.resources[index(kind)];
+        // What rules say of names changes only where one names them, or their beginning.
+        may(IN_NO_NAME)
+            && resources
+                .literal
+                .keys()
+                .all(|name| name == ANY_RESOURCE || may(name))
+            && resources
+                .prefixed
+                .keys()
+                .all(|prefix| may(&[prefix, IN_NO_NAME].concat()))
+    }
+
     /// The rules that the filter finds, sorted. Looks at all rules.
     pub fn find(&self, filter: &AclFilter) -> Vec<Acl> {
         let mut found = Vec::new();

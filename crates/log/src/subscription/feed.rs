@@ -46,7 +46,7 @@ impl Feed {
     }
 
     /// Whether the lane has, or may once have, what comes next.
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let lane = &self.lane.lane;
         if lane.is_removed() {
             return Err(LogError::UnknownStream {

@@ -128,22 +128,12 @@ impl Subscription {
     }
 
     /// Lanes, each from an offset on.
-    ///
-    /// # Errors
-    /// When an offset is not in its lane ([`LogError::OffsetOutOfRange`]).
-    pub fn of_lanes(
-        lanes: impl IntoIterator<Item = (Lane, Offset)>,
-    ) -> Result<Subscription, SubscriptionError> {
+    pub fn of_lanes(lanes: impl IntoIterator<Item = (Lane, Offset)>) -> Subscription {
         let mut reader = LanesReader::new(None);
-        for (place, (lane, from)) in (0..).zip(lanes) {
-            let feed = Feed::new(lane, from);
-            feed.check().map_err(|error| SubscriptionError {
-                place: Some(place),
-                error,
-            })?;
-            reader.add(feed);
+        for (lane, from) in lanes {
+            reader.add(Feed::new(lane, from));
         }
-        Ok(Subscription::with(Reader::Lanes(reader)))
+        Subscription::with(Reader::Lanes(reader))
     }
 
     /// What an application has not done yet. Its subscribers share the stream's groups, each of which is

@@ -58,11 +58,9 @@ impl Door {
 fn start(log: &Log, listen: SocketAddr) -> Result<Server, StartError> {
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
-    Server::start(
-        &TcpNetwork,
-        BrokerConfig::new(listen),
-        log.clone(),
-        clock,
-        random,
-    )
+    let config = BrokerConfig {
+        local_socket: std::path::absolute(log.dir()).ok(),
+        ..BrokerConfig::new(listen)
+    };
+    Server::start(&TcpNetwork, config, log.clone(), clock, random)
 }

@@ -44,6 +44,11 @@ fn messages() -> BTreeMap<&'static str, Vec<(&'static str, String)>> {
         GetObjectRequest GetObjectResponse
         ListObjectsRequest ListObjectsResponse
         DeleteObjectRequest DeleteObjectResponse
+        LocalSocketRequest LocalSocketResponse
+        SubscribeRequest SubscribeResponse SubscribedSource SubscribedLane SubscribedApplication
+        SharedMemory
+        ReceiveRequest ReceiveResponse HandedChunks
+        UnsubscribeRequest UnsubscribeResponse
     }
 }
 

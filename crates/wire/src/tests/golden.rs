@@ -168,6 +168,39 @@ fn requests() -> Vec<Request> {
         }
         .into(),
         DeleteObjectRequest { name: "a/b".into() }.into(),
+        LocalSocketRequest {}.into(),
+        SubscribeRequest {
+            sources: vec![
+                SubscribedSource {
+                    lanes: vec![SubscribedLane {
+                        stream: "lines".into(),
+                        partition: 3,
+                        offset: Offset(200),
+                    }],
+                    application: None,
+                },
+                SubscribedSource {
+                    lanes: Vec::new(),
+                    application: Some(SubscribedApplication {
+                        stream: "lines".into(),
+                        application: "words".into(),
+                        consumer: "one".into(),
+                    }),
+                },
+            ],
+            filter: Some("key = \"a\"".into()),
+            bytes_max: 1 << 20,
+            ahead_bytes: ByteSize(16 << 20),
+            layout: 1,
+        }
+        .into(),
+        ReceiveRequest {
+            subscription: 1,
+            source: 2,
+            bytes_max: 1 << 20,
+        }
+        .into(),
+        UnsubscribeRequest { subscription: 1 }.into(),
     ]
 }
 
@@ -292,6 +325,43 @@ fn responses() -> Vec<Response> {
         }
         .into(),
         DeleteObjectResponse {
+            throttle_time_ms,
+            error_code,
+            error_message: error_message.clone(),
+        }
+        .into(),
+        LocalSocketResponse {
+            path: Some("/data/push.sock".into()),
+            ..LocalSocketResponse::default()
+        }
+        .into(),
+        SubscribeResponse {
+            subscription: 1,
+            shared: Some(SharedMemory {
+                pool_path: "/proc/7/fd/8".into(),
+                pool_bytes: ByteSize(1 << 30),
+                rings_path: "/proc/7/fd/9".into(),
+                identity: 42,
+            }),
+            not_shared: Some("no".into()),
+            ..SubscribeResponse::default()
+        }
+        .into(),
+        ReceiveResponse {
+            handed: vec![HandedChunks {
+                place: 1,
+                error_code: 0,
+                error_message: None,
+                from: Offset(200),
+                next: Offset(210),
+                end: Offset(220),
+                cursor: cursor(),
+                chunks: Bytes::from_static(b"chunks").into(),
+            }],
+            ..ReceiveResponse::default()
+        }
+        .into(),
+        UnsubscribeResponse {
             throttle_time_ms,
             error_code,
             error_message,

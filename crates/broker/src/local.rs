@@ -1,0 +1,70 @@
+//! The socket for clients that run on the same machine, as the same user: it speaks the protocol as every other
+//! connection does, and memory may be shared over it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use millstream_base::Listener;
+use millstream_log::SOCKET;
+use tokio::net::{UnixListener, UnixStream};
+
+/// Only its owner may use it.
+const MODE: u32 = 0o600;
+
+/// A listening socket in a folder. Its file goes with it.
+pub struct LocalListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl LocalListener {
+    /// Listens in a folder that nobody else has. What a server left there that was killed is removed.
+    pub fn bind(dir: &Path) -> io::Result<LocalListener> {
+        let path = dir.join(SOCKET);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // The path of a socket is short, that of the folder may be long.
+        let folder = std::fs::File::open(dir)?;
+        let short = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+        let listener = UnixListener::bind(short)?;
+        let listener = LocalListener { listener, path };
+        std::fs::set_permissions(&listener.path, std::fs::Permissions::from_mode(MODE))?;
+        Ok(listener)
+    }
+}
+
+impl Drop for LocalListener {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+impl Listener for LocalListener {
+    type Stream = UnixStream;
+
+    async fn accept(&mut self) -> io::Result<(UnixStream, SocketAddr)> {
+        loop {
+            let (stream, _) = self.listener.accept().await?;
+            let user = stream.peer_cred()?.uid();
+            if user == rustix::process::geteuid().as_raw() {
+                return Ok((stream, self.local_address()?));
+            }
+            tracing::warn!(
+                "connection over {} refused: it is of user {user}",
+                self.path.display()
+            );
+        }
+    }
+
+    /// As if it came from this machine over the network.
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok((Ipv4Addr::LOCALHOST, 0).into())
+    }
+}

@@ -1,0 +1,148 @@
+//! Chunks for those who ask for what comes next before it is there.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::Cursor;
+use millstream_wire::ResponseError;
+use millstream_wire::native::{HandedChunks, Payload, ReceiveResponse};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use super::outlet::{Outlet, Progress, RefusedPlace, Told};
+use crate::native::refused::Refused;
+
+/// The most pieces of one answer.
+const PIECES_MAX: usize = 1024;
+
+/// Who is handed nothing for so long is told how far it has been looked.
+const PASSED_AFTER: Duration = Duration::from_secs(1);
+
+/// A subscription of somebody who asks.
+pub struct Asked {
+    /// Locked by the request whose turn it is.
+    outlet: Mutex<Outlet>,
+    handed_bytes: usize,
+    has_ended: watch::Sender<bool>,
+}
+
+impl Asked {
+    pub fn new(outlet: Outlet, handed_bytes: usize) -> Asked {
+        Asked {
+            outlet: Mutex::new(outlet),
+            handed_bytes,
+            has_ended: watch::Sender::new(false),
+        }
+    }
+
+    /// Nobody is answered any more but with that.
+    pub fn end(&self) {
+        self.has_ended.send_replace(true);
+    }
+
+    /// What comes next, when it is there: about `bytes_max` bytes at most.
+    pub async fn receive(
+        self: Arc<Self>,
+        bytes_max: usize,
+        mut ending: watch::Receiver<bool>,
+    ) -> ReceiveResponse {
+        let mut has_ended = self.has_ended.subscribe();
+        let received = tokio::select! {
+            biased;
+            _ = has_ended.wait_for(|has_ended| *has_ended) => Err(ended()),
+            received = self.next(bytes_max) => received,
+            _ = ending.wait_for(|ends| *ends) => Ok(Vec::new()),
+        };
+        match received {
+            Ok(handed) => ReceiveResponse {
+                handed,
+                ..ReceiveResponse::default()
+            },
+            Err(refused) => refused.into(),
+        }
+    }
+
+    /// Nothing is lost when this is dropped before it is done: what it has taken is answered.
+    async fn next(&self, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
+        let mut outlet = self.outlet.lock().await;
+        loop {
+            let handed = self.take(&mut outlet, bytes_max)?;
+            if !handed.is_empty() {
+                return Ok(handed);
+            }
+            let has_passed = outlet.has_passed();
+            let more = poll_fn(|context| match outlet.has_more(context.waker()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+            if !has_passed {
+                more.await;
+            } else if timeout(PASSED_AFTER, more).await.is_err() {
+                let passed = std::iter::from_fn(|| outlet.take_passed());
+                return Ok(passed.map(|progress| told(progress, None)).collect());
+            }
+        }
+    }
+
+    /// What there is.
+    fn take(&self, outlet: &mut Outlet, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
+        let mut handed = Vec::new();
+        let mut bytes = 0;
+        while bytes < bytes_max && handed.len() < PIECES_MAX {
+            let room = (bytes_max - bytes).min(self.handed_bytes);
+            match outlet.next(room) {
+                Ok(Told::Chunks(progress, chunks)) => {
+                    bytes += chunks.len();
+                    handed.push(told(progress, Some(Bytes::from(chunks))));
+                }
+                Ok(Told::Passed(progress)) => {
+                    handed.push(told(progress, None));
+                    // Others have their turn.
+                    break;
+                }
+                Ok(Told::Refused(place)) => handed.push(refused(place)),
+                Ok(Told::Nothing) => break,
+                // The next request tells.
+                Err(_) if !handed.is_empty() => break,
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(handed)
+    }
+}
+
+fn ended() -> Refused {
+    Refused::new(
+        ResponseError::ResourceNotFound,
+        "the subscription has ended",
+    )
+}
+
+fn told(progress: Progress, chunks: Option<Bytes>) -> HandedChunks {
+    HandedChunks {
+        place: progress.place,
+        error_code: 0,
+        error_message: None,
+        from: progress.from,
+        next: progress.next,
+        end: progress.end,
+        cursor: progress.cursor,
+        chunks: Payload::from(chunks.unwrap_or_default()),
+    }
+}
+
+fn refused(place: RefusedPlace) -> HandedChunks {
+    HandedChunks {
+        place: place.place,
+        error_code: place.refused.code(),
+        error_message: place.refused.message(),
+        from: place.earliest,
+        next: place.earliest,
+        end: place.earliest,
+        cursor: Cursor::default(),
+        chunks: Payload::default(),
+    }
+}

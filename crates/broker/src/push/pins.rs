@@ -1,0 +1,130 @@
+//! Memory of the pool that consumers hold who share it. All together they may hold half of it; who needs some
+//! when there is none takes it from whom has not gone on for longest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_log::{Arena, Pool};
+use millstream_share::Doorbell;
+use parking_lot::{Condvar, Mutex};
+
+/// Who holds memory that others need must have gone on within this time.
+const PRESSED_STALL_MAX: Duration = Duration::from_secs(1);
+
+/// The most subscriptions that share memory: each has a thread.
+const SHARED_MAX: usize = 256;
+
+/// What all subscriptions hold that share memory.
+pub struct Pins {
+    bytes_max: usize,
+    began: Instant,
+    holders: Mutex<Vec<Arc<Holder>>>,
+    /// Notified when one goes.
+    gone: Condvar,
+}
+
+/// What one of them holds.
+pub struct Holder {
+    /// Blocks that it has slices of. Written by its thread.
+    bytes: AtomicUsize,
+    /// When it went on last, in milliseconds. Written by its thread.
+    went_on: AtomicU64,
+    /// Set by who needs the memory.
+    is_revoked: AtomicBool,
+    doorbell: Arc<Doorbell>,
+}
+
+impl Pins {
+    pub fn new(pool: &Pool) -> Pins {
+        Pins {
+            bytes_max: pool.size_bytes(Arena::Segments) / 2,
+            began: Instant::now(),
+            holders: Mutex::default(),
+            gone: Condvar::new(),
+        }
+    }
+
+    /// Adds one; `None` when there are too many.
+    pub fn add(&self, doorbell: Arc<Doorbell>) -> Option<Arc<Holder>> {
+        let holder = Arc::new(Holder {
+            bytes: AtomicUsize::new(0),
+            went_on: AtomicU64::new(self.now()),
+            is_revoked: AtomicBool::new(false),
+            doorbell,
+        });
+        let mut holders = self.holders.lock();
+        if holders.len() >= SHARED_MAX {
+            return None;
+        }
+        holders.push(Arc::clone(&holder));
+        Some(holder)
+    }
+
+    pub fn remove(&self, holder: &Arc<Holder>) {
+        self.holders
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, holder));
+        self.gone.notify_all();
+    }
+
+    /// Waits until all have gone, but no longer than so.
+    pub fn wait_until_empty(&self, wait_max: Duration) {
+        let until = Instant::now() + wait_max;
+        let mut holders = self.holders.lock();
+        while !holders.is_empty() && !self.gone.wait_until(&mut holders, until).timed_out() {}
+    }
+
+    /// Notes that a holder has gone on.
+    pub fn go_on(&self, holder: &Holder) {
+        holder.went_on.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// For how long it has not.
+    pub fn stalled(&self, holder: &Holder) -> Duration {
+        let went_on = holder.went_on.load(Ordering::Relaxed);
+        Duration::from_millis(self.now().saturating_sub(went_on))
+    }
+
+    /// Whether a holder may take more. If not, whoever stalls has to give up what it holds.
+    pub fn has_room(&self, asking: &Holder) -> bool {
+        // Who holds nothing always gets something: there are not so many.
+        if asking.bytes.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let holders = self.holders.lock();
+        let bytes: usize = holders
+            .iter()
+            .map(|holder| holder.bytes.load(Ordering::Relaxed))
+            .sum();
+        if bytes < self.bytes_max {
+            return true;
+        }
+        let stalls = |holder: &&Arc<Holder>| {
+            holder.bytes.load(Ordering::Relaxed) > 0 && self.stalled(holder) >= PRESSED_STALL_MAX
+        };
+        let stalled = holders
+            .iter()
+            .filter(stalls)
+            .max_by_key(|holder| self.stalled(holder));
+        if let Some(holder) = stalled {
+            holder.is_revoked.store(true, Ordering::Relaxed);
+            holder.doorbell.ring();
+        }
+        false
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+}
+
+impl Holder {
+    pub fn set_bytes(&self, bytes: usize) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,475 @@
+//! Chunks for those who share the log's memory: a thread for each subscription tells them where in the pool they
+//! lie, and holds their segments until the consumer has gone on.
+//!
+//! The thread waits on one doorbell, which the log rings when there is more, the consumer when it has gone on, and
+//! the connection when it ends. Nothing that the consumer writes is believed but how far it is, and that
+//! is checked: who lies loses its own subscription.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::{ByteSize, Cursor};
+use millstream_log::Slice;
+use millstream_share::{Descriptor, Doorbell, Kind, Lie, Publisher, Rung, WAIT_MAX, layout};
+use millstream_wire::native::{ReceiveResponse, SharedMemory};
+use millstream_wire::{ResponseError, StrBytes};
+use tokio::sync::watch;
+
+use super::outlet::{Outlet, Progress, RefusedPlace, Told};
+use super::pins::Holder;
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::native::refused::Refused;
+
+/// Descriptors of one source that may be under way.
+const ENTRIES: u32 = 512;
+
+/// Descriptors of one source that are pushed before the next one has its turn.
+const BURST: usize = 16;
+
+/// A consumer that holds something is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The same while it holds up others, or others hold it up.
+const LOOK_PRESSED: Duration = Duration::from_millis(20);
+
+/// The most bytes that a source may have in hand.
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+/// What the client and the broker have agreed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// The layout that the client knows.
+    pub layout: u32,
+    /// About how many bytes are handed out at once.
+    pub handed_bytes: usize,
+    /// About how many bytes a source may have in hand.
+    pub ahead_bytes: ByteSize,
+}
+
+/// A subscription of somebody who shares the log's memory. It ends with this.
+pub struct SharedSubscription {
+    shared: Arc<Shared>,
+}
+
+/// What the thread and the connection share.
+struct Shared {
+    doorbell: Arc<Doorbell>,
+    /// The connection has ended.
+    is_over: AtomicBool,
+    /// Why it has ended; set by the thread.
+    end: watch::Sender<Option<Refused>>,
+    /// By source: something was pushed to a consumer that waits for an answer, not on a futex. Set by the thread,
+    /// taken back by who answers.
+    owed: Vec<watch::Sender<bool>>,
+}
+
+impl SharedSubscription {
+    /// Begins to push. The outlets are taken when it does.
+    ///
+    /// # Errors
+    /// Why no memory is shared.
+    pub fn begin(
+        broker: &Arc<Broker>,
+        client: &Client,
+        terms: Terms,
+        outlets: &mut Vec<Outlet>,
+    ) -> Result<(SharedSubscription, SharedMemory), String> {
+        if terms.layout != layout::VERSION {
+            return Err(format!(
+                "the client knows layout {} of shared memory, and this server {}: use the same version of both",
+                terms.layout,
+                layout::VERSION
+            ));
+        }
+        let no_memory = |error| format!("no memory to share: {error}");
+        let mut identity = [0; 8];
+        broker.random().fill(&mut identity).map_err(no_memory)?;
+        let identity = u64::from_le_bytes(identity);
+        let publisher =
+            Publisher::create(outlets.len() as u32, ENTRIES, identity).map_err(no_memory)?;
+        let pins = broker.pins();
+        let holder = pins.add(publisher.doorbell());
+        let holder = holder.ok_or("too many subscriptions share memory already")?;
+        let shared = Arc::new(Shared {
+            doorbell: publisher.doorbell(),
+            is_over: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            owed: outlets.iter().map(|_| watch::Sender::new(false)).collect(),
+        });
+        let (pool_path, pool_bytes) = broker.log().pool().shared();
+        let files = SharedMemory {
+            pool_path: text(&pool_path),
+            pool_bytes: ByteSize(pool_bytes as u64),
+            rings_path: text(&publisher.path()),
+            identity,
+        };
+        let access = client.access().clone();
+        let sources = std::mem::take(outlets);
+        let thread = PushThread {
+            may_share: client.sharing(),
+            version: access.version(),
+            access,
+            broker: Arc::clone(broker),
+            holder: Arc::clone(&holder),
+            waker: Waker::from(publisher.doorbell()),
+            publisher,
+            sources: sources.into_iter().map(Source::new).collect(),
+            blocks: HashMap::new(),
+            block_bytes: 0,
+            terms,
+            shared: Arc::clone(&shared),
+        };
+        let spawned = std::thread::Builder::new()
+            .name("millstream-push".to_owned())
+            .spawn(move || thread.run());
+        if let Err(error) = spawned {
+            pins.remove(&holder);
+            return Err(format!("no thread to push with: {error}"));
+        }
+        Ok((SharedSubscription { shared }, files))
+    }
+
+    /// Answers without chunks: when something was pushed to a `source` that waits for an answer, or, without
+    /// one, at the end alone.
+    pub fn wait(
+        &self,
+        source: Option<usize>,
+        mut ending: watch::Receiver<bool>,
+    ) -> Result<impl Future<Output = ReceiveResponse> + Send + 'static, Refused> {
+        let owed = match source {
+            None => None,
+            Some(source) => Some(self.shared.owed.get(source).cloned().ok_or_else(|| {
+                let count = self.shared.owed.len();
+                let message = format!("there is no source {source}, but {count} from 0 on");
+                Refused::new(ResponseError::InvalidRequest, message)
+            })?),
+        };
+        let mut end = self.shared.end.subscribe();
+        // It may have gone on.
+        self.shared.doorbell.ring();
+        Ok(async move {
+            let is_owed = async {
+                match &owed {
+                    Some(owed) => drop(owed.subscribe().wait_for(|owed| *owed).await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                ended = end.wait_for(Option::is_some) => {
+                    let refused = ended.ok().and_then(|ended| ended.clone());
+                    refused.map_or_else(ReceiveResponse::default, ReceiveResponse::from)
+                }
+                () = is_owed => {
+                    if let Some(owed) = &owed {
+                        owed.send_replace(false);
+                    }
+                    ReceiveResponse::default()
+                }
+                _ = ending.wait_for(|ends| *ends) => ReceiveResponse::default(),
+            }
+        })
+    }
+}
+
+impl Drop for SharedSubscription {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.doorbell.ring();
+    }
+}
+
+fn text(path: &Path) -> StrBytes {
+    StrBytes::from_string(path.display().to_string())
+}
+
+/// Pushes until the subscription ends.
+struct PushThread {
+    broker: Arc<Broker>,
+    access: crate::access::Access,
+    /// Of the access rules and quotas, when the client was last found to be allowed to share memory.
+    version: u64,
+    may_share: Box<dyn Fn() -> Result<(), String> + Send>,
+    publisher: Publisher,
+    waker: Waker,
+    sources: Vec<Source>,
+    /// Blocks of the pool that are held: how many slices of each.
+    blocks: HashMap<usize, usize>,
+    /// How large they are together.
+    block_bytes: usize,
+    holder: Arc<Holder>,
+    terms: Terms,
+    shared: Arc<Shared>,
+}
+
+/// What one source is handed.
+struct Source {
+    outlet: Outlet,
+    /// What every descriptor that is under way holds.
+    held: VecDeque<Option<Slice>>,
+    /// Descriptors that were finished.
+    finished: u64,
+    /// Bytes of what is held.
+    bytes: usize,
+}
+
+impl Source {
+    fn new(outlet: Outlet) -> Source {
+        Source {
+            outlet,
+            held: VecDeque::new(),
+            finished: 0,
+            bytes: 0,
+        }
+    }
+}
+
+/// Why there is nothing to push to a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// There may be more.
+    None,
+    /// There is nothing.
+    Idle,
+    /// It has enough in hand.
+    Full,
+    /// Others hold the memory.
+    Pressed,
+}
+
+impl PushThread {
+    fn run(mut self) {
+        let Err(refused) = self.push_until_end();
+        if !self.shared.is_over.load(Ordering::Acquire) {
+            let why = refused.clone().message().unwrap_or_default();
+            tracing::warn!(consumer = %self.access.principal(), "a subscription that shares memory ends: {why}");
+        }
+        // First the consumer is told, then others may have the memory.
+        self.publisher.end(refused.code().into());
+        self.sources.clear();
+        self.broker.pins().remove(&self.holder);
+        self.shared.end.send_replace(Some(refused));
+    }
+
+    fn push_until_end(&mut self) -> Result<std::convert::Infallible, Refused> {
+        loop {
+            let rings = self.publisher.rings();
+            self.check()?;
+            let mut rest = Rest::Idle;
+            let mut has_more = false;
+            for index in 0..self.sources.len() {
+                match self.push(index)? {
+                    Rest::None => has_more = true,
+                    Rest::Idle => {}
+                    other => rest = other,
+                }
+            }
+            if !has_more && !self.publisher.wait(rings, self.wait_max(rest)) {
+                self.tell_passed()?;
+            }
+        }
+    }
+
+    /// Whether it may go on.
+    fn check(&mut self) -> Result<(), Refused> {
+        if self.shared.is_over.load(Ordering::Acquire) {
+            let message = "the connection has ended";
+            return Err(Refused::new(ResponseError::ResourceNotFound, message));
+        }
+        let version = self.access.version();
+        if self.version != version {
+            (self.may_share)()
+                .map_err(|why| Refused::new(ResponseError::TopicAuthorizationFailed, why))?;
+            self.version = version;
+        }
+        let stalled = self.broker.pins().stalled(&self.holder);
+        let holds = self.block_bytes > 0;
+        let stall_max = self.broker.config().push_stall_max;
+        if self.holder.is_revoked() || holds && stalled > stall_max {
+            let message = format!(
+                "the consumer has not gone on for {} ms with {} in hand",
+                stalled.as_millis(),
+                ByteSize(self.sources.iter().map(|source| source.bytes as u64).sum())
+            );
+            return Err(Refused::new(ResponseError::RequestTimedOut, message));
+        }
+        Ok(())
+    }
+
+    fn wait_max(&self, rest: Rest) -> Duration {
+        let is_waited_for = |source: &Source| !source.held.is_empty() || source.outlet.has_passed();
+        match rest {
+            Rest::Pressed => LOOK_PRESSED,
+            _ if self.sources.iter().any(is_waited_for) => LOOK_EVERY,
+            _ => WAIT_MAX,
+        }
+    }
+
+    /// Pushes what there is to a source, up to a bound.
+    fn push(&mut self, index: usize) -> Result<Rest, Refused> {
+        self.release(index)?;
+        for _ in 0..BURST {
+            let rest = self.has_room(index)?;
+            if rest != Rest::None {
+                return Ok(rest);
+            }
+            let source = &mut self.sources[index];
+            match source.outlet.next(self.terms.handed_bytes)? {
+                Told::Chunks(progress, slice) => {
+                    let descriptor = Descriptor {
+                        position: slice.position() as u64,
+                        bytes: slice.len() as u64,
+                        ..descriptor(Kind::Chunks, &progress)
+                    };
+                    self.hand(index, &descriptor, Some(slice))?;
+                }
+                Told::Passed(progress) => {
+                    self.hand(index, &descriptor(Kind::Moved, &progress), None)?;
+                }
+                Told::Refused(place) => self.hand(index, &refusal(&place), None)?,
+                Told::Nothing if source.outlet.has_more(&self.waker) => {}
+                Told::Nothing => return Ok(Rest::Idle),
+            }
+        }
+        Ok(Rest::None)
+    }
+
+    /// Whether a source may be handed more: else it rings when it has gone on.
+    fn has_room(&mut self, index: usize) -> Result<Rest, Refused> {
+        let source = &self.sources[index];
+        let under_way = source.held.len();
+        let ahead_bytes = self.terms.ahead_bytes.0.clamp(1, AHEAD_BYTES_MAX) as usize;
+        if under_way == 0 {
+            return Ok(Rest::None);
+        }
+        let is_full = source.bytes >= ahead_bytes || under_way >= self.publisher.entries() as usize;
+        let rest = match is_full {
+            true => Rest::Full,
+            false if self.broker.pins().has_room(&self.holder) => return Ok(Rest::None),
+            false => Rest::Pressed,
+        };
+        // Not for each: half of what it has is enough to go on with.
+        let wanted = source.finished + under_way.div_ceil(2) as u64;
+        let progress = self.publisher.want_progress(index, wanted);
+        Ok(match progress.map_err(lie)? >= wanted {
+            true => Rest::None,
+            false => rest,
+        })
+    }
+
+    fn hand(
+        &mut self,
+        index: usize,
+        descriptor: &Descriptor,
+        slice: Option<Slice>,
+    ) -> Result<(), Refused> {
+        if self.block_bytes == 0 {
+            // It has nothing that it could have gone on with.
+            self.broker.pins().go_on(&self.holder);
+        }
+        if let Some(slice) = &slice {
+            let (block, bytes) = slice.block();
+            let count = self.blocks.entry(block).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.block_bytes += bytes;
+                self.holder.set_bytes(self.block_bytes);
+            }
+        }
+        let source = &mut self.sources[index];
+        source.bytes += slice.as_ref().map_or(0, |slice| slice.len());
+        source.held.push_back(slice);
+        let pushed = self.publisher.push(index, descriptor);
+        pushed.map_err(|full| Refused::new(ResponseError::UnknownServerError, full.to_string()))?;
+        if self.publisher.flush(index) == Rung::WaitsForByte {
+            self.shared.owed[index].send_replace(true);
+        }
+        Ok(())
+    }
+
+    /// Lets go of what a source has finished.
+    fn release(&mut self, index: usize) -> Result<(), Refused> {
+        let finished = self.publisher.progress(index).map_err(lie)?;
+        let source = &mut self.sources[index];
+        if source.finished == finished {
+            return Ok(());
+        }
+        while source.finished < finished {
+            source.finished += 1;
+            let Some(Some(slice)) = source.held.pop_front() else {
+                continue;
+            };
+            source.bytes -= slice.len();
+            let (block, bytes) = slice.block();
+            if let Some(count) = self.blocks.get_mut(&block) {
+                *count -= 1;
+                if *count == 0 {
+                    self.blocks.remove(&block);
+                    self.block_bytes -= bytes;
+                }
+            }
+        }
+        self.holder.set_bytes(self.block_bytes);
+        self.broker.pins().go_on(&self.holder);
+        Ok(())
+    }
+
+    /// Tells sources how far has been looked where a filter kept nothing.
+    fn tell_passed(&mut self) -> Result<(), Refused> {
+        for index in 0..self.sources.len() {
+            while self.has_room(index)? == Rest::None
+                && let Some(progress) = self.sources[index].outlet.take_passed()
+            {
+                self.hand(index, &descriptor(Kind::Moved, &progress), None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lie(lie: Lie) -> Refused {
+    let message = format!("the consumer broke the rules of shared memory: {lie}");
+    Refused::new(ResponseError::InvalidRequest, message)
+}
+
+fn descriptor(kind: Kind, progress: &Progress) -> Descriptor {
+    let Cursor {
+        streamlet,
+        segment,
+        group,
+        position,
+        ..
+    } = progress.cursor;
+    Descriptor {
+        place: progress.place,
+        from: progress.from.0,
+        next: progress.next.0,
+        end: progress.end.0,
+        cursor: millstream_share::Cursor {
+            streamlet: streamlet.0,
+            segment: segment.0,
+            group: group.0,
+            position: position.0,
+        },
+        start_group: progress.start.group.0,
+        start_position: progress.start.position.0,
+        ..Descriptor::new(kind)
+    }
+}
+
+fn refusal(place: &RefusedPlace) -> Descriptor {
+    Descriptor {
+        place: place.place,
+        code: place.refused.code().into(),
+        from: place.earliest.0,
+        next: place.earliest.0,
+        end: place.earliest.0,
+        ..Descriptor::new(Kind::Refused)
+    }
+}
