@@ -30,13 +30,13 @@
 //!
 //! Bells: the doorbell, at 256, wakes the broker; each source has one that wakes its consumer. A bell is
 //! 4 bytes: 4 × the number of rings, modulo 2^32, plus flags: 1 while somebody sleeps on the word as on a
-//! futex, 2 while somebody who has no futexes waits for a byte on its connection.
+//! futex, 2 while somebody who has no futexes waits for the answer to a Receive request.
 //!
 //! - To ring: add 4, in one atomic step; if flag 1 was set, wake all who wait on the futex (not
-//!   private). Who has no futexes sends a byte over the connection instead, and the broker rings.
+//!   private). Who has no futexes sends a Receive request instead, and the broker rings.
 //! - To wait: note the number of rings; look if there is something to do; if not, set the flag, in one
 //!   atomic step that also reads the word. If the number of rings is as noted, wait on the futex for a
-//!   change of the word just written (or for a byte). Then take the flag away, in one atomic step, and
+//!   change of the word just written (or for the answer). Then take the flag away, in one atomic step, and
 //!   begin anew.
 //!
 //! The broker's control block of source I, at 384 + 256 × I:

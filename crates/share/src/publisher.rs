@@ -17,7 +17,7 @@ use crate::sync::{Ordering, fence};
 
 /// The longest wait for the doorbell. A consumer can write what it likes into the doorbell's word, so it
 /// could keep a ring from being heard; it puts off its own subscription, and for no longer than this.
-pub const WAIT_MAX: Duration = Duration::from_secs(1);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Hands out descriptors to the sources of one consumer. One thread has it; others ring the doorbell.
 ///

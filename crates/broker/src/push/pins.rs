@@ -101,7 +101,10 @@ impl Pins {
             return true;
         }
         let stalls = |holder: &&Arc<Holder>| {
-            holder.bytes.load(Ordering::Relaxed) > 0 && self.stalled(holder) >= PRESSED_STALL_MAX
+            let is_other = !std::ptr::eq(&***holder, asking);
+            is_other
+                && holder.bytes.load(Ordering::Relaxed) > 0
+                && self.stalled(holder) >= PRESSED_STALL_MAX
         };
         let stalled = holders
             .iter()

@@ -270,6 +270,7 @@ impl PushThread {
                     other => rest = other,
                 }
             }
+            self.check_stall()?;
             if !has_more && !self.publisher.wait(rings, self.wait_max(rest)) {
                 self.tell_passed()?;
             }
@@ -288,6 +289,11 @@ impl PushThread {
                 .map_err(|why| Refused::new(ResponseError::TopicAuthorizationFailed, why))?;
             self.version = version;
         }
+        Ok(())
+    }
+
+    /// Whether it has gone on, as far as is known.
+    fn check_stall(&self) -> Result<(), Refused> {
         let stalled = self.broker.pins().stalled(&self.holder);
         let holds = self.block_bytes > 0;
         let stall_max = self.broker.config().push_stall_max;
@@ -306,7 +312,9 @@ impl PushThread {
         let is_waited_for = |source: &Source| !source.held.is_empty() || source.outlet.has_passed();
         match rest {
             Rest::Pressed => LOOK_PRESSED,
-            _ if self.sources.iter().any(is_waited_for) => LOOK_EVERY,
+            _ if self.sources.iter().any(is_waited_for) => {
+                LOOK_EVERY.min(self.broker.config().push_stall_max)
+            }
             _ => WAIT_MAX,
         }
     }

@@ -11,6 +11,8 @@ mod order;
 mod permissions;
 mod produce;
 mod producers;
+mod push;
+mod push_shared;
 mod quotas;
 mod sessions;
 mod shutdown;

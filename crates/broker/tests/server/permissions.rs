@@ -103,7 +103,7 @@ impl Connection {
         assert_eq!(created.results[0].error_code, 0, "{created:?}");
     }
 
-    fn forbid_all(&mut self) {
+    pub fn forbid_all(&mut self) {
         let filter = DeleteAclsFilter::default()
             .with_resource_type_filter(1)
             .with_resource_name_filter(None)

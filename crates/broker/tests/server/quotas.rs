@@ -28,6 +28,11 @@ fn entity(parts: &[(&'static str, Option<&'static str>)]) -> Vec<EntityData> {
     parts.collect()
 }
 
+/// So that every client has a quota for what it reads.
+pub fn limit_reading(client: &mut Connection) {
+    assert_eq!(set(client, &[("user", None)], CONSUMED, Some(1e6)), 0);
+}
+
 fn set(
     client: &mut Connection,
     parts: &[(&'static str, Option<&'static str>)],

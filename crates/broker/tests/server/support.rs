@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -130,6 +132,10 @@ impl Node {
         self.server.local_address()
     }
 
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn connect(&self) -> Connection {
         Connection::to(self.address())
     }
@@ -143,7 +149,7 @@ impl<S: Read + Write> Stream for S {}
 /// A connection, as a client has it.
 pub struct Connection {
     stream: Box<dyn Stream>,
-    tcp: TcpStream,
+    tcp: Option<TcpStream>,
     received: BytesMut,
     next_id: i32,
     client_id: &'static str,
@@ -159,11 +165,24 @@ impl Connection {
         Connection::over(Box::new(stream), tcp)
     }
 
+    /// A connection over a socket on this machine.
+    pub fn local(path: &Path) -> Connection {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(TIME_MAX)).unwrap();
+        Connection {
+            stream: Box::new(stream),
+            tcp: None,
+            received: BytesMut::new(),
+            next_id: 0,
+            client_id: "test",
+        }
+    }
+
     /// A connection whose bytes go through a stream, over TCP in the end.
     pub fn over(stream: Box<dyn Stream>, tcp: TcpStream) -> Connection {
         Connection {
             stream,
-            tcp,
+            tcp: Some(tcp),
             received: BytesMut::new(),
             next_id: 0,
             client_id: "test",
@@ -253,7 +272,8 @@ impl Connection {
 
     /// Tells the other side that nothing more comes.
     pub fn finish(&mut self) {
-        self.tcp.shutdown(std::net::Shutdown::Write).unwrap();
+        let tcp = self.tcp.as_ref().expect("over TCP");
+        tcp.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
     pub fn create_topic(&mut self, name: &str, partitions: i32) {

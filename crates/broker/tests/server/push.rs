@@ -1,0 +1,394 @@
+//! Subscriptions over the network: each request for more is the credit for one answer.
+
+use bytes::Bytes;
+use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_broker::security::Operation;
+use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
+use millstream_wire::native::*;
+use millstream_wire::{ApiKey, Response, ResponseError};
+
+use crate::permissions::{group, topic, two_clients};
+use crate::support::{Connection, Node, ask, produce_request, text};
+
+/// A source that reads partitions of stream `t` from offsets on.
+pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
+    let lanes = places.iter().map(|(partition, offset)| SubscribedLane {
+        stream: "t".into(),
+        partition: *partition,
+        offset: Offset(*offset),
+    });
+    SubscribedSource {
+        lanes: lanes.collect(),
+        application: None,
+    }
+}
+
+pub fn of_application(consumer: &str) -> SubscribedSource {
+    SubscribedSource {
+        lanes: Vec::new(),
+        application: Some(SubscribedApplication {
+            stream: "t".into(),
+            application: "words".into(),
+            consumer: text(consumer),
+        }),
+    }
+}
+
+pub fn subscribe_request(sources: Vec<SubscribedSource>) -> SubscribeRequest {
+    SubscribeRequest {
+        sources,
+        filter: None,
+        bytes_max: 1 << 20,
+        ahead_bytes: ByteSize(16 << 20),
+        layout: 0,
+    }
+}
+
+pub fn receive_request(subscription: u32) -> ReceiveRequest {
+    ReceiveRequest {
+        subscription,
+        source: 0,
+        bytes_max: 1 << 20,
+    }
+}
+
+/// Place and value of the records in whole chunks.
+pub fn values_of(place: u32, from: u64, bytes: &[u8]) -> Vec<(u32, String)> {
+    let mut values = Vec::new();
+    let mut scratch = Scratch::default();
+    for chunk in Chunks::new(bytes) {
+        for record in chunk.unwrap().records(&mut scratch).unwrap() {
+            let record = record.unwrap();
+            if record.offset.0 >= from {
+                let value = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+                values.push((place, value));
+            }
+        }
+    }
+    values
+}
+
+pub fn error(code: i16) -> Option<ResponseError> {
+    ResponseError::try_from_code(code)
+}
+
+impl Connection {
+    pub fn subscribe(&mut self, source: SubscribedSource) -> u32 {
+        let answer = ask!(self, Subscribe, 0, subscribe_request(vec![source]));
+        assert_eq!((answer.error_code, answer.error_message), (0, None));
+        answer.subscription
+    }
+
+    /// What was asked for before.
+    fn received(&mut self) -> ReceiveResponse {
+        match self.receive(ApiKey::Receive, 0) {
+            (_, Response::Receive(response)) => response,
+            other => panic!("no answer to that: {other:?}"),
+        }
+    }
+
+    fn received_values(&mut self) -> Vec<(u32, String)> {
+        let response = self.received();
+        assert_eq!(response.error_code, 0, "{response:?}");
+        let handed = response.handed.iter();
+        let values = handed.flat_map(|handed| {
+            assert_eq!(handed.error_code, 0, "{handed:?}");
+            let bytes: Vec<u8> = handed.chunks.0.concat();
+            values_of(handed.place, handed.from.0, &bytes)
+        });
+        values.collect()
+    }
+}
+
+fn value(place: u32, value: &str) -> (u32, String) {
+    (place, value.to_owned())
+}
+
+#[test]
+fn what_is_durable_is_pushed_to_who_has_asked_before() {
+    let node = Node::start();
+    let mut producer = node.connect();
+    producer.create_topic("t", 2);
+    producer.produce("t", 1, &["old", "a"]);
+    let mut client = node.connect();
+    let subscription = client.subscribe(lanes(&[(1, 1), (0, 0)]));
+    for _ in 0..3 {
+        client.send(0, receive_request(subscription));
+    }
+    assert_eq!(client.received_values(), [value(0, "a")]);
+    producer.produce("t", 0, &["b"]);
+    assert_eq!(client.received_values(), [value(1, "b")]);
+    producer.produce("t", 1, &["c", "d"]);
+    assert_eq!(client.received_values(), [value(0, "c"), value(0, "d")]);
+
+    // Without credit nothing comes, and nothing is lost.
+    producer.produce("t", 0, &["e"]);
+    producer.produce("t", 0, &["f"]);
+    client.send(0, receive_request(subscription));
+    assert_eq!(client.received_values(), [value(1, "e"), value(1, "f")]);
+}
+
+#[test]
+fn an_end_is_told_to_who_waits() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    client.send(0, receive_request(subscription));
+    client.send(0, receive_request(subscription));
+    client.send(0, UnsubscribeRequest { subscription });
+    for _ in 0..2 {
+        let response = client.received();
+        assert_eq!(
+            error(response.error_code),
+            Some(ResponseError::ResourceNotFound)
+        );
+    }
+    assert!(matches!(
+        client.receive(ApiKey::Unsubscribe, 0).1,
+        Response::Unsubscribe(UnsubscribeResponse { error_code: 0, .. })
+    ));
+    let again = ask!(client, Receive, 0, receive_request(subscription));
+    assert_eq!(
+        error(again.error_code),
+        Some(ResponseError::ResourceNotFound)
+    );
+}
+
+#[test]
+fn a_deleted_stream_is_told() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    client.send(0, receive_request(subscription));
+    node.log().delete_stream("t").unwrap();
+    let response = client.received();
+    let handed = &response.handed[0];
+    assert_eq!(
+        error(handed.error_code),
+        Some(ResponseError::UnknownTopicOrPartition)
+    );
+    assert!(handed.error_message.as_ref().unwrap().contains('t'));
+}
+
+#[test]
+fn an_offset_that_retention_has_removed_is_told_with_the_earliest() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    client.produce("t", 0, &["a", "b", "c"]);
+    client.produce("t", 1, &["d"]);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    node.log().delete_before(&[(lane, Offset(2))])[0]
+        .as_ref()
+        .unwrap();
+    let subscription = client.subscribe(lanes(&[(0, 0), (1, 0)]));
+    let response = ask!(client, Receive, 0, receive_request(subscription));
+    let [removed, other] = &response.handed[..] else {
+        panic!("{response:?}");
+    };
+    assert_eq!(
+        error(removed.error_code),
+        Some(ResponseError::OffsetOutOfRange)
+    );
+    assert_eq!((removed.place, removed.next), (0, Offset(2)));
+    let message = removed.error_message.as_ref().unwrap();
+    assert!(message.contains("holds 2 up to 3"), "{message}");
+    // The others go on.
+    assert_eq!(
+        (other.place, other.error_code, other.next),
+        (1, 0, Offset(1))
+    );
+}
+
+#[test]
+fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut refused = |request: SubscribeRequest| {
+        let answer = ask!(client, Subscribe, 0, request);
+        (
+            error(answer.error_code),
+            answer.error_message.unwrap().to_string(),
+        )
+    };
+    let mut unknown = lanes(&[(0, 0)]);
+    unknown.lanes[0].stream = "none".into();
+    let cases = [
+        (
+            vec![unknown],
+            ResponseError::UnknownTopicOrPartition,
+            "none",
+        ),
+        (
+            vec![lanes(&[(1, 0)])],
+            ResponseError::UnknownTopicOrPartition,
+            "partition 1",
+        ),
+        (vec![], ResponseError::InvalidRequest, "1 to 64 sources"),
+        (
+            vec![lanes(&[])],
+            ResponseError::InvalidRequest,
+            "lanes, or an application",
+        ),
+        (
+            vec![lanes(&[(0, 0)]), lanes(&[(0, 0)])],
+            ResponseError::InvalidRequest,
+            "one source",
+        ),
+        (
+            vec![of_application("")],
+            ResponseError::InvalidRequest,
+            "consumer's name",
+        ),
+    ];
+    for (sources, expected, why) in cases {
+        let (error, message) = refused(subscribe_request(sources));
+        assert_eq!(error, Some(expected), "{message}");
+        assert!(message.contains(why), "{message}");
+    }
+    let mut request = subscribe_request(vec![lanes(&[(0, 0)])]);
+    request.filter = Some("value is red".into());
+    let (error, message) = refused(request);
+    assert_eq!(error, Some(ResponseError::InvalidRequest));
+    assert!(message.contains("column 7"), "{message}");
+
+    // So many of one connection, and no more.
+    for _ in 0..64 {
+        client.subscribe(lanes(&[(0, 0)]));
+    }
+    let answer = ask!(
+        client,
+        Subscribe,
+        0,
+        subscribe_request(vec![lanes(&[(0, 0)])])
+    );
+    assert!(
+        answer
+            .error_message
+            .unwrap()
+            .contains("at most 64 subscriptions")
+    );
+}
+
+#[test]
+fn a_filter_that_keeps_one_percent_moves_about_one_percent_of_the_bytes() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut stored = 0;
+    for chunk in 0..50 {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        for n in 0..200 {
+            let key = if n % 100 == chunk % 100 {
+                b"rare"
+            } else {
+                b"many"
+            };
+            builder
+                .push(Timestamp(0), Some(key), Some(&[b'x'; 500]), &[])
+                .unwrap();
+        }
+        let bytes = Bytes::copy_from_slice(builder.finish(None).unwrap());
+        stored += bytes.len();
+        ask!(client, Produce, 9, produce_request("t", 0, bytes));
+    }
+    let mut request = subscribe_request(vec![lanes(&[(0, 0)])]);
+    request.filter = Some(r#"key = "rare""#.into());
+    let subscription = ask!(client, Subscribe, 0, request).subscription;
+    let (mut moved, mut count, mut next) = (0, 0, Offset(0));
+    while next < Offset(10_000) {
+        client.send(0, receive_request(subscription));
+        let frame = client.receive_frame().unwrap();
+        moved += frame.len();
+        let (_, response) = millstream_wire::decode_response(ApiKey::Receive, 0, frame).unwrap();
+        let Response::Receive(response) = response else {
+            panic!("{response:?}");
+        };
+        for handed in response.handed {
+            assert_eq!(handed.from, next);
+            next = handed.next;
+            count += values_of(0, 0, &handed.chunks.0.concat()).len();
+        }
+    }
+    assert_eq!(count, 100);
+    assert!(moved * 100 < stored * 2, "{moved} of {stored}");
+}
+
+#[test]
+fn subscribers_of_one_application_get_what_others_leave() {
+    let node = Node::start();
+    let mut one = node.connect();
+    one.create_topic("t", 1);
+    let first = one.subscribe(of_application("one"));
+    one.produce("t", 0, &["a"]);
+    one.send(0, receive_request(first));
+    assert_eq!(one.received_values(), [value(0, "a")]);
+
+    let mut two = node.connect();
+    let second = two.subscribe(of_application("two"));
+    two.send(0, receive_request(second));
+    // The group is with the other one, who goes before he has committed anything.
+    one.produce("t", 0, &["b"]);
+    drop(one);
+    assert_eq!(two.received_values(), [value(0, "a"), value(0, "b")]);
+}
+
+#[test]
+fn who_may_not_read_any_more_receives_nothing_more() {
+    let (node, mut admin, mut client) = two_clients();
+    admin.create_topic("t", 1);
+    admin.produce("t", 0, &["a"]);
+    let refused = ask!(
+        client,
+        Subscribe,
+        0,
+        subscribe_request(vec![lanes(&[(0, 0)])])
+    );
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::TopicAuthorizationFailed)
+    );
+    admin.allow("alice", (Operation::Read, topic("t")));
+    let refused = ask!(
+        client,
+        Subscribe,
+        0,
+        subscribe_request(vec![of_application("one")])
+    );
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::GroupAuthorizationFailed)
+    );
+    admin.allow("alice", (Operation::Read, group("words")));
+    client.subscribe(of_application("one"));
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    client.send(0, receive_request(subscription));
+    assert_eq!(client.received_values(), [value(0, "a")]);
+
+    admin.forbid_all();
+    let refused = ask!(client, Receive, 0, receive_request(subscription));
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::TopicAuthorizationFailed)
+    );
+    drop(node);
+}
+
+#[test]
+fn a_server_that_ends_answers_who_waits() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    // Both arrive together, so the second one is there when the first is answered.
+    let frames = [(); 2].map(|()| client.frame(0, receive_request(subscription)));
+    client.send_bytes(&frames.concat());
+    node.connect().produce("t", 0, &["a"]);
+    assert_eq!(client.received_values(), [value(0, "a")]);
+    let dir = node.stop();
+    assert_eq!(client.received().handed, []);
+    drop(dir);
+}
