@@ -8,7 +8,7 @@
 //! | from | bytes | what | written by |
 //! |---|---|---|---|
 //! | 0 | 128 | header | broker, before anybody knows the path |
-//! | 128 | 128 | state | broker, once, at the end; a consumer that gives up |
+//! | 128 | 128 | state | broker, once, at the end |
 //! | 256 | 128 | doorbell | both |
 //! | 384 | 256 × S | for each source two control blocks: the broker's, the consumer's | as they say |
 //! | 384 + 256 × S | 128 × E × S | for each source its E descriptors | broker |

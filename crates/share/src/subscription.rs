@@ -11,7 +11,7 @@ use crate::descriptor::{BadDescriptor, Descriptor};
 use crate::file::OpenError;
 use crate::memory::Memory;
 use crate::state::State;
-use crate::sync::{Mutex, Ordering, fence, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, lock};
 use crate::window::{Moved, Window};
 
 /// What the broker told of a subscription over the connection.
@@ -29,6 +29,7 @@ pub struct Announced<'a> {
 #[derive(Clone)]
 pub struct Subscription {
     memory: Arc<Memory>,
+    closed: Arc<Closed>,
 }
 
 impl Subscription {
@@ -62,19 +63,23 @@ impl Subscription {
     }
 
     fn of(memory: Arc<Memory>, announced: Announced<'_>) -> (Subscription, Vec<SourceRing>) {
+        let closed = Arc::new(Closed {
+            word: AtomicU64::new(0),
+        });
         let ring = |(index, places): (usize, &u32)| SourceRing {
             finished: Arc::new(Finished {
                 memory: Arc::clone(&memory),
                 index,
                 window: Mutex::new(Window::new(memory.shape().entries())),
             }),
+            closed: Arc::clone(&closed),
             next: 0,
             tail: 0,
             places: *places,
             pool_bytes: announced.pool_bytes,
         };
         let rings = announced.places.iter().enumerate().map(ring).collect();
-        (Subscription { memory }, rings)
+        (Subscription { memory, closed }, rings)
     }
 
     /// Whether it lasts. Who has read bytes of the pool and then sees that it does may believe them.
@@ -82,10 +87,17 @@ impl Subscription {
         self.memory.state()
     }
 
-    /// Ends it on this side, so that whoever waits in [`SourceRing::take`] comes back: because the
-    /// connection to the broker is gone, or nobody wants more. The broker does not look at this.
+    /// Ends the taking on this side: whoever waits in [`SourceRing::take`] comes back, because the connection to
+    /// the broker is gone, or nobody wants more. What was taken stays where it is for as long as the broker
+    /// says so, which is not told of this.
     pub fn close(&self, code: i32) {
-        self.memory.end(code);
+        let ended = u64::from(code.cast_unsigned()) << 32 | CLOSED;
+        let closed = &self.closed.word;
+        // The first one's code stays.
+        let _ = closed.compare_exchange(0, ended, Ordering::AcqRel, Ordering::Relaxed);
+        for index in 0..self.memory.shape().sources() {
+            self.memory.source(index).broker.bell.ring();
+        }
     }
 }
 
@@ -94,6 +106,24 @@ impl fmt::Debug for Subscription {
         f.debug_struct("Subscription")
             .field("state", &self.state())
             .finish_non_exhaustive()
+    }
+}
+
+const CLOSED: u64 = 1;
+
+/// Whether nothing more is taken on this side. Written by [`Subscription::close`], before the bells are rung that
+/// the rings wait on; read by these.
+struct Closed {
+    /// 0, or [`CLOSED`] and the code in the upper half.
+    word: AtomicU64,
+}
+
+impl Closed {
+    fn code(&self) -> Option<i32> {
+        match self.word.load(Ordering::Acquire) {
+            0 => None,
+            word => Some(((word >> 32) as u32).cast_signed()),
+        }
     }
 }
 
@@ -135,6 +165,7 @@ pub enum Broken {
 /// The ring of one source, for the one thread that takes what is handed out to it.
 pub struct SourceRing {
     finished: Arc<Finished>,
+    closed: Arc<Closed>,
     /// The sequence of the next descriptor to be taken.
     next: u64,
     /// The tail when it was looked at last.
@@ -177,6 +208,9 @@ impl SourceRing {
     pub fn try_take(&mut self) -> Result<Taken, Broken> {
         let memory = &self.finished.memory;
         if let State::Ended(code) = memory.state() {
+            return Ok(Taken::Ended(code));
+        }
+        if let Some(code) = self.closed.code() {
             return Ok(Taken::Ended(code));
         }
         if self.tail == self.next {

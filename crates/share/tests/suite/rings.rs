@@ -139,12 +139,19 @@ fn what_is_in_the_ring_at_the_end_is_not_handed_out() {
 }
 
 #[test]
-fn a_consumer_closes_its_own_side() {
-    let (publisher, subscription, mut ring) = pair(4);
+fn a_consumer_closes_its_own_side_and_keeps_what_it_has_taken() {
+    let (mut publisher, subscription, mut ring) = pair(4);
+    send(&mut publisher, 0);
+    let (_, hold) = taken(&mut ring);
     let waiting = thread::spawn(move || ring.take(PATIENCE));
     until_it_sleeps(&publisher);
     subscription.close(3);
     assert!(matches!(waiting.join().unwrap(), Ok(Taken::Ended(3))));
+    assert!(hold.is_live());
+    assert_eq!(subscription.state(), State::Live);
+    assert_eq!(publisher.progress(0), Ok(0));
+    drop(hold);
+    assert_eq!(publisher.progress(0), Ok(1));
 }
 
 #[test]
@@ -243,7 +250,7 @@ fn threads_finish_what_one_took() {
 
 #[test]
 fn golden_bytes_of_a_file() {
-    let (mut publisher, subscription, mut ring) = pair(2);
+    let (mut publisher, _subscription, mut ring) = pair(2);
     send(&mut publisher, 0);
     drop(taken(&mut ring));
     publisher.want_progress(0, 0x1234).unwrap();
@@ -268,7 +275,7 @@ fn golden_bytes_of_a_file() {
     put(768, &[2]);
     put(768 + 48, &[0xff; 4]);
     assert_eq!(std::fs::read(publisher.path()).unwrap(), golden);
-    subscription.close(-2);
+    publisher.end(-2);
     let state = [1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff];
     assert_eq!(peek(&publisher, 128), state);
 }
