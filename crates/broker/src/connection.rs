@@ -202,7 +202,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             };
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
-                Event::Read(Ok(Ok(0))) => break,
+                Event::Read(Ok(Ok(0))) => {
+                    // What is asked for of these may take for ever.
+                    self.client.subscriptions.end();
+                    break;
+                }
                 Event::Read(Ok(read)) => {
                     if read? >= self.room {
                         self.room = (self.room * 2).min(READ_BYTES_BUSY);

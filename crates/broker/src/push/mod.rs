@@ -71,10 +71,26 @@ impl Subscriptions {
         open.map_or(&[], |open| &open.streams)
     }
 
+    /// Ends them all.
+    pub fn end(&mut self) {
+        for (_, open) in self.open.drain() {
+            open.end();
+        }
+    }
+
     fn add(&mut self, open: Open) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.open.insert(self.last, open);
         self.last
+    }
+}
+
+impl Open {
+    /// What was asked for is answered.
+    fn end(self) {
+        if let Kind::Asked(asked) = &self.kind {
+            asked.end();
+        }
     }
 }
 
@@ -248,9 +264,7 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
 pub fn unsubscribe(client: &mut Client, request: &UnsubscribeRequest) -> UnsubscribeResponse {
     match client.subscriptions.open.remove(&request.subscription) {
         Some(open) => {
-            if let Kind::Asked(asked) = &open.kind {
-                asked.end();
-            }
+            open.end();
             UnsubscribeResponse::default()
         }
         None => unknown(request.subscription).into(),
