@@ -100,17 +100,27 @@ impl Client {
     /// # Errors
     /// When it cannot be reached.
     pub async fn server(&self, number: i32) -> Result<Arc<Connection>, ClientError> {
-        let mut address = self.address(number);
-        if address.is_none() {
-            self.refresh(&[]).await?;
-            address = self.address(number);
+        let address = self.address_of(number).await?;
+        self.connection(&address).await
+    }
+
+    /// A connection to the server of this number that nobody else has: it is closed when it is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub(crate) async fn own_connection(&self, number: i32) -> Result<Connection, ClientError> {
+        let address = self.address_of(number).await?;
+        Connection::open(&address, self.config()).await
+    }
+
+    async fn address_of(&self, number: i32) -> Result<Arc<str>, ClientError> {
+        if let Some(address) = self.address(number) {
+            return Ok(address);
         }
-        match address {
-            Some(address) => self.connection(&address).await,
-            None => Err(ClientError::NoLeader {
-                what: format!("server {number}"),
-            }),
-        }
+        self.refresh(&[]).await?;
+        self.address(number).ok_or_else(|| ClientError::NoLeader {
+            what: format!("server {number}"),
+        })
     }
 
     fn address(&self, number: i32) -> Option<Arc<str>> {

@@ -4,6 +4,8 @@
 //! is waited for in a second queue, from which the reader takes as answers arrive. When either fails,
 //! both end, and whoever waits is told that the connection is lost.
 
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use millstream_wire::{
     decode_response, encode_request, missing_bytes, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -84,7 +87,7 @@ impl Connection {
     async fn set_up(address: &str, config: &ClientConfig) -> Result<Connection, ClientError> {
         let stream = connect(address).await;
         let stream = stream.map_err(|error| connect_error(address, error))?;
-        let mut connection = match &config.tls {
+        let connection = match &config.tls {
             None => Connection::over(stream, address, config),
             Some(tls) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -94,11 +97,39 @@ impl Connection {
                 Connection::over(stream, address, config)
             }
         };
-        connection.versions = handshake::versions(&connection, config.native).await?;
+        connection.greet(config).await
+    }
+
+    /// Connects over the socket at `path`, which needs no encryption, and logs in as the settings say.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn open_local(
+        path: &Path,
+        config: &ClientConfig,
+    ) -> Result<Connection, ClientError> {
+        let address = path.display().to_string();
+        let set_up = async {
+            let stream = connect_local(path).await;
+            let stream = stream.map_err(|error| connect_error(&address, error))?;
+            Connection::over(stream, &address, config)
+                .greet(config)
+                .await
+        };
+        let opened = timeout(config.connect_timeout, set_up).await;
+        opened.unwrap_or_else(|_| {
+            let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            Err(connect_error(&address, error))
+        })
+    }
+
+    /// What is said first.
+    async fn greet(mut self, config: &ClientConfig) -> Result<Connection, ClientError> {
+        self.versions = handshake::versions(&self, config.native).await?;
         if let Some(login) = &config.login {
-            handshake::log_in(&connection, login).await?;
+            handshake::log_in(&self, login).await?;
         }
-        Ok(connection)
+        Ok(self)
     }
 
     fn over(
@@ -136,6 +167,11 @@ impl Connection {
     /// The server's address.
     pub fn address(&self) -> &Arc<str> {
         &self.address
+    }
+
+    /// Whether the server knows a request, in a version that is known here.
+    pub(crate) fn knows(&self, api: ApiKey) -> bool {
+        self.versions.newest(api).is_some()
     }
 
     /// Whether requests can still be sent.
@@ -258,6 +294,16 @@ async fn connect(address: &str) -> std::io::Result<tokio::net::TcpStream> {
         }
     }
     Err(last.unwrap_or_else(|| std::io::Error::other("the host has no address")))
+}
+
+/// The path of a socket is short, that of its folder may be long.
+async fn connect_local(path: &Path) -> std::io::Result<UnixStream> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    };
+    let folder = std::fs::File::open(folder)?;
+    let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    UnixStream::connect(Path::new(&short).join(name)).await
 }
 
 fn connect_error(address: &str, error: std::io::Error) -> ClientError {

@@ -103,6 +103,24 @@ pub enum ClientError {
     /// Records of the same partition before it were not stored, or nobody knows.
     #[error("not sent, since records before it were not stored: {0}")]
     Behind(Arc<ClientError>),
+    /// No memory is shared with the server.
+    #[error("the server at {address} does not share its memory: {why}")]
+    NotShared {
+        /// The server's address.
+        address: String,
+        /// Why.
+        why: String,
+    },
+    /// The server has taken back the memory that records were read from. Those that were given out since the
+    /// last chunk may be wrong.
+    #[error(
+        "the server has taken back the memory in which these records are ({why}): the last of those that were read \
+         may be wrong; read them again, with the next call, and copy what is to be kept for long"
+    )]
+    TakenBack {
+        /// Why.
+        why: String,
+    },
     /// The producer or consumer was closed.
     #[error("it is closed")]
     Closed,

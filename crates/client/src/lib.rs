@@ -60,9 +60,11 @@ mod connection;
 mod consumer;
 mod error;
 mod handshake;
+mod local;
 mod offsets;
 mod partitioner;
 mod producer;
+mod push;
 mod reason;
 mod tls;
 
@@ -73,13 +75,14 @@ pub use admin::{
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login};
 pub use connection::{Connection, Pending};
-pub use consumer::{Consumer, ConsumerConfig, Fetched, Reset};
+pub use consumer::{Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, Reset};
 pub use error::ClientError;
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use producer::{Delivery, Producer, ProducerConfig, ProducerRecord, Stored};
+pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 
-pub use millstream_record::{Compression, Header, Record, Scratch};
+pub use millstream_record::{Compression, Filter, FilterError, Header, Record, Scratch};
 pub use millstream_wire::ResponseError;
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};

@@ -4,18 +4,23 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_record::{Chunk, ChunkHeader, Chunks, EndMarker, Record, Scratch, TransactionEnd};
+use millstream_record::{
+    Chunk, ChunkHeader, Chunks, EndMarker, Filter, Record, Scratch, TransactionEnd,
+};
 use millstream_wire::messages::fetch_response::AbortedTransaction;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
+use crate::push::Lease;
 
-/// Records of one partition, in their order. Its memory is that of the connection it came from, and is
-/// free for further fetches when this is dropped.
+/// Records of one partition, in their order. Its memory is that of the connection it came from, or the server's
+/// own, and is free for what comes next when this is dropped. See [`DeliveryPath::Shared`] for how long it may be
+/// kept.
 #[derive(Debug)]
 pub struct Fetched {
     pub(super) place: TopicPartition,
@@ -25,9 +30,35 @@ pub struct Fetched {
     pub(super) next: Offset,
     /// What may be read up to now.
     pub(super) end: Offset,
-    pub(super) records: Bytes,
-    pub(super) aborted: Vec<AbortedTransaction>,
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) records: Records,
+    /// What is not handed out, unless the server has left it out.
+    pub(super) filter: Option<Arc<Filter>>,
+    /// What they take of what may be fetched ahead, unless they lie in the server's memory.
+    pub(super) _room: Option<OwnedSemaphorePermit>,
+}
+
+/// Where records lie.
+#[derive(Debug)]
+pub(super) enum Records {
+    /// In what was answered to a fetch; the last chunk may be cut off.
+    Pulled(Bytes, Vec<AbortedTransaction>),
+    /// In what was answered to somebody who subscribed.
+    Pushed(Bytes),
+    /// In the server's memory; nowhere, where all was left out.
+    Shared(Option<Lease>),
+}
+
+/// How records came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryPath {
+    /// They were fetched.
+    Pulled,
+    /// They were sent to a subscriber.
+    Pushed,
+    /// They lie in the memory of the server, which is on this machine. They stay there until [`Fetched`] is
+    /// dropped, but the server takes back what is kept for too long: for minutes, or for a second when memory is
+    /// short. Then reading it fails ([`ClientError::TakenBack`]), and it comes again with the next call.
+    Shared,
 }
 
 impl Fetched {
@@ -58,22 +89,58 @@ impl Fetched {
 
     /// Its size as it was sent, in bytes.
     pub fn bytes(&self) -> usize {
-        self.records.len()
+        match &self.records {
+            Records::Pulled(bytes, _) | Records::Pushed(bytes) => bytes.len(),
+            Records::Shared(lease) => lease.as_ref().map_or(0, |lease| lease.bytes().len()),
+        }
+    }
+
+    /// How it came.
+    pub fn path(&self) -> DeliveryPath {
+        match self.records {
+            Records::Pulled(..) => DeliveryPath::Pulled,
+            Records::Pushed(..) => DeliveryPath::Pushed,
+            Records::Shared(_) => DeliveryPath::Shared,
+        }
     }
 
     /// Gives each record to `take`, until that breaks. Compressed ones are decompressed into `scratch`.
-    /// There may be none at all, where a transaction has ended.
+    /// There may be none at all, where a transaction has ended or a filter has kept nothing.
     ///
     /// # Errors
-    /// When what was sent is damaged.
+    /// When what was sent is damaged; or the server has taken its memory back ([`ClientError::TakenBack`]): then
+    /// the last records that `take` had may be wrong, and all are handed out again by the next call of
+    /// [`Consumer::next`](crate::Consumer::next).
     pub fn each(
         &self,
         scratch: &mut Scratch,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
-        let whole = &self.records[..whole_bytes(&self.records)];
-        let mut aborted = Aborted::new(&self.aborted);
-        for chunk in Chunks::new(whole) {
+        let filter = self.filter.as_deref();
+        let mut take = |record: &Record<'_>| match filter {
+            Some(filter) if !filter.matches(record) => ControlFlow::Continue(()),
+            _ => take(record),
+        };
+        match &self.records {
+            Records::Pulled(bytes, aborted) => {
+                let whole = &bytes[..whole_bytes(bytes)];
+                self.each_of(whole, aborted, scratch, &mut take)
+            }
+            Records::Pushed(bytes) => self.each_of(bytes, &[], scratch, &mut take),
+            Records::Shared(Some(lease)) => lease.each(self.from, scratch, &mut take),
+            Records::Shared(None) => Ok(()),
+        }
+    }
+
+    fn each_of(
+        &self,
+        chunks: &[u8],
+        aborted: &[AbortedTransaction],
+        scratch: &mut Scratch,
+        take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        let mut aborted = Aborted::new(aborted);
+        for chunk in Chunks::new(chunks) {
             let chunk = chunk?;
             if aborted.hides(&chunk) || chunk.header().attributes.is_control() {
                 continue;
@@ -86,6 +153,22 @@ impl Fetched {
             }
         }
         Ok(())
+    }
+
+    /// Whether it can still be read.
+    pub(super) fn is_live(&self) -> bool {
+        match &self.records {
+            Records::Shared(Some(lease)) => lease.is_live(),
+            _ => true,
+        }
+    }
+
+    /// Is set when it was read and was not there any more.
+    pub(super) fn is_torn(&self) -> Option<Arc<AtomicBool>> {
+        match &self.records {
+            Records::Shared(Some(lease)) => Some(Arc::clone(lease.is_torn())),
+            _ => None,
+        }
     }
 }
 

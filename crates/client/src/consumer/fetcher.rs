@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use millstream_base::Offset;
+use millstream_record::Filter;
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{BrokerId, FetchRequest};
 use millstream_wire::{FetchResponse, FetchedPartition, ResponseError};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::ConsumerConfig;
-use super::fetched::{Fetched, end_of};
+use super::fetched::{Fetched, Records, end_of};
 use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, TopicPartition};
@@ -23,8 +24,8 @@ pub(super) const ROOM_UNIT: usize = 1 << 10;
 /// What a fetcher tells the consumer.
 pub(super) enum Event {
     Fetched(Fetched),
-    /// The offset does not exist, or not any more.
-    OutOfRange(TopicPartition),
+    /// The offset does not exist, or not any more; the earliest that does, if that was told.
+    OutOfRange(TopicPartition, Option<Offset>),
     /// It has ended: somebody else leads the partitions, perhaps, or the server is away.
     Lost(ClientError),
 }
@@ -34,6 +35,7 @@ pub(super) struct Fetcher {
     pub client: Client,
     pub server: i32,
     pub config: ConsumerConfig,
+    pub filter: Option<Arc<Filter>>,
     /// Partitions, and the offset that is next in each.
     pub positions: HashMap<TopicPartition, Offset>,
     /// The partitions in the order in which they are asked for, which turns.
@@ -125,7 +127,8 @@ impl Fetcher {
         if partition.error_code == ResponseError::OffsetOutOfRange.code() {
             self.positions.remove(&place);
             self.order.retain(|other| *other != place);
-            return self.tell(Event::OutOfRange(place)).await;
+            let earliest = u64::try_from(partition.log_start_offset).ok().map(Offset);
+            return self.tell(Event::OutOfRange(place, earliest)).await;
         }
         let what = format!("partition {} of {}", place.partition, place.topic);
         ClientError::check(partition.error_code, None, what)?;
@@ -137,32 +140,39 @@ impl Fetcher {
             Isolation::Committed => partition.last_stable_offset,
             Isolation::Uncommitted => partition.high_watermark,
         };
-        // One that is larger than all there is waits until it is alone.
-        let units = records.len().div_ceil(ROOM_UNIT);
-        let all = self.config.prefetch_bytes.div_ceil(ROOM_UNIT).max(1);
-        let units = u32::try_from(units.clamp(1, all)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        let room = self.room_for(records.len()).await?;
         self.positions.insert(place.clone(), next);
+        let aborted = partition.aborted_transactions.unwrap_or_default();
         self.tell(Event::Fetched(Fetched {
             place,
             from,
             next,
             end: Offset(u64::try_from(end).unwrap_or(0)),
-            records,
-            aborted: partition.aborted_transactions.unwrap_or_default(),
-            _room: room.map_err(|_| ClientError::Closed)?,
+            records: Records::Pulled(records, aborted),
+            filter: self.filter.clone(),
+            _room: Some(room),
         }))
         .await
     }
 
-    async fn tell(&self, event: Event) -> Result<(), ClientError> {
+    /// Waits for room.
+    pub async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ClientError> {
+        // What is larger than all there is waits until it is alone.
+        let units = bytes.div_ceil(ROOM_UNIT);
+        let all = self.config.prefetch_bytes.div_ceil(ROOM_UNIT).max(1);
+        let units = u32::try_from(units.clamp(1, all)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        room.map_err(|_| ClientError::Closed)
+    }
+
+    pub async fn tell(&self, event: Event) -> Result<(), ClientError> {
         let told = self.events.send(event).await;
         told.map_err(|_| ClientError::Closed)
     }
 }
 
 /// In one piece, as they come from the connection's buffer.
-fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+pub(super) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match pieces.len() {
         0 | 1 => pieces.pop().unwrap_or_default(),
         _ => {

@@ -1,7 +1,7 @@
 //! The consumer: records of partitions that are chosen, or that a group shares out.
 //!
 //! For each server that leads some of its partitions there is a task that fetches ahead
-//! (`fetcher.rs`), as far as [`ConsumerConfig::prefetch_bytes`] allows. What it brings is handed out by
+//! (`fetcher.rs`), or is sent what there is (`pusher.rs`), as far as [`ConsumerConfig::prefetch_bytes`] allows. What it brings is handed out by
 //! [`Consumer::next`]. When partitions come or go, or their leader does, all fetching starts anew from
 //! what was handed out.
 //!
@@ -10,91 +10,36 @@
 //! partition while it is at work on it.
 
 mod commit;
+mod config;
 mod fetched;
 mod fetcher;
 mod group;
 mod polling;
+mod pusher;
 mod search;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use millstream_base::Offset;
+use millstream_record::Filter;
 use millstream_wire::ResponseError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub use self::fetched::Fetched;
+pub use self::config::{ConsumerConfig, DeliveryMode, Reset};
+pub use self::fetched::{DeliveryPath, Fetched};
 use self::fetcher::{Event, Fetcher, ROOM_UNIT};
 use self::group::Membership;
+use self::pusher::Pusher;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
 
 /// Events that wait to be handed out: what they hold is bounded by memory.
 const EVENTS_MAX: usize = 1024;
-
-/// How a consumer works.
-#[derive(Debug, Clone)]
-pub struct ConsumerConfig {
-    /// Where a group begins in a partition that it has no offset of, and where anybody goes on whose
-    /// offset is not there any more; without it, that is an error.
-    pub reset: Option<Reset>,
-    /// Which records of transactions are handed out.
-    pub isolation: Isolation,
-    /// What is fetched ahead takes no more memory than this, and one answer.
-    pub prefetch_bytes: usize,
-    /// The most bytes of one answer.
-    pub answer_bytes_max: usize,
-    /// The most bytes of one partition in an answer.
-    pub partition_bytes_max: usize,
-    /// How long a server may wait for records before it answers that there are none.
-    pub wait_max: Duration,
-    /// How often a group's offsets are committed by themselves; never without it.
-    pub auto_commit: Option<Duration>,
-    /// How long a group waits for this member to give up partitions that others are to have.
-    pub rebalance_timeout: Duration,
-    /// A member whose user does not call [`Consumer::next`] for so long leaves its group, so that others
-    /// work on its partitions; with the next call it joins again.
-    pub poll_interval_max: Duration,
-}
-
-impl Default for ConsumerConfig {
-    fn default() -> Self {
-        ConsumerConfig {
-            reset: Some(Reset::Earliest),
-            isolation: Isolation::Committed,
-            prefetch_bytes: 16 << 20,
-            answer_bytes_max: 8 << 20,
-            partition_bytes_max: 1 << 20,
-            wait_max: Duration::from_millis(500),
-            auto_commit: Some(Duration::from_secs(1)),
-            rebalance_timeout: Duration::from_secs(60),
-            poll_interval_max: Duration::from_secs(300),
-        }
-    }
-}
-
-/// Where to go on without an offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reset {
-    /// At the first record.
-    Earliest,
-    /// Behind the last record.
-    Latest,
-}
-
-impl From<Reset> for Start {
-    fn from(reset: Reset) -> Start {
-        match reset {
-            Reset::Earliest => Start::Earliest,
-            Reset::Latest => Start::Latest,
-        }
-    }
-}
 
 /// Reads records.
 #[derive(Debug)]
@@ -106,13 +51,29 @@ pub struct Consumer {
     config: ConsumerConfig,
     /// Its partitions, and the first offset of each that is not done.
     positions: BTreeMap<TopicPartition, Offset>,
+    filter: Option<Arc<Filter>>,
     /// What was handed out last: it is done with the next call.
-    handed: Option<(TopicPartition, Offset)>,
+    handed: Option<Handed>,
     fetching: Option<Fetching>,
     room: Arc<Semaphore>,
     is_alive: Arc<AtomicBool>,
     lost: Option<Lost>,
     group: Option<Membership>,
+}
+
+#[derive(Debug)]
+struct Handed {
+    place: TopicPartition,
+    next: Offset,
+    /// Set when it was read, and was not there any more.
+    is_torn: Option<Arc<AtomicBool>>,
+}
+
+impl Handed {
+    fn is_torn(&self) -> bool {
+        let is_torn = self.is_torn.as_ref();
+        is_torn.is_some_and(|is_torn| is_torn.load(Ordering::Relaxed))
+    }
 }
 
 /// What does not pass.
@@ -177,6 +138,7 @@ impl Consumer {
             client: client.separate(),
             fetching_client: client.separate(),
             room: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            filter: config.filter.clone().map(Arc::new),
             config,
             positions: BTreeMap::new(),
             handed: None,
@@ -190,7 +152,8 @@ impl Consumer {
     /// The partitions that it has now, and the first offset of each that was not handed out.
     pub fn positions(&self) -> BTreeMap<TopicPartition, Offset> {
         let mut positions = self.positions.clone();
-        positions.extend(self.handed.clone());
+        let handed = self.handed.as_ref().filter(|handed| !handed.is_torn());
+        positions.extend(handed.map(|handed| (handed.place.clone(), handed.next)));
         positions
     }
 
@@ -214,11 +177,17 @@ impl Consumer {
             }
             if let Some(event) = self.event().await {
                 match event {
+                    // The end of its subscription comes next.
+                    Event::Fetched(fetched) if !fetched.is_live() => {}
                     Event::Fetched(fetched) => {
-                        self.handed = Some((fetched.place.clone(), fetched.next));
+                        self.handed = Some(Handed {
+                            place: fetched.place.clone(),
+                            next: fetched.next,
+                            is_torn: fetched.is_torn(),
+                        });
                         return Ok(fetched);
                     }
-                    Event::OutOfRange(place) => self.reset(place).await?,
+                    Event::OutOfRange(place, earliest) => self.reset(place, earliest).await?,
                     Event::Lost(error) => self.lost(error).await?,
                 }
             }
@@ -247,23 +216,24 @@ impl Consumer {
         }
     }
 
-    /// Counts what was handed out as done.
+    /// Counts what was handed out as done, unless it could not be read.
     fn settle(&mut self) {
-        if let Some((place, next)) = self.handed.take()
-            && let Some(position) = self.positions.get_mut(&place)
-        {
-            *position = next;
+        let Some(handed) = self.handed.take() else {
+            return;
+        };
+        if handed.is_torn() {
+            self.fetching = None;
+        } else if let Some(position) = self.positions.get_mut(&handed.place) {
+            *position = handed.next;
         }
     }
 
     /// Says how far the work is in the partition that was handed out last, for who stops before its end.
     pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
-        if self
-            .handed
-            .as_ref()
-            .is_some_and(|(handed, _)| handed == place)
+        if let Some(handed) = self.handed.take_if(|handed| handed.place == *place)
+            && handed.is_torn()
         {
-            self.handed = None;
+            self.fetching = None;
         }
         if let Some(position) = self.positions.get_mut(place) {
             *position = next;
@@ -289,18 +259,32 @@ impl Consumer {
                 client: self.fetching_client.clone(),
                 server,
                 config: self.config.clone(),
+                filter: self.filter.clone(),
                 positions,
                 order,
                 room: Arc::clone(&self.room),
                 events: sender.clone(),
                 is_alive: Arc::clone(&self.is_alive),
             };
-            tasks.spawn(fetcher.run());
+            match self.is_pushed() {
+                true => tasks.spawn(Pusher { fetcher }.run()),
+                false => tasks.spawn(fetcher.run()),
+            };
         }
         Ok(Fetching {
             events,
             _tasks: tasks,
         })
+    }
+
+    /// Only committed records are pushed.
+    fn is_pushed(&self) -> bool {
+        let ConsumerConfig {
+            delivery,
+            isolation,
+            ..
+        } = self.config;
+        delivery == DeliveryMode::Push && isolation == Isolation::Committed
     }
 
     /// Starts anew after something failed, unless that will not help.
@@ -335,14 +319,22 @@ impl Consumer {
         Ok(())
     }
 
-    async fn reset(&mut self, place: TopicPartition) -> Result<(), ClientError> {
+    async fn reset(
+        &mut self,
+        place: TopicPartition,
+        earliest: Option<Offset>,
+    ) -> Result<(), ClientError> {
         self.fetching = None;
         let Some(reset) = self.config.reset else {
             let next = self.positions.get(&place).copied().unwrap_or_default();
+            let earliest = earliest.map(|earliest| format!("; the earliest is {earliest}"));
             return Err(ClientError::Refused {
                 what: format!("partition {} of {}", place.partition, place.topic),
                 error: ResponseError::OffsetOutOfRange,
-                message: Some(format!("offset {next} is not there")),
+                message: Some(format!(
+                    "offset {next} is not there{}",
+                    earliest.unwrap_or_default()
+                )),
             });
         };
         let isolation = self.config.isolation;

@@ -21,14 +21,25 @@ pub fn place(topic: &str, partition: i32) -> TopicPartition {
 }
 
 pub fn values(fetched: &Fetched) -> Vec<String> {
+    try_values(fetched).unwrap()
+}
+
+/// None if they were taken back: then they come again.
+pub fn values_there(fetched: &Fetched) -> Vec<String> {
+    match try_values(fetched) {
+        Err(ClientError::TakenBack { .. }) => Vec::new(),
+        values => values.unwrap(),
+    }
+}
+
+pub fn try_values(fetched: &Fetched) -> Result<Vec<String>, ClientError> {
     let mut values = Vec::new();
-    let read = fetched.each(&mut Scratch::default(), |record| {
-        let value = record.value.unwrap_or_default().to_vec();
-        values.push(String::from_utf8(value).unwrap());
+    fetched.each(&mut Scratch::default(), |record| {
+        let value = record.value.unwrap_or_default();
+        values.push(String::from_utf8_lossy(value).into_owned());
         ControlFlow::Continue(())
-    });
-    read.unwrap();
-    values
+    })?;
+    Ok(values)
 }
 
 /// So many values, in the order in which they come.

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::consuming::{place, values};
+use crate::consuming::{place, values, values_there};
+use crate::push::pushed;
 use crate::support::{Node, TIME_MAX, produce, wait_until};
 
 /// How often each value was read, by all members together.
@@ -26,9 +27,13 @@ struct Member {
 
 impl Member {
     fn join(client: &Client, counts: &Counts) -> Member {
+        Member::with(client, counts, ConsumerConfig::default())
+    }
+
+    pub fn with(client: &Client, counts: &Counts, config: ConsumerConfig) -> Member {
         let config = ConsumerConfig {
             auto_commit: Some(Duration::from_millis(50)),
-            ..ConsumerConfig::default()
+            ..config
         };
         let mut consumer = Consumer::in_group(client, config, "g", &["t"]).unwrap();
         let (stop, mut stopped) = mpsc::channel(1);
@@ -39,7 +44,7 @@ impl Member {
                 tokio::select! {
                     fetched = timeout(Duration::from_millis(20), consumer.next()) => {
                         if let Ok(fetched) = fetched {
-                            for value in values(&fetched.unwrap()) {
+                            for value in values_there(&fetched.unwrap()) {
                                 *counts.lock().entry(value).or_default() += 1;
                             }
                         }
@@ -68,16 +73,29 @@ impl Member {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_the_partitions_and_no_record_is_lost_or_read_twice() {
-    let node = Node::start();
+    members_share(&Node::start(), ConsumerConfig::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_share_memory_share_the_partitions_too() {
+    members_share(&Node::local(), pushed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_pushed_to_share_the_partitions_too() {
+    members_share(&Node::start(), pushed()).await;
+}
+
+async fn members_share(node: &Node, config: ConsumerConfig) {
     node.create("t", 4);
     let client = node.client();
     let counts = Counts::default();
-    let first = Member::join(&client, &counts);
+    let first = Member::with(&client, &counts, config.clone());
     wait_until("one has all", || first.partitions() == 4).await;
     produce(&client, "t", (0..100).map(|number| number.to_string())).await;
     wait_until("it reads", || counts.lock().len() == 100).await;
 
-    let second = Member::join(&client, &counts);
+    let second = Member::with(&client, &counts, config);
     wait_until("both have half", || {
         first.partitions() == 2 && second.partitions() == 2
     })
@@ -200,11 +218,20 @@ async fn a_member_whose_user_hangs_leaves_and_joins_again_when_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_loses_no_member_and_no_offset() {
-    let node = Node::start();
+    a_server_restarts(Node::start(), ConsumerConfig::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_loses_no_member_that_it_pushes_to() {
+    a_server_restarts(Node::start(), pushed()).await;
+    a_server_restarts(Node::local(), pushed()).await;
+}
+
+async fn a_server_restarts(node: Node, config: ConsumerConfig) {
     node.create("t", 2);
     let client = node.client();
     let counts = Counts::default();
-    let member = Member::join(&client, &counts);
+    let member = Member::with(&client, &counts, config);
     produce(&client, "t", (0..50).map(|number| format!("a{number}"))).await;
     wait_until("it reads", || counts.lock().len() == 50).await;
     let node = node.restart().await;

@@ -10,6 +10,9 @@ use millstream_broker::{BrokerConfig, Server, set_password};
 use millstream_client::{Client, ClientConfig, Producer, ProducerConfig, ProducerRecord};
 use millstream_log::{Log, LogConfig, StreamConfig};
 use millstream_record::Scratch;
+use millstream_wire::StrBytes;
+use millstream_wire::messages::AlterClientQuotasRequest;
+use millstream_wire::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,11 +25,17 @@ pub struct Node {
     _dir: TempDir,
     log: Log,
     server: Option<Server>,
+    has_socket: bool,
 }
 
 impl Node {
     pub fn start() -> Node {
         Node::with(|_| {})
+    }
+
+    /// A server with a socket for clients on this machine.
+    pub fn local() -> Node {
+        Node::build(true, |_| {}, |_| {})
     }
 
     /// A server with other settings than the defaults.
@@ -44,6 +53,14 @@ impl Node {
     }
 
     fn on(prepare: impl FnOnce(&Log), change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        Node::build(false, prepare, change)
+    }
+
+    fn build(
+        has_socket: bool,
+        prepare: impl FnOnce(&Log),
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
         prepare(&log);
@@ -53,19 +70,17 @@ impl Node {
             _dir: dir,
             log,
             server: None,
+            has_socket,
         };
         node.serve(config);
         node
     }
 
-    fn serve(&mut self, config: BrokerConfig) {
-        let clock = Arc::clone(self.log.clock());
-        let random = Arc::new(SystemRandom);
-        let log = self.log.clone();
-        // It waits, which is not for a thread of a runtime.
-        let start = move || Server::start(&TcpNetwork, config, log, clock, random);
-        let server = std::thread::spawn(start).join().unwrap();
-        self.server = Some(server.unwrap());
+    fn serve(&mut self, mut config: BrokerConfig) {
+        if self.has_socket {
+            config.local_socket = Some(self.log.dir().to_owned());
+        }
+        self.server = Some(serve(&self.log, config));
     }
 
     /// Serves again on the same address, after nobody did.
@@ -121,6 +136,16 @@ impl Node {
         }
         values
     }
+}
+
+/// Serves a log.
+pub fn serve(log: &Log, config: BrokerConfig) -> Server {
+    let (log, clock) = (log.clone(), Arc::clone(log.clock()));
+    let random = Arc::new(SystemRandom);
+    // It waits, which is not for a thread of a runtime.
+    let start = move || Server::start(&TcpNetwork, config, log, clock, random);
+    let server = std::thread::spawn(start).join().unwrap();
+    server.unwrap()
 }
 
 /// A server's `Drop` waits, which is not for a thread of a runtime.
@@ -249,6 +274,23 @@ pub async fn produce(client: &Client, stream: &str, values: impl IntoIterator<It
             .unwrap();
     }
     producer.flush().await.unwrap();
+}
+
+/// Has what a client id reads limited, so that it cannot share memory.
+pub async fn limit_reading(client: &Client, client_id: &str) {
+    let text = |text: &str| StrBytes::from_string(text.to_owned());
+    let entity = EntityData::default()
+        .with_entity_type(text("client-id"))
+        .with_entity_name(Some(text(client_id)));
+    let change = OpData::default()
+        .with_key(text("consumer_byte_rate"))
+        .with_value(1e12);
+    let entry = EntryData::default()
+        .with_entity(vec![entity])
+        .with_ops(vec![change]);
+    let request = AlterClientQuotasRequest::default().with_entries(vec![entry]);
+    let answer = client.ask(request).await.unwrap();
+    assert_eq!(answer.entries[0].error_code, 0);
 }
 
 /// Waits until `condition` holds.

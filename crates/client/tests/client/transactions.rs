@@ -19,14 +19,14 @@ use crate::consuming::{place, values};
 use crate::support::{Node, TIME_MAX, produce};
 
 /// A producer of transactions, one request at a time.
-struct Transactions<'a> {
+pub struct Transactions<'a> {
     client: &'a Client,
     id: TransactionalId,
     producer: Producer,
 }
 
 impl<'a> Transactions<'a> {
-    async fn begin(client: &'a Client) -> Transactions<'a> {
+    pub async fn begin(client: &'a Client) -> Transactions<'a> {
         let id = TransactionalId(StrBytes::from_static_str("tx"));
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(id.clone()))
@@ -45,7 +45,7 @@ impl<'a> Transactions<'a> {
         }
     }
 
-    async fn send(&mut self, value: &str) {
+    pub async fn send(&mut self, value: &str) {
         let mut builder = ChunkBuilder::new(Compression::Lz4);
         builder.set_transactional(true);
         let pushed = builder.push(Timestamp(1), None, Some(value.as_bytes()), &[]);
@@ -73,7 +73,7 @@ impl<'a> Transactions<'a> {
         }
     }
 
-    async fn end(&mut self, committed: bool) {
+    pub async fn end(&mut self, committed: bool) {
         let request = EndTxnRequest::default()
             .with_transactional_id(self.id.clone())
             .with_producer_id(messages::ProducerId(self.producer.id.0))

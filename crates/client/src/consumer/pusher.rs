@@ -1,0 +1,302 @@
+//! Records of one server as it pushes them: through its memory if it can be shared, else over the network. Where
+//! it does neither, they are fetched.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_wire::native::{
+    HandedChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, SubscribedSource,
+};
+use millstream_wire::{ApiKey, ResponseError};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::fetched::{Fetched, Records};
+use super::fetcher::{Event, Fetcher, joined};
+use crate::connection::{Connection, Pending};
+use crate::error::ClientError;
+use crate::offsets::TopicPartition;
+use crate::push::{Handed, Session, SharedSource, Terms, lane, refused};
+
+/// The fewest and the most requests for more that are under way: each is the credit for one answer.
+const CREDITS_MIN: usize = 2;
+const CREDITS_MAX: usize = 8;
+
+/// Is pushed partitions that one server leads.
+pub(super) struct Pusher {
+    /// What is wanted; it is fetched if it is not pushed.
+    pub fetcher: Fetcher,
+}
+
+/// How the server pushes.
+enum Way {
+    Shared(SharedSource),
+    Asked(Asked),
+    /// It does not.
+    None,
+}
+
+/// A subscription of whoever asks for more.
+struct Asked {
+    /// Has no other requests, which would wait behind those for more.
+    connection: Connection,
+    subscription: u32,
+    places: Vec<TopicPartition>,
+    /// About how much an answer has, and how many are asked for ahead.
+    answer_bytes: usize,
+    credits: usize,
+}
+
+impl Pusher {
+    /// Hands on what is pushed until that fails, or nobody wants it any more.
+    pub async fn run(self) {
+        let events = self.fetcher.events.clone();
+        let error = match self.begin().await {
+            Ok(Way::Shared(source)) => return self.forward(source).await,
+            Ok(Way::None) => return self.fetcher.run().await,
+            Ok(Way::Asked(asked)) => self.receive(asked).await.err(),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            // The consumer has gone, or knows.
+            let _ = events.send(Event::Lost(error)).await;
+        }
+    }
+
+    async fn begin(&self) -> Result<Way, ClientError> {
+        let client = &self.fetcher.client;
+        let server = client.server(self.fetcher.server).await?;
+        if !server.knows(ApiKey::Subscribe) {
+            return Ok(Way::None);
+        }
+        let config = &self.fetcher.config;
+        // Several answers fit into what may be fetched ahead.
+        let answer_bytes =
+            (config.prefetch_bytes / CREDITS_MIN).clamp(1, config.answer_bytes_max.max(1));
+        let piece_bytes = config.partition_bytes_max.min(answer_bytes);
+        let filter = config.filter.as_ref();
+        let terms = Terms::new(filter, piece_bytes, config.prefetch_bytes);
+        let shared = Session::begin(&server, client.config(), vec![self.source()], &terms).await;
+        let address = server.address();
+        match shared.map(|mut sources| sources.pop()) {
+            Ok(Some(source)) => {
+                self.fetcher.is_alive.store(true, Ordering::Relaxed);
+                return Ok(Way::Shared(source));
+            }
+            Ok(None) => {}
+            Err(why) => tracing::debug!(%address, "no memory is shared: {why}"),
+        }
+        let connection = client.own_connection(self.fetcher.server).await?;
+        let answer = connection
+            .ask(terms.request(vec![self.source()], 0))
+            .await?;
+        let message = answer.error_message.as_deref();
+        if let Err(why) = ClientError::check(answer.error_code, message, "a subscription") {
+            // What is wrong is told of the partition that it is about, if it is told to who fetches.
+            tracing::debug!(%address, "nothing is pushed: {why}");
+            return Ok(Way::None);
+        }
+        self.fetcher.is_alive.store(true, Ordering::Relaxed);
+        let credits = config.prefetch_bytes / answer_bytes;
+        Ok(Way::Asked(Asked {
+            connection,
+            subscription: answer.subscription,
+            places: self.fetcher.order.clone(),
+            answer_bytes,
+            credits: credits.clamp(CREDITS_MIN, CREDITS_MAX),
+        }))
+    }
+
+    fn source(&self) -> SubscribedSource {
+        let Fetcher {
+            order, positions, ..
+        } = &self.fetcher;
+        let lanes = order
+            .iter()
+            .filter_map(|place| Some(lane(place, *positions.get(place)?)));
+        SubscribedSource {
+            lanes: lanes.collect(),
+            application: None,
+        }
+    }
+
+    /// Takes from shared memory on a thread of its own, which waits asleep.
+    async fn forward(self, source: SharedSource) {
+        let _end = EndOfTaking(Arc::clone(source.session()));
+        let events = self.fetcher.events.clone();
+        let forwarder = Forwarder {
+            source,
+            places: self.fetcher.order,
+            events: self.fetcher.events,
+            is_alive: self.fetcher.is_alive,
+        };
+        let thread = std::thread::Builder::new().name("millstream-consumer".to_owned());
+        if let Err(error) = thread.spawn(move || forwarder.run()) {
+            let error = ClientError::NotShared {
+                address: self.fetcher.client.config().servers.join(","),
+                why: format!("there is no thread to wait on: {error}"),
+            };
+            let _ = events.send(Event::Lost(error)).await;
+        }
+        // Until the consumer begins anew.
+        std::future::pending().await
+    }
+
+    /// Asks for more while there is room, and hands on what is answered.
+    async fn receive(&self, asked: Asked) -> Result<(), ClientError> {
+        let mut under_way = VecDeque::new();
+        loop {
+            while under_way.len() < asked.credits {
+                if under_way.is_empty() {
+                    // The next answer waits until there is enough.
+                    let room = self.fetcher.room.acquire().await;
+                    drop(room.map_err(|_| ClientError::Closed)?);
+                } else if self.fetcher.room.available_permits() == 0 {
+                    break;
+                }
+                let request = ReceiveRequest {
+                    subscription: asked.subscription,
+                    source: 0,
+                    bytes_max: u32::try_from(asked.answer_bytes).unwrap_or(u32::MAX),
+                };
+                under_way.push_back(asked.connection.send(request).await?);
+            }
+            let Some(next) = under_way.pop_front() else {
+                continue;
+            };
+            let answer = self.answer(next).await?;
+            let message = answer.error_message.as_deref();
+            if answer.error_code == ResponseError::ResourceNotFound.code() {
+                // It goes with its connection.
+                let address = asked.connection.address().to_string();
+                return Err(ClientError::Disconnected { address });
+            }
+            ClientError::check(answer.error_code, message, "the subscription")?;
+            self.fetcher.is_alive.store(true, Ordering::Relaxed);
+            for handed in answer.handed {
+                self.take(&asked, handed).await?;
+            }
+        }
+    }
+
+    /// Waits for an answer, for as long as the server is there.
+    async fn answer(
+        &self,
+        pending: Pending<ReceiveRequest>,
+    ) -> Result<ReceiveResponse, ClientError> {
+        let Fetcher { client, server, .. } = &self.fetcher;
+        let mut answer = pin!(pending.wait());
+        loop {
+            match timeout(client.config().request_timeout, &mut answer).await {
+                Ok(answer) => return answer,
+                // There is nothing new, or the server has vanished without a word.
+                Err(_) => {
+                    client
+                        .server(*server)
+                        .await?
+                        .ask(LocalSocketRequest {})
+                        .await?
+                }
+            };
+        }
+    }
+
+    async fn take(&self, asked: &Asked, handed: HandedChunks) -> Result<(), ClientError> {
+        let place = asked.places.get(handed.place as usize);
+        let place = place.ok_or_else(|| ClientError::Protocol {
+            address: asked.connection.address().to_string(),
+            what: format!("there is no place {} in the subscription", handed.place),
+        })?;
+        if handed.error_code != 0 {
+            let message = handed.error_message.as_deref();
+            let event = refusal(place, handed.error_code, message, handed.next);
+            return self.fetcher.tell(event).await;
+        }
+        let bytes = joined(handed.chunks.0);
+        let room = self.fetcher.room_for(bytes.len()).await?;
+        self.fetcher
+            .tell(Event::Fetched(Fetched {
+                place: place.clone(),
+                from: handed.from,
+                next: handed.next,
+                end: handed.end,
+                records: Records::Pushed(bytes),
+                filter: None,
+                _room: Some(room),
+            }))
+            .await
+    }
+}
+
+fn refusal(place: &TopicPartition, code: i16, message: Option<&str>, earliest: Offset) -> Event {
+    match code == ResponseError::OffsetOutOfRange.code() {
+        true => Event::OutOfRange(place.clone(), Some(earliest)),
+        false => Event::Lost(refused(place, code, message, earliest)),
+    }
+}
+
+/// Ends the thread when the consumer begins anew, or goes.
+struct EndOfTaking(Arc<Session>);
+
+impl Drop for EndOfTaking {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Takes what is handed out through shared memory.
+struct Forwarder {
+    source: SharedSource,
+    places: Vec<TopicPartition>,
+    events: mpsc::Sender<Event>,
+    is_alive: Arc<AtomicBool>,
+}
+
+impl Forwarder {
+    fn run(mut self) {
+        loop {
+            let event = self.next().unwrap_or_else(Event::Lost);
+            let is_lost = matches!(event, Event::Lost(_));
+            self.is_alive.fetch_or(!is_lost, Ordering::Relaxed);
+            if self.events.blocking_send(event).is_err() || is_lost {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Event, ClientError> {
+        let handed = loop {
+            if let Some(handed) = self.source.take(Duration::MAX)? {
+                break handed;
+            }
+        };
+        match handed {
+            Handed::Piece(piece) => Ok(Event::Fetched(Fetched {
+                place: self.place(piece.place)?.clone(),
+                from: piece.from,
+                next: piece.next,
+                end: piece.end,
+                records: Records::Shared(piece.lease),
+                filter: None,
+                _room: None,
+            })),
+            Handed::Refused {
+                place,
+                code,
+                earliest,
+            } => Ok(refusal(self.place(place)?, code, None, earliest)),
+        }
+    }
+
+    fn place(&self, place: u32) -> Result<&TopicPartition, ClientError> {
+        let found = self.places.get(place as usize);
+        found.ok_or_else(|| ClientError::Protocol {
+            address: self.source.session().address().to_string(),
+            what: format!("there is no place {place} in the subscription"),
+        })
+    }
+}

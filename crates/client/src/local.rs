@@ -1,0 +1,50 @@
+//! Servers on this machine: where their socket is, and whether it is theirs.
+
+use std::path::PathBuf;
+
+use millstream_wire::messages::MetadataRequest;
+use millstream_wire::native::LocalSocketRequest;
+
+use crate::config::ClientConfig;
+use crate::connection::Connection;
+use crate::error::ClientError;
+
+/// A connection over the socket for clients on the server's machine.
+///
+/// # Errors
+/// When the server has none, or is on another machine, or is of another user.
+pub(crate) async fn connect(
+    server: &Connection,
+    config: &ClientConfig,
+) -> Result<Connection, ClientError> {
+    let answer = server.ask(LocalSocketRequest {}).await?;
+    let message = answer.error_message.as_deref();
+    ClientError::check(answer.error_code, message, "asking for the local socket")?;
+    let not_shared = |why| ClientError::NotShared {
+        address: server.address().to_string(),
+        why,
+    };
+    let path = answer.path.map(|path| PathBuf::from(path.as_str()));
+    let Some(path) = path.filter(|path| path.is_absolute()) else {
+        let why = "it has no socket for clients on its machine";
+        return Err(not_shared(why.to_owned()));
+    };
+    let local = Connection::open_local(&path, config).await?;
+    // On another machine there may be another server whose data is in a folder of the same name.
+    match cluster(&local).await? == cluster(server).await? {
+        true => Ok(local),
+        false => Err(not_shared(format!(
+            "{} is another server's: this one is on another machine",
+            path.display()
+        ))),
+    }
+}
+
+/// What tells a server's data from that of all others.
+async fn cluster(connection: &Connection) -> Result<Option<String>, ClientError> {
+    let request = MetadataRequest::default()
+        .with_topics(Some(Vec::new()))
+        .with_allow_auto_topic_creation(false);
+    let answer = connection.ask(request).await?;
+    Ok(answer.cluster_id.map(|id| id.to_string()))
+}

@@ -1,0 +1,106 @@
+//! Chunks where they lie in the server's memory.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millstream_base::Offset;
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Record, Scratch};
+use millstream_share::{Hold, Slice, State};
+
+use super::session::{Session, reason_of};
+use crate::error::ClientError;
+
+/// Whole chunks, which the server leaves in their place while this is kept, but not for ever.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Dropped first: the server then goes on.
+    hold: Hold,
+    slice: Slice,
+    session: Arc<Session>,
+    /// Set when they were read, and were not there any more.
+    is_torn: Arc<AtomicBool>,
+}
+
+impl Lease {
+    pub fn new(hold: Hold, slice: Slice, session: Arc<Session>) -> Lease {
+        Lease {
+            hold,
+            slice,
+            session,
+            is_torn: Arc::default(),
+        }
+    }
+
+    /// The bytes. They may be others at any moment, unless [`is_live`](Self::is_live) says that they were not.
+    pub fn bytes(&self) -> &[u8] {
+        &self.slice
+    }
+
+    /// Whether all that was read was still there.
+    pub fn is_live(&self) -> bool {
+        self.hold.is_live()
+    }
+
+    /// Is set when something was read that was not there any more.
+    pub fn is_torn(&self) -> &Arc<AtomicBool> {
+        &self.is_torn
+    }
+
+    /// Gives each record from an offset on to `take`, until that breaks.
+    ///
+    /// # Errors
+    /// When the server has taken the memory back, or something is damaged.
+    pub fn each(
+        &self,
+        from: Offset,
+        scratch: &mut Scratch,
+        take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        self.check()?;
+        let mut copy = Vec::new();
+        // The server has checked them, and nobody has moved them since.
+        for chunk in Chunks::trusted(&self.slice) {
+            let read = chunk.and_then(|chunk| match chunk.header().attributes.compression() {
+                _ if chunk.header().attributes.is_control() => Ok(ControlFlow::Continue(())),
+                Compression::None => give(&chunk, from, scratch, take),
+                _ => {
+                    // Decompressors count on bytes that stay as they are.
+                    copy.clear();
+                    copy.extend_from_slice(chunk.bytes());
+                    give(&Chunk::trusted(&copy)?, from, scratch, take)
+                }
+            });
+            // Whatever came of it counts only if the chunk was there.
+            self.check()?;
+            if read?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ClientError> {
+        let State::Ended(code) = self.session.state() else {
+            return Ok(());
+        };
+        self.is_torn.store(true, Ordering::Relaxed);
+        let why = reason_of(code);
+        Err(ClientError::TakenBack { why })
+    }
+}
+
+fn give(
+    chunk: &Chunk<'_>,
+    from: Offset,
+    scratch: &mut Scratch,
+    take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, ChunkError> {
+    for record in chunk.records(scratch)? {
+        let record = record?;
+        if record.offset >= from && take(&record).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}

@@ -1,0 +1,335 @@
+//! Subscribers that wait on their own threads.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Cursor, Offset};
+use millstream_record::{Filter, Record, Scratch};
+use millstream_wire::native::{
+    CommitCursorsRequest, SubscribedApplication, SubscribedLane, SubscribedSource,
+};
+
+use super::session::{Handed, Piece, Session, SharedSource, Terms};
+use crate::client::{Client, text};
+use crate::error::ClientError;
+use crate::offsets::{Isolation, Start, TopicPartition};
+
+/// How local subscribers work.
+#[derive(Debug, Clone)]
+pub struct LocalConfig {
+    /// Which records are handed out; all without it.
+    pub filter: Option<Filter>,
+    /// About how many bytes are handed out at once; a chunk that is larger comes whole.
+    pub piece_bytes_max: usize,
+    /// About how many bytes each subscriber may have in hand.
+    pub ahead_bytes: usize,
+}
+
+impl Default for LocalConfig {
+    fn default() -> Self {
+        LocalConfig {
+            filter: None,
+            piece_bytes_max: 1 << 20,
+            ahead_bytes: 16 << 20,
+        }
+    }
+}
+
+/// What a subscriber reads.
+#[derive(Debug, Clone)]
+pub enum LocalSource {
+    /// Partitions, each from a place on.
+    Partitions(Vec<(TopicPartition, Start)>),
+    /// Groups of a stream, each of which is handed to one consumer of the application.
+    Application {
+        /// The stream's name.
+        stream: String,
+        /// What consumers of the same task share.
+        application: String,
+        /// Who reads: unique within the application.
+        consumer: String,
+    },
+}
+
+/// Reads chunks where they lie in the memory of a server on this machine. It waits on the caller's thread,
+/// asleep, and nothing is between the server and that: the least latency that there is.
+///
+/// Only committed records are handed out.
+#[derive(Debug)]
+pub struct LocalSubscriber {
+    source: SharedSource,
+    reads: Reads,
+}
+
+/// What a subscriber reads, as it is told of.
+#[derive(Debug)]
+enum Reads {
+    Partitions(Vec<TopicPartition>),
+    Application {
+        /// For commits: the subscription's own connection waits for its end.
+        client: Client,
+        request: CommitCursorsRequest,
+        /// In which the stream is named, and nothing else.
+        stream: Cursor,
+        name: Arc<str>,
+    },
+}
+
+/// Records of one partition, in their order, where they lie in the server's memory. They stay there until this
+/// is dropped, but not for ever: the server takes back what is held for minutes, or for a second when memory is
+/// short.
+#[derive(Debug)]
+pub struct Pushed {
+    place: TopicPartition,
+    piece: Piece,
+}
+
+impl Client {
+    /// Subscribes at a server on this machine, which must be of the same user and share its memory: the client has
+    /// no quota for reading, and may read every stream. There is a subscriber for each source, to be used on
+    /// a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no such server ([`ClientError::NotShared`]), stream or partition.
+    pub async fn subscribe_local(
+        &self,
+        config: &LocalConfig,
+        sources: &[LocalSource],
+    ) -> Result<Vec<LocalSubscriber>, ClientError> {
+        let mut asked = Vec::new();
+        let mut reads = Vec::new();
+        let mut servers = Vec::new();
+        for source in sources {
+            let (source, read) = self.local_source(source, &mut servers).await?;
+            asked.push(source);
+            reads.push(read);
+        }
+        servers.sort_unstable();
+        servers.dedup();
+        let server = match servers.as_slice() {
+            [] => self.any().await?,
+            [server] => self.server(*server).await?,
+            _ => {
+                return Err(ClientError::NotShared {
+                    address: self.config().servers.join(","),
+                    why: "several servers lead the partitions; subscribe at each".to_owned(),
+                });
+            }
+        };
+        let LocalConfig {
+            filter,
+            piece_bytes_max,
+            ahead_bytes,
+        } = config;
+        let terms = Terms::new(filter.as_ref(), *piece_bytes_max, *ahead_bytes);
+        let sources = Session::begin(&server, self.config(), asked, &terms).await?;
+        let both = sources.into_iter().zip(reads);
+        Ok(both
+            .map(|(source, reads)| LocalSubscriber { source, reads })
+            .collect())
+    }
+
+    /// What is asked for. Adds the servers that lead it.
+    async fn local_source(
+        &self,
+        source: &LocalSource,
+        servers: &mut Vec<i32>,
+    ) -> Result<(SubscribedSource, Reads), ClientError> {
+        match source {
+            LocalSource::Partitions(starts) => {
+                let offsets = self.offsets(starts, Isolation::Committed).await?;
+                let mut lanes = Vec::new();
+                for (place, _) in starts {
+                    let topic = self.topic(&place.topic).await?;
+                    servers.push(topic.leader(place.partition)?);
+                    lanes.push(lane(place, offsets.get(place).copied().unwrap_or_default()));
+                }
+                let source = SubscribedSource {
+                    lanes,
+                    application: None,
+                };
+                let places = starts.iter().map(|(place, _)| place.clone());
+                Ok((source, Reads::Partitions(places.collect())))
+            }
+            LocalSource::Application {
+                stream,
+                application,
+                consumer,
+            } => {
+                let described = self.stream(stream).await?;
+                let source = SubscribedSource {
+                    lanes: Vec::new(),
+                    application: Some(SubscribedApplication {
+                        stream: text(stream),
+                        application: text(application),
+                        consumer: text(consumer),
+                    }),
+                };
+                let reads = Reads::Application {
+                    client: self.clone(),
+                    request: CommitCursorsRequest {
+                        application: text(application),
+                        consumer: text(consumer),
+                        cursors: Vec::new(),
+                    },
+                    stream: Cursor {
+                        stream: described.stream,
+                        ..Cursor::default()
+                    },
+                    name: stream.as_str().into(),
+                };
+                Ok((source, reads))
+            }
+        }
+    }
+}
+
+/// A lane as it is subscribed to.
+pub(crate) fn lane(place: &TopicPartition, offset: Offset) -> SubscribedLane {
+    SubscribedLane {
+        stream: text(&place.topic),
+        // There is no lane of a number below 0, nor of this one.
+        partition: u32::try_from(place.partition).unwrap_or(u32::MAX),
+        offset,
+    }
+}
+
+impl LocalSubscriber {
+    /// What comes next; waits for it on this thread, up to `timeout`. `None` if nothing has come by then.
+    ///
+    /// # Errors
+    /// When an offset is not there any more, which says what the earliest is, or a stream was deleted: nothing more
+    /// comes from that partition. When the subscription has ended, since the server has, or the subscriber had
+    /// something in hand for too long: subscribe again.
+    pub fn take(&mut self, timeout: Duration) -> Result<Option<Pushed>, ClientError> {
+        match self.source.take(timeout)? {
+            None => Ok(None),
+            Some(Handed::Piece(piece)) => Ok(Some(Pushed {
+                place: self.place(piece.place)?,
+                piece,
+            })),
+            Some(Handed::Refused {
+                place,
+                code,
+                earliest,
+            }) => Err(refused(&self.place(place)?, code, None, earliest)),
+        }
+    }
+
+    fn place(&self, place: u32) -> Result<TopicPartition, ClientError> {
+        match &self.reads {
+            Reads::Partitions(places) => {
+                let found = places.get(place as usize).cloned();
+                found.ok_or_else(|| ClientError::Protocol {
+                    address: self.source.session().address().to_string(),
+                    what: format!("there is no place {place} among {}", places.len()),
+                })
+            }
+            Reads::Application { name, .. } => Ok(TopicPartition {
+                topic: Arc::clone(name),
+                partition: i32::try_from(place).unwrap_or(i32::MAX),
+            }),
+        }
+    }
+
+    /// Takes note that everything is done of the group up to the end of `pushed`; others get it from there should
+    /// this consumer go. Without an application there is nothing to do.
+    ///
+    /// # Errors
+    /// When the server does not take it, perhaps since others have the group now.
+    pub async fn commit(&self, pushed: &Pushed) -> Result<(), ClientError> {
+        let Reads::Application {
+            client,
+            request,
+            stream,
+            name,
+        } = &self.reads
+        else {
+            return Ok(());
+        };
+        let cursor = Cursor {
+            stream: stream.stream,
+            ..pushed.piece.cursor
+        };
+        let request = CommitCursorsRequest {
+            cursors: vec![cursor],
+            ..request.clone()
+        };
+        let answer = client.ask(request).await?;
+        let what = || format!("committing {cursor} of {name}");
+        ClientError::check(answer.error_code, answer.error_message.as_deref(), what())?;
+        for commit in answer.commits {
+            ClientError::check(commit.error_code, commit.error_message.as_deref(), what())?;
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing more comes from a partition.
+pub(crate) fn refused(
+    place: &TopicPartition,
+    code: i16,
+    message: Option<&str>,
+    earliest: Offset,
+) -> ClientError {
+    let out_of_range = format!("the offset is not there; the earliest is {earliest}");
+    let message = match code == millstream_wire::ResponseError::OffsetOutOfRange.code() {
+        true => Some(out_of_range.as_str()),
+        false => message,
+    };
+    let what = format!("partition {} of {}", place.partition, place.topic);
+    let error = ClientError::of_code(code, message, what);
+    error.unwrap_or(ClientError::Closed)
+}
+
+impl Pushed {
+    /// Where it comes from.
+    pub fn place(&self) -> &TopicPartition {
+        &self.place
+    }
+
+    /// The first offset that was asked for and not handed out before.
+    pub fn from(&self) -> Offset {
+        self.piece.from
+    }
+
+    /// Behind its last record.
+    pub fn next(&self) -> Offset {
+        self.piece.next
+    }
+
+    /// Behind the last record that could be read when it was handed out.
+    pub fn end(&self) -> Offset {
+        self.piece.end
+    }
+
+    /// Whole chunks, where they lie. There may be none, where a filter has kept nothing. Whoever reads them
+    /// asks [`is_live`](Self::is_live) afterwards.
+    pub fn bytes(&self) -> &[u8] {
+        self.piece.lease.as_ref().map_or(&[], |lease| lease.bytes())
+    }
+
+    /// Whether what was read of the bytes up to now was still there.
+    pub fn is_live(&self) -> bool {
+        self.piece
+            .lease
+            .as_ref()
+            .is_none_or(|lease| lease.is_live())
+    }
+
+    /// Gives each record to `take`, until that breaks. Compressed ones are decompressed into `scratch`.
+    ///
+    /// # Errors
+    /// When the server has taken the memory back; then the last records that `take` had may be wrong.
+    pub fn each(
+        &self,
+        scratch: &mut Scratch,
+        mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        match &self.piece.lease {
+            Some(lease) => lease.each(self.piece.from, scratch, &mut take),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether memory is shared, and what is done where it is not.
+
+use millstream_base::Offset;
+use millstream_client::{
+    Acl, AclOperation, Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryPath,
+    Isolation, LocalConfig, LocalSource, PatternType, Permission, ResourceType, Start,
+};
+
+use crate::consuming::{place, values};
+use crate::push::{next, pushed, remote};
+use crate::support::{Node, limit_reading, produce};
+
+/// The path on which the only value of a stream comes.
+async fn path_of(client: &Client, config: ConsumerConfig) -> DeliveryPath {
+    let places = [(place("t", 0), Start::Earliest)];
+    let consumer = Consumer::assigned(client, config, &places).await;
+    let fetched = next(&mut consumer.unwrap()).await.unwrap();
+    assert_eq!(values(&fetched), ["value"]);
+    fetched.path()
+}
+
+async fn with_value(node: Node) -> Node {
+    node.create("t", 1);
+    produce(&node.client(), "t", ["value".to_owned()]).await;
+    node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_shared_on_the_same_machine_and_else_records_are_sent() {
+    let node = with_value(Node::local()).await;
+    assert_eq!(
+        path_of(&node.client(), pushed()).await,
+        DeliveryPath::Shared
+    );
+    let without_socket = with_value(Node::start()).await;
+    let client = without_socket.client();
+    assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
+    let pulls = ConsumerConfig::default();
+    assert_eq!(path_of(&node.client(), pulls).await, DeliveryPath::Pulled);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_do_not_push_are_fetched_from() {
+    let node = with_value(Node::local()).await;
+    let mut config = ClientConfig::new(node.address().to_string());
+    config.native = false;
+    let kafka = Client::new(config);
+    assert_eq!(path_of(&kafka, pushed()).await, DeliveryPath::Pulled);
+    let uncommitted = ConsumerConfig {
+        isolation: Isolation::Uncommitted,
+        ..pushed()
+    };
+    let path = path_of(&node.client(), uncommitted).await;
+    assert_eq!(path, DeliveryPath::Pulled);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_a_quota_for_reading_shares_no_memory() {
+    let node = with_value(Node::local()).await;
+    let client = remote(&node).await;
+    assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gets_a_quota_under_way_goes_on_without_sharing_memory() {
+    let node = with_value(Node::local()).await;
+    let client = node.client();
+    let places = [(place("t", 0), Start::Earliest)];
+    let consumer = Consumer::assigned(&client, pushed(), &places).await;
+    let mut consumer = consumer.unwrap();
+    let fetched = next(&mut consumer).await.unwrap();
+    assert_eq!(fetched.path(), DeliveryPath::Shared);
+    drop(fetched);
+    limit_reading(&client, &client.config().client_id).await;
+    produce(&client, "t", ["more".to_owned()]).await;
+    let fetched = next(&mut consumer).await.unwrap();
+    assert_eq!(fetched.path(), DeliveryPath::Pushed);
+    assert_eq!(values(&fetched), ["more"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_read_every_stream_shares_no_memory() {
+    let node = with_value(Node::local()).await;
+    let client = node.client();
+    let secret = Acl {
+        resource: ResourceType::Stream,
+        name: "secret".to_owned(),
+        pattern: PatternType::Literal,
+        principal: "User:ANONYMOUS".to_owned(),
+        host: "*".to_owned(),
+        operation: AclOperation::Read,
+        permission: Permission::Deny,
+    };
+    client.create_acl(&secret).await.unwrap();
+    assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
+    let source = LocalSource::Partitions(vec![(place("t", 0), Start::At(Offset(0)))]);
+    let refused = client
+        .subscribe_local(&LocalConfig::default(), &[source])
+        .await;
+    assert!(
+        matches!(&refused, Err(ClientError::NotShared { why, .. }) if why.contains("every stream")),
+        "{refused:?}"
+    );
+}
