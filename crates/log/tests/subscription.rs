@@ -150,6 +150,34 @@ fn a_place_that_is_not_there_is_refused_with_the_earliest() {
     assert_eq!(values(&mut subscription), [(1, b"other".to_vec())]);
 }
 
+/// It was told again with every look, for ever.
+#[test]
+fn a_lane_of_an_application_that_retention_overtakes_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(2)).unwrap();
+    let [lane, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    for _ in 0..100 {
+        append(&log, &lane, &[0; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    assert!(matches!(subscription.next(1), Ok(Next::Handed(_))));
+    log.persist();
+    log.set_retention("s", None, Some(ByteSize(100_000)))
+        .unwrap();
+    log.apply_retention().unwrap();
+    let error = subscription.next(1 << 20).unwrap_err();
+    assert_eq!(error.place, Some(0));
+    assert!(
+        matches!(error.error, LogError::CursorRemoved { .. }),
+        "{error}"
+    );
+    append(&log, &lane, b"more");
+    append(&log, &other, b"other");
+    assert_eq!(values(&mut subscription), [(1, b"other".to_vec())]);
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -255,6 +283,41 @@ fn a_busy_catch_up_memory_is_told_and_waited_for() {
         subscription.next(1 << 20).unwrap(),
         Next::Handed(_)
     ));
+}
+
+/// One lane that was read from the disk held up all others of its subscription.
+#[test]
+fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_others() {
+    for by_group in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        let stream = log.create_stream("s", small_groups(2)).unwrap();
+        let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+        let mut subscription = match by_group {
+            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            false => Subscription::of_stream(&stream),
+        };
+        let gives = |subscription: &mut Subscription, place: u32| matches!(subscription.next(1 << 20).unwrap(), Next::Handed(handed) if handed.place == place);
+        append(&log, &live, b"first");
+        assert!(gives(&mut subscription, 1));
+        for _ in 0..400 {
+            append(&log, &old, &[0; 60_000]);
+        }
+        log.persist();
+        log.evict();
+        let mut held = Vec::new();
+        let mut reader = Subscription::of_lanes([(old.clone(), Offset(0))]);
+        while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
+            held.push(handed);
+        }
+        for value in [b"second", b"third."] {
+            assert!(matches!(subscription.next(1 << 20).unwrap(), Next::Busy));
+            append(&log, &live, value);
+            assert!(gives(&mut subscription, 1));
+        }
+        drop(held);
+        assert!(gives(&mut subscription, 0));
+    }
 }
 
 /// What is done to a lane.

@@ -1,7 +1,7 @@
 //! A stream as an application reads it: group by group, as the log hands them out, from where the
 //! application's last flow ended.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use millstream_base::{Cursor, Position, StreamletIndex};
@@ -26,6 +26,8 @@ pub struct ApplicationReader {
     /// By partition: groups in the order of their ids. A later one is read when the one before is at
     /// its end.
     lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
+    /// Partitions that failed. Their groups stay with this subscriber, unread, until it is released.
+    failed: BTreeSet<u32>,
     /// Partition that was read last.
     turn: u32,
     /// Groups that were read to their ends, and are not committed.
@@ -53,6 +55,7 @@ impl ApplicationReader {
             application: log.application(stream.name(), name)?,
             consumer,
             lanes: BTreeMap::new(),
+            failed: BTreeSet::new(),
             turn: 0,
             passed: Vec::new(),
             ends: None,
@@ -74,11 +77,10 @@ impl ApplicationReader {
         mut sieve: Option<&mut Sieve>,
     ) -> Result<Next, SubscriptionError> {
         loop {
-            if let Some(handed) = self.read_handed(bytes_max, sieve.as_deref_mut())? {
-                return Ok(Next::Handed(handed));
-            }
-            if !self.claim()? {
-                break;
+            match self.read_handed(bytes_max, sieve.as_deref_mut())? {
+                Next::Nothing if self.claim()? => {}
+                Next::Nothing => break,
+                next => return Ok(next),
             }
         }
         Ok(match self.ends {
@@ -92,10 +94,11 @@ impl ApplicationReader {
         &mut self,
         bytes_max: usize,
         mut sieve: Option<&mut Sieve>,
-    ) -> Result<Option<Handed>, SubscriptionError> {
+    ) -> Result<Next, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
         let partitions: Vec<u32> = after.chain(from_start).collect();
+        let mut next = Next::Nothing;
         for partition in partitions {
             let end = match &self.ends {
                 None => None,
@@ -106,17 +109,23 @@ impl ApplicationReader {
                 },
             };
             let sieve = sieve.as_deref_mut();
-            let handed = self.read_lane(partition, end.as_ref(), bytes_max, sieve);
-            let handed = handed.map_err(|error| SubscriptionError {
-                place: Some(partition),
-                error,
-            })?;
-            if handed.is_some() {
-                self.turn = partition;
-                return Ok(handed);
+            match self.read_lane(partition, end.as_ref(), bytes_max, sieve) {
+                Ok(Some(handed)) => {
+                    self.turn = partition;
+                    return Ok(Next::Handed(handed));
+                }
+                Ok(None) => {}
+                // It does not hold up the others.
+                Err(LogError::ReadBudget) => next = Next::Busy,
+                Err(error) => {
+                    self.lanes.remove(&partition);
+                    self.failed.insert(partition);
+                    let place = Some(partition);
+                    return Err(SubscriptionError { place, error });
+                }
             }
         }
-        Ok(None)
+        Ok(next)
     }
 
     fn read_lane(
@@ -168,6 +177,9 @@ impl ApplicationReader {
                 let Ok(lane) = self.stream.lane_of_group(streamlet, cursor.group) else {
                     continue;
                 };
+                if self.failed.contains(&lane.partition()) {
+                    continue;
+                }
                 let groups = self.lanes.entry(lane.partition()).or_default();
                 // What another flow gave back may be earlier than what this one has.
                 let place = groups.partition_point(|group| group.cursor.group < cursor.group);

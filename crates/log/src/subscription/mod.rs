@@ -181,15 +181,8 @@ impl Subscription {
     pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
         let sieve = self.sieve.as_mut();
         let next = match &mut self.reader {
-            Reader::Lanes(reader) => reader.next(bytes_max, sieve),
-            Reader::Application(reader) => reader.next(bytes_max, sieve),
-        };
-        let next = match next {
-            Err(SubscriptionError {
-                error: LogError::ReadBudget,
-                ..
-            }) => Next::Busy,
-            next => next?,
+            Reader::Lanes(reader) => reader.next(bytes_max, sieve)?,
+            Reader::Application(reader) => reader.next(bytes_max, sieve)?,
         };
         self.is_busy = matches!(next, Next::Busy);
         Ok(next)
@@ -275,8 +268,10 @@ struct LanesReader {
     watch: Watch,
     /// By place. `None` for those that failed.
     lanes: Vec<Option<WatchedFeed>>,
-    /// Places that may have something. Any other one is armed in `watch`.
+    /// Places that may have something. Any other one is in `waiting`, or armed in `watch`.
     queue: VecDeque<u32>,
+    /// Places that have something, for which there was no memory. They do not hold up the others.
+    waiting: VecDeque<u32>,
     /// It ends where the lanes say, and what is added later has no part in it.
     has_ends: bool,
 }
@@ -294,6 +289,7 @@ impl LanesReader {
             watch: Watch::default(),
             lanes: Vec::new(),
             queue: VecDeque::new(),
+            waiting: VecDeque::new(),
             has_ends: false,
         };
         reader.add_new_lanes();
@@ -341,6 +337,10 @@ impl LanesReader {
                 .into_iter()
                 .map(|place| place as u32),
         );
+        // Whether there is memory by now is seen by one of them.
+        if let Some(place) = self.waiting.pop_front() {
+            self.queue.push_front(place);
+        }
         while let Some(place) = self.queue.pop_front() {
             let slot = &mut self.lanes[place as usize];
             let Some(WatchedFeed { feed, watched }) = slot else {
@@ -353,15 +353,16 @@ impl LanesReader {
                     return Ok(Next::Handed(handed));
                 }
                 Ok(None) => watched.arm(seen),
+                Err(LogError::ReadBudget) => self.waiting.push_back(place),
                 Err(error) => {
-                    match error {
-                        LogError::ReadBudget => self.queue.push_front(place),
-                        _ => *slot = None,
-                    }
+                    *slot = None;
                     let place = Some(place);
                     return Err(SubscriptionError { place, error });
                 }
             }
+        }
+        if !self.waiting.is_empty() {
+            return Ok(Next::Busy);
         }
         let mut lanes = self.lanes.iter().flatten();
         Ok(
