@@ -371,6 +371,11 @@ impl Slice {
         self.buffer.start + self.start
     }
 
+    /// What the block is for that it holds.
+    pub fn arena(&self) -> Arena {
+        self.buffer.arena
+    }
+
     /// The block that it holds: where that begins in the shared file, and its size.
     pub fn block(&self) -> (usize, usize) {
         (self.buffer.start, self.buffer.capacity())

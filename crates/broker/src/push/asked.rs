@@ -104,7 +104,7 @@ impl Asked {
                     break;
                 }
                 Ok(Told::Refused(place)) => handed.push(refused(place)),
-                Ok(Told::Nothing) => break,
+                Ok(Told::Nothing | Told::Busy) => break,
                 // The next request tells.
                 Err(_) if !handed.is_empty() => break,
                 Err(refused) => return Err(refused),

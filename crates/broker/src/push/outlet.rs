@@ -29,6 +29,8 @@ pub enum Told {
     Refused(RefusedPlace),
     /// Nothing now.
     Nothing,
+    /// Something, for which there is no memory.
+    Busy,
 }
 
 /// How far a place is.
@@ -102,7 +104,8 @@ impl Outlet {
                     }
                     return Ok(Told::Chunks(progress, handed.chunks.bytes));
                 }
-                Ok(Next::Nothing | Next::Busy | Next::End) => return Ok(Told::Nothing),
+                Ok(Next::Nothing | Next::End) => return Ok(Told::Nothing),
+                Ok(Next::Busy) => return Ok(Told::Busy),
                 Err(SubscriptionError {
                     place: Some(place),
                     error,

@@ -1,11 +1,12 @@
-//! Memory of the pool that consumers hold who share it. All together they may hold half of it; who needs some
-//! when there is none takes it from whom has not gone on for longest.
+//! Memory of the pool that consumers hold who share it. All together they may hold half of each arena; who needs
+//! some when there is none takes it from whom has not gone on for longest.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_log::{Arena, Pool};
+use millstream_log::{Arena, Pool, Slice};
 use millstream_share::Doorbell;
 use parking_lot::{Condvar, Mutex};
 
@@ -15,9 +16,20 @@ const PRESSED_STALL_MAX: Duration = Duration::from_secs(1);
 /// The most subscriptions that share memory: each has a thread.
 const SHARED_MAX: usize = 256;
 
+const ARENAS: [Arena; 2] = [Arena::Segments, Arena::Windows];
+
+/// The place of an arena among all.
+fn index(arena: Arena) -> usize {
+    match arena {
+        Arena::Segments => 0,
+        Arena::Windows => 1,
+    }
+}
+
 /// What all subscriptions hold that share memory.
 pub struct Pins {
-    bytes_max: usize,
+    /// By arena.
+    bytes_max: [usize; ARENAS.len()],
     began: Instant,
     holders: Mutex<Vec<Arc<Holder>>>,
     /// Notified when one goes.
@@ -26,8 +38,8 @@ pub struct Pins {
 
 /// What one of them holds.
 pub struct Holder {
-    /// Blocks that it has slices of. Written by its thread.
-    bytes: AtomicUsize,
+    /// By arena: blocks that it has slices of. Written by its thread.
+    bytes: [AtomicUsize; ARENAS.len()],
     /// When it went on last, in milliseconds. Written by its thread.
     went_on: AtomicU64,
     /// Set by who needs the memory.
@@ -38,7 +50,7 @@ pub struct Holder {
 impl Pins {
     pub fn new(pool: &Pool) -> Pins {
         Pins {
-            bytes_max: pool.size_bytes(Arena::Segments) / 2,
+            bytes_max: ARENAS.map(|arena| pool.size_bytes(arena) / 2),
             began: Instant::now(),
             holders: Mutex::default(),
             gone: Condvar::new(),
@@ -48,7 +60,7 @@ impl Pins {
     /// Adds one; `None` when there are too many.
     pub fn add(&self, doorbell: Arc<Doorbell>) -> Option<Arc<Holder>> {
         let holder = Arc::new(Holder {
-            bytes: AtomicUsize::new(0),
+            bytes: Default::default(),
             went_on: AtomicU64::new(self.now()),
             is_revoked: AtomicBool::new(false),
             doorbell,
@@ -89,22 +101,18 @@ impl Pins {
     /// Whether a holder may take more. If not, whoever stalls has to give up what it holds.
     pub fn has_room(&self, asking: &Holder) -> bool {
         // Who holds nothing always gets something: there are not so many.
-        if asking.bytes.load(Ordering::Relaxed) == 0 {
-            return true;
-        }
+        let mut held = ARENAS.into_iter().filter(|arena| asking.bytes(*arena) > 0);
         let holders = self.holders.lock();
-        let bytes: usize = holders
-            .iter()
-            .map(|holder| holder.bytes.load(Ordering::Relaxed))
-            .sum();
-        if bytes < self.bytes_max {
+        let is_full = |arena: &Arena| {
+            let bytes: usize = holders.iter().map(|holder| holder.bytes(*arena)).sum();
+            bytes >= self.bytes_max[index(*arena)]
+        };
+        let Some(full) = held.find(is_full) else {
             return true;
-        }
+        };
         let stalls = |holder: &&Arc<Holder>| {
             let is_other = !std::ptr::eq(&***holder, asking);
-            is_other
-                && holder.bytes.load(Ordering::Relaxed) > 0
-                && self.stalled(holder) >= PRESSED_STALL_MAX
+            is_other && holder.bytes(full) > 0 && self.stalled(holder) >= PRESSED_STALL_MAX
         };
         let stalled = holders
             .iter()
@@ -123,11 +131,51 @@ impl Pins {
 }
 
 impl Holder {
-    pub fn set_bytes(&self, bytes: usize) {
-        self.bytes.store(bytes, Ordering::Relaxed);
+    fn bytes(&self, arena: Arena) -> usize {
+        self.bytes[index(arena)].load(Ordering::Relaxed)
     }
 
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.load(Ordering::Relaxed)
+    }
+}
+
+/// Blocks that a holder has slices of.
+pub struct Blocks {
+    holder: Arc<Holder>,
+    /// How many slices of each, by where it begins.
+    slices: HashMap<usize, usize>,
+}
+
+impl Blocks {
+    pub fn new(holder: &Arc<Holder>) -> Blocks {
+        Blocks {
+            holder: Arc::clone(holder),
+            slices: HashMap::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    pub fn add(&mut self, slice: &Slice) {
+        let (block, bytes) = slice.block();
+        let slices = self.slices.entry(block).or_default();
+        *slices += 1;
+        if *slices == 1 {
+            self.holder.bytes[index(slice.arena())].fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// A slice that was added is let go.
+    pub fn remove(&mut self, slice: &Slice) {
+        let (block, bytes) = slice.block();
+        let slices = self.slices.get_mut(&block).expect("it was added");
+        *slices -= 1;
+        if *slices == 0 {
+            self.slices.remove(&block);
+            self.holder.bytes[index(slice.arena())].fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }

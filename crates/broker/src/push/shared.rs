@@ -5,7 +5,7 @@
 //! the connection when it ends. Nothing that the consumer writes is believed but how far it is, and that
 //! is checked: who lies loses its own subscription.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use millstream_wire::{ResponseError, StrBytes};
 use tokio::sync::watch;
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
-use super::pins::Holder;
+use super::pins::{Blocks, Holder};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::refused::Refused;
@@ -113,15 +113,14 @@ impl SharedSubscription {
         let sources = std::mem::take(outlets);
         let thread = PushThread {
             may_share: client.sharing(),
-            version: access.version(),
+            version: None,
             access,
             broker: Arc::clone(broker),
             holder: Arc::clone(&holder),
             waker: Waker::from(publisher.doorbell()),
             publisher,
             sources: sources.into_iter().map(Source::new).collect(),
-            blocks: HashMap::new(),
-            block_bytes: 0,
+            blocks: Blocks::new(&holder),
             terms,
             shared: Arc::clone(&shared),
         };
@@ -194,15 +193,13 @@ struct PushThread {
     broker: Arc<Broker>,
     access: crate::access::Access,
     /// Of the access rules and quotas, when the client was last found to be allowed to share memory.
-    version: u64,
+    version: Option<u64>,
     may_share: Box<dyn Fn() -> Result<(), String> + Send>,
     publisher: Publisher,
     waker: Waker,
     sources: Vec<Source>,
-    /// Blocks of the pool that are held: how many slices of each.
-    blocks: HashMap<usize, usize>,
-    /// How large they are together.
-    block_bytes: usize,
+    /// What is held of the pool.
+    blocks: Blocks,
     holder: Arc<Holder>,
     terms: Terms,
     shared: Arc<Shared>,
@@ -230,17 +227,17 @@ impl Source {
     }
 }
 
-/// Why there is nothing to push to a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why there is nothing to push to a source; of several sources the last of these counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rest {
-    /// There may be more.
-    None,
     /// There is nothing.
     Idle,
     /// It has enough in hand.
     Full,
-    /// Others hold the memory.
+    /// Others hold the memory, or it does itself.
     Pressed,
+    /// There may be more.
+    None,
 }
 
 impl PushThread {
@@ -262,16 +259,11 @@ impl PushThread {
             let rings = self.publisher.rings();
             self.check()?;
             let mut rest = Rest::Idle;
-            let mut has_more = false;
             for index in 0..self.sources.len() {
-                match self.push(index)? {
-                    Rest::None => has_more = true,
-                    Rest::Idle => {}
-                    other => rest = other,
-                }
+                rest = rest.max(self.push(index)?);
             }
             self.check_stall()?;
-            if !has_more && !self.publisher.wait(rings, self.wait_max(rest)) {
+            if rest != Rest::None && !self.publisher.wait(rings, self.wait_max(rest)) {
                 self.tell_passed()?;
             }
         }
@@ -283,7 +275,7 @@ impl PushThread {
             let message = "the connection has ended";
             return Err(Refused::new(ResponseError::ResourceNotFound, message));
         }
-        let version = self.access.version();
+        let version = Some(self.access.version());
         if self.version != version {
             (self.may_share)()
                 .map_err(|why| Refused::new(ResponseError::TopicAuthorizationFailed, why))?;
@@ -295,7 +287,7 @@ impl PushThread {
     /// Whether it has gone on, as far as is known.
     fn check_stall(&self) -> Result<(), Refused> {
         let stalled = self.broker.pins().stalled(&self.holder);
-        let holds = self.block_bytes > 0;
+        let holds = !self.blocks.is_empty();
         let stall_max = self.broker.config().push_stall_max;
         if self.holder.is_revoked() || holds && stalled > stall_max {
             let message = format!(
@@ -341,8 +333,10 @@ impl PushThread {
                     self.hand(index, &descriptor(Kind::Moved, &progress), None)?;
                 }
                 Told::Refused(place) => self.hand(index, &refusal(&place), None)?,
-                Told::Nothing if source.outlet.has_more(&self.waker) => {}
-                Told::Nothing => return Ok(Rest::Idle),
+                Told::Nothing | Told::Busy if source.outlet.has_more(&self.waker) => {}
+                // What it has in hand itself may be what is missing.
+                Told::Busy if !self.blocks.is_empty() => return Ok(Rest::Pressed),
+                Told::Nothing | Told::Busy => return Ok(Rest::Idle),
             }
         }
         Ok(Rest::None)
@@ -377,18 +371,12 @@ impl PushThread {
         descriptor: &Descriptor,
         slice: Option<Slice>,
     ) -> Result<(), Refused> {
-        if self.block_bytes == 0 {
+        if self.blocks.is_empty() {
             // It has nothing that it could have gone on with.
             self.broker.pins().go_on(&self.holder);
         }
         if let Some(slice) = &slice {
-            let (block, bytes) = slice.block();
-            let count = self.blocks.entry(block).or_default();
-            *count += 1;
-            if *count == 1 {
-                self.block_bytes += bytes;
-                self.holder.set_bytes(self.block_bytes);
-            }
+            self.blocks.add(slice);
         }
         let source = &mut self.sources[index];
         source.bytes += slice.as_ref().map_or(0, |slice| slice.len());
@@ -414,16 +402,8 @@ impl PushThread {
                 continue;
             };
             source.bytes -= slice.len();
-            let (block, bytes) = slice.block();
-            if let Some(count) = self.blocks.get_mut(&block) {
-                *count -= 1;
-                if *count == 0 {
-                    self.blocks.remove(&block);
-                    self.block_bytes -= bytes;
-                }
-            }
+            self.blocks.remove(&slice);
         }
-        self.holder.set_bytes(self.block_bytes);
         self.broker.pins().go_on(&self.holder);
         Ok(())
     }

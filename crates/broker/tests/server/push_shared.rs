@@ -403,6 +403,39 @@ fn memory_that_is_short_is_taken_from_who_has_not_gone_on_for_longest() {
     assert!(held.iter().all(|hold| !hold.is_live()));
 }
 
+/// One that stood still had all of it, and nobody could read from the disk any more.
+#[test]
+fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
+    let node = start(|_| {});
+    let mut producer = node.connect();
+    producer.create_topic("t", 1);
+    for _ in 0..40 {
+        producer.produce("t", 0, &[&megabyte()]);
+    }
+    node.log().persist();
+    node.log().evict();
+    let pool = node.log().pool();
+    let ahead = ByteSize(64 << 20);
+    let mut stalls = Consumer::ahead(node.connect_locally(), vec![lanes(&[(0, 0)])], ahead);
+    let mut held = vec![stalls.take(0)];
+    while let Taken::Descriptor(descriptor, hold) =
+        stalls.rings[0].take(Duration::from_millis(200)).unwrap()
+    {
+        held.push((descriptor, hold));
+    }
+    let is_catch_up = |(descriptor, _): &(Descriptor, Hold)| {
+        descriptor.position as usize >= pool.size_bytes(Arena::Segments)
+    };
+    assert!(held.iter().all(is_catch_up) && held.len() < 30);
+    assert!(!producer.fetch("t", 0, 30).records.is_empty());
+    assert!(held.iter().all(|(_, hold)| hold.is_live()));
+    let mut goes_on = Consumer::ahead(node.connect_locally(), vec![lanes(&[(0, 0)])], ahead);
+    let mut next = 0;
+    while next < 40 {
+        next = goes_on.take(0).0.next;
+    }
+}
+
 #[test]
 fn what_a_source_has_in_hand_is_bounded_and_it_goes_on_when_it_lets_go() {
     let node = start(|_| {});
