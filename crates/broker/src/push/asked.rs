@@ -10,7 +10,7 @@ use millstream_base::Cursor;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{HandedChunks, Payload, ReceiveResponse};
 use tokio::sync::{Mutex, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
 use crate::native::refused::Refused;
@@ -43,18 +43,26 @@ impl Asked {
         self.has_ended.send_replace(true);
     }
 
-    /// What comes next, when it is there: about `bytes_max` bytes at most.
+    /// What comes next, when it is there: about `bytes_max` bytes at most. Nothing after `wait_max`.
     pub async fn receive(
         self: Arc<Self>,
         bytes_max: usize,
+        wait_max: Option<Duration>,
         mut ending: watch::Receiver<bool>,
     ) -> ReceiveResponse {
         let mut has_ended = self.has_ended.subscribe();
+        let waits_enough = async {
+            match wait_max {
+                Some(wait_max) => sleep(wait_max).await,
+                None => std::future::pending().await,
+            }
+        };
         let received = tokio::select! {
             biased;
             _ = has_ended.wait_for(|has_ended| *has_ended) => Err(ended()),
             received = self.next(bytes_max) => received,
             _ = ending.wait_for(|ends| *ends) => Ok(Vec::new()),
+            () = waits_enough => Ok(Vec::new()),
         };
         match received {
             Ok(handed) => ReceiveResponse {

@@ -11,6 +11,7 @@ mod shared;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_log::{LANES_MAX, Lane, SOCKET, Subscription};
@@ -30,6 +31,7 @@ use crate::client::Client;
 use crate::native::refused::{Refused, answered};
 use crate::native::stream_named;
 use crate::reply::Reply;
+use crate::security::Traffic;
 
 /// The most sources of one subscription.
 const SOURCES_MAX: usize = 64;
@@ -42,6 +44,10 @@ const SUBSCRIPTIONS_MAX: usize = 64;
 
 /// The most that is handed out at once, unless a chunk is larger.
 const HANDED_BYTES_MAX: usize = 1 << 20;
+
+/// Who has a quota for reading is answered after so long in any case: until then nothing else is read from its
+/// connection, not even that it has ended.
+const LIMITED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The longest name of a consumer.
 const CONSUMER_BYTES_MAX: usize = 249;
@@ -248,7 +254,8 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
     match &open.kind {
         Kind::Asked(asked) => {
             let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
-            Reply::later(Arc::clone(asked).receive(bytes_max.max(1), ending))
+            let wait_max = client.limit(Traffic::Consumed).map(|_| LIMITED_WAIT_MAX);
+            Reply::later(Arc::clone(asked).receive(bytes_max.max(1), wait_max, ending))
         }
         Kind::Shared(shared) => {
             let source = (request.bytes_max > 0).then_some(request.source as usize);
