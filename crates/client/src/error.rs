@@ -115,7 +115,7 @@ pub enum ClientError {
     /// last chunk may be wrong.
     #[error(
         "the server has taken back the memory in which these records are ({why}): the last of those that were read \
-         may be wrong; read them again, with the next call, and copy what is to be kept for long"
+         may be wrong. A consumer hands them out again with its next call; copy what is to be kept for long"
     )]
     TakenBack {
         /// Why.
@@ -179,7 +179,8 @@ impl ClientError {
             ClientError::Connect { .. }
             | ClientError::Disconnected { .. }
             | ClientError::Timeout { .. }
-            | ClientError::NoLeader { .. } => true,
+            | ClientError::NoLeader { .. }
+            | ClientError::TakenBack { .. } => true,
             ClientError::Refused { error, .. } => error.is_retriable(),
             _ => false,
         }

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use millstream_base::Offset;
@@ -16,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
-use crate::push::Lease;
+use crate::push::{Lease, Torn};
 
 /// Records of one partition, in their order. Its memory is that of the connection it came from, or the server's
 /// own, and is free for what comes next when this is dropped. See [`DeliveryPath::Shared`] for how long it may be
@@ -164,9 +163,9 @@ impl Fetched {
     }
 
     /// Is set when it was read and was not there any more.
-    pub(super) fn is_torn(&self) -> Option<Arc<AtomicBool>> {
+    pub(super) fn torn(&self) -> Option<Arc<OnceLock<Torn>>> {
         match &self.records {
-            Records::Shared(Some(lease)) => Some(Arc::clone(lease.is_torn())),
+            Records::Shared(Some(lease)) => Some(Arc::clone(lease.torn())),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ mod config;
 mod fetched;
 mod fetcher;
 mod group;
+mod handed;
 mod polling;
 mod pusher;
 mod search;
@@ -21,6 +22,7 @@ mod search;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_record::Filter;
@@ -33,13 +35,18 @@ pub use self::config::{ConsumerConfig, DeliveryMode, Reset};
 pub use self::fetched::{DeliveryPath, Fetched};
 use self::fetcher::{Event, Fetcher, ROOM_UNIT};
 use self::group::Membership;
+use self::handed::HandedOut;
 use self::pusher::Pusher;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
+use crate::push::Torn;
 
 /// Events that wait to be handed out: what they hold is bounded by memory.
 const EVENTS_MAX: usize = 1024;
+
+/// Memory is not shared for so long after the user was too slow for that.
+const SHARED_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// Reads records.
 #[derive(Debug)]
@@ -52,28 +59,14 @@ pub struct Consumer {
     /// Its partitions, and the first offset of each that is not done.
     positions: BTreeMap<TopicPartition, Offset>,
     filter: Option<Arc<Filter>>,
-    /// What was handed out last: it is done with the next call.
-    handed: Option<Handed>,
+    handed: HandedOut,
+    /// When the server has taken its memory back last, since the user was too slow for that.
+    stalled_at: Option<Instant>,
     fetching: Option<Fetching>,
     room: Arc<Semaphore>,
     is_alive: Arc<AtomicBool>,
     lost: Option<Lost>,
     group: Option<Membership>,
-}
-
-#[derive(Debug)]
-struct Handed {
-    place: TopicPartition,
-    next: Offset,
-    /// Set when it was read, and was not there any more.
-    is_torn: Option<Arc<AtomicBool>>,
-}
-
-impl Handed {
-    fn is_torn(&self) -> bool {
-        let is_torn = self.is_torn.as_ref();
-        is_torn.is_some_and(|is_torn| is_torn.load(Ordering::Relaxed))
-    }
 }
 
 /// What does not pass.
@@ -141,7 +134,8 @@ impl Consumer {
             filter: config.filter.clone().map(Arc::new),
             config,
             positions: BTreeMap::new(),
-            handed: None,
+            handed: HandedOut::default(),
+            stalled_at: None,
             fetching: None,
             is_alive: Arc::default(),
             lost: None,
@@ -152,8 +146,7 @@ impl Consumer {
     /// The partitions that it has now, and the first offset of each that was not handed out.
     pub fn positions(&self) -> BTreeMap<TopicPartition, Offset> {
         let mut positions = self.positions.clone();
-        let handed = self.handed.as_ref().filter(|handed| !handed.is_torn());
-        positions.extend(handed.map(|handed| (handed.place.clone(), handed.next)));
+        self.handed.seen_from(&mut positions);
         positions
     }
 
@@ -180,11 +173,7 @@ impl Consumer {
                     // The end of its subscription comes next.
                     Event::Fetched(fetched) if !fetched.is_live() => {}
                     Event::Fetched(fetched) => {
-                        self.handed = Some(Handed {
-                            place: fetched.place.clone(),
-                            next: fetched.next,
-                            is_torn: fetched.is_torn(),
-                        });
+                        self.handed.add(&fetched);
                         return Ok(fetched);
                     }
                     Event::OutOfRange(place, earliest) => self.reset(place, earliest).await?,
@@ -218,21 +207,17 @@ impl Consumer {
 
     /// Counts what was handed out as done, unless it could not be read.
     fn settle(&mut self) {
-        let Some(handed) = self.handed.take() else {
-            return;
-        };
-        if handed.is_torn() {
-            self.fetching = None;
-        } else if let Some(position) = self.positions.get_mut(&handed.place) {
-            *position = handed.next;
+        match self.handed.settle(&mut self.positions) {
+            None => return,
+            Some(Torn::Ended) => {}
+            Some(Torn::Stalled) => self.stalled_at = Some(Instant::now()),
         }
+        self.fetching = None;
     }
 
     /// Says how far the work is in the partition that was handed out last, for who stops before its end.
     pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
-        if let Some(handed) = self.handed.take_if(|handed| handed.place == *place)
-            && handed.is_torn()
-        {
+        if self.handed.forget(place) {
             self.fetching = None;
         }
         if let Some(position) = self.positions.get_mut(place) {
@@ -267,7 +252,10 @@ impl Consumer {
                 is_alive: Arc::clone(&self.is_alive),
             };
             match self.is_pushed() {
-                true => tasks.spawn(Pusher { fetcher }.run()),
+                true => {
+                    let may_share = self.may_share();
+                    tasks.spawn(Pusher { fetcher, may_share }.run())
+                }
                 false => tasks.spawn(fetcher.run()),
             };
         }
@@ -287,11 +275,20 @@ impl Consumer {
         delivery == DeliveryMode::Push && isolation == Isolation::Committed
     }
 
+    /// Who was too slow for the server's memory has all the time over the network.
+    fn may_share(&self) -> bool {
+        self.stalled_at
+            .is_none_or(|stalled_at| stalled_at.elapsed() >= SHARED_AGAIN_AFTER)
+    }
+
     /// Starts anew after something failed, unless that will not help.
     async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.fetching = None;
         if !error.is_retriable() {
             return Err(error);
+        }
+        if matches!(error, ClientError::TakenBack { .. }) {
+            self.stalled_at = Some(Instant::now());
         }
         let is_unknown = error.is_unknown_stream();
         let is_other = self.lost.is_some_and(|lost| lost.is_unknown != is_unknown);

@@ -30,6 +30,8 @@ const CREDITS_MAX: usize = 8;
 pub(super) struct Pusher {
     /// What is wanted; it is fetched if it is not pushed.
     pub fetcher: Fetcher,
+    /// Whether to read from the server's memory, if it shares that.
+    pub may_share: bool,
 }
 
 /// How the server pushes.
@@ -80,15 +82,10 @@ impl Pusher {
         let piece_bytes = config.partition_bytes_max.min(answer_bytes);
         let filter = config.filter.as_ref();
         let terms = Terms::new(filter, piece_bytes, config.prefetch_bytes);
-        let shared = Session::begin(&server, client.config(), vec![self.source()], &terms).await;
-        let address = server.address();
-        match shared.map(|mut sources| sources.pop()) {
-            Ok(Some(source)) => {
-                self.fetcher.is_alive.store(true, Ordering::Relaxed);
-                return Ok(Way::Shared(source));
-            }
-            Ok(None) => {}
-            Err(why) => tracing::debug!(%address, "no memory is shared: {why}"),
+        if self.may_share
+            && let Some(source) = self.share(&server, &terms).await
+        {
+            return Ok(Way::Shared(source));
         }
         let connection = client.own_connection(self.fetcher.server).await?;
         let answer = connection
@@ -97,7 +94,7 @@ impl Pusher {
         let message = answer.error_message.as_deref();
         if let Err(why) = ClientError::check(answer.error_code, message, "a subscription") {
             // What is wrong is told of the partition that it is about, if it is told to who fetches.
-            tracing::debug!(%address, "nothing is pushed: {why}");
+            tracing::debug!(address = %server.address(), "nothing is pushed: {why}");
             return Ok(Way::None);
         }
         self.fetcher.is_alive.store(true, Ordering::Relaxed);
@@ -109,6 +106,21 @@ impl Pusher {
             answer_bytes,
             credits: credits.clamp(CREDITS_MIN, CREDITS_MAX),
         }))
+    }
+
+    /// Subscribes to what lies in the server's memory, if it shares that.
+    async fn share(&self, server: &Connection, terms: &Terms) -> Option<SharedSource> {
+        let config = self.fetcher.client.config();
+        match Session::begin(server, config, vec![self.source()], terms).await {
+            Ok(mut sources) => {
+                self.fetcher.is_alive.store(true, Ordering::Relaxed);
+                sources.pop()
+            }
+            Err(why) => {
+                tracing::debug!(address = %server.address(), "no memory is shared: {why}");
+                None
+            }
+        }
     }
 
     fn source(&self) -> SubscribedSource {

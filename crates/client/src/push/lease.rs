@@ -1,14 +1,13 @@
 //! Chunks where they lie in the server's memory.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use millstream_base::Offset;
 use millstream_record::{Chunk, ChunkError, Chunks, Compression, Record, Scratch};
 use millstream_share::{Hold, Slice, State};
 
-use super::session::{Session, reason_of};
+use super::session::{Session, has_stalled, reason_of};
 use crate::error::ClientError;
 
 /// Whole chunks, which the server leaves in their place while this is kept, but not for ever.
@@ -18,8 +17,17 @@ pub(crate) struct Lease {
     hold: Hold,
     slice: Slice,
     session: Arc<Session>,
-    /// Set when they were read, and were not there any more.
-    is_torn: Arc<AtomicBool>,
+    /// Set by who reads them when they are not there any more; looked at by who handed them out.
+    torn: Arc<OnceLock<Torn>>,
+}
+
+/// Why what was read counts for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Torn {
+    /// The subscription has ended.
+    Ended,
+    /// It was kept for too long.
+    Stalled,
 }
 
 impl Lease {
@@ -28,7 +36,7 @@ impl Lease {
             hold,
             slice,
             session,
-            is_torn: Arc::default(),
+            torn: Arc::default(),
         }
     }
 
@@ -43,8 +51,8 @@ impl Lease {
     }
 
     /// Is set when something was read that was not there any more.
-    pub fn is_torn(&self) -> &Arc<AtomicBool> {
-        &self.is_torn
+    pub fn torn(&self) -> &Arc<OnceLock<Torn>> {
+        &self.torn
     }
 
     /// Gives each record from an offset on to `take`, until that breaks.
@@ -84,7 +92,10 @@ impl Lease {
         let State::Ended(code) = self.session.state() else {
             return Ok(());
         };
-        self.is_torn.store(true, Ordering::Relaxed);
+        self.torn.get_or_init(|| match has_stalled(code) {
+            true => Torn::Stalled,
+            false => Torn::Ended,
+        });
         let why = reason_of(code);
         Err(ClientError::TakenBack { why })
     }

@@ -290,12 +290,20 @@ fn ended(address: &str, code: i16, message: Option<&str>) -> ClientError {
                 address: address.to_owned(),
             }
         }
+        Some(ResponseError::RequestTimedOut) => ClientError::TakenBack {
+            why: message.map_or_else(|| reason_of(code.into()), str::to_owned),
+        },
         Some(error) => ClientError::Refused {
             what: "the subscription".to_owned(),
             error,
             message: message.map(str::to_owned),
         },
     }
+}
+
+/// Whether memory was taken back from somebody who kept it for too long.
+pub(super) fn has_stalled(code: i32) -> bool {
+    code == i32::from(ResponseError::RequestTimedOut.code())
 }
 
 /// Why memory was taken back.

@@ -56,6 +56,48 @@ pub enum LocalSource {
 /// asleep, and nothing is between the server and that: the least latency that there is.
 ///
 /// Only committed records are handed out.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::time::Duration;
+///
+/// use millstream_client::{
+///     Client, ClientConfig, LocalConfig, LocalSource, Scratch, Start, TopicPartition,
+/// };
+///
+/// # use std::sync::Arc;
+/// # use millstream_base::{ByteSize, SystemRandom, TcpNetwork, Timestamp};
+/// # use millstream_broker::{BrokerConfig, Server};
+/// # use millstream_log::{Log, LogConfig};
+/// # let dir = tempfile::tempdir()?;
+/// # let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20)))?;
+/// # let mut config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+/// # config.local_socket = Some(dir.path().to_owned());
+/// # let server = Server::start(&TcpNetwork, config, log.clone(), Arc::clone(log.clock()), Arc::new(SystemRandom))?;
+/// # let address = server.local_address().to_string();
+/// # let lane = log.create_stream("greetings", Default::default())?.partition(0)?;
+/// # let mut builder = millstream_record::ChunkBuilder::new(Default::default());
+/// # builder.push(Timestamp(0), None, Some(b"hello"), &[])?;
+/// # lane.acknowledge(&lane.append(builder.finish(None)?)?)?;
+/// let runtime = tokio::runtime::Runtime::new()?;
+/// let client = Client::new(ClientConfig::new(address));
+/// let place = TopicPartition { topic: "greetings".into(), partition: 0 };
+/// let sources = [LocalSource::Partitions(vec![(place, Start::Earliest)])];
+/// let config = LocalConfig::default();
+/// let subscribers = runtime.block_on(client.subscribe_local(&config, &sources))?;
+/// for mut subscriber in subscribers {
+///     let thread = std::thread::spawn(move || {
+///         let pushed = subscriber.take(Duration::from_secs(60))?.expect("it was there");
+///         pushed.each(&mut Scratch::default(), |record| {
+///             assert_eq!(record.value, Some(&b"hello"[..]));
+///             ControlFlow::Continue(())
+///         })
+///     });
+///     thread.join().expect("it does not panic")?;
+/// }
+/// # drop(server);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct LocalSubscriber {
     source: SharedSource,

@@ -11,6 +11,7 @@ use millstream_client::{
 };
 use tokio::time::timeout;
 
+use crate::push::pushed;
 use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy, produce};
 
 pub fn place(topic: &str, partition: i32) -> TopicPartition {
@@ -210,6 +211,15 @@ async fn a_stream_that_is_deleted_is_told_while_the_server_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_record_comes_once_and_in_order_however_connections_are_cut() {
+    every_record_comes_once_and_in_order(ConsumerConfig::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_record_is_pushed_once_and_in_order_however_connections_are_cut() {
+    every_record_comes_once_and_in_order(pushed()).await;
+}
+
+async fn every_record_comes_once_and_in_order(config: ConsumerConfig) {
     let (node, proxy) = node_behind_proxy(30_000, 7).await;
     node.create("t", 2);
     let lane = node.log().stream("t").unwrap();
@@ -233,7 +243,7 @@ async fn every_record_comes_once_and_in_order_however_connections_are_cut() {
         answer_bytes_max: 8000,
         partition_bytes_max: 2000,
         prefetch_bytes: 8000,
-        ..ConsumerConfig::default()
+        ..config
     };
     let places = [0, 1].map(|partition| (place("t", partition), Start::At(Offset(0))));
     let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();

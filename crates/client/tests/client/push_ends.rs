@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, Offset};
 use millstream_broker::BrokerConfig;
 use millstream_client::{
     Client, ClientConfig, Consumer, ConsumerConfig, DeliveryPath, Fetched, Start,
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::consuming::{place, try_values, values, values_there};
 use crate::push::{next, pushed};
-use crate::support::{Node, produce, serve};
+use crate::support::{Node, produce, serve, wait_until};
 
 const FOLDER: &str = "MILLSTREAM_TEST_FOLDER";
 
@@ -74,6 +74,60 @@ async fn what_was_taken_back_is_told_and_comes_again() {
     assert!(told.contains("has taken back the memory"), "{told}");
     assert_eq!(values(&next(&mut consumer).await.unwrap()), numbers(0, 10));
     drop(node);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_was_taken_back_comes_again_and_what_was_read_before_does_not() {
+    let node = Node::local();
+    node.create("t", 1);
+    let client = node.client();
+    let mut consumer = from_start(&client, pushed()).await;
+    let mut kept = Vec::new();
+    for number in 0..4 {
+        produce(&client, "t", numbers(number, number + 1)).await;
+        kept.push(next(&mut consumer).await.unwrap());
+    }
+    assert_eq!(values(&kept.remove(0)), ["0"]);
+    drop(kept.remove(0));
+    let node = node.restart().await;
+    assert!(kept.iter().all(|fetched| try_values(fetched).is_err()));
+    let place = place("t", 0);
+    assert_eq!(consumer.positions()[&place], Offset(2));
+    let mut again = Vec::new();
+    read_until(&mut consumer, &mut again, 2).await;
+    assert_eq!(again, ["2", "3"]);
+    drop(node);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_loses_what_is_in_hand_and_goes_on_over_the_network() {
+    let node = Node::local_with(|config| config.push_stall_max = Duration::from_millis(200));
+    node.create("t", 1);
+    let client = node.client();
+    produce(&client, "t", numbers(0, 10)).await;
+    let mut consumer = from_start(&client, pushed()).await;
+    let fetched = next(&mut consumer).await.unwrap();
+    assert_eq!(fetched.path(), DeliveryPath::Shared);
+    wait_until("it is taken back", || try_values(&fetched).is_err()).await;
+    let told = try_values(&fetched).unwrap_err().to_string();
+    assert!(told.contains("held for too long"), "{told}");
+    let again = next(&mut consumer).await.unwrap();
+    assert_eq!(values(&again), numbers(0, 10));
+    assert_eq!(again.path(), DeliveryPath::Pushed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_push_over_the_network_outlasts_what_requests_may_take() {
+    let node = Node::start();
+    node.create("t", 1);
+    let mut config = ClientConfig::new(node.address().to_string());
+    config.request_timeout = Duration::from_millis(100);
+    let client = Client::new(config);
+    let mut consumer = from_start(&client, pushed()).await;
+    let nothing = timeout(Duration::from_millis(500), consumer.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    produce(&node.client(), "t", ["late".to_owned()]).await;
+    assert_eq!(values(&next(&mut consumer).await.unwrap()), ["late"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,7 +35,11 @@ impl Node {
 
     /// A server with a socket for clients on this machine.
     pub fn local() -> Node {
-        Node::build(true, |_| {}, |_| {})
+        Node::local_with(|_| {})
+    }
+
+    pub fn local_with(change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        Node::build(true, |_| {}, change)
     }
 
     /// A server with other settings than the defaults.
@@ -62,7 +66,9 @@ impl Node {
         change: impl FnOnce(&mut BrokerConfig),
     ) -> Node {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        // Longer than the path of a socket may be.
+        let data = dir.path().join("d".repeat(120));
+        let log = Log::open(LogConfig::with_pool(data, ByteSize(64 << 20))).unwrap();
         prepare(&log);
         let mut config = BrokerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);
