@@ -137,7 +137,7 @@ mod tests {
                 .map(|benchmark| benchmark.name)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(""), ["log", "engine", "broker", "soak"]);
+        assert_eq!(names(""), ["log", "engine", "broker", "push", "soak"]);
         assert_eq!(names("engine"), ["engine"]);
         assert_eq!(names("--case restart"), ["log"]);
     }

@@ -4,13 +4,14 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{broker, engine, log, soak};
+use crate::{broker, engine, log, push, soak};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 4] = [
+pub const BENCHMARKS: [Benchmark; 5] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
+    push::BENCHMARK,
     soak::BENCHMARK,
 ];
 

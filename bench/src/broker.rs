@@ -13,7 +13,9 @@ mod tools;
 
 use anyhow::Result;
 
-pub use self::connection::{chunk, frame, produce_frame, produce_request, text};
+pub use self::connection::{
+    Connection, check_produced, chunk, frame, produce_frame, produce_request, text,
+};
 pub use self::contender::our_command;
 use crate::benchmark::Benchmark;
 use crate::engine::build_peers;

@@ -13,7 +13,7 @@ mod swings;
 mod text;
 
 pub use self::peers::{build_peers, our_program};
-pub use self::text::Text;
+pub use self::text::{Text, Words};
 use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {

@@ -1,7 +1,6 @@
 //! The log of one node.
 
 mod append;
-mod child;
 mod data;
 mod durable;
 mod instructions;
@@ -10,11 +9,11 @@ mod read;
 mod restart;
 mod streams;
 
-pub use self::child::run as run_child;
-use crate::benchmark::Benchmark;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
-/// The first word of a command line that asks this program to be a child of a benchmark.
-pub const CHILD: &str = "child-of-log";
+use crate::benchmark::Benchmark;
+use crate::child::say;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "log",
@@ -31,3 +30,22 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (streams::TEN_THOUSAND, streams::ten_thousand),
     ],
 };
+
+/// What a child does.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Task {
+    IngestAndReadAgain(large::Task),
+    IngestUntilKilled(restart::Task),
+    CreateStreams(streams::Task),
+    CountInstructions(instructions::Task),
+}
+
+/// The child's part.
+pub fn run_child(task: Task) -> Result<()> {
+    match task {
+        Task::IngestAndReadAgain(task) => say(&large::run(&task)?),
+        Task::IngestUntilKilled(task) => restart::run(&task),
+        Task::CreateStreams(task) => say(&streams::run(&task)?),
+        Task::CountInstructions(task) => instructions::run(&task),
+    }
+}

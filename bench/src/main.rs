@@ -4,6 +4,7 @@
 mod arguments;
 mod benchmark;
 mod broker;
+mod child;
 mod docs;
 mod engine;
 mod log;
@@ -11,6 +12,7 @@ mod machine;
 mod measure;
 mod plot;
 mod proc;
+mod push;
 mod report;
 mod soak;
 
@@ -27,9 +29,9 @@ use crate::report::Report;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [first, task] = &words[..]
-        && first == log::CHILD
+        && first == child::CHILD
     {
-        return exit(log::run_child(task));
+        return exit(child::run(task));
     }
     match Arguments::parse(&words) {
         Ok(arguments) => exit(run(&arguments)),

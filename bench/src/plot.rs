@@ -1,5 +1,7 @@
 //! Pictures of a report.
 
+mod panels;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -7,6 +9,7 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use plotters::style::register_font;
 
+pub use self::panels::{Panel, panels};
 use crate::report::{Case, Report, number};
 
 const FONT: &str = "sans-serif";

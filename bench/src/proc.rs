@@ -1,14 +1,47 @@
 //! What the kernel tells of a process.
 
+use std::collections::HashMap;
+use std::fs;
+
 use anyhow::{Context as _, Result};
 
 /// A size that `/proc/<id>/status` tells, in MiB.
 pub fn status_mib(id: u32, field: &str) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     let kib = kib.with_context(|| format!("/proc has no {field} of process {id}"))?;
     Ok(kib.parse::<f64>()? / 1024.0)
+}
+
+/// The processor time of each thread of a process that runs now, in nanoseconds: that of the whole process is told
+/// in hundredths of a second only.
+pub fn cpu_by_thread(id: u32) -> Result<HashMap<u32, u64>> {
+    let mut threads = HashMap::new();
+    for entry in fs::read_dir(format!("/proc/{id}/task"))? {
+        let entry = entry?;
+        // A thread may have ended since.
+        let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
+            continue;
+        };
+        let id = entry.file_name().to_string_lossy().parse()?;
+        let ns = text.split_whitespace().next().unwrap_or_default().parse()?;
+        threads.insert(id, ns);
+    }
+    Ok(threads)
+}
+
+/// How much each thread took between two looks, in nanoseconds.
+pub fn took(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> impl Iterator<Item = u64> {
+    after
+        .iter()
+        .map(|(thread, ns)| ns - before.get(thread).unwrap_or(&0).min(ns))
+}
+
+/// What a thread of a process is called.
+pub fn thread_name(id: u32, thread: u32) -> Result<String> {
+    let name = fs::read_to_string(format!("/proc/{id}/task/{thread}/comm"))?;
+    Ok(name.trim_end().to_owned())
 }

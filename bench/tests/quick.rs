@@ -66,6 +66,11 @@ fn every_case_of_the_broker_runs() {
     }
 }
 
+#[test]
+fn every_case_of_push_runs() {
+    check("push", 20, "idle", 1);
+}
+
 /// A few clients of each kind, and a server that is killed in the middle.
 #[test]
 fn a_short_soak_holds() {

@@ -1,7 +1,5 @@
 //! The brokers: how they are started, and what they take.
 
-use std::collections::HashMap;
-use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +12,7 @@ use super::connection::{Connection, check_produced, chunk, produce_frame};
 use super::load::{self, Producer};
 use crate::engine::our_program;
 use crate::measure::{Bench, Folder};
-use crate::proc::status_mib;
+use crate::proc::{cpu_by_thread, status_mib, took};
 use crate::project;
 
 /// A broker that does not answer by then does not work.
@@ -146,28 +144,11 @@ impl Node {
 
     /// Runs `work` and gives what it returns, and the processor time that the broker took meanwhile.
     pub fn cpu_of<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-        let before = self.cpu_by_thread()?;
+        let before = cpu_by_thread(self.child.id())?;
         let result = work()?;
-        let after = self.cpu_by_thread()?;
-        let took = |(thread, ns): (&u32, &u64)| ns - before.get(thread).unwrap_or(&0).min(ns);
-        let ns: u64 = after.iter().map(took).sum();
+        let after = cpu_by_thread(self.child.id())?;
+        let ns: u64 = took(&before, &after).sum();
         Ok((result, ns as f64 / 1e9))
-    }
-
-    /// In nanoseconds: that of the whole process is told in hundredths of a second only.
-    fn cpu_by_thread(&self) -> Result<HashMap<u32, u64>> {
-        let mut threads = HashMap::new();
-        for entry in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let entry = entry?;
-            // A thread may have ended since.
-            let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
-                continue;
-            };
-            let id = entry.file_name().to_string_lossy().parse()?;
-            let ns = text.split_whitespace().next().unwrap_or_default().parse()?;
-            threads.insert(id, ns);
-        }
-        Ok(threads)
     }
 
     /// In MiB: the memory that it has resident now, and the most that it ever had.

@@ -42,15 +42,11 @@ impl Text {
     /// with rank r occurs about 1/r as often as the first. Always the same.
     pub fn of_words(bench: &Bench, bytes: u64) -> Result<Text> {
         let mut random = Rng::with_seed(1);
-        let words: Vec<Vec<u8>> = (0..WORDS).map(|rank| word(rank, &mut random)).collect();
-        // A rank whose logarithm is anything with the same chance occurs as often as its inverse.
-        let ranks: Vec<usize> = (0..1 << 16)
-            .map(|n| (WORDS as f64).powf(f64::from(n) / f64::from(1 << 16)) as usize - 1)
-            .collect();
+        let words = Words::new(&mut random);
         Text::write(bench, "text", bytes, |line| {
             let count = random.usize(1..=LINE_WORDS_MAX);
             for n in 0..count {
-                line.extend_from_slice(&words[ranks[random.usize(..ranks.len())]]);
+                line.extend_from_slice(words.any(&mut random));
                 match random.u8(..16) {
                     0 => line.push(b','),
                     1 => line.push(b'.'),
@@ -117,6 +113,28 @@ impl Text {
     /// The file so many times.
     pub fn paths(&self, passes: usize) -> impl Iterator<Item = &Path> {
         std::iter::repeat_n(self.path.as_path(), passes)
+    }
+}
+
+/// Made-up words.
+pub struct Words {
+    words: Vec<Vec<u8>>,
+    ranks: Vec<usize>,
+}
+
+impl Words {
+    pub fn new(random: &mut Rng) -> Words {
+        let words = (0..WORDS).map(|rank| word(rank, random)).collect();
+        // A rank whose logarithm is anything with the same chance occurs as often as its inverse.
+        let ranks = (0..1 << 16)
+            .map(|n| (WORDS as f64).powf(f64::from(n) / f64::from(1 << 16)) as usize - 1)
+            .collect();
+        Words { words, ranks }
+    }
+
+    /// Some word, the frequent ones more often.
+    pub fn any(&self, random: &mut Rng) -> &[u8] {
+        &self.words[self.ranks[random.usize(..self.ranks.len())]]
     }
 }
 

@@ -11,9 +11,8 @@ use millstream_base::{ByteSize, crc32c};
 use millstream_log::{Durability, Log, LogConfig, StreamConfig};
 use serde::{Deserialize, Serialize};
 
-use super::CHILD;
-use super::child;
 use super::data::Chunks;
+use crate::child::{self, CHILD};
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 
@@ -102,7 +101,7 @@ fn run_counted(task: Task) -> Result<u64> {
         .arg(std::env::current_exe()?)
         .args([
             CHILD,
-            &serde_json::to_string(&child::Task::CountInstructions(task))?,
+            &serde_json::to_string(&child::Task::Log(super::Task::CountInstructions(task)))?,
         ])
         .stdout(Stdio::null())
         .status()

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::child::{self, Working};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::read::{append_round_lanes, cat, expect, group_files, open, read_all, written_soon};
+use crate::child::{self, Working};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -50,12 +50,12 @@ pub fn ten_gb(bench: &Bench) -> Result<Vec<Case>> {
         // Beside the log's files, the plain file lies there.
         let folder = bench.folder(TEN_GB, 2 * bytes)?;
         bench.settle_disk();
-        let task = child::Task::IngestAndReadAgain(Task {
+        let task = super::Task::IngestAndReadAgain(Task {
             dir: folder.path().join("log"),
             lanes,
             bytes,
         });
-        let measured: Measured = Working::start(&task)?.hear()?;
+        let measured: Measured = Working::start(&child::Task::Log(task))?.hear()?;
         let files = group_files(&folder.path().join("log"))?;
         let cat = time(|| cat(&files))?;
         folder.empty()?;

@@ -7,9 +7,9 @@ use anyhow::Result;
 use millstream_log::{Lane, StreamConfig};
 use serde::{Deserialize, Serialize};
 
-use super::child::{self, Working};
 use super::data::Chunks;
 use super::read::{append_round_lanes, open, written_soon};
+use crate::child::{self, Working};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -39,11 +39,12 @@ pub fn restart(bench: &Bench) -> Result<Vec<Case>> {
         let dir = folder.path().join("log");
         let mut bytes = stored_bytes;
         let rounds = bench.rounds(|| {
-            let mut child = Working::start(&child::Task::IngestUntilKilled(Task {
+            let task = super::Task::IngestUntilKilled(Task {
                 dir: dir.clone(),
                 lanes,
                 bytes,
-            }))?;
+            });
+            let mut child = Working::start(&child::Task::Log(task))?;
             bytes = more_bytes;
             let _stored: u64 = child.hear()?;
             std::thread::sleep(Duration::from_millis(200));

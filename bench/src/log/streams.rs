@@ -6,10 +6,10 @@ use anyhow::Result;
 use millstream_log::{Lane, Log, LogConfig, StreamConfig};
 use serde::{Deserialize, Serialize};
 
-use super::child::{self, Working};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::large::memory_kib;
+use crate::child::{self, Working};
 use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 
@@ -41,11 +41,11 @@ pub fn ten_thousand(bench: &Bench) -> Result<Vec<Case>> {
     let rounds = bench.rounds(|| {
         folder.empty()?;
         bench.settle_disk();
-        let task = child::Task::CreateStreams(Task {
+        let task = super::Task::CreateStreams(Task {
             dir: folder.path().join("log"),
             streams,
         });
-        let ours: Measured = Working::start(&task)?.hear()?;
+        let ours: Measured = Working::start(&child::Task::Log(task))?.hear()?;
         bench.settle_disk();
         // By hand, an entry of the catalog is appended to a file, and synced.
         let by_hand = write_plain(

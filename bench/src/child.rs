@@ -1,47 +1,61 @@
-//! Parts of benchmarks that need a process of their own: to be killed, or to have its memory looked
-//! at.
+//! Parts of benchmarks that need a process of their own: to be killed, to have its memory or its processor
+//! time looked at, or because what is measured goes from process to process.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{CHILD, instructions, large, restart, streams};
+use crate::{log, push};
+
+/// The first word of a command line that asks this program to be a child of a benchmark.
+pub const CHILD: &str = "child";
 
 /// What a child does.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
-    IngestAndReadAgain(large::Task),
-    IngestUntilKilled(restart::Task),
-    CreateStreams(streams::Task),
-    CountInstructions(instructions::Task),
+    Log(log::Task),
+    Push(push::Task),
 }
 
 /// Runs the task that the command line names.
 pub fn run(task: &str) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     match serde_json::from_str(task)? {
-        Task::IngestAndReadAgain(task) => say(&large::run(&task)?),
-        Task::IngestUntilKilled(task) => restart::run(&task),
-        Task::CreateStreams(task) => say(&streams::run(&task)?),
-        Task::CountInstructions(task) => instructions::run(&task),
+        Task::Log(task) => log::run_child(task),
+        Task::Push(task) => push::run_child(task),
     }
 }
 
 /// Tells the parent something, on a line of its own.
 pub fn say(what: &impl Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, what)?;
-    writeln!(out)?;
+    write_line(&mut std::io::stdout().lock(), what)
+}
+
+/// What the parent says next; `None` when it says nothing more.
+pub fn hear<T: DeserializeOwned>() -> Result<Option<T>> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    match line.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(serde_json::from_str(&line)?)),
+    }
+}
+
+fn write_line(out: &mut impl std::io::Write, what: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
     Ok(out.flush()?)
 }
 
 /// A child at work; killed when it is dropped.
 pub struct Working {
     child: Child,
+    words: ChildStdin,
     lines: BufReader<ChildStdout>,
 }
 
@@ -50,15 +64,26 @@ impl Working {
         let program = std::env::current_exe()?;
         let mut child = Command::new(program)
             .args([CHILD, &serde_json::to_string(task)?])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start a child process")?;
+        let words = child.stdin.take().context("the child has no input")?;
         let lines = child.stdout.take().context("the child has no output")?;
         Ok(Working {
             child,
+            words,
             lines: BufReader::new(lines),
         })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the child something.
+    pub fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+        write_line(&mut self.words, what).context("the child has ended (see above)")
     }
 
     /// What the child says next.

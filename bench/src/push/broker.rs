@@ -1,0 +1,173 @@
+//! The broker as benchmarks see it, and a run of producers and consumers.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::consumer;
+use super::data::Data;
+use super::host::{self, Command, Used};
+use super::order::{Consumed, Delivery, Order, Place};
+use super::work::Work;
+use crate::child::{self, Working};
+use crate::measure::{Bench, Folder};
+
+/// The stream of the run that is under way.
+pub const STREAM: &str = "stream";
+
+/// A broker in a process of its own, which ends with this.
+pub struct Broker {
+    process: Working,
+    place: Place,
+    _folder: Folder,
+}
+
+/// Consumers that are ready, or at work.
+pub enum Consuming {
+    Here(Working),
+    InBroker,
+}
+
+/// A broker that shares its memory, and one that does not, as if it were on another machine: consumers do not
+/// notice which it is.
+pub struct Brokers {
+    pub near: Broker,
+    pub remote: Broker,
+}
+
+impl Brokers {
+    pub fn start(bench: &Bench, has_one_core: bool) -> Result<Brokers> {
+        Ok(Brokers {
+            near: Broker::start(bench, has_one_core, false)?,
+            remote: Broker::start(bench, has_one_core, true)?,
+        })
+    }
+
+    /// The one for consumers of this kind.
+    pub fn of(&mut self, delivery: Option<Delivery>) -> &mut Broker {
+        match delivery.is_some_and(Delivery::is_remote) {
+            true => &mut self.remote,
+            false => &mut self.near,
+        }
+    }
+}
+
+impl Broker {
+    fn start(bench: &Bench, has_one_core: bool, is_remote: bool) -> Result<Broker> {
+        let name = if is_remote { "push-remote" } else { "push" };
+        let folder = bench.folder(name, 1 << 30)?;
+        let task = host::Task {
+            dir: folder.path().join("log"),
+            pool_bytes: bench.size(1 << 30, 128 << 20),
+            has_one_core,
+            is_remote,
+        };
+        let task = super::Task::Host(task);
+        let mut process = Working::start(&child::Task::Push(task))?;
+        let place = process.hear()?;
+        Ok(Broker {
+            process,
+            place,
+            _folder: folder,
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.place.address
+    }
+
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Has something done that gives no answer.
+    pub fn tell(&mut self, command: Command) -> Result<()> {
+        self.process.tell(&command)?;
+        self.process.hear()
+    }
+
+    pub fn create(&mut self, lanes: u32) -> Result<()> {
+        let stream = STREAM.to_owned();
+        self.tell(Command::Create { stream, lanes })
+    }
+
+    pub fn delete(&mut self) -> Result<()> {
+        let stream = STREAM.to_owned();
+        self.tell(Command::Delete { stream })
+    }
+
+    /// Fills each lane with so many chunks; gives where lanes end then.
+    pub fn fill(&mut self, data: Data, chunks: usize) -> Result<u64> {
+        let stream = STREAM.to_owned();
+        let fill = Command::Fill {
+            stream,
+            data,
+            chunks,
+        };
+        self.process.tell(&fill)?;
+        self.process.hear()
+    }
+
+    /// Appends so many records to the first lane, each with its time.
+    pub fn stamp(&mut self, every: Duration, count: usize) -> Result<()> {
+        let stream = STREAM.to_owned();
+        let every_us = every.as_micros() as u64;
+        self.tell(Command::Stamp {
+            stream,
+            every_us,
+            count,
+        })
+    }
+
+    /// An order to read all lanes up to an offset.
+    pub fn order(lanes: u32, end: u64, consumers: usize, work: &Work) -> Order {
+        Order::of_all(STREAM, lanes, end, consumers, work)
+    }
+
+    /// Begins to consume, in another process unless that is the point.
+    pub fn consume(&mut self, delivery: Delivery, order: Order) -> Result<Consuming> {
+        if delivery == Delivery::InProcess {
+            self.tell(Command::Consume(order))?;
+            return Ok(Consuming::InBroker);
+        }
+        let task = consumer::Task {
+            place: self.place,
+            delivery,
+            order,
+        };
+        let task = super::Task::Consume(task);
+        let mut process = Working::start(&child::Task::Push(task))?;
+        process.hear::<()>()?;
+        Ok(Consuming::Here(process))
+    }
+
+    /// Waits until they are done.
+    pub fn consumed(&mut self, consuming: &mut Consuming) -> Result<Consumed> {
+        match consuming {
+            Consuming::Here(process) => process.hear(),
+            Consuming::InBroker => {
+                self.process.tell(&Command::Await)?;
+                self.process.hear()
+            }
+        }
+    }
+
+    pub fn begin(&mut self) -> Result<()> {
+        self.tell(Command::Begin)
+    }
+
+    /// What its process took since it began, without consumers in it.
+    pub fn end(&mut self, consuming: Option<&Consuming>, consumed: &Consumed) -> Result<Used> {
+        self.process.tell(&Command::End)?;
+        let used: Used = self.process.hear()?;
+        Ok(match consuming {
+            // Their threads have ended, so they are not counted.
+            Some(Consuming::InBroker) => Used {
+                cpu_s: used.cpu_s - consumed.cpu_s,
+                threads: used.threads,
+            },
+            _ => used,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Push in process: the log's own subscriptions.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+
+use anyhow::{Result, bail};
+use millstream_base::Offset;
+use millstream_log::{Log, Next, Subscription};
+
+use super::{Feed, filter};
+use crate::push::order::{LaneEnd, Lanes, Order};
+use crate::push::work::{InPlace, Worker};
+
+struct InProcess {
+    subscription: Subscription,
+    /// By place.
+    partitions: Vec<u32>,
+}
+
+/// The most that is handed out at once.
+const HANDED_BYTES: usize = 1 << 20;
+
+/// A feed for each source, in the process that has the log.
+pub fn of_log(log: &Log, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
+    let stream = log.stream(&order.stream)?;
+    let feed = |lanes: &Vec<LaneEnd>| -> Result<Box<dyn Feed>> {
+        let all = lanes
+            .iter()
+            .map(|lane| Ok((stream.partition(lane.partition)?, Offset(0))));
+        let mut subscription = Subscription::of_lanes(all.collect::<Result<Vec<_>>>()?);
+        if let Some(filter) = filter(order)? {
+            subscription.set_filter(filter);
+        }
+        Ok(Box::new(InProcess {
+            subscription,
+            partitions: lanes.iter().map(|lane| lane.partition).collect(),
+        }))
+    };
+    order.sources.iter().map(feed).collect()
+}
+
+/// Wakes a thread that has nothing to do.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Feed for InProcess {
+    fn next(&mut self, worker: &mut Worker, lanes: &mut Lanes) -> Result<()> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut listening = None;
+        loop {
+            match self.subscription.next(HANDED_BYTES)? {
+                Next::Handed(handed) => {
+                    worker.take(&InPlace {
+                        bytes: &handed.chunks.bytes,
+                        from: handed.from.0,
+                    })?;
+                    let partition = self.partitions[handed.place as usize];
+                    lanes.note(partition, handed.next.0);
+                    return Ok(());
+                }
+                Next::End => bail!("the subscription has ended"),
+                Next::Busy | Next::Nothing => {
+                    while self
+                        .subscription
+                        .poll_more(&mut listening, &waker)
+                        .is_pending()
+                    {
+                        thread::park();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What consumers take from producers.
+
+use anyhow::Result;
+
+use super::broker::Brokers;
+use super::grid;
+use super::order::Delivery;
+use super::producers::Load;
+use super::run::{Contender, Turns, alternate, named, with_costs};
+use super::work::Work;
+use crate::measure::{Bench, median};
+use crate::report::{Better, Case};
+
+pub const PRODUCERS: &str = "producers";
+
+const LANES: u32 = 8;
+const CONSUMERS: usize = 4;
+const CHUNK_KIB: usize = 16;
+
+/// What producers must keep of their rate.
+const KEPT: f64 = 0.9;
+
+pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
+    const NOBODY: &str = "nobody";
+    let mut contenders = Contender::usual(&Work::Count);
+    contenders.push(Contender {
+        name: NOBODY.to_owned(),
+        delivery: None,
+        work: Work::Count,
+        filter: None,
+    });
+    let mut brokers = Brokers::start(bench, false)?;
+    let mut cases = Vec::new();
+    for producers in [1, 4] {
+        let load = Load {
+            records: bench.size(2_000_000, 20_000),
+            ..grid::load(bench, LANES, producers, CHUNK_KIB)
+        };
+        let turns = Turns::WarmedUp;
+        let rounds = alternate(bench, &mut brokers, load, CONSUMERS, &contenders, turns)?;
+        let produced =
+            |name: &str| named(&rounds, name).map(|one| one.each(|ran| ran.produced_million_per_s));
+        let (Some(ours), Some(alone)) = (produced(Delivery::Thread.name()), produced(NOBODY))
+        else {
+            continue;
+        };
+        let name = format!("{PRODUCERS}/{producers}-with-4-push-consumers");
+        let mut case = Case::new(name, "M records/s", Better::Higher, ours)
+            .by_hand(alone)
+            .target(KEPT);
+        for delivery in Delivery::USUAL {
+            if delivery != Delivery::Thread
+                && let Some(rates) = produced(delivery.name())
+            {
+                case = case.peer(delivery.name(), median(&rates));
+            }
+        }
+        cases.push(with_costs(case, &rounds));
+    }
+    Ok(cases)
+}
