@@ -130,7 +130,8 @@ pub struct Pushed {
 impl Client {
     /// Subscribes at a server on this machine, which must be of the same user and share its memory: the client has
     /// no quota for reading, and may read every stream. There is a subscriber for each source, to be used on
-    /// a thread of its own.
+    /// a thread of its own. Together they are one subscription, which ends when all are dropped; so one that does
+    /// not go on, or is dropped before the others, has something in hand that the server may take back from all.
     ///
     /// # Errors
     /// When there is no such server ([`ClientError::NotShared`]), stream or partition.

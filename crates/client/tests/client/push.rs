@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
@@ -10,6 +10,7 @@ use millstream_client::{
     DeliveryPath, Fetched, Filter, ResponseError, Scratch, Start, TopicPartition,
 };
 use millstream_record::ChunkBuilder;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::consuming::{place, values};
@@ -18,6 +19,9 @@ use crate::transactions::Transactions;
 
 /// Records by partition: offset, key and value.
 type Read = BTreeMap<i32, Vec<(Offset, Option<Vec<u8>>, Vec<u8>)>>;
+
+/// Behind the last records.
+type Ends = BTreeMap<TopicPartition, Offset>;
 
 pub fn pushed() -> ConsumerConfig {
     ConsumerConfig {
@@ -39,19 +43,27 @@ pub async fn next(consumer: &mut Consumer) -> Result<Fetched, ClientError> {
     fetched.expect("records come")
 }
 
-/// Reads to the ends; what was taken back comes again. Tells on which paths.
+/// Reads to the ends, once these are told; what was taken back comes again. Tells on which paths.
 async fn read_to(
     mut consumer: Consumer,
-    ends: &BTreeMap<TopicPartition, Offset>,
+    ends: watch::Receiver<Option<Ends>>,
 ) -> (Read, Vec<DeliveryPath>) {
     let mut read = Read::new();
     let mut paths = Vec::new();
-    while consumer
-        .positions()
-        .iter()
-        .any(|(place, next)| *next < ends[place])
-    {
-        let fetched = next(&mut consumer).await.unwrap();
+    let has_ended = |consumer: &Consumer| {
+        let ends = ends.borrow();
+        let positions = consumer.positions();
+        let is_at = |ends: &Ends| positions.iter().all(|(place, next)| *next >= ends[place]);
+        ends.as_ref().is_some_and(is_at)
+    };
+    let started_at = Instant::now();
+    while !has_ended(&consumer) {
+        assert!(started_at.elapsed() < TIME_MAX, "it gets to the end");
+        // Nothing is lost when a call is given up.
+        let Ok(fetched) = timeout(Duration::from_millis(10), consumer.next()).await else {
+            continue;
+        };
+        let fetched = fetched.unwrap();
         paths.push(fetched.path());
         let mut records = Vec::new();
         let each = fetched.each(&mut Scratch::default(), |record| {
@@ -111,13 +123,18 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
     };
     append(&node, &mut random, 50);
     // One shares memory, one is sent what there is, one fetches: all while more comes.
-    let consumers = [
-        start(&client, DeliveryMode::Push).await,
-        start(&remote, DeliveryMode::Push).await,
-        start(&client, DeliveryMode::Pull).await,
-    ];
+    let (told, ends) = watch::channel(None);
+    let mut reading = Vec::new();
+    for (client, delivery) in [
+        (&client, DeliveryMode::Push),
+        (&remote, DeliveryMode::Push),
+        (&client, DeliveryMode::Pull),
+    ] {
+        let consumer = start(client, delivery).await;
+        reading.push(tokio::spawn(read_to(consumer, ends.clone())));
+    }
     let mut transactions = Transactions::begin(&client).await;
-    let write = async {
+    let written = async {
         for number in 0..20 {
             transactions.send(&format!("{number}a")).await;
             append(&node, &mut random, 10);
@@ -129,12 +146,12 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
         (0..3).for_each(|_| append(&node, &mut random, 10));
         let latest = places.clone().map(|(place, _)| (place, Start::Latest));
         let ends = client.offsets(&latest, ConsumerConfig::default().isolation);
-        ends.await.unwrap().into_iter().collect::<BTreeMap<_, _>>()
+        ends.await.unwrap().into_iter().collect::<Ends>()
     };
-    let ends = write.await;
+    told.send_replace(Some(written.await));
     let mut all = Vec::new();
-    for consumer in consumers {
-        all.push(read_to(consumer, &ends).await);
+    for read in reading {
+        all.push(read.await.unwrap());
     }
     let paths: Vec<_> = all.iter().map(|(_, paths)| paths.as_slice()).collect();
     let expected = [

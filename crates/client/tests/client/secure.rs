@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use millstream_broker::SecurityConfig;
-use millstream_broker::security::TlsFiles;
-use millstream_client::{Client, ClientConfig, ClientError, Hash, Login, Mechanism, Tls};
+use millstream_broker::security::{Principal, TlsFiles};
+use millstream_client::{
+    Client, ClientConfig, ClientError, Consumer, DeliveryPath, Hash, Login, Mechanism, Start, Tls,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
+use crate::consuming::{place, values};
+use crate::push::{next, pushed};
 use crate::support::{Node, produce};
 
 /// An authority, and a server's certificate that it has signed.
@@ -99,6 +103,32 @@ async fn connections_are_encrypted_with_whom_the_authority_has_signed() {
     let plain = client(&node, |_| {}).streams("").await.unwrap_err();
     assert!(!matches!(plain, ClientError::Refused { .. }), "{plain}");
     assert!(matches!(Tls::new(b"garbage"), Err(ClientError::Tls { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_shared_with_who_logs_in_on_the_local_socket_too() {
+    let pki = Pki::new();
+    let node = Node::with_user("alice", "secret", |config| {
+        config.tls = Some(pki.files());
+        config.security.authentication = true;
+        config.security.super_users = Principal::user("alice").into_iter().collect();
+    });
+    node.create("t", 1);
+    let tls = Tls::new(pki.authority.as_bytes()).unwrap();
+    let alice = client(&node, |config| {
+        config.tls = Some(tls);
+        config.login = Some(Login {
+            mechanism: Mechanism::Scram(Hash::Sha256),
+            user: "alice".to_owned(),
+            password: "secret".to_owned(),
+        });
+    });
+    produce(&alice, "t", ["value".to_owned()]).await;
+    let places = [(place("t", 0), Start::Earliest)];
+    let consumer = Consumer::assigned(&alice, pushed(), &places);
+    let fetched = next(&mut consumer.await.unwrap()).await.unwrap();
+    assert_eq!(fetched.path(), DeliveryPath::Shared);
+    assert_eq!(values(&fetched), ["value"]);
 }
 
 #[tokio::test]

@@ -44,20 +44,16 @@ impl Node {
 
     /// A server with other settings than the defaults.
     pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Node {
-        Node::on(|_| {}, change)
+        Node::build(false, |_| {}, change)
     }
 
-    /// A server that knows a user.
+    /// A server that knows a user, with a socket for clients on this machine.
     pub fn with_user(user: &str, password: &str, change: impl FnOnce(&mut BrokerConfig)) -> Node {
         let prepare = |log: &Log| {
             let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
             set_password(log, clock, random, user, password).unwrap();
         };
-        Node::on(prepare, change)
-    }
-
-    fn on(prepare: impl FnOnce(&Log), change: impl FnOnce(&mut BrokerConfig)) -> Node {
-        Node::build(false, prepare, change)
+        Node::build(true, prepare, change)
     }
 
     fn build(
