@@ -55,7 +55,8 @@ pub enum LocalSource {
 /// Reads chunks where they lie in the memory of a server on this machine. It waits on the caller's thread,
 /// asleep, and nothing is between the server and that: the least latency that there is.
 ///
-/// Only committed records are handed out.
+/// Only committed records are handed out. The runtime in which it was made has to run meanwhile: that is where it is
+/// heard that a server was killed.
 ///
 /// ```
 /// use std::ops::ControlFlow;

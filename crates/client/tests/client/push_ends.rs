@@ -8,7 +8,8 @@ use std::time::Duration;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::BrokerConfig;
 use millstream_client::{
-    Client, ClientConfig, Consumer, ConsumerConfig, DeliveryPath, Fetched, Start,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryPath, Fetched,
+    LocalConfig, LocalSource, Start,
 };
 use millstream_log::{Log, LogConfig, StreamConfig};
 use rustix::time::{ClockId, clock_gettime};
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::consuming::{place, try_values, values, values_there};
 use crate::push::{next, pushed};
-use crate::support::{Node, produce, serve, wait_until};
+use crate::support::{Node, TIME_MAX, produce, serve, wait_until};
 
 const FOLDER: &str = "MILLSTREAM_TEST_FOLDER";
 
@@ -269,6 +270,23 @@ impl Drop for Killed {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_on_a_thread_is_told_when_the_server_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Killed::start(folder.path());
+    let address = std::fs::read_to_string(folder.path().join("address")).unwrap();
+    let client = Client::new(ClientConfig::new(address));
+    let source = LocalSource::Partitions(vec![(place("t", 0), Start::Earliest)]);
+    let config = LocalConfig::default();
+    let subscribers = client.subscribe_local(&config, &[source]).await;
+    let mut subscriber = subscribers.unwrap().pop().unwrap();
+    let waits = std::thread::spawn(move || subscriber.take(TIME_MAX));
+    drop(server);
+    let told = tokio::task::spawn_blocking(|| waits.join().unwrap()).await;
+    let error = told.unwrap().unwrap_err();
+    assert!(matches!(error, ClientError::Disconnected { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
