@@ -34,7 +34,7 @@ pub struct Broker {
     groups: Arc<GroupService>,
     transactions: Arc<TransactionService>,
     security: Arc<SecurityService>,
-    pins: Pins,
+    pins: Arc<Pins>,
     cluster_id: String,
 }
 
@@ -62,7 +62,7 @@ impl Broker {
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
-            pins: Pins::new(log.pool()),
+            pins: Arc::new(Pins::new(log.pool())),
             security,
             groups,
             config,
@@ -94,7 +94,7 @@ impl Broker {
     }
 
     /// Memory that consumers hold who share it.
-    pub(crate) fn pins(&self) -> &Pins {
+    pub(crate) fn pins(&self) -> &Arc<Pins> {
         &self.pins
     }
 

@@ -91,6 +91,11 @@ impl Client {
         self.ending.clone()
     }
 
+    /// For how long it may say nothing, and be told nothing.
+    pub fn idle_max(&self) -> Duration {
+        self.broker.config().idle_max
+    }
+
     /// How fast it takes what it reads.
     pub fn pace_mut(&mut self) -> &mut Pace {
         &mut self.pace

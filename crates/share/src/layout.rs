@@ -120,8 +120,7 @@ pub(crate) struct Constants {
     pub identity: AtomicU64,
 }
 
-/// 0, or the end's code in the upper half above a 1. Written once, by the broker or by a consumer that
-/// gives up; read by consumers, never by the broker.
+/// 0, or the end's code in the upper half above a 1. Written once, by the broker; read by consumers alone.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct StateLine {

@@ -129,8 +129,11 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         }),
         // It may not do any more what it might when it subscribed.
         Request::Receive(request) => {
-            let streams = client.subscriptions.streams(request.subscription);
-            each(streams, |stream| topic(Read, stream))
+            let Some(reads) = client.subscriptions.reads(request.subscription) else {
+                return Ok(());
+            };
+            each(&reads.applications, |application| group(Read, application))?;
+            each(&reads.streams, |stream| topic(Read, stream))
         }
 
         // Needs nothing, or for each part of it by itself.
@@ -173,8 +176,8 @@ fn need(access: &Access, operation: Operation, resource: Resource<'_>) -> Checke
     }
 }
 
-fn each<T>(items: &[T], check: impl Fn(&T) -> Checked) -> Checked {
-    items.iter().try_for_each(check)
+fn each<T>(items: impl IntoIterator<Item = T>, check: impl Fn(T) -> Checked) -> Checked {
+    items.into_iter().try_for_each(check)
 }
 
 /// Of a group that the broker assigns to, what the member wants to read.

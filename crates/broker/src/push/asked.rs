@@ -1,7 +1,6 @@
 //! Chunks for those who ask for what comes next before it is there.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use millstream_base::Cursor;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{HandedChunks, Payload, ReceiveResponse};
 use tokio::sync::{Mutex, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
 use crate::native::refused::Refused;
@@ -43,26 +42,21 @@ impl Asked {
         self.has_ended.send_replace(true);
     }
 
-    /// What comes next, when it is there: about `bytes_max` bytes at most. Nothing after `wait_max`.
+    /// What comes next, when it is there: about `bytes_max` bytes at most. Nothing when there is none `until` then.
     pub async fn receive(
-        self: Arc<Self>,
+        &self,
         bytes_max: usize,
-        wait_max: Option<Duration>,
+        until: Instant,
         mut ending: watch::Receiver<bool>,
     ) -> ReceiveResponse {
         let mut has_ended = self.has_ended.subscribe();
-        let waits_enough = async {
-            match wait_max {
-                Some(wait_max) => sleep(wait_max).await,
-                None => std::future::pending().await,
-            }
-        };
         let received = tokio::select! {
             biased;
             _ = has_ended.wait_for(|has_ended| *has_ended) => Err(ended()),
             received = self.next(bytes_max) => received,
             _ = ending.wait_for(|ends| *ends) => Ok(Vec::new()),
-            () = waits_enough => Ok(Vec::new()),
+            // Somebody who has gone without a word is found out when nothing is asked for any more.
+            () = sleep_until(until) => Ok(Vec::new()),
         };
         match received {
             Ok(handed) => ReceiveResponse {

@@ -9,7 +9,7 @@ mod outlet;
 mod pins;
 mod shared;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,17 +21,19 @@ use millstream_wire::native::{
     SubscribedApplication, SubscribedSource, UnsubscribeRequest, UnsubscribeResponse,
 };
 use millstream_wire::{ResponseError, StrBytes};
+use tokio::time::Instant;
 
 use self::asked::Asked;
 use self::outlet::Outlet;
 pub use self::pins::Pins;
-use self::shared::{SharedSubscription, Terms};
+use self::shared::{MayShare, SharedSubscription, Terms};
+use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::refused::{Refused, answered};
 use crate::native::stream_named;
 use crate::reply::Reply;
-use crate::security::Traffic;
+use crate::security::{Operation, Resource, Traffic};
 
 /// The most sources of one subscription.
 const SOURCES_MAX: usize = 64;
@@ -60,9 +62,29 @@ pub struct Subscriptions {
 }
 
 struct Open {
-    /// Names of the streams that are read.
-    streams: Vec<String>,
+    reads: Arc<Reads>,
     kind: Kind,
+}
+
+/// What a subscription reads, by name.
+#[derive(Default)]
+pub struct Reads {
+    pub streams: BTreeSet<String>,
+    pub applications: BTreeSet<String>,
+}
+
+impl Reads {
+    /// Whether all of it may be read.
+    fn are_allowed(&self, access: &Access) -> bool {
+        let may_read = |resource| access.would(Operation::Read, resource);
+        self.streams
+            .iter()
+            .all(|name| may_read(Resource::topic(name)))
+            && self
+                .applications
+                .iter()
+                .all(|name| may_read(Resource::group(name)))
+    }
 }
 
 enum Kind {
@@ -71,10 +93,9 @@ enum Kind {
 }
 
 impl Subscriptions {
-    /// Names of the streams that a subscription reads.
-    pub fn streams(&self, subscription: u32) -> &[String] {
-        let open = self.open.get(&subscription);
-        open.map_or(&[], |open| &open.streams)
+    /// What a subscription reads, if there is one of this number.
+    pub fn reads(&self, subscription: u32) -> Option<&Reads> {
+        self.open.get(&subscription).map(|open| &*open.reads)
     }
 
     /// Ends them all.
@@ -131,15 +152,16 @@ fn begin(
     let filter = request.filter.as_deref().map(Filter::parse).transpose();
     let filter =
         filter.map_err(|error| Refused::new(ResponseError::InvalidRequest, error.to_string()))?;
-    let mut streams = Vec::new();
+    let mut reads = Reads::default();
     let mut outlets = Vec::new();
     for source in &request.sources {
-        let mut subscription = subscription_of(broker, source, &mut streams)?;
+        let mut subscription = subscription_of(broker, source, &mut reads)?;
         if let Some(filter) = &filter {
             subscription.set_filter(filter.clone());
         }
         outlets.push(Outlet::new(subscription));
     }
+    let reads = Arc::new(reads);
     let handed_bytes = (request.bytes_max as usize).clamp(1, HANDED_BYTES_MAX);
     let mut response = SubscribeResponse::default();
     if request.layout != 0 {
@@ -148,12 +170,12 @@ fn begin(
             handed_bytes,
             ahead_bytes: request.ahead_bytes,
         };
-        match may_share(client)
-            .and_then(|()| SharedSubscription::begin(broker, client, terms, &mut outlets))
-        {
+        match sharing(client, &reads).and_then(|may_share| {
+            SharedSubscription::begin(broker, client.access(), may_share, terms, &mut outlets)
+        }) {
             Ok((subscription, files)) => {
                 let kind = Kind::Shared(subscription);
-                response.subscription = client.subscriptions.add(Open { streams, kind });
+                response.subscription = client.subscriptions.add(Open { reads, kind });
                 response.shared = Some(files);
                 return Ok(response);
             }
@@ -161,11 +183,13 @@ fn begin(
         }
     }
     let Ok([outlet]) = <[Outlet; 1]>::try_from(outlets) else {
-        let message = "without shared memory a subscription has one source";
+        let why = response.not_shared.unwrap_or_default();
+        let message = format!("without shared memory a subscription has one source; {why}");
+        let message = message.trim_end_matches("; ");
         return Err(Refused::new(ResponseError::InvalidRequest, message));
     };
     let kind = Kind::Asked(Arc::new(Asked::new(outlet, handed_bytes)));
-    response.subscription = client.subscriptions.add(Open { streams, kind });
+    response.subscription = client.subscriptions.add(Open { reads, kind });
     Ok(response)
 }
 
@@ -187,24 +211,32 @@ fn check_size(request: &SubscribeRequest) -> Result<(), Refused> {
     }
 }
 
-/// What one source reads. Adds the names of its streams.
+/// What one source reads. Adds the names.
 fn subscription_of(
     broker: &Broker,
     source: &SubscribedSource,
-    streams: &mut Vec<String>,
+    reads: &mut Reads,
 ) -> Result<Subscription, Refused> {
     match (&source.application, source.lanes.as_slice()) {
         (Some(asked), []) => {
-            streams.push(asked.stream.to_string());
+            reads.streams.insert(asked.stream.to_string());
+            reads.applications.insert(asked.application.to_string());
             of_application(broker, asked)
         }
         (None, [_, ..]) => {
             let mut lanes: Vec<(Lane, Offset)> = Vec::new();
+            let mut places = HashSet::new();
             for lane in &source.lanes {
                 let stream = stream_named(broker.log(), &lane.stream)?;
+                // Each is a watcher that whoever appends to the lane has to look at.
+                if !places.insert((stream.id(), lane.partition)) {
+                    let (stream, partition) = (&lane.stream, lane.partition);
+                    let message = format!("a source reads partition {partition} of {stream} twice");
+                    return Err(Refused::new(ResponseError::InvalidRequest, message));
+                }
                 lanes.push((stream.partition(lane.partition)?, lane.offset));
-                if streams.last().is_none_or(|last| **last != *lane.stream) {
-                    streams.push(lane.stream.to_string());
+                if !reads.streams.contains(&*lane.stream) {
+                    reads.streams.insert(lane.stream.to_string());
                 }
             }
             // An offset that is not there is told of with what is handed out.
@@ -236,13 +268,18 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
     )?)
 }
 
-/// Whether the client may see all of the pool: a consumer that has it mapped can read every stream, and
-/// nobody counts what it reads.
-fn may_share(client: &Client) -> Result<(), String> {
-    match client.peer().is_same_user {
-        true => client.sharing()(),
-        false => Err("only who comes in over the local socket may share memory".to_owned()),
+/// Says whether the client may see all of the pool, also later: a consumer that has it mapped can read every stream,
+/// and nobody counts what it reads.
+fn sharing(client: &Client, reads: &Arc<Reads>) -> Result<MayShare, String> {
+    if !client.peer().is_same_user {
+        return Err("only who comes in over the local socket may share memory".to_owned());
     }
+    let (may_share, access, reads) = (client.sharing(), client.access().clone(), Arc::clone(reads));
+    may_share()?;
+    Ok(Box::new(move || match reads.are_allowed(&access) {
+        true => may_share(),
+        false => Err("it may not read any more what it has subscribed to".to_owned()),
+    }))
 }
 
 /// Answers with what comes next.
@@ -254,8 +291,23 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
     match &open.kind {
         Kind::Asked(asked) => {
             let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
-            let wait_max = client.limit(Traffic::Consumed).map(|_| LIMITED_WAIT_MAX);
-            Reply::later(Arc::clone(asked).receive(bytes_max.max(1), wait_max, ending))
+            let (asked, reads) = (Arc::clone(asked), Arc::clone(&open.reads));
+            let access = client.access().clone();
+            let wait_max = match client.limit(Traffic::Consumed) {
+                Some(_) => client.idle_max().min(LIMITED_WAIT_MAX),
+                None => client.idle_max(),
+            };
+            let until = Instant::now() + wait_max;
+            Reply::later(async move {
+                let received = asked.receive(bytes_max.max(1), until, ending).await;
+                // It may have waited for long.
+                if reads.are_allowed(&access) {
+                    return received;
+                }
+                asked.end();
+                let message = "it may not read any more what it has subscribed to";
+                Refused::new(ResponseError::TopicAuthorizationFailed, message).into()
+            })
         }
         Kind::Shared(shared) => {
             let source = (request.bytes_max > 0).then_some(request.source as usize);

@@ -22,8 +22,8 @@ use tokio::sync::watch;
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
 use super::pins::{Blocks, Holder};
+use crate::access::Access;
 use crate::broker::Broker;
-use crate::client::Client;
 use crate::native::refused::Refused;
 
 /// Descriptors of one source that may be under way.
@@ -40,6 +40,9 @@ const LOOK_PRESSED: Duration = Duration::from_millis(20);
 
 /// The most bytes that a source may have in hand.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+/// Says whether a client may share memory, or why not.
+pub type MayShare = Box<dyn Fn() -> Result<(), String> + Send>;
 
 /// What the client and the broker have agreed on.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +79,8 @@ impl SharedSubscription {
     /// Why no memory is shared.
     pub fn begin(
         broker: &Arc<Broker>,
-        client: &Client,
+        access: &Access,
+        may_share: MayShare,
         terms: Terms,
         outlets: &mut Vec<Outlet>,
     ) -> Result<(SharedSubscription, SharedMemory), String> {
@@ -109,12 +113,11 @@ impl SharedSubscription {
             rings_path: text(&publisher.path()),
             identity,
         };
-        let access = client.access().clone();
         let sources = std::mem::take(outlets);
         let thread = PushThread {
-            may_share: client.sharing(),
+            may_share,
             version: None,
-            access,
+            access: access.clone(),
             broker: Arc::clone(broker),
             holder: Arc::clone(&holder),
             waker: Waker::from(publisher.doorbell()),
@@ -191,10 +194,10 @@ fn text(path: &Path) -> StrBytes {
 /// Pushes until the subscription ends.
 struct PushThread {
     broker: Arc<Broker>,
-    access: crate::access::Access,
+    access: Access,
     /// Of the access rules and quotas, when the client was last found to be allowed to share memory.
     version: Option<u64>,
-    may_share: Box<dyn Fn() -> Result<(), String> + Send>,
+    may_share: MayShare,
     publisher: Publisher,
     waker: Waker,
     sources: Vec<Source>,
@@ -250,8 +253,11 @@ impl PushThread {
         // First the consumer is told, then others may have the memory.
         self.publisher.end(refused.code().into());
         self.sources.clear();
-        self.broker.pins().remove(&self.holder);
         self.shared.end.send_replace(Some(refused));
+        let (pins, holder) = (Arc::clone(self.broker.pins()), Arc::clone(&self.holder));
+        // A server that ends waits for this one, which must not have the log any more then.
+        drop(self);
+        pins.remove(&holder);
     }
 
     fn push_until_end(&mut self) -> Result<std::convert::Infallible, Refused> {

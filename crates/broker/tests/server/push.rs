@@ -1,5 +1,7 @@
 //! Subscriptions over the network: each request for more is the credit for one answer.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_broker::security::Operation;
@@ -239,6 +241,11 @@ fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
             "one source",
         ),
         (
+            vec![lanes(&[(0, 0), (0, 1)])],
+            ResponseError::InvalidRequest,
+            "partition 0 of t twice",
+        ),
+        (
             vec![of_application("")],
             ResponseError::InvalidRequest,
             "consumer's name",
@@ -375,6 +382,61 @@ fn who_may_not_read_any_more_receives_nothing_more() {
         Some(ResponseError::TopicAuthorizationFailed)
     );
     drop(node);
+}
+
+/// What was asked for while it was allowed was answered whenever there was something.
+#[test]
+fn who_waits_while_what_it_reads_is_forbidden_receives_nothing_more() {
+    let (node, mut admin, mut client) = two_clients();
+    admin.create_topic("t", 1);
+    admin.allow("alice", (Operation::Read, topic("t")));
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    // Both arrive together, so the second one is under way when the first is answered.
+    let frames = [(); 2].map(|()| client.frame(0, receive_request(subscription)));
+    client.send_bytes(&frames.concat());
+    admin.produce("t", 0, &["a"]);
+    assert_eq!(client.received_values(), [value(0, "a")]);
+    admin.forbid_all();
+    admin.produce("t", 0, &["b"]);
+    let refused = client.received();
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::TopicAuthorizationFailed)
+    );
+    assert_eq!(refused.handed, []);
+    drop(node);
+}
+
+#[test]
+fn who_may_not_read_as_an_application_any_more_receives_nothing_more() {
+    let (node, mut admin, mut client) = two_clients();
+    admin.create_topic("t", 1);
+    admin.allow("alice", (Operation::Read, topic("t")));
+    admin.allow("alice", (Operation::Read, group("words")));
+    let subscription = client.subscribe(of_application("one"));
+    admin.forbid_all();
+    admin.allow("alice", (Operation::Read, topic("t")));
+    let refused = ask!(client, Receive, 0, receive_request(subscription));
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::GroupAuthorizationFailed)
+    );
+    drop(node);
+}
+
+/// One whose machine had gone without a word was waited for as long as nothing came.
+#[test]
+fn who_waits_for_long_is_answered_with_nothing_and_asks_again() {
+    let node = Node::with(|config| config.idle_max = Duration::from_millis(500));
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let subscription = client.subscribe(lanes(&[(0, 0)]));
+    let answer = ask!(client, Receive, 0, receive_request(subscription));
+    assert_eq!((answer.error_code, answer.handed), (0, vec![]));
+    client.send(0, receive_request(subscription));
+    node.connect().produce("t", 0, &["a"]);
+    assert_eq!(client.received_values(), [value(0, "a")]);
+    assert!(client.is_broken(), "nothing is asked for any more");
 }
 
 #[test]

@@ -603,3 +603,32 @@ fn a_server_that_ends_tells_those_who_share_its_memory() {
     ));
     drop(dir);
 }
+
+/// Its thread had the log for a moment longer, so that it could not be opened again.
+#[test]
+fn nothing_of_a_server_that_has_ended_is_left_though_it_shared_memory() {
+    for _ in 0..10 {
+        let node = start(|_| {});
+        node.connect().create_topic("t", 1);
+        let consumers =
+            [(); 8].map(|()| Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]));
+        let broker = Arc::downgrade(node.broker());
+        let dir = node.stop();
+        assert!(broker.upgrade().is_none());
+        drop((consumers, dir));
+    }
+}
+
+#[test]
+fn several_sources_without_shared_memory_are_refused_with_the_reason() {
+    let node = start(|_| {});
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let request = shared_request(vec![lanes(&[(0, 0)]), lanes(&[(0, 0)])]);
+    let answer = ask!(client, Subscribe, 0, request);
+    let why = answer.error_message.unwrap();
+    assert!(
+        why.contains("one source") && why.contains("local socket"),
+        "{why}"
+    );
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use millstream_base::{ByteSize, SystemRandom, TcpNetwork, Timestamp};
-use millstream_broker::{BrokerConfig, Server};
+use millstream_broker::{Broker, BrokerConfig, Server};
 use millstream_log::{Log, LogConfig};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
 use millstream_wire::messages::create_topics_request::CreatableTopic;
@@ -126,6 +126,10 @@ impl Node {
 
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    pub fn broker(&self) -> &Arc<Broker> {
+        self.server.broker()
     }
 
     pub fn address(&self) -> SocketAddr {

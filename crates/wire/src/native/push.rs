@@ -101,8 +101,8 @@ native! {
 
     /// Asks for what comes next in a subscription. Several may be under way: each is answered as soon as there
     /// is something, in their order. Where memory is shared it is answered without chunks when
-    /// there is something in the ring; with a `bytes_max` of 0, when the subscription ends. Who has a quota for
-    /// reading is answered with nothing after 10 seconds, and asks again.
+    /// there is something in the ring; with a `bytes_max` of 0, when the subscription ends. Else it is answered
+    /// with nothing after a long time, or 10 seconds if the client has a quota for reading, which asks again.
     ReceiveRequest {
         /// What it is called.
         subscription: u32,
