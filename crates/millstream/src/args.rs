@@ -11,6 +11,7 @@ use clap::{
 use millstream_base::ByteSize;
 use millstream_client::{AclOperation, Compression, Permission, ResourceType};
 use millstream_log::Durability;
+use millstream_record::Filter;
 
 use crate::EXIT_FAILED;
 use crate::console::{CANNOT_WRITE, tell};
@@ -276,6 +277,9 @@ pub struct ConsumeArgs {
     /// --from says where to start
     #[arg(long, value_name = "NAME", value_parser = text)]
     pub group: Option<String>,
+    /// Only records that this keeps: key = "a" and value contains "b", for instance
+    #[arg(long = "where", value_name = "FILTER", value_parser = Filter::parse)]
+    pub filter: Option<Filter>,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,

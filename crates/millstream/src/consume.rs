@@ -4,14 +4,16 @@ mod remote;
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use event_listener::Listener as _;
 use millstream_base::Offset;
-use millstream_log::{Lane, LaneReader, ReadChunks, Stream};
+use millstream_log::{Handed, Lane, Next, Stream, Subscription};
 use millstream_record::{Record, Scratch};
 use serde_json::{Value, json};
 
@@ -45,32 +47,41 @@ pub fn run(
     }
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
-    let mut lanes = lanes(&stream, &args)?;
+    let lanes = lanes(&stream, &args)?;
+    let partitions: Vec<u32> = lanes.iter().map(|(lane, _)| lane.partition()).collect();
+    let mut subscription = Subscription::of_lanes(lanes);
+    if let Some(filter) = &args.filter {
+        subscription.set_filter(filter.clone());
+    }
+    if !args.follow {
+        subscription.end_at_head();
+    }
     let mut printer = Printer::new(&args, is_json);
     let mut scratch = Scratch::default();
+    let mut listening = None;
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
     printer.begin().context(CANNOT_WRITE)?;
     while !stop.is_set() && printer.left > 0 {
-        let moved = stream.listen();
-        let mut has_read = false;
-        for (partition, lane, from) in &mut lanes {
-            if let Some(chunks) = lane.read(READ_BYTES)? {
-                has_read = true;
-                if print_chunks(&mut printer, &mut scratch, *partition, &chunks, *from)?.is_break()
-                {
+        let next = subscription.next(READ_BYTES);
+        let next = next.with_context(|| format!("stream {}", stream.name()))?;
+        match next {
+            Next::Handed(handed) => {
+                let partition = partitions[handed.place as usize];
+                if print_chunks(&mut printer, &mut scratch, partition, &handed)?.is_break() {
                     break;
                 }
             }
-        }
-        if !has_read {
-            if !args.follow {
-                break;
+            Next::End => break,
+            Next::Nothing | Next::Busy => {
+                printer.out.flush().context(CANNOT_WRITE)?;
+                if subscription.poll_more(&mut listening, &waker).is_pending() {
+                    thread::park_timeout(FOLLOW_PAUSE);
+                }
             }
-            printer.out.flush().context(CANNOT_WRITE)?;
-            moved.wait_timeout(FOLLOW_PAUSE);
         }
     }
     printer.end().context(CANNOT_WRITE)?;
-    drop(lanes);
+    drop((subscription, listening));
     // What could be read was printed, but there was more once.
     if printer.left > 0
         && let Some(lane) = stream
@@ -89,8 +100,17 @@ pub fn run(
     Ok(log.close()?)
 }
 
-/// Readers of the lanes, each with its partition and the first offset to print.
-fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(u32, LaneReader, Offset)>> {
+/// Wakes this thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The lanes to read, each with the first offset.
+fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(Lane, Offset)>> {
     let partitions = match args.partition {
         Some(partition) => partition..partition.saturating_add(1),
         None => 0..stream.lane_count(),
@@ -107,21 +127,14 @@ fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(u32, LaneRe
     partitions
         .map(|partition| {
             let lane = stream.partition(partition)?;
-            let (reader, from) = reader(&lane, args.from)
-                .with_context(|| format!("stream {}, partition {partition}", stream.name()))?;
-            Ok((partition, reader, from))
+            let from = match args.from {
+                Place::Earliest => lane.earliest_offset(),
+                Place::Latest => lane.durable_offset(),
+                Place::At(offset) => offset,
+            };
+            Ok((lane, from))
         })
         .collect()
-}
-
-fn reader(lane: &Lane, from: Place) -> anyhow::Result<(LaneReader, Offset)> {
-    let (cursor, from) = match from {
-        Place::Earliest => (lane.earliest(), Offset(0)),
-        Place::Latest => (lane.seek_offset(lane.durable_offset())?, Offset(0)),
-        // A chunk begins before the offset.
-        Place::At(offset) => (lane.seek_offset(offset)?, offset),
-    };
-    Ok((lane.reader(cursor), from))
 }
 
 struct Printer<W> {
@@ -185,13 +198,16 @@ fn print_chunks(
     printer: &mut Printer<impl Write>,
     scratch: &mut Scratch,
     partition: u32,
-    chunks: &ReadChunks,
-    from: Offset,
+    handed: &Handed,
 ) -> anyhow::Result<ControlFlow<()>> {
-    for chunk in chunks.chunks() {
-        for record in chunk?.records(scratch)? {
+    for chunk in handed.chunks.chunks() {
+        let chunk = chunk?;
+        if chunk.header().attributes.is_control() {
+            continue;
+        }
+        for record in chunk.records(scratch)? {
             let record = record?;
-            if record.offset >= from && printer.print(partition, &record)?.is_break() {
+            if record.offset >= handed.from && printer.print(partition, &record)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

@@ -23,6 +23,7 @@ fn wrong_usage_is_2() {
         (&["quickstart", "--workers", "0"], "from 1 to 1024"),
         (&["consume", "s", "--from", "yesterday"], "earliest, latest"),
         (&["consume", "s", "--partition", "-1"], "a number from 0"),
+        (&["consume", "s", "--where", "value is red"], "column 7"),
         (&["object", "get", "o", "--range", "9-1"], "--range"),
         (&["object", "put", "a b"], "letters of ASCII"),
         (&["stream", "create", "."], "folders"),

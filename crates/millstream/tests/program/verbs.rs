@@ -106,6 +106,12 @@ fn what_is_produced_is_consumed() {
     assert_eq!(lines(data, &["--from", "latest"]), [""; 0]);
     assert_eq!(lines(data, &[]).len(), 1000);
     run(data, &["consume", "s", "--from", "1001"]).assert_fails(1, &["offset 1001", "1000"]);
+    let wanted = lines(
+        data,
+        &["--where", "value contains \"e 99\"", "--from", "100"],
+    );
+    assert_eq!(wanted.len(), 10);
+    assert!(wanted.iter().all(|line| line.starts_with("line 99")));
 
     let file = dir.path().with_extension("txt");
     fs::write(&file, "a=b=c\nno key\n").unwrap();
