@@ -8,7 +8,9 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex, Timestamp, crc32c};
+use millstream_base::{
+    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp, crc32c,
+};
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
     StreamSink, StreamSource,
@@ -18,7 +20,9 @@ use millstream_flow::{Emit, Flow, FlowSettings, Output, Parts, Running, Source, 
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
-use millstream_record::{ChunkBuilder, Compression, Scratch};
+use millstream_record::{
+    ChunkBuilder, Compression, EndMarker, Filter, Producer, Scratch, TransactionEnd,
+};
 use tempfile::{TempDir, tempdir};
 
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
@@ -73,6 +77,72 @@ fn a_bounded_source_ends_at_what_was_durable() {
     let (running, total) = sum(source.split(3));
     running.join().unwrap();
     assert_eq!(total.load(Ordering::Relaxed), 99_999 * 50_000 + 45);
+}
+
+#[test]
+fn a_filtered_source_gives_what_its_filter_keeps() {
+    let (_dir, log, stream) = open(2);
+    produce(&stream, 0, 0..10_000);
+    produce(&stream, 1, 0..10_000);
+    // Numbers are little-endian: the low byte is 7.
+    let filter = || Filter::parse(r#"value starts with "\x07""#).unwrap();
+    let expected: u64 = 2 * (0..10_000u64).filter(|n| n % 256 == 7).sum::<u64>();
+    let (running, total) = sum(StreamSource::bounded(&stream).filtered(filter()).split(2));
+    running.join().unwrap();
+    assert_eq!(total.load(Ordering::Relaxed), expected);
+
+    let source = StreamSource::of_application(&log, "s", "app").unwrap();
+    let source = source.filtered(filter());
+    source.ending().end_at_durable_head();
+    let (running, total) = sum(source.split(2));
+    running.join().unwrap();
+    assert_eq!(total.load(Ordering::Relaxed), expected);
+}
+
+/// Flows were given the records of aborted transactions, and the markers at their ends.
+#[test]
+fn flows_see_committed_records_alone() {
+    let (_dir, log, stream) = open(1);
+    let lane = stream.partition(0).unwrap();
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for (producer, outcome) in [
+        (1, Some(TransactionEnd::Commit)),
+        (2, Some(TransactionEnd::Abort)),
+        (3, None),
+    ] {
+        let value = 10_u64.pow(producer).to_le_bytes();
+        builder.set_transactional(true);
+        builder.push(Timestamp(0), None, Some(&value), &[]).unwrap();
+        let producer_id = ProducerId(producer.into());
+        let producer = Producer {
+            id: producer_id,
+            epoch: ProducerEpoch(0),
+            sequence: Sequence(0),
+        };
+        let appended = lane
+            .append(builder.finish(Some(producer)).unwrap())
+            .unwrap();
+        let appended = match outcome {
+            None => appended,
+            Some(end) => {
+                let marker = EndMarker {
+                    producer_id,
+                    producer_epoch: ProducerEpoch(0),
+                    end,
+                    coordinator_epoch: 0,
+                };
+                lane.append_marker(&marker).unwrap()
+            }
+        };
+        lane.acknowledge(&appended).unwrap();
+    }
+    let of_application = StreamSource::of_application(&log, "s", "app").unwrap();
+    of_application.ending().end_at_durable_head();
+    for source in [StreamSource::bounded(&stream), of_application] {
+        let (running, total) = sum(source.split(2));
+        running.join().unwrap();
+        assert_eq!(total.load(Ordering::Relaxed), 10);
+    }
 }
 
 #[test]
