@@ -36,10 +36,12 @@
 
 mod dead_letters;
 mod producer;
+mod server;
 mod sink;
 mod source;
 
 pub use dead_letters::DeadLetterStream;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
+pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
 pub use sink::{EncodedRecord, StreamSink};
 pub use source::{Ending, SourceError, StoredChunks, StreamSource};

@@ -31,7 +31,7 @@ const LAYOUT: [(&str, &[&str]); 17] = [
 const SIMULATOR: &str = "sim";
 
 /// Crates that are tested with others, on which they do not stand.
-const TESTED_WITH: [(&str, &str); 1] = [("client", "broker")];
+const TESTED_WITH: [(&str, &str); 2] = [("client", "broker"), ("connect", "broker")];
 
 pub fn check(packages: &[Package]) -> Vec<Problem> {
     packages.iter().flat_map(check_package).collect()

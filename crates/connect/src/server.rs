@@ -1,0 +1,284 @@
+//! A stream of a server as the source of a flow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use millstream_base::Offset;
+use millstream_client::{
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start,
+    TopicPartition,
+};
+use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
+use millstream_record::Record;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+/// What waits for a source's turn; how many bytes that may be is the consumer's setting.
+const ITEMS_MAX: usize = 16;
+
+/// Where sources end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerEnd {
+    /// Never.
+    Never,
+    /// Behind what is committed when they begin.
+    Now,
+}
+
+/// Reads partitions of a server's stream from the oldest record on. How records come is the
+/// [consumer's setting](ConsumerConfig::delivery): pushed through memory that a server on the same machine
+/// shares, pushed over the network, or pulled; they are the same records.
+///
+/// Positions are not kept: it reads everything. [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
+///
+/// ```no_run
+/// use millstream_client::{ClientConfig, ConsumerConfig};
+/// use millstream_connect::{ServerEnd, ServerSource};
+/// use millstream_flow::{Counts, Emit, Flow};
+///
+/// let server = ClientConfig::new("127.0.0.1:9092");
+/// let sources = ServerSource::of_stream(&server, &ConsumerConfig::default(), "lines", 2, ServerEnd::Now)?;
+/// let mut flow = Flow::new("words");
+/// let counts = flow.partial::<Counts>("counts");
+/// flow.sources("lines", sources)
+///     .each(|record, emit: &mut Emit<[u8]>| {
+///         let line = record.value.unwrap_or_default();
+///         line.split(u8::is_ascii_whitespace).for_each(emit);
+///         Ok(())
+///     })
+///     .fold_local(&counts, |counts, word| counts.add(word, 1));
+/// flow.run()?.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ServerSource {
+    stream: Arc<str>,
+    records: mpsc::Receiver<Result<ServerRecords, ClientError>>,
+    fault: Arc<OnceLock<ServerSourceError>>,
+    /// Where the consumer works, with those of the other sources.
+    _network: Arc<Network>,
+}
+
+/// Why a flow cannot go on reading a server's stream.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("stream {stream}: {error}")]
+pub struct ServerSourceError {
+    /// The stream.
+    pub stream: String,
+    /// What the client says.
+    pub error: Arc<ClientError>,
+}
+
+impl ServerSourceError {
+    fn new(stream: &str, error: ClientError) -> ServerSourceError {
+        ServerSourceError {
+            stream: stream.to_owned(),
+            error: Arc::new(error),
+        }
+    }
+}
+
+/// Records of one partition: what a [`ServerSource`] gives.
+#[derive(Debug)]
+pub struct ServerRecords {
+    fetched: Fetched,
+    /// What comes behind was not there when the source began.
+    until: Option<Offset>,
+    fault: Arc<OnceLock<ServerSourceError>>,
+}
+
+/// Threads for the network, which end in the background: nobody waits for a server.
+struct Network(Option<Runtime>);
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl ServerSource {
+    /// Sources that share a stream's partitions, at most so many `instances`: each has some for itself.
+    ///
+    /// # Errors
+    /// When there is no such stream, nobody answers, or there is no thread for the network.
+    pub fn of_stream(
+        server: &ClientConfig,
+        consumer: &ConsumerConfig,
+        stream: &str,
+        instances: usize,
+        end: ServerEnd,
+    ) -> Result<Vec<ServerSource>, BoxError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("millstream-source")
+            .enable_all()
+            .build()?;
+        let client = Client::new(server.clone());
+        let begun = runtime.block_on(async {
+            let places = partitions(&client, stream).await?;
+            let ends = match end {
+                ServerEnd::Never => None,
+                ServerEnd::Now => Some(ends(&client, consumer, &places).await?),
+            };
+            let mut begun = Vec::new();
+            for share in shares(places, instances) {
+                let starts: Vec<_> = share
+                    .iter()
+                    .map(|place| (place.clone(), Start::Earliest))
+                    .collect();
+                let consumer = Consumer::assigned(&client, consumer.clone(), &starts).await?;
+                let ends = ends.as_ref().map(|ends| ends_of(&share, ends));
+                begun.push((consumer, ends));
+            }
+            Ok::<_, ClientError>(begun)
+        });
+        let network = Arc::new(Network(Some(runtime)));
+        let begun = begun.map_err(|error| ServerSourceError::new(stream, error))?;
+        let sources = begun.into_iter().map(|(consumer, ends)| {
+            let fault: Arc<OnceLock<ServerSourceError>> = Arc::default();
+            let (sender, records) = mpsc::channel(ITEMS_MAX);
+            let reading = read(consumer, ends, Arc::clone(&fault), sender);
+            if let Some(runtime) = &network.0 {
+                runtime.spawn(reading);
+            }
+            ServerSource {
+                stream: stream.into(),
+                records,
+                fault,
+                _network: Arc::clone(&network),
+            }
+        });
+        Ok(sources.collect())
+    }
+}
+
+impl Source for ServerSource {
+    type Item = ServerRecords;
+
+    /// Gives at most one item.
+    fn poll(
+        &mut self,
+        out: &mut Output<ServerRecords>,
+        _budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        if let Some(fault) = self.fault.get() {
+            return Err(fault.clone().into());
+        }
+        match self.records.poll_recv(&mut Context::from_waker(waker)) {
+            Poll::Ready(Some(Ok(records))) => {
+                out.push(records);
+                Ok(SourceStatus::Ready)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                Err(ServerSourceError::new(&self.stream, error).into())
+            }
+            Poll::Ready(None) => Ok(SourceStatus::End),
+            Poll::Pending => Ok(SourceStatus::Idle),
+        }
+    }
+}
+
+/// The records, as they lie in the chunks. Chunks that cannot be read end the flow: the source reports it when it
+/// is polled next. So this belongs into the source's own stage.
+impl Parts for ServerRecords {
+    type Part<'a> = Record<'a>;
+
+    #[inline]
+    fn for_each_part(&self, mut visit: impl FnMut(&Record<'_>)) {
+        let read = self.fetched.each(&mut Scratch::default(), |record| {
+            if self.until.is_some_and(|until| record.offset >= until) {
+                return ControlFlow::Break(());
+            }
+            visit(record);
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = read {
+            // Only the first fault counts.
+            let _ = self
+                .fault
+                .set(ServerSourceError::new(self.fetched.topic(), error));
+        }
+    }
+}
+
+/// Where bounded sources end, by partition.
+type Ends = BTreeMap<TopicPartition, Offset>;
+
+async fn partitions(client: &Client, stream: &str) -> Result<Vec<TopicPartition>, ClientError> {
+    let topic = client.topic(stream).await?;
+    let place = |partition| TopicPartition {
+        topic: Arc::clone(&topic.name),
+        partition,
+    };
+    Ok((0..).take(topic.leaders.len()).map(place).collect())
+}
+
+async fn ends(
+    client: &Client,
+    consumer: &ConsumerConfig,
+    places: &[TopicPartition],
+) -> Result<Ends, ClientError> {
+    let latest: Vec<_> = places
+        .iter()
+        .map(|place| (place.clone(), Start::Latest))
+        .collect();
+    let found = client.offsets(&latest, consumer.isolation).await?;
+    Ok(found.into_iter().collect())
+}
+
+/// Deals partitions out. No share is empty.
+fn shares(places: Vec<TopicPartition>, instances: usize) -> Vec<Vec<TopicPartition>> {
+    let count = instances.clamp(1, places.len().max(1));
+    let mut shares = vec![Vec::new(); count];
+    for (n, place) in places.into_iter().enumerate() {
+        shares[n % count].push(place);
+    }
+    shares
+}
+
+fn ends_of(share: &[TopicPartition], ends: &Ends) -> Ends {
+    let end = |place: &TopicPartition| ends.get(place).copied().unwrap_or_default();
+    share
+        .iter()
+        .map(|place| (place.clone(), end(place)))
+        .collect()
+}
+
+/// Sends what comes, until everything has come or nobody wants more.
+async fn read(
+    mut consumer: Consumer,
+    ends: Option<Ends>,
+    fault: Arc<OnceLock<ServerSourceError>>,
+    sender: mpsc::Sender<Result<ServerRecords, ClientError>>,
+) {
+    let positions = consumer.positions();
+    let mut open: BTreeSet<TopicPartition> = positions.keys().cloned().collect();
+    let end_of =
+        |place: &TopicPartition| Some(ends.as_ref()?.get(place).copied().unwrap_or_default());
+    open.retain(|place| end_of(place).is_none_or(|end| positions[place] < end));
+    while !open.is_empty() {
+        let next = tokio::select! {
+            next = consumer.next() => next,
+            () = sender.closed() => return,
+        };
+        let records = next.map(|fetched| {
+            let until = end_of(fetched.place());
+            if until.is_some_and(|until| fetched.next() >= until) {
+                open.remove(fetched.place());
+            }
+            ServerRecords {
+                fetched,
+                until,
+                fault: Arc::clone(&fault),
+            }
+        });
+        let is_over = records.is_err();
+        if sender.send(records).await.is_err() || is_over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Streams of a server as sources of flows.
+
+use std::sync::Arc;
+
+use millstream_base::{ByteSize, ProducerId, StreamletIndex, SystemRandom, TcpNetwork, Timestamp};
+use millstream_broker::{BrokerConfig, Server};
+use millstream_client::{ClientConfig, ConsumerConfig};
+use millstream_connect::{ServerEnd, ServerSource, StreamProducer};
+use millstream_flow::{Emit, Flow};
+use millstream_log::{Log, LogConfig, Stream, StreamConfig};
+
+fn produce(stream: &Stream, streamlet: u32, numbers: std::ops::Range<u64>) {
+    let streamlet = StreamletIndex(streamlet);
+    let mut producer = StreamProducer::for_streamlet(stream, streamlet, ProducerId::NONE).unwrap();
+    for number in numbers {
+        let value = number.to_le_bytes();
+        producer
+            .push(Timestamp(0), None, Some(&value), &[])
+            .unwrap();
+    }
+    producer.flush().unwrap();
+}
+
+/// The sum of the numbers that the sources give.
+fn sum(sources: Vec<ServerSource>) -> Result<u64, String> {
+    let mut flow = Flow::new("sum");
+    let state = flow.partial::<u64>("sum");
+    flow.sources("numbers", sources)
+        .each(|record, emit: &mut Emit<u64>| {
+            let value = record.value.unwrap_or_default();
+            emit(&u64::from_le_bytes(value.try_into()?));
+            Ok(())
+        })
+        .fold_local(&state, |sum, number| *sum += number);
+    let running = flow.run().unwrap();
+    running.join().map_err(|error| error.to_string())?;
+    Ok(state.merged())
+}
+
+/// A flow beside a server gets the same as one in its process.
+#[test]
+fn a_flow_reads_a_servers_stream_up_to_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let config = BrokerConfig {
+        local_socket: Some(dir.path().to_owned()),
+        ..BrokerConfig::new(([127, 0, 0, 1], 0).into())
+    };
+    let clock = Arc::clone(log.clock());
+    let server = Server::start(
+        &TcpNetwork,
+        config,
+        log.clone(),
+        clock,
+        Arc::new(SystemRandom),
+    );
+    let server = server.unwrap();
+    let client = ClientConfig::new(server.local_address().to_string());
+    let config = StreamConfig {
+        streamlets: 3,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    produce(&stream, 0, 0..100_000);
+    produce(&stream, 2, 0..10);
+    let consumer = ConsumerConfig::default();
+    let mut expected = 99_999 * 50_000 + 45;
+    for instances in [1, 2, 5] {
+        let end = ServerEnd::Now;
+        let sources = ServerSource::of_stream(&client, &consumer, "s", instances, end).unwrap();
+        assert_eq!(sources.len(), instances.min(3));
+        // What comes later is not part of it.
+        produce(&stream, 1, 0..10);
+        produce(&stream, 2, 0..10);
+        assert_eq!(sum(sources), Ok(expected));
+        expected += 2 * 45;
+    }
+    let none = ServerSource::of_stream(&client, &consumer, "none", 1, ServerEnd::Now);
+    assert!(none.err().unwrap().to_string().contains("none"));
+
+    // Without an end it goes on, until the stream is deleted.
+    let sources = ServerSource::of_stream(&client, &consumer, "s", 2, ServerEnd::Never).unwrap();
+    let deleting = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        log.delete_stream("s").unwrap();
+    });
+    let error = sum(sources).unwrap_err();
+    assert!(error.contains("stream s"), "{error}");
+    deleting.join().unwrap();
+}
