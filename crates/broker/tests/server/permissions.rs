@@ -39,6 +39,7 @@ use millstream_wire::{Request, ResponseError, StrBytes, Uuid};
 use Operation::*;
 
 use crate::logins::{ADMIN, guarded};
+use crate::push::{lanes, of_application, subscribe_request};
 use crate::support::{
     Connection, Node, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
     values,
@@ -598,6 +599,16 @@ fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, put, [(Write, topic("o"))]),
         case(0, got, [(Read, topic("o"))]),
         case(0, object_deleted, [(Delete, topic("o"))]),
+        case(
+            0,
+            subscribe_request(vec![lanes(&[(0, 0)])]),
+            [(Read, topic("t"))],
+        ),
+        case(
+            0,
+            subscribe_request(vec![of_application("g", "one")]),
+            [(Read, group("g")), (Read, topic("t"))],
+        ),
     ]
 }
 

@@ -25,12 +25,12 @@ pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
     }
 }
 
-pub fn of_application(consumer: &str) -> SubscribedSource {
+pub fn of_application(application: &str, consumer: &str) -> SubscribedSource {
     SubscribedSource {
         lanes: Vec::new(),
         application: Some(SubscribedApplication {
             stream: "t".into(),
-            application: "words".into(),
+            application: text(application),
             consumer: text(consumer),
         }),
     }
@@ -246,7 +246,7 @@ fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
             "partition 0 of t twice",
         ),
         (
-            vec![of_application("")],
+            vec![of_application("words", "")],
             ResponseError::InvalidRequest,
             "consumer's name",
         ),
@@ -329,13 +329,13 @@ fn subscribers_of_one_application_get_what_others_leave() {
     let node = Node::start();
     let mut one = node.connect();
     one.create_topic("t", 1);
-    let first = one.subscribe(of_application("one"));
+    let first = one.subscribe(of_application("words", "one"));
     one.produce("t", 0, &["a"]);
     one.send(0, receive_request(first));
     assert_eq!(one.received_values(), [value(0, "a")]);
 
     let mut two = node.connect();
-    let second = two.subscribe(of_application("two"));
+    let second = two.subscribe(of_application("words", "two"));
     two.send(0, receive_request(second));
     // The group is with the other one, who goes before he has committed anything.
     one.produce("t", 0, &["b"]);
@@ -363,14 +363,14 @@ fn who_may_not_read_any_more_receives_nothing_more() {
         client,
         Subscribe,
         0,
-        subscribe_request(vec![of_application("one")])
+        subscribe_request(vec![of_application("words", "one")])
     );
     assert_eq!(
         error(refused.error_code),
         Some(ResponseError::GroupAuthorizationFailed)
     );
     admin.allow("alice", (Operation::Read, group("words")));
-    client.subscribe(of_application("one"));
+    client.subscribe(of_application("words", "one"));
     let subscription = client.subscribe(lanes(&[(0, 0)]));
     client.send(0, receive_request(subscription));
     assert_eq!(client.received_values(), [value(0, "a")]);
@@ -413,7 +413,7 @@ fn who_may_not_read_as_an_application_any_more_receives_nothing_more() {
     admin.create_topic("t", 1);
     admin.allow("alice", (Operation::Read, topic("t")));
     admin.allow("alice", (Operation::Read, group("words")));
-    let subscription = client.subscribe(of_application("one"));
+    let subscription = client.subscribe(of_application("words", "one"));
     admin.forbid_all();
     admin.allow("alice", (Operation::Read, topic("t")));
     let refused = ask!(client, Receive, 0, receive_request(subscription));

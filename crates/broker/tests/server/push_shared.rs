@@ -526,7 +526,10 @@ fn subscribers_of_one_application_share_its_groups() {
     let mut producer = node.connect();
     producer.create_topic("t", 1);
     producer.produce("t", 0, &["a"]);
-    let sources = vec![of_application("one"), of_application("two")];
+    let sources = vec![
+        of_application("words", "one"),
+        of_application("words", "two"),
+    ];
     let mut consumer = Consumer::begin(node.connect_locally(), sources);
     // One of them has the open group.
     let mut first = || {
@@ -547,7 +550,10 @@ fn subscribers_of_one_application_share_its_groups() {
     assert_eq!(first(), Some((1, 0, 1)));
     assert_eq!(first(), None);
     drop(consumer.connection);
-    let mut other = Consumer::begin(node.connect_locally(), vec![of_application("three")]);
+    let mut other = Consumer::begin(
+        node.connect_locally(),
+        vec![of_application("words", "three")],
+    );
     assert_eq!(other.values(0), [value(0, "a")]);
 }
 
