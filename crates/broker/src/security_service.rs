@@ -22,9 +22,9 @@ use crate::error::response_error;
 use crate::ledger::Ledger;
 use crate::reply::Reply;
 use crate::security::{
-    AclSettings, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT, LoginError,
-    Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
-    Secret, Share, Store, Traffic, UserError, Who, log_changes,
+    AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
+    LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES,
+    SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes,
 };
 use crate::throttle::Throttle;
 
@@ -152,12 +152,11 @@ impl SecurityService {
         operation: Operation,
         resource: Resource<'_>,
     ) -> bool {
-        let allowed = || {
-            let store = self.store.read();
-            let acls = store.acls();
-            acls.authorize(principal, from.ip(), operation, resource)
-        };
-        !self.is_restricted() || allowed()
+        self.rules_allow(|acls| acls.authorize(principal, from.ip(), operation, resource))
+    }
+
+    fn rules_allow(&self, ask: impl FnOnce(&Acls) -> bool) -> bool {
+        !self.is_restricted() || ask(self.store.read().acls())
     }
 
     /// Whether there may be a resource of this type to which somebody may do this.
@@ -168,12 +167,7 @@ impl SecurityService {
         operation: Operation,
         kind: ResourceType,
     ) -> bool {
-        let allowed = || {
-            let store = self.store.read();
-            let acls = store.acls();
-            acls.authorize_any(principal, from.ip(), operation, kind)
-        };
-        !self.is_restricted() || allowed()
+        self.rules_allow(|acls| acls.authorize_any(principal, from.ip(), operation, kind))
     }
 
     /// Whether somebody may do something to all resources of this type.
@@ -184,12 +178,7 @@ impl SecurityService {
         operation: Operation,
         kind: ResourceType,
     ) -> bool {
-        let allowed = || {
-            let store = self.store.read();
-            let acls = store.acls();
-            acls.authorize_all(principal, from.ip(), operation, kind)
-        };
-        !self.is_restricted() || allowed()
+        self.rules_allow(|acls| acls.authorize_all(principal, from.ip(), operation, kind))
     }
 
     /// Takes bytes that go over the wire from the quotas of a client, if it has some; for how long it is to
