@@ -9,7 +9,7 @@ use clap::{
     ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use millstream_base::ByteSize;
-use millstream_client::{AclOperation, Compression, Permission, ResourceType};
+use millstream_client::{AclOperation, Compression, DeliveryMode, Permission, ResourceType};
 use millstream_log::Durability;
 use millstream_record::Filter;
 
@@ -280,6 +280,9 @@ pub struct ConsumeArgs {
     /// Only records that this keeps: key = "a" and value contains "b", for instance
     #[arg(long = "where", value_name = "FILTER", value_parser = Filter::parse)]
     pub filter: Option<Filter>,
+    /// How records come from a server [default: push]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub delivery: Option<Delivery>,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
@@ -289,6 +292,25 @@ pub struct ConsumeArgs {
     /// How to print records
     #[arg(long, value_enum, default_value_t = RecordFormat::Value, conflicts_with = "json")]
     pub format: RecordFormat,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Delivery {
+    /// It sends them as they become durable: through shared memory if it is on this machine, of the same
+    /// user, and may show all; else over the network
+    #[default]
+    Push,
+    /// It is asked for them
+    Pull,
+}
+
+impl From<Delivery> for DeliveryMode {
+    fn from(delivery: Delivery) -> DeliveryMode {
+        match delivery {
+            Delivery::Push => DeliveryMode::Push,
+            Delivery::Pull => DeliveryMode::Pull,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -472,6 +494,9 @@ pub struct BenchConsumeArgs {
     /// How many records; it ends earlier when nothing comes for 10 seconds
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number(1_u64, None))]
     pub records: u64,
+    /// How records come from a server [default: push]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub delivery: Option<Delivery>,
 }
 
 #[derive(Debug, Args)]
@@ -484,6 +509,9 @@ pub struct BenchLatencyArgs {
     /// The size of each
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = record_size)]
     pub record_bytes: ByteSize,
+    /// How records come from a server [default: push]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub delivery: Option<Delivery>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -40,6 +40,11 @@ pub fn run(
     if !settings.is_local() {
         return remote::run(&args, &Remote::new(settings)?, is_json, stop);
     }
+    if args.delivery.is_some() {
+        return Err(WrongUsage::error(
+            "--delivery says how a server sends records: name it with --server",
+        ));
+    }
     if args.group.is_some() {
         return Err(WrongUsage::error(
             "groups are kept by a server, not in a data directory: name it with --server",

@@ -45,7 +45,11 @@ pub fn run(
         })
         .collect();
     let (began, started_at) = (SystemTime::now(), Instant::now());
-    let consumer = Consumer::assigned(remote.client(), ConsumerConfig::default(), &places);
+    let config = ConsumerConfig {
+        delivery: args.delivery.unwrap_or_default().into(),
+        ..ConsumerConfig::default()
+    };
+    let consumer = Consumer::assigned(remote.client(), config, &places);
     let mut consumer = remote.wait(consumer)?;
     let (mut records, mut bytes) = (0, 0);
     let mut scratch = Scratch::default();

@@ -56,7 +56,11 @@ async fn measure(
         partition: 0,
     };
     let places = [(place, Start::Latest)];
-    let consumer = Consumer::assigned(remote.client(), ConsumerConfig::default(), &places).await;
+    let config = ConsumerConfig {
+        delivery: args.delivery.unwrap_or_default().into(),
+        ..ConsumerConfig::default()
+    };
+    let consumer = Consumer::assigned(remote.client(), config, &places).await;
     let mut consumer = consumer.map_err(explained)?;
     let config = ProducerConfig {
         linger: Duration::ZERO,

@@ -73,9 +73,17 @@ fn reader(args: &ConsumeArgs, partitions: usize, remote: &Remote) -> anyhow::Res
     }
     let config = ConsumerConfig {
         reset: None,
-        ..ConsumerConfig::default()
+        ..config(args)
     };
     remote.wait(Consumer::assigned(remote.client(), config, &places))
+}
+
+fn config(args: &ConsumeArgs) -> ConsumerConfig {
+    ConsumerConfig {
+        delivery: args.delivery.unwrap_or_default().into(),
+        filter: args.filter.clone(),
+        ..ConsumerConfig::default()
+    }
 }
 
 /// Nothing would ever come from behind the end, or only much later.
@@ -110,7 +118,7 @@ fn member(args: &ConsumeArgs, group: &str, remote: &Remote) -> anyhow::Result<Co
     };
     let config = ConsumerConfig {
         reset: Some(reset),
-        ..ConsumerConfig::default()
+        ..config(args)
     };
     let _runtime = remote.runtime().enter();
     let consumer = Consumer::in_group(remote.client(), config, group, &[&args.stream]);

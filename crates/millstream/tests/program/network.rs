@@ -118,6 +118,34 @@ fn what_is_produced_is_consumed() {
 }
 
 #[test]
+fn pushed_and_pulled_records_are_the_same_with_a_filter_too() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    server
+        .run_with_input(&["produce", "s"], numbers(10_000))
+        .assert_done();
+    let consume = |args: &[&str]| {
+        let consumed = server.run(&[&["consume", "s", "--format", "json"], args].concat());
+        consumed.assert_done().text()
+    };
+    let all = consume(&["--delivery", "push"]);
+    assert_eq!(all.lines().count(), 10_000);
+    assert_eq!(consume(&["--delivery", "pull"]), all);
+    let filter = ["--where", "value starts with \"99\" and time > 1000"];
+    let wanted = consume(&filter);
+    assert_eq!(wanted.lines().count(), 111);
+    assert!(wanted.lines().all(|line| all.contains(line)));
+    assert_eq!(
+        consume(&[&filter[..], &["--delivery", "pull"]].concat()),
+        wanted
+    );
+    let started_at = Instant::now();
+    assert_eq!(consume(&["--where", "key = \"none\""]), "");
+    assert!(started_at.elapsed() < Duration::from_secs(10));
+    server.stop();
+}
+
+#[test]
 fn a_line_that_fits_no_chunk_is_refused_with_its_number() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
