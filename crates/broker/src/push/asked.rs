@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::Cursor;
@@ -16,9 +15,6 @@ use crate::native::refused::Refused;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
-
-/// Who is handed nothing for so long is told how far it has been looked.
-const PASSED_AFTER: Duration = Duration::from_secs(1);
 
 /// A subscription of somebody who asks.
 pub struct Asked {
@@ -75,16 +71,15 @@ impl Asked {
             if !handed.is_empty() {
                 return Ok(handed);
             }
-            let has_passed = outlet.has_passed();
+            let told_in = outlet.told_in();
             let more = poll_fn(|context| match outlet.has_more(context.waker()) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             });
-            if !has_passed {
-                more.await;
-            } else if timeout(PASSED_AFTER, more).await.is_err() {
-                let passed = std::iter::from_fn(|| outlet.take_passed());
-                return Ok(passed.map(|progress| told(progress, None)).collect());
+            match told_in {
+                None => more.await,
+                // Then it is looked once more.
+                Some(wait) => timeout(wait, more).await.unwrap_or_default(),
             }
         }
     }

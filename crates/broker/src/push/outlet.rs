@@ -1,6 +1,7 @@
 //! What a subscription hands out, without what tells of progress alone.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use millstream_base::{Cursor, Offset};
 use millstream_log::{Handed, Listening, LogError, Next, Slice, Subscription, SubscriptionError};
@@ -10,6 +11,9 @@ use crate::native::refused::Refused;
 /// Consumers whose filter keeps nothing are told how far it has looked after so many bytes.
 const PASSED_BYTES_MAX: u64 = 1 << 20;
 
+/// And after so long.
+const PASSED_MAX: Duration = Duration::from_millis(100);
+
 /// A subscription, as a client is told of it.
 pub struct Outlet {
     subscription: Subscription,
@@ -17,6 +21,8 @@ pub struct Outlet {
     /// By place: how far it has looked where there was nothing to be handed out.
     passed: BTreeMap<u32, Progress>,
     passed_bytes: u64,
+    /// When that began.
+    passed_since: Instant,
 }
 
 /// What a client is told.
@@ -78,6 +84,7 @@ impl Outlet {
             listening: None,
             passed: BTreeMap::new(),
             passed_bytes: 0,
+            passed_since: Instant::now(),
         }
     }
 
@@ -87,8 +94,8 @@ impl Outlet {
     /// When nothing more comes from any place.
     pub fn next(&mut self, bytes_max: usize) -> Result<Told, Refused> {
         loop {
-            if self.passed_bytes >= PASSED_BYTES_MAX
-                && let Some(progress) = self.take_passed()
+            if self.told_in() == Some(Duration::ZERO)
+                && let Some((_, progress)) = self.passed.pop_first()
             {
                 return Ok(Told::Passed(progress));
             }
@@ -126,24 +133,25 @@ impl Outlet {
     }
 
     fn pass(&mut self, progress: Progress) {
+        if self.passed.is_empty() {
+            self.passed_bytes = 0;
+            self.passed_since = Instant::now();
+        }
         self.passed_bytes += progress.bytes();
         let passed = self.passed.entry(progress.place).or_insert(progress);
         (passed.next, passed.end) = (progress.next, progress.end);
         passed.cursor = progress.cursor;
     }
 
-    /// How far it has looked at a place where there was nothing.
-    pub fn take_passed(&mut self) -> Option<Progress> {
-        let (_, progress) = self.passed.pop_first()?;
+    /// When it is to be told that there was nothing, if there is such a place.
+    pub fn told_in(&self) -> Option<Duration> {
         if self.passed.is_empty() {
-            self.passed_bytes = 0;
+            return None;
         }
-        Some(progress)
-    }
-
-    /// Whether there is something to be told of places where there was nothing.
-    pub fn has_passed(&self) -> bool {
-        !self.passed.is_empty()
+        Some(match self.passed_bytes >= PASSED_BYTES_MAX {
+            true => Duration::ZERO,
+            false => PASSED_MAX.saturating_sub(self.passed_since.elapsed()),
+        })
     }
 
     /// Whether there may be more by now; else `waker` is woken when there may be.

@@ -11,7 +11,7 @@ use millstream_share::Doorbell;
 use parking_lot::{Condvar, Mutex};
 
 /// Who holds memory that others need must have gone on within this time.
-const PRESSED_STALL_MAX: Duration = Duration::from_secs(1);
+pub const PRESSED_STALL_MAX: Duration = Duration::from_secs(1);
 
 /// The most subscriptions that share memory: each has a thread.
 const SHARED_MAX: usize = 256;
@@ -30,7 +30,6 @@ fn index(arena: Arena) -> usize {
 pub struct Pins {
     /// By arena.
     bytes_max: [usize; ARENAS.len()],
-    began: Instant,
     holders: Mutex<Vec<Arc<Holder>>>,
     /// Notified when one goes.
     gone: Condvar,
@@ -40,8 +39,9 @@ pub struct Pins {
 pub struct Holder {
     /// By arena: blocks that it has slices of. Written by its thread.
     bytes: [AtomicUsize; ARENAS.len()],
-    /// When it went on last, in milliseconds. Written by its thread.
+    /// When it went on last, as far as is known, in milliseconds since it `began`. Written by its thread.
     went_on: AtomicU64,
+    began: Instant,
     /// Set by who needs the memory.
     is_revoked: AtomicBool,
     doorbell: Arc<Doorbell>,
@@ -51,7 +51,6 @@ impl Pins {
     pub fn new(pool: &Pool) -> Pins {
         Pins {
             bytes_max: ARENAS.map(|arena| pool.size_bytes(arena) / 2),
-            began: Instant::now(),
             holders: Mutex::default(),
             gone: Condvar::new(),
         }
@@ -61,7 +60,8 @@ impl Pins {
     pub fn add(&self, doorbell: Arc<Doorbell>) -> Option<Arc<Holder>> {
         let holder = Arc::new(Holder {
             bytes: Default::default(),
-            went_on: AtomicU64::new(self.now()),
+            went_on: AtomicU64::new(0),
+            began: Instant::now(),
             is_revoked: AtomicBool::new(false),
             doorbell,
         });
@@ -87,17 +87,6 @@ impl Pins {
         while !holders.is_empty() && !self.gone.wait_until(&mut holders, until).timed_out() {}
     }
 
-    /// Notes that a holder has gone on.
-    pub fn go_on(&self, holder: &Holder) {
-        holder.went_on.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// For how long it has not.
-    pub fn stalled(&self, holder: &Holder) -> Duration {
-        let went_on = holder.went_on.load(Ordering::Relaxed);
-        Duration::from_millis(self.now().saturating_sub(went_on))
-    }
-
     /// Whether a holder may take more. If not, whoever stalls has to give up what it holds.
     pub fn has_room(&self, asking: &Holder) -> bool {
         // Who holds nothing always gets something: there are not so many.
@@ -112,21 +101,17 @@ impl Pins {
         };
         let stalls = |holder: &&Arc<Holder>| {
             let is_other = !std::ptr::eq(&***holder, asking);
-            is_other && holder.bytes(full) > 0 && self.stalled(holder) >= PRESSED_STALL_MAX
+            is_other && holder.bytes(full) > 0 && holder.stalled() >= PRESSED_STALL_MAX
         };
         let stalled = holders
             .iter()
             .filter(stalls)
-            .max_by_key(|holder| self.stalled(holder));
+            .max_by_key(|holder| holder.stalled());
         if let Some(holder) = stalled {
             holder.is_revoked.store(true, Ordering::Relaxed);
             holder.doorbell.ring();
         }
         false
-    }
-
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
     }
 }
 
@@ -135,8 +120,22 @@ impl Holder {
         self.bytes[index(arena)].load(Ordering::Relaxed)
     }
 
+    /// Notes when it went on last.
+    pub fn note(&self, went_on: Instant) {
+        let went_on = went_on.saturating_duration_since(self.began);
+        self.went_on
+            .store(went_on.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// For how long it has not.
+    fn stalled(&self) -> Duration {
+        let went_on = Duration::from_millis(self.went_on.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(went_on)
+    }
+
+    /// Whether somebody needs what it holds, since this was asked for the last time.
     pub fn is_revoked(&self) -> bool {
-        self.is_revoked.load(Ordering::Relaxed)
+        self.is_revoked.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Cursor};
 use millstream_log::Slice;
@@ -21,7 +21,7 @@ use millstream_wire::{ResponseError, StrBytes};
 use tokio::sync::watch;
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
-use super::pins::{Blocks, Holder};
+use super::pins::{Blocks, Holder, PRESSED_STALL_MAX, Pins};
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::native::refused::Refused;
@@ -97,6 +97,21 @@ impl SharedSubscription {
         let identity = u64::from_le_bytes(identity);
         let publisher =
             Publisher::create(outlets.len() as u32, ENTRIES, identity).map_err(no_memory)?;
+        let (sender, begun) = std::sync::mpsc::sync_channel::<PushThread>(1);
+        let spawned = std::thread::Builder::new()
+            .name("millstream-push".to_owned())
+            .spawn(move || {
+                for thread in begun {
+                    // A server that ends waits for this one, which must not have the log any more then.
+                    let _ending = Ending {
+                        pins: Arc::clone(thread.broker.pins()),
+                        holder: Arc::clone(&thread.holder),
+                        shared: Arc::clone(&thread.shared),
+                    };
+                    thread.run();
+                }
+            });
+        spawned.map_err(|error| format!("no thread to push with: {error}"))?;
         let pins = broker.pins();
         let holder = pins.add(publisher.doorbell());
         let holder = holder.ok_or("too many subscriptions share memory already")?;
@@ -127,13 +142,8 @@ impl SharedSubscription {
             terms,
             shared: Arc::clone(&shared),
         };
-        let spawned = std::thread::Builder::new()
-            .name("millstream-push".to_owned())
-            .spawn(move || thread.run());
-        if let Err(error) = spawned {
-            pins.remove(&holder);
-            return Err(format!("no thread to push with: {error}"));
-        }
+        // It waits for that, and for nothing else.
+        let _ = sender.send(thread);
         Ok((SharedSubscription { shared }, files))
     }
 
@@ -208,6 +218,28 @@ struct PushThread {
     shared: Arc<Shared>,
 }
 
+/// Tells of a thread's end, whatever that was.
+struct Ending {
+    pins: Arc<Pins>,
+    holder: Arc<Holder>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let failed = || {
+            let message = "the thread that pushed has failed";
+            Refused::new(ResponseError::UnknownServerError, message)
+        };
+        self.shared.end.send_if_modified(|end| {
+            let is_untold = end.is_none();
+            end.get_or_insert_with(failed);
+            is_untold
+        });
+        self.pins.remove(&self.holder);
+    }
+}
+
 /// What one source is handed.
 struct Source {
     outlet: Outlet,
@@ -217,6 +249,8 @@ struct Source {
     finished: u64,
     /// Bytes of what is held.
     bytes: usize,
+    /// When it finished something last, or was handed the first that it holds.
+    went_on: Instant,
 }
 
 impl Source {
@@ -226,6 +260,7 @@ impl Source {
             held: VecDeque::new(),
             finished: 0,
             bytes: 0,
+            went_on: Instant::now(),
         }
     }
 }
@@ -254,10 +289,6 @@ impl PushThread {
         self.publisher.end(refused.code().into());
         self.sources.clear();
         self.shared.end.send_replace(Some(refused));
-        let (pins, holder) = (Arc::clone(self.broker.pins()), Arc::clone(&self.holder));
-        // A server that ends waits for this one, which must not have the log any more then.
-        drop(self);
-        pins.remove(&holder);
     }
 
     fn push_until_end(&mut self) -> Result<std::convert::Infallible, Refused> {
@@ -269,8 +300,8 @@ impl PushThread {
                 rest = rest.max(self.push(index)?);
             }
             self.check_stall()?;
-            if rest != Rest::None && !self.publisher.wait(rings, self.wait_max(rest)) {
-                self.tell_passed()?;
+            if rest != Rest::None {
+                self.publisher.wait(rings, self.wait_max(rest));
             }
         }
     }
@@ -292,10 +323,14 @@ impl PushThread {
 
     /// Whether it has gone on, as far as is known.
     fn check_stall(&self) -> Result<(), Refused> {
-        let stalled = self.broker.pins().stalled(&self.holder);
-        let holds = !self.blocks.is_empty();
-        let stall_max = self.broker.config().push_stall_max;
-        if self.holder.is_revoked() || holds && stalled > stall_max {
+        let holding = self.sources.iter().filter(|source| source.bytes > 0);
+        let went_on = holding.map(|source| source.went_on).min();
+        let went_on = went_on.unwrap_or_else(Instant::now);
+        let stalled = went_on.elapsed();
+        self.holder.note(went_on);
+        // Others may have seen that it stalled before this thread has seen that it went on.
+        let is_revoked = self.holder.is_revoked() && stalled >= PRESSED_STALL_MAX;
+        if is_revoked || stalled > self.broker.config().push_stall_max {
             let message = format!(
                 "the consumer has not gone on for {} ms with {} in hand",
                 stalled.as_millis(),
@@ -307,13 +342,16 @@ impl PushThread {
     }
 
     fn wait_max(&self, rest: Rest) -> Duration {
-        let is_waited_for = |source: &Source| !source.held.is_empty() || source.outlet.has_passed();
-        match rest {
+        let wait_max = match rest {
             Rest::Pressed => LOOK_PRESSED,
-            _ if self.sources.iter().any(is_waited_for) => {
-                LOOK_EVERY.min(self.broker.config().push_stall_max)
-            }
-            _ => WAIT_MAX,
+            _ if self.sources.iter().all(|source| source.held.is_empty()) => WAIT_MAX,
+            _ => LOOK_EVERY.min(self.broker.config().push_stall_max),
+        };
+        let told_in = self.sources.iter().map(|source| source.outlet.told_in());
+        match told_in.flatten().min() {
+            Some(told_in) if rest == Rest::Idle => told_in.min(wait_max),
+            // Where there is no room it has to wait.
+            _ => wait_max,
         }
     }
 
@@ -377,14 +415,14 @@ impl PushThread {
         descriptor: &Descriptor,
         slice: Option<Slice>,
     ) -> Result<(), Refused> {
-        if self.blocks.is_empty() {
-            // It has nothing that it could have gone on with.
-            self.broker.pins().go_on(&self.holder);
-        }
         if let Some(slice) = &slice {
             self.blocks.add(slice);
         }
         let source = &mut self.sources[index];
+        if source.bytes == 0 {
+            // It has nothing that it could have gone on with.
+            source.went_on = Instant::now();
+        }
         source.bytes += slice.as_ref().map_or(0, |slice| slice.len());
         source.held.push_back(slice);
         let pushed = self.publisher.push(index, descriptor);
@@ -410,19 +448,7 @@ impl PushThread {
             source.bytes -= slice.len();
             self.blocks.remove(&slice);
         }
-        self.broker.pins().go_on(&self.holder);
-        Ok(())
-    }
-
-    /// Tells sources how far has been looked where a filter kept nothing.
-    fn tell_passed(&mut self) -> Result<(), Refused> {
-        for index in 0..self.sources.len() {
-            while self.has_room(index)? == Rest::None
-                && let Some(progress) = self.sources[index].outlet.take_passed()
-            {
-                self.hand(index, &descriptor(Kind::Moved, &progress), None)?;
-            }
-        }
+        source.went_on = Instant::now();
         Ok(())
     }
 }

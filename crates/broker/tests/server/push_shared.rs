@@ -68,16 +68,16 @@ impl Consumer {
         Consumer::ahead(connection, sources, ByteSize(16 << 20))
     }
 
-    fn ahead(
-        mut connection: Connection,
-        sources: Vec<SubscribedSource>,
-        ahead: ByteSize,
-    ) -> Consumer {
-        let places: Vec<u32> = sources.iter().map(|_| 100).collect();
+    fn ahead(connection: Connection, sources: Vec<SubscribedSource>, ahead: ByteSize) -> Consumer {
         let request = SubscribeRequest {
             ahead_bytes: ahead,
             ..shared_request(sources)
         };
+        Consumer::with(connection, request)
+    }
+
+    fn with(mut connection: Connection, request: SubscribeRequest) -> Consumer {
+        let places: Vec<u32> = request.sources.iter().map(|_| 100).collect();
         let answer = ask!(connection, Subscribe, 0, request);
         assert_eq!((answer.error_code, answer.not_shared), (0, None));
         let shared = answer.shared.unwrap();
@@ -368,6 +368,53 @@ fn a_subscriber_that_stalls_loses_its_own_subscription() {
     // Who has nothing in hand may wait for ever.
     producer.produce("t", 0, &["b"]);
     assert_eq!(idles.values(0), [value(0, "b")]);
+}
+
+/// One source that went on hid the other.
+#[test]
+fn a_source_that_stalls_beside_one_that_goes_on_is_noticed() {
+    let node = start(|config| config.push_stall_max = Duration::from_millis(500));
+    let mut producer = node.connect();
+    producer.create_topic("t", 2);
+    let sources = vec![lanes(&[(0, 0)]), lanes(&[(1, 0)])];
+    let mut consumer = Consumer::begin(node.connect_locally(), sources);
+    producer.produce("t", 1, &["held"]);
+    let (_, held) = consumer.take(1);
+    wait_until("it ends", || {
+        producer.produce("t", 0, &["a"]);
+        drop(consumer.rings[0].take(Duration::from_millis(50)).unwrap());
+        !held.is_live()
+    });
+    assert_eq!(consumer.end().0, Some(ResponseError::RequestTimedOut));
+}
+
+/// Progress was told only when nothing was left out for a second.
+#[test]
+fn how_far_a_filter_has_looked_is_told_while_it_keeps_leaving_out() {
+    let node = start(|_| {});
+    let mut producer = node.connect();
+    producer.create_topic("t", 1);
+    let mut connection = node.connect_locally();
+    let mut request = subscribe_request(vec![lanes(&[(0, 0)])]);
+    request.filter = Some("value = \"none\"".into());
+    let asked = ask!(connection, Subscribe, 0, request.clone()).subscription;
+    request.layout = layout::VERSION;
+    let mut consumer = Consumer::with(node.connect_locally(), request);
+    connection.send(0, receive_request(asked));
+    let (mut is_told, mut is_answered) = (false, false);
+    wait_until("both are told", || {
+        producer.produce("t", 0, &["some"]);
+        if let Taken::Descriptor(descriptor, _) = consumer.rings[0].try_take().unwrap() {
+            is_told |= descriptor.kind == Kind::Moved && descriptor.next > 0;
+        }
+        if is_told && !is_answered {
+            let Response::Receive(answer) = connection.receive(ApiKey::Receive, 0).1 else {
+                panic!("it is an answer to that");
+            };
+            is_answered = answer.handed[0].next > Offset(0) && answer.handed[0].chunks.size() == 0;
+        }
+        is_told && is_answered
+    });
 }
 
 /// Half of the pool is for all of them together: who goes on gets what others hold who do not.
