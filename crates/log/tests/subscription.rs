@@ -560,3 +560,36 @@ fn a_chunk_that_cannot_be_filtered_is_told_and_what_comes_before_it_is_not_lost(
     );
     assert!(error.to_string().contains("without a filter"), "{error}");
 }
+
+/// A megabyte of compressed chunks was looked through at once, however many gigabytes of records that is.
+#[test]
+fn a_filter_looks_through_a_bounded_part_of_compressed_chunks_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream.partition(0).unwrap();
+    let (large, small) = (&[false; 20][..], &[false][..]);
+    for kinds in [large, large, small, small] {
+        lane.append(&mixed(kinds, 1 << 20, Compression::Zstd))
+            .unwrap();
+    }
+    for _ in 0..100 {
+        lane.append(&mixed(small, 1_000, Compression::Zstd))
+            .unwrap();
+    }
+    while log.step() {}
+    for by_group in [false, true] {
+        let mut subscription = match by_group {
+            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            false => Subscription::of_stream(&stream),
+        };
+        subscription.set_filter(Filter::parse(r#"value contains "keep""#).unwrap());
+        for next in [20, 40, 41, 42, 142] {
+            let Next::Handed(handed) = subscription.next(1 << 20).unwrap() else {
+                panic!("it ends before {next}");
+            };
+            assert_eq!((handed.chunks.bytes.len(), handed.next), (0, Offset(next)));
+        }
+        assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    }
+}

@@ -4,14 +4,19 @@
 use std::sync::Arc;
 
 use millstream_base::Cursor;
-use millstream_record::{Chunk, ChunkError, Chunks, Filter, Kept, Scratch};
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Kept, Scratch};
 
 use super::Handed;
 use crate::error::{LogError, Result};
 use crate::pool::{Arena, Pool, Slice};
 
-/// The most that the records of one chunk may take when they are looked through.
-const SCRATCH_BYTES_MAX: usize = 32 << 20;
+/// The most that the records of one chunk may take when they are decompressed: what they do take is known up
+/// to the least of these that is enough. The last one is the most at all.
+const SCRATCH_BYTES_MAX: [usize; 3] = [64 << 10, 1 << 20, 32 << 20];
+
+/// When so many bytes of records were looked through, what is kept until then is handed out: few bytes
+/// that are stored may be very many records.
+const LOOKED_BYTES: usize = 32 << 20;
 
 /// Chunks that are kept whole are handed out where they lie, unless they are smaller and come between others.
 const COPIED_BYTES_MAX: usize = 16 << 10;
@@ -24,7 +29,10 @@ const KEPT_BYTES: usize = 1 << 20;
 pub struct Sieve {
     filter: Filter,
     pool: Arc<Pool>,
-    scratch: Scratch,
+    /// For each of [`SCRATCH_BYTES_MAX`].
+    scratches: [Scratch; 3],
+    /// Bytes of records that were looked through this time, as far as is known: at most so many.
+    looked_bytes: usize,
     /// What is kept, if it is not handed out where it lies.
     kept: Vec<u8>,
 }
@@ -34,7 +42,8 @@ impl Sieve {
         Sieve {
             filter,
             pool: Arc::clone(pool),
-            scratch: Scratch::with_bytes_max(SCRATCH_BYTES_MAX),
+            scratches: SCRATCH_BYTES_MAX.map(Scratch::with_bytes_max),
+            looked_bytes: 0,
             kept: Vec::new(),
         }
     }
@@ -52,7 +61,8 @@ impl Sieve {
         let mut chunks = Chunks::trusted(&handed.chunks.bytes);
         // How much is looked through, and whether all of it is kept.
         let (mut bytes, mut is_whole, mut next) = (0, true, handed.from);
-        while self.kept.len() < KEPT_BYTES {
+        self.looked_bytes = 0;
+        while self.kept.len() < KEPT_BYTES && self.looked_bytes < LOOKED_BYTES {
             let Some(chunk) = chunks.next() else { break };
             let start = self.kept.len();
             let kept = chunk.and_then(|chunk| Ok((self.keep(&chunk)?, chunk)));
@@ -97,7 +107,7 @@ impl Sieve {
 
     fn keep(&mut self, chunk: &Chunk<'_>) -> Result<Kept, ChunkError> {
         let start = self.kept.len();
-        let kept = self.filter.keep(chunk, &mut self.scratch, &mut self.kept)?;
+        let kept = self.look_through(chunk)?;
         let (bytes, max) = (self.kept.len(), self.pool.block_bytes_max(Arena::Windows));
         if start > 0 && bytes + COPIED_BYTES_MAX > max {
             // It comes first next time.
@@ -107,6 +117,22 @@ impl Sieve {
             true => Err(ChunkError::TooLarge { bytes, max }),
             false => Ok(kept),
         }
+    }
+
+    fn look_through(&mut self, chunk: &Chunk<'_>) -> Result<Kept, ChunkError> {
+        let is_compressed = chunk.header().attributes.compression() != Compression::None;
+        let mut kept = Ok(Kept::None);
+        for (scratch, bytes_max) in self.scratches.iter_mut().zip(SCRATCH_BYTES_MAX) {
+            self.looked_bytes += match is_compressed {
+                true => bytes_max,
+                false => chunk.bytes().len(),
+            };
+            kept = self.filter.keep(chunk, scratch, &mut self.kept);
+            if !matches!(kept, Err(ChunkError::DecompressedSize { .. })) {
+                break;
+            }
+        }
+        kept
     }
 
     fn kept(&self) -> Result<Slice> {
