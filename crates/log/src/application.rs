@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{Cursor, GroupId, Offset, Position, StreamletIndex};
 use parking_lot::Mutex;
@@ -33,7 +34,22 @@ struct Progress {
 struct HandOut {
     progress: Progress,
     /// Who has which group.
-    given: BTreeMap<GroupId, String>,
+    given: BTreeMap<GroupId, Holder>,
+}
+
+/// Who has groups. Several readers may have the same consumer's name one after the other, the next one before
+/// the last one has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    consumer: Arc<str>,
+    /// Tells readers apart. `None` who asks for groups by name.
+    reader: Option<u64>,
+}
+
+impl Holder {
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
 }
 
 /// One application that consumes one stream.
@@ -43,6 +59,8 @@ pub struct Application {
     positions: Arc<Table>,
     name: String,
     streamlets: Mutex<BTreeMap<StreamletIndex, HandOut>>,
+    /// The number of the next reader.
+    next_reader: AtomicU64,
 }
 
 /// A position that was taken note of, and is not durable yet.
@@ -86,7 +104,16 @@ impl Application {
             positions,
             name: name.to_owned(),
             streamlets: Mutex::new(streamlets),
+            next_reader: AtomicU64::new(0),
         })
+    }
+
+    /// A reader, which is known to those who commit by the consumer's name.
+    pub(crate) fn add_reader(&self, consumer: String) -> Holder {
+        Holder {
+            consumer: consumer.into(),
+            reader: Some(self.next_reader.fetch_add(1, Ordering::Relaxed)),
+        }
     }
 
     /// Hands up to `groups_max` groups of a streamlet to `consumer`, in the order of their ids, and
@@ -98,6 +125,20 @@ impl Application {
         &self,
         streamlet: StreamletIndex,
         consumer: &str,
+        groups_max: usize,
+    ) -> Result<Vec<Cursor>> {
+        let holder = Holder {
+            consumer: consumer.into(),
+            reader: None,
+        };
+        self.hand_out(streamlet, &holder, groups_max)
+    }
+
+    /// As [`Application::next_groups`].
+    pub(crate) fn hand_out(
+        &self,
+        streamlet: StreamletIndex,
+        holder: &Holder,
         groups_max: usize,
     ) -> Result<Vec<Cursor>> {
         let groups = self.groups(streamlet)?;
@@ -118,7 +159,7 @@ impl Application {
             if given.contains_key(&group.id) {
                 continue;
             }
-            given.insert(group.id, consumer.to_owned());
+            given.insert(group.id, holder.clone());
             cursors.push(Cursor {
                 stream: self.stream.shared.id,
                 streamlet,
@@ -148,7 +189,8 @@ impl Application {
         let groups = self.groups(cursor.streamlet)?;
         let mut streamlets = self.streamlets.lock();
         let hand_out = streamlets.entry(cursor.streamlet).or_default();
-        if hand_out.given.get(&cursor.group).map(String::as_str) != Some(consumer) {
+        let holder = hand_out.given.get(&cursor.group);
+        if holder.map(Holder::consumer) != Some(consumer) {
             return Err(LogError::NotHandedOut {
                 group: cursor.group,
                 consumer: consumer.to_owned(),
@@ -211,8 +253,17 @@ impl Application {
     /// Takes back all groups of a consumer that is gone; others get them from their committed
     /// positions on.
     pub fn release(&self, consumer: &str) {
+        self.take_back(|holder| holder.consumer() == consumer);
+    }
+
+    /// As [`Application::release`], but of this reader alone.
+    pub(crate) fn release_reader(&self, reader: &Holder) {
+        self.take_back(|holder| holder == reader);
+    }
+
+    fn take_back(&self, is_gone: impl Fn(&Holder) -> bool) {
         for hand_out in self.streamlets.lock().values_mut() {
-            hand_out.given.retain(|_, holder| holder != consumer);
+            hand_out.given.retain(|_, holder| !is_gone(holder));
         }
         // There is something to read for those who found nothing.
         self.stream.shared.durable_moved.notify(usize::MAX);

@@ -464,6 +464,34 @@ fn four_subscribers_of_one_application_read_one_streamlet_side_by_side() {
     assert_eq!(values(other), [(0, b"last".to_vec())]);
 }
 
+/// Who subscribed again by the same name lost its groups when the first subscription ended, and others were handed
+/// the same records.
+#[test]
+fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(2)).unwrap();
+    let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    let subscriber =
+        |name: &str| Subscription::of_application(&log, &stream, "app", name.to_owned()).unwrap();
+    let (mut old, mut new, mut other) = (subscriber("one"), subscriber("one"), subscriber("two"));
+    append(&log, &lanes[0], b"0");
+    assert_eq!(values(&mut old), [(0, b"0".to_vec())]);
+    append(&log, &lanes[1], b"1");
+    let Ok(Next::Handed(handed)) = new.next(1 << 20) else {
+        panic!("nobody has that group");
+    };
+    drop(old);
+    assert_eq!(values(&mut other), [(0, b"0".to_vec())]);
+
+    // It can commit by its name what it has.
+    let application = log.application("s", "app").unwrap();
+    application.commit("one", &handed.chunks.next).unwrap();
+    drop(new);
+    append(&log, &lanes[1], b"2");
+    assert_eq!(values(&mut other), [(1, b"2".to_vec())]);
+}
+
 /// A chunk of so many records, the values of which are `keep` or `drop`, each of so many bytes.
 fn mixed(kinds: &[bool], bytes: usize, compression: Compression) -> Vec<u8> {
     let mut builder = ChunkBuilder::new(compression);

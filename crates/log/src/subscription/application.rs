@@ -10,7 +10,7 @@ use millstream_record::ChunkHeader;
 use super::feed::FirstRun;
 use super::sieve::Sieve;
 use super::{Handed, Next, SubscriptionError};
-use crate::application::Application;
+use crate::application::{Application, Holder};
 use crate::error::{LogError, Result};
 use crate::log::{Lane, Log, Stream};
 use crate::reader::{From, ReadChunks};
@@ -22,7 +22,7 @@ pub struct ApplicationReader {
     stream: Stream,
     application: Arc<Application>,
     /// What the log knows it by.
-    consumer: String,
+    holder: Holder,
     /// By partition: groups in the order of their ids. A later one is read when the one before is at
     /// its end.
     lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
@@ -49,11 +49,12 @@ struct HandedGroup {
 
 impl ApplicationReader {
     pub fn new(log: &Log, stream: &Stream, name: &str, consumer: String) -> Result<Self> {
+        let application = log.application(stream.name(), name)?;
         Ok(ApplicationReader {
             log: log.clone(),
             stream: stream.clone(),
-            application: log.application(stream.name(), name)?,
-            consumer,
+            holder: application.add_reader(consumer),
+            application,
             lanes: BTreeMap::new(),
             failed: BTreeSet::new(),
             turn: 0,
@@ -169,9 +170,7 @@ impl ApplicationReader {
         let mut has_any = false;
         for streamlet in (0..config.streamlets).map(StreamletIndex) {
             let count = config.lanes as usize;
-            let handed = self
-                .application
-                .next_groups(streamlet, &self.consumer, count)?;
+            let handed = self.application.hand_out(streamlet, &self.holder, count)?;
             for cursor in handed {
                 // Retention may be faster.
                 let Ok(lane) = self.stream.lane_of_group(streamlet, cursor.group) else {
@@ -199,7 +198,7 @@ impl ApplicationReader {
     pub fn release(&mut self) {
         self.lanes.clear();
         self.passed.clear();
-        self.application.release(&self.consumer);
+        self.application.release_reader(&self.holder);
     }
 
     /// Keeps how far everything is read.
@@ -207,7 +206,8 @@ impl ApplicationReader {
         let reading = self.lanes.values_mut().flatten();
         for group in self.passed.iter_mut().chain(reading) {
             if group.committed < group.cursor.position {
-                self.application.commit(&self.consumer, &group.cursor)?;
+                let consumer = self.holder.consumer();
+                self.application.commit(consumer, &group.cursor)?;
                 group.committed = group.cursor.position;
             }
         }

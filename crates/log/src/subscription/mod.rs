@@ -137,8 +137,8 @@ impl Subscription {
     }
 
     /// What an application has not done yet. Its subscribers share the stream's groups, each of which is
-    /// handed to one of them at a time (kera 6.2.3), so that they never wait for each other. `consumer`
-    /// tells this one from the others.
+    /// handed to one of them at a time (kera 6.2.3), so that they never wait for each other. Who commits
+    /// how far a group is done names its `consumer`.
     ///
     /// # Errors
     /// When there is no such stream, or the application's name is refused.
