@@ -261,6 +261,13 @@ impl Application {
         self.take_back(|holder| holder == reader);
     }
 
+    /// Whether a reader still has a group: it is neither done nor taken back.
+    pub(crate) fn is_given(&self, reader: &Holder, group: &Cursor) -> bool {
+        let streamlets = self.streamlets.lock();
+        let hand_out = streamlets.get(&group.streamlet);
+        hand_out.is_some_and(|hand_out| hand_out.given.get(&group.group) == Some(reader))
+    }
+
     fn take_back(&self, is_gone: impl Fn(&Holder) -> bool) {
         for hand_out in self.streamlets.lock().values_mut() {
             hand_out.given.retain(|_, holder| !is_gone(holder));

@@ -492,6 +492,31 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
     assert_eq!(values(&mut other), [(1, b"2".to_vec())]);
 }
 
+/// All groups that were ever read were kept in mind, and committed once more.
+#[test]
+fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(1)).unwrap();
+    let lane = stream.partition(0).unwrap();
+    for _ in 0..20 {
+        append(&log, &lane, &[0; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    let mut cursors = Vec::new();
+    while let Next::Handed(handed) = subscription.next(1 << 20).unwrap() {
+        cursors.push(handed.chunks.next);
+    }
+    assert!(cursors.len() > 2);
+    let application = log.application("s", "app").unwrap();
+    for cursor in cursors {
+        application.commit("one", &cursor).unwrap();
+    }
+    assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    subscription.commit().unwrap();
+}
+
 /// A chunk of so many records, the values of which are `keep` or `drop`, each of so many bytes.
 fn mixed(kinds: &[bool], bytes: usize, compression: Compression) -> Vec<u8> {
     let mut builder = ChunkBuilder::new(compression);

@@ -166,6 +166,9 @@ impl ApplicationReader {
 
     /// Asks for more groups: as many as a streamlet has lanes, so that others get some too.
     fn claim(&mut self) -> Result<bool> {
+        // Others may commit by the consumer's name.
+        self.passed
+            .retain(|group| self.application.is_given(&self.holder, &group.cursor));
         let config = self.stream.config();
         let mut has_any = false;
         for streamlet in (0..config.streamlets).map(StreamletIndex) {
