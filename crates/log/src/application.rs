@@ -131,22 +131,24 @@ impl Application {
             consumer: consumer.into(),
             reader: None,
         };
-        self.hand_out(streamlet, &holder, groups_max)
+        let handed = self.hand_out(streamlet, &holder, groups_max, |_, _| true)?;
+        Ok(handed.into_iter().map(|(_, cursor)| cursor).collect())
     }
 
-    /// As [`Application::next_groups`].
+    /// As [`Application::next_groups`], of those groups that are wanted, with the partitions that they are of.
     pub(crate) fn hand_out(
         &self,
         streamlet: StreamletIndex,
         holder: &Holder,
         groups_max: usize,
-    ) -> Result<Vec<Cursor>> {
+        mut wants: impl FnMut(u32, &Cursor) -> bool,
+    ) -> Result<Vec<(u32, Cursor)>> {
         let groups = self.groups(streamlet)?;
         let mut streamlets = self.streamlets.lock();
         let hand_out = streamlets.entry(streamlet).or_default();
-        let mut cursors = Vec::new();
+        let mut handed = Vec::new();
         for group in &groups {
-            if cursors.len() == groups_max {
+            if handed.len() == groups_max {
                 break;
             }
             let HandOut { progress, given } = &mut *hand_out;
@@ -159,16 +161,22 @@ impl Application {
             if given.contains_key(&group.id) {
                 continue;
             }
-            given.insert(group.id, holder.clone());
-            cursors.push(Cursor {
+            let Some(lane) = self.stream.lane(streamlet, group.lane.lane) else {
+                continue;
+            };
+            let cursor = Cursor {
                 stream: self.stream.shared.id,
                 streamlet,
                 group: group.id,
                 segment: group.segment_at(position),
                 position,
-            });
+            };
+            if wants(lane.partition, &cursor) {
+                given.insert(group.id, holder.clone());
+                handed.push((lane.partition, cursor));
+            }
         }
-        Ok(cursors)
+        Ok(handed)
     }
 
     /// Takes note that everything before `cursor` in its group is done. A closed group that is done

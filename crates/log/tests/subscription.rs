@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
 
 use millstream_base::{
-    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp,
+    ByteSize, GroupId, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp,
 };
 use millstream_log::{
     Background, Durability, Lane, Log, LogConfig, LogError, Next, StreamConfig, Subscription,
@@ -515,6 +515,72 @@ fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
     }
     assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
     subscription.commit().unwrap();
+}
+
+/// Whoever looked in vain took all groups that there were.
+#[test]
+fn what_an_open_transaction_holds_back_is_left_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(2)).unwrap();
+    let [blocked, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    blocked.append(&chunk(Some((1, 0)), true, b"open")).unwrap();
+    for n in 0..20 {
+        append(&log, &blocked, &[n; 10_000]);
+        append(&log, &other, &[n; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    // Of the other lane it gets all.
+    let read = values(&mut subscription);
+    assert_eq!(read.len(), 20);
+    assert!(read.iter().all(|(place, _)| *place == 1));
+    for _ in 0..100 {
+        assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    }
+    let application = log.application("s", "app").unwrap();
+    let left = application.next_groups(StreamletIndex(0), "two", 1_000);
+    let all = (0..100).filter(|id| {
+        let lane = stream.lane_of_group(StreamletIndex(0), GroupId(*id));
+        lane.is_ok_and(|lane| lane.partition() == 0)
+    });
+    assert_eq!(left.unwrap().len(), all.count() - 1);
+
+    application.release("two");
+    let marker = EndMarker {
+        producer_id: ProducerId(1),
+        producer_epoch: ProducerEpoch(0),
+        end: TransactionEnd::Commit,
+        coordinator_epoch: 0,
+    };
+    blocked.append_marker(&marker).unwrap();
+    while log.step() {}
+    assert_eq!(values(&mut subscription).len(), 21);
+}
+
+/// A lane of which no group was handed out yet waited for the memory that another one needed.
+#[test]
+fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let stream = log.create_stream("s", small_groups(2)).unwrap();
+    let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    for _ in 0..400 {
+        append(&log, &old, &[0; 60_000]);
+    }
+    log.persist();
+    log.evict();
+    let mut held = Vec::new();
+    let mut reader = Subscription::of_lanes([(old.clone(), Offset(0))]);
+    while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
+        held.push(handed);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    assert!(matches!(subscription.next(1 << 20), Ok(Next::Busy)));
+    append(&log, &live, b"first");
+    let next = subscription.next(1 << 20);
+    assert!(matches!(next, Ok(Next::Handed(handed)) if handed.place == 1));
 }
 
 /// A chunk of so many records, the values of which are `keep` or `drop`, each of so many bytes.

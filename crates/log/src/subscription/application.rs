@@ -26,7 +26,7 @@ pub struct ApplicationReader {
     /// By partition: groups in the order of their ids. A later one is read when the one before is at
     /// its end.
     lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
-    /// Partitions that failed. Their groups stay with this subscriber, unread, until it is released.
+    /// Partitions that failed. Their groups that this subscriber has stay with it, unread, until it is released.
     failed: BTreeSet<u32>,
     /// Partition that was read last.
     turn: u32,
@@ -77,28 +77,33 @@ impl ApplicationReader {
         bytes_max: usize,
         mut sieve: Option<&mut Sieve>,
     ) -> Result<Next, SubscriptionError> {
-        loop {
-            match self.read_handed(bytes_max, sieve.as_deref_mut())? {
-                Next::Nothing if self.claim()? => {}
-                Next::Nothing => break,
-                next => return Ok(next),
-            }
-        }
-        Ok(match self.ends {
-            // What lies before the ends is durable, so nothing more will be readable there.
-            Some(_) => Next::End,
-            None => Next::Nothing,
-        })
-    }
-
-    fn read_handed(
-        &mut self,
-        bytes_max: usize,
-        mut sieve: Option<&mut Sieve>,
-    ) -> Result<Next, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
         let partitions: Vec<u32> = after.chain(from_start).collect();
+        let mut next = self.read_lanes(partitions, bytes_max, sieve.as_deref_mut())?;
+        while matches!(next, Next::Nothing | Next::Busy) {
+            let claimed = self.claim()?;
+            if claimed.is_empty() {
+                break;
+            }
+            match self.read_lanes(claimed, bytes_max, sieve.as_deref_mut())? {
+                Next::Nothing => {}
+                found => next = found,
+            }
+        }
+        Ok(match (next, &self.ends) {
+            // What lies before the ends is durable, so nothing more will be readable there.
+            (Next::Nothing, Some(_)) => Next::End,
+            (next, _) => next,
+        })
+    }
+
+    fn read_lanes(
+        &mut self,
+        partitions: impl IntoIterator<Item = u32>,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+    ) -> Result<Next, SubscriptionError> {
         let mut next = Next::Nothing;
         for partition in partitions {
             let end = match &self.ends {
@@ -164,25 +169,26 @@ impl ApplicationReader {
         Ok(Some(handed))
     }
 
-    /// Asks for more groups: as many as a streamlet has lanes, so that others get some too.
-    fn claim(&mut self) -> Result<bool> {
+    /// Asks for one more group of each lane where it has nothing left to read, so that others get some too.
+    /// Tells of which it has got one.
+    fn claim(&mut self) -> Result<BTreeSet<u32>> {
         // Others may commit by the consumer's name.
         self.passed
             .retain(|group| self.application.is_given(&self.holder, &group.cursor));
         let config = self.stream.config();
-        let mut has_any = false;
+        let mut claimed = BTreeSet::new();
         for streamlet in (0..config.streamlets).map(StreamletIndex) {
-            let count = config.lanes as usize;
-            let handed = self.application.hand_out(streamlet, &self.holder, count)?;
-            for cursor in handed {
-                // Retention may be faster.
-                let Ok(lane) = self.stream.lane_of_group(streamlet, cursor.group) else {
-                    continue;
-                };
-                if self.failed.contains(&lane.partition()) {
-                    continue;
-                }
-                let groups = self.lanes.entry(lane.partition()).or_default();
+            let wants = |partition: u32, cursor: &Cursor| {
+                !claimed.contains(&partition)
+                    && self.wants(partition, cursor)
+                    && claimed.insert(partition)
+            };
+            let groups_max = config.lanes as usize;
+            let handed = self
+                .application
+                .hand_out(streamlet, &self.holder, groups_max, wants)?;
+            for (partition, cursor) in handed {
+                let groups = self.lanes.entry(partition).or_default();
                 // What another flow gave back may be earlier than what this one has.
                 let place = groups.partition_point(|group| group.cursor.group < cursor.group);
                 let group = HandedGroup {
@@ -191,10 +197,25 @@ impl ApplicationReader {
                     cursor,
                 };
                 groups.insert(place, group);
-                has_any = true;
             }
         }
-        Ok(has_any)
+        Ok(claimed)
+    }
+
+    /// Whether a group can be read on from there, as far as those before it tell that this one has: what cannot be
+    /// read yet is left to others.
+    fn wants(&self, partition: u32, cursor: &Cursor) -> bool {
+        let is_before_end = |cursor: &Cursor| match &self.ends {
+            None => true,
+            Some(ends) => {
+                let end = ends.get(partition as usize);
+                end.is_some_and(|end| is_before(cursor, end))
+            }
+        };
+        let is_unread = |group: &HandedGroup| !group.is_at_head && is_before_end(&group.cursor);
+        let held = self.lanes.get(&partition).into_iter().flatten();
+        let mut before = held.take_while(|group| group.cursor.group < cursor.group);
+        !self.failed.contains(&partition) && is_before_end(cursor) && !before.any(is_unread)
     }
 
     /// Gives back all groups. What was not committed is handed out again.
