@@ -303,7 +303,16 @@ async fn connect_local(path: &Path) -> std::io::Result<UnixStream> {
     };
     let folder = std::fs::File::open(folder)?;
     let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
-    UnixStream::connect(Path::new(&short).join(name)).await
+    let stream = UnixStream::connect(Path::new(&short).join(name)).await?;
+    // Before anything is said: whoever listens there would be told who logs in, and how.
+    let (user, own) = (
+        stream.peer_cred()?.uid(),
+        rustix::process::geteuid().as_raw(),
+    );
+    match user == own {
+        true => Ok(stream),
+        false => Err(std::io::Error::other(format!("it is of user {user}"))),
+    }
 }
 
 fn connect_error(address: &str, error: std::io::Error) -> ClientError {

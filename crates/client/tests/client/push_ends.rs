@@ -220,7 +220,7 @@ fn an_idle_consumer_takes_no_processor_time() {
     assert!(status.success());
 }
 
-fn other_process(test: &str) -> Command {
+pub fn other_process(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]);
     command

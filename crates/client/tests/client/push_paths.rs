@@ -1,13 +1,22 @@
 //! Whether memory is shared, and what is done where it is not.
 
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
 use millstream_base::Offset;
 use millstream_client::{
     Acl, AclOperation, Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryPath,
     Isolation, LocalConfig, LocalSource, PatternType, Permission, ResourceType, Start,
 };
+use millstream_log::SOCKET;
 
 use crate::consuming::{place, values};
 use crate::push::{next, pushed, remote};
+use crate::push_ends::other_process;
 use crate::support::{Node, limit_reading, produce};
 
 /// The path on which the only value of a stream comes.
@@ -101,4 +110,49 @@ async fn who_may_not_read_every_stream_shares_no_memory() {
         matches!(&refused, Err(ClientError::NotShared { why, .. }) if why.contains("every stream")),
         "{refused:?}"
     );
+}
+
+/// Listens where a server's socket would be, as another user; fails if anything is said to it.
+#[test]
+#[ignore = "the other process of the test below"]
+fn stranger() {
+    let listener = UnixListener::bind(SOCKET).unwrap();
+    println!("listening");
+    std::io::stdout().flush().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+/// On another machine somebody else may listen at the path that a server tells: he was sent the password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_said_to_another_users_socket() {
+    let node = with_value(Node::local()).await;
+    let folder = node.log().dir();
+    std::fs::remove_file(folder.join(SOCKET)).unwrap();
+    for open in [folder, folder.parent().unwrap()] {
+        std::fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
+    }
+    let mut command = other_process("push_paths::stranger");
+    command
+        .current_dir(folder)
+        .uid(65_534)
+        .stdout(Stdio::piped());
+    let spawned = command.spawn();
+    let Ok(mut child) = spawned else {
+        eprintln!("skipped: no process of another user can be started here");
+        return;
+    };
+    // Kept, so that the other process has where to write.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let listens = |line: String| line.contains("listening");
+    if !lines.by_ref().map_while(Result::ok).any(listens) {
+        child.wait().unwrap();
+        eprintln!("skipped: another user cannot run this test");
+        return;
+    }
+    assert_eq!(
+        path_of(&node.client(), pushed()).await,
+        DeliveryPath::Pushed
+    );
+    assert!(child.wait().unwrap().success());
 }
