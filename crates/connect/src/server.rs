@@ -50,7 +50,7 @@ pub enum ServerEnd {
 ///     })
 ///     .fold_local(&counts, |counts, word| counts.add(word, 1));
 /// flow.run()?.join()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct ServerSource {
     stream: Arc<str>,
