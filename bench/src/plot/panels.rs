@@ -8,10 +8,13 @@ use plotters::prelude::*;
 use super::{FONT, LIMIT, OURS, TARGET, load_font};
 use crate::report::number;
 
-const PANEL_WIDTH: u32 = 480;
+const PANEL_WIDTH: u32 = 600;
 const PANEL_HEIGHT: u32 = 360;
 const TITLE_HEIGHT: i32 = 40;
 const COLUMNS: usize = 2;
+
+/// How much wider a chart is than its lines: the names stand at the right.
+const LEGEND: f64 = 1.5;
 
 const COLORS: [RGBColor; 7] = [
     LIMIT,
@@ -60,7 +63,7 @@ fn draw(
         .margin(10)
         .x_label_area_size(30)
         .y_label_area_size(55)
-        .build_cartesian_2d(-0.5..count as f64 - 0.5, 0.0..highest.max(1e-9) * 1.15)?;
+        .build_cartesian_2d(-0.3..count as f64 * LEGEND, 0.0..highest.max(1e-9) * 1.1)?;
     let label = |at: &f64| {
         let is_at_place = (at - at.round()).abs() < 0.01 && *at > -0.5;
         let label = is_at_place.then(|| panel.labels.get(at.round() as usize));
@@ -69,7 +72,7 @@ fn draw(
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .x_labels(count + 1)
+        .x_labels(2 * count)
         .x_label_formatter(&label)
         .y_label_formatter(&|value| number(*value))
         .label_style((FONT, 13))
@@ -88,7 +91,7 @@ fn draw(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::MiddleRight)
         .label_font((FONT, 12))
         .background_style(WHITE.mix(0.7).filled())
         .draw()?;

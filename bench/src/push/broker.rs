@@ -120,9 +120,9 @@ impl Broker {
         })
     }
 
-    /// An order to read all lanes up to an offset.
-    pub fn order(lanes: u32, end: u64, consumers: usize, work: &Work) -> Order {
-        Order::of_all(STREAM, lanes, end, consumers, work)
+    /// An order to read all lanes until so much is found in each.
+    pub fn order(lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
+        Order::of_all(STREAM, lanes, found, consumers, work)
     }
 
     /// Begins to consume, in another process unless that is the point.

@@ -49,11 +49,11 @@ impl Consumers {
         open: impl FnOnce() -> Result<Vec<Box<dyn Feed>>>,
     ) -> Result<Consumers> {
         let started_ns = monotonic_ns();
-        let start = |(mut feed, ends): (Box<dyn Feed>, &Vec<_>)| {
+        let start = |(mut feed, source): (Box<dyn Feed>, &Vec<u32>)| {
             let mut worker = Worker::new(&order.work)?;
-            let ends = ends.clone();
+            let found = order.found * source.len() as u64;
             Ok(thread::spawn(move || {
-                feed::drain(&mut *feed, &ends, &mut worker)?;
+                feed::drain(&mut *feed, found, &mut worker)?;
                 Ok(done(worker))
             }))
         };

@@ -27,7 +27,6 @@ pub fn count(bench: &Bench) -> Result<Vec<Case>> {
             contenders: &Contender::usual(&Work::Count),
             ours: Delivery::Thread.name(),
             limit: Delivery::Pull.name(),
-            has_costs: false,
         };
         cases.extend(grid.run(bench)?);
     }
@@ -46,7 +45,6 @@ pub fn one_core(bench: &Bench) -> Result<Vec<Case>> {
         contenders: &Contender::usual(&Work::Count),
         ours: Delivery::Thread.name(),
         limit: Delivery::Pull.name(),
-        has_costs: true,
     };
     grid.run(bench)
 }

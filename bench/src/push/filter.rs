@@ -29,7 +29,6 @@ pub fn filter(bench: &Bench) -> Result<Vec<Case>> {
         contenders: &contenders,
         ours: &travelling(Delivery::Thread).name,
         limit: Delivery::Pull.name(),
-        has_costs: true,
     };
     grid.run(bench)
 }

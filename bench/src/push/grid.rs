@@ -15,6 +15,9 @@ const RUN_BYTES: usize = 96 << 20;
 /// … but not more requests than take a moment.
 const RUN_CHUNKS_MAX: usize = 80_000;
 
+/// The report says what everybody took with chunks of this size; the figure's table has all.
+const COSTS_AT_KIB: usize = 16;
+
 pub struct Grid<'a> {
     pub name: &'static str,
     pub title: String,
@@ -29,8 +32,6 @@ pub struct Grid<'a> {
     pub ours: &'a str,
     /// … and beside whose.
     pub limit: &'a str,
-    /// Whether the report says what everybody took; the figure's table does in any case.
-    pub has_costs: bool,
 }
 
 impl Grid<'_> {
@@ -49,9 +50,9 @@ impl Grid<'_> {
                     self.name, self.lanes
                 );
                 let case = case(name, &rounds, self.ours, self.limit);
-                cases.extend(case.map(|case| match self.has_costs {
-                    true => with_costs(case, &rounds),
-                    false => case,
+                cases.extend(case.map(|case| match chunk_kib {
+                    COSTS_AT_KIB => with_costs(case, &rounds),
+                    _ => case,
                 }));
                 points.push((format!("{chunk_kib} KiB"), rounds));
             }

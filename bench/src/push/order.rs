@@ -65,33 +65,36 @@ pub struct Place {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     pub stream: String,
-    /// Each is read by a thread of its own.
-    pub sources: Vec<Vec<LaneEnd>>,
+    /// The partitions of each, which is read by a thread of its own, from the beginning.
+    pub sources: Vec<Vec<u32>>,
     pub work: Work,
+    /// How much is found in each partition: then it is at its end. A filter that travels may leave out its last
+    /// records.
+    pub found: u64,
     /// A filter that travels with the subscription.
     pub filter: Option<String>,
 }
 
-/// A lane that is read from its beginning to an offset.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct LaneEnd {
-    pub partition: u32,
-    pub end: u64,
-}
-
 impl Order {
-    /// To read `lanes` of a stream up to `end`, each by one of so many consumers.
-    pub fn of_all(stream: &str, lanes: u32, end: u64, consumers: usize, work: &Work) -> Order {
+    /// To read `lanes` of a stream, each by one of so many consumers, until so much is found in each.
+    pub fn of_all(stream: &str, lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
         let mut sources = vec![Vec::new(); consumers];
         for (partition, n) in (0..lanes).zip((0..consumers).cycle()) {
-            sources[n].push(LaneEnd { partition, end });
+            sources[n].push(partition);
         }
         Order {
             stream: stream.to_owned(),
             sources,
             work: work.clone(),
+            found,
             filter: None,
         }
+    }
+
+    /// How much all of them find.
+    pub fn found_by_all(&self) -> u64 {
+        let partitions = self.sources.iter().map(|source| source.len() as u64);
+        self.found * partitions.sum::<u64>()
     }
 }
 
@@ -123,43 +126,5 @@ impl Consumed {
             self.found
         );
         Ok(())
-    }
-}
-
-/// How far the lanes of one source are.
-pub struct Lanes {
-    ends: Vec<LaneEnd>,
-    open: usize,
-    /// By lane of the source.
-    is_done: Vec<bool>,
-}
-
-impl Lanes {
-    pub fn new(ends: &[LaneEnd]) -> Lanes {
-        let is_done: Vec<bool> = ends.iter().map(|lane| lane.end == 0).collect();
-        Lanes {
-            ends: ends.to_vec(),
-            open: is_done.iter().filter(|is_done| !**is_done).count(),
-            is_done,
-        }
-    }
-
-    /// Notes how far a lane is.
-    pub fn note(&mut self, partition: u32, next: u64) {
-        let index = self
-            .ends
-            .iter()
-            .position(|lane| lane.partition == partition);
-        if let Some(index) = index
-            && !self.is_done[index]
-            && next >= self.ends[index].end
-        {
-            self.is_done[index] = true;
-            self.open -= 1;
-        }
-    }
-
-    pub fn are_done(&self) -> bool {
-        self.open == 0
     }
 }

@@ -46,19 +46,14 @@ impl Producers {
 
     /// Records that are sent in all.
     pub fn records(&self) -> u64 {
-        self.end() * u64::from(self.lanes)
+        let chunks = self.producers * self.requests_of_each * self.chunks.records_per_chunk;
+        chunks as u64 * u64::from(self.lanes)
     }
 
-    /// Where each lane ends then.
-    pub fn end(&self) -> u64 {
-        let chunks = self.producers * self.requests_of_each;
-        (chunks * self.chunks.records_per_chunk) as u64
-    }
-
-    /// What is found in all that is sent.
+    /// What is found in each lane.
     pub fn found(&self, work: &Work) -> Result<u64> {
         let of_one = self.chunks.found(work, self.requests_of_each)?;
-        Ok(of_one * self.producers as u64 * u64::from(self.lanes))
+        Ok(of_one * self.producers as u64)
     }
 
     /// Sends everything.

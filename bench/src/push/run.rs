@@ -151,15 +151,13 @@ fn run(
     found: u64,
 ) -> Result<Ran> {
     broker.create(load.lanes)?;
-    let mut consuming = match contender.delivery {
-        None => None,
-        Some(delivery) => {
-            let end = producers.end();
-            let mut order = Broker::order(load.lanes, end, consumers, &contender.work);
-            order.filter = contender.filter.clone();
-            Some(broker.consume(delivery, order)?)
-        }
-    };
+    let mut order = Broker::order(load.lanes, found, consumers, &contender.work);
+    order.filter = contender.filter.clone();
+    let all_found = order.found_by_all();
+    let mut consuming = contender
+        .delivery
+        .map(|delivery| broker.consume(delivery, order))
+        .transpose()?;
     broker.begin()?;
     let (started_at, started_ns) = (Instant::now(), monotonic_ns());
     producers.send(broker.address())?;
@@ -168,7 +166,7 @@ fn run(
     let mut consumed = Consumed::default();
     if let Some(consuming) = &mut consuming {
         consumed = broker.consumed(consuming)?;
-        consumed.check(found)?;
+        consumed.check(all_found)?;
         seconds = (consumed.finished_ns - started_ns) as f64 / 1e9;
     }
     let used = broker.end(consuming.as_ref(), &consumed)?;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use millstream_client::{
     Client, ClientConfig, Consumer, ConsumerConfig, DeliveryMode, DeliveryPath,
 };
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Feed, filter, places};
-use crate::push::order::{Lanes, Order, Place};
+use crate::push::order::{Order, Place};
 use crate::push::work::Worker;
 
 struct Asynchronous {
@@ -31,8 +31,8 @@ pub fn open(place: &Place, order: &Order, path: DeliveryPath) -> Result<Vec<Box<
         filter: filter(order)?,
         ..ConsumerConfig::default()
     };
-    let feed = |lanes: &Vec<_>| -> Result<Box<dyn Feed>> {
-        let places = places(order, lanes);
+    let feed = |partitions: &Vec<u32>| -> Result<Box<dyn Feed>> {
+        let places = places(order, partitions);
         let consumer = Consumer::assigned(&client, config.clone(), &places);
         Ok(Box::new(Asynchronous {
             consumer: runtime.block_on(consumer)?,
@@ -44,7 +44,7 @@ pub fn open(place: &Place, order: &Order, path: DeliveryPath) -> Result<Vec<Box<
 }
 
 impl Feed for Asynchronous {
-    fn next(&mut self, worker: &mut Worker, lanes: &mut Lanes) -> Result<()> {
+    fn next(&mut self, worker: &mut Worker) -> Result<()> {
         let fetched = self.runtime.block_on(self.consumer.next())?;
         ensure!(
             fetched.path() == self.path,
@@ -52,9 +52,6 @@ impl Feed for Asynchronous {
             fetched.path(),
             self.path
         );
-        worker.take(&fetched)?;
-        let partition = u32::try_from(fetched.partition()).context("a partition below 0")?;
-        lanes.note(partition, fetched.next().0);
-        Ok(())
+        worker.take(&fetched)
     }
 }

@@ -9,13 +9,11 @@ use millstream_base::Offset;
 use millstream_log::{Log, Next, Subscription};
 
 use super::{Feed, filter};
-use crate::push::order::{LaneEnd, Lanes, Order};
+use crate::push::order::Order;
 use crate::push::work::{InPlace, Worker};
 
 struct InProcess {
     subscription: Subscription,
-    /// By place.
-    partitions: Vec<u32>,
 }
 
 /// The most that is handed out at once.
@@ -24,18 +22,15 @@ const HANDED_BYTES: usize = 1 << 20;
 /// A feed for each source, in the process that has the log.
 pub fn of_log(log: &Log, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
     let stream = log.stream(&order.stream)?;
-    let feed = |lanes: &Vec<LaneEnd>| -> Result<Box<dyn Feed>> {
-        let all = lanes
+    let feed = |partitions: &Vec<u32>| -> Result<Box<dyn Feed>> {
+        let lanes = partitions
             .iter()
-            .map(|lane| Ok((stream.partition(lane.partition)?, Offset(0))));
-        let mut subscription = Subscription::of_lanes(all.collect::<Result<Vec<_>>>()?);
+            .map(|partition| Ok((stream.partition(*partition)?, Offset(0))));
+        let mut subscription = Subscription::of_lanes(lanes.collect::<Result<Vec<_>>>()?);
         if let Some(filter) = filter(order)? {
             subscription.set_filter(filter);
         }
-        Ok(Box::new(InProcess {
-            subscription,
-            partitions: lanes.iter().map(|lane| lane.partition).collect(),
-        }))
+        Ok(Box::new(InProcess { subscription }))
     };
     order.sources.iter().map(feed).collect()
 }
@@ -50,19 +45,16 @@ impl Wake for Unpark {
 }
 
 impl Feed for InProcess {
-    fn next(&mut self, worker: &mut Worker, lanes: &mut Lanes) -> Result<()> {
+    fn next(&mut self, worker: &mut Worker) -> Result<()> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut listening = None;
         loop {
             match self.subscription.next(HANDED_BYTES)? {
                 Next::Handed(handed) => {
-                    worker.take(&InPlace {
+                    return worker.take(&InPlace {
                         bytes: &handed.chunks.bytes,
                         from: handed.from.0,
-                    })?;
-                    let partition = self.partitions[handed.place as usize];
-                    lanes.note(partition, handed.next.0);
-                    return Ok(());
+                    });
                 }
                 Next::End => bail!("the subscription has ended"),
                 Next::Busy | Next::Nothing => {

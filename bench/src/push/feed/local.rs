@@ -8,7 +8,7 @@ use millstream_client::{Client, ClientConfig, LocalConfig, LocalSource, LocalSub
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Feed, filter, places};
-use crate::push::order::{Lanes, Order, Place};
+use crate::push::order::{Order, Place};
 use crate::push::work::Worker;
 
 /// Who waits so long is told that nothing comes.
@@ -33,7 +33,7 @@ pub fn open(place: &Place, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
     };
     let sources = order.sources.iter();
     let sources: Vec<_> = sources
-        .map(|lanes| LocalSource::Partitions(places(order, lanes)))
+        .map(|partitions| LocalSource::Partitions(places(order, partitions)))
         .collect();
     let subscribers = runtime.block_on(client.subscribe_local(&config, &sources))?;
     let runtime = Arc::new(runtime);
@@ -47,12 +47,8 @@ pub fn open(place: &Place, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
 }
 
 impl Feed for Local {
-    fn next(&mut self, worker: &mut Worker, lanes: &mut Lanes) -> Result<()> {
+    fn next(&mut self, worker: &mut Worker) -> Result<()> {
         let pushed = self.subscriber.take(WAIT_MAX)?;
-        let pushed = pushed.context("nothing more is pushed")?;
-        worker.take(&pushed)?;
-        let partition = u32::try_from(pushed.place().partition);
-        lanes.note(partition.context("a partition below 0")?, pushed.next().0);
-        Ok(())
+        worker.take(&pushed.context("nothing more is pushed")?)
     }
 }

@@ -9,13 +9,13 @@ use millstream_client::{DeliveryPath, Start, TopicPartition};
 use millstream_record::Filter;
 
 pub use self::in_process::of_log;
-use super::order::{Delivery, LaneEnd, Lanes, Order, Place};
+use super::order::{Delivery, Order, Place};
 use super::work::Worker;
 
 /// What one source reads. Made by one thread, and used by another.
 pub trait Feed: Send {
-    /// Waits for chunks, gives them to the worker, and notes how far the lanes are.
-    fn next(&mut self, worker: &mut Worker, lanes: &mut Lanes) -> Result<()>;
+    /// Waits for chunks, and gives them to the worker.
+    fn next(&mut self, worker: &mut Worker) -> Result<()>;
 }
 
 /// A feed for each source, of another process than the broker's.
@@ -29,25 +29,24 @@ pub fn open(place: &Place, delivery: Delivery, order: &Order) -> Result<Vec<Box<
     }
 }
 
-/// Works until all lanes are at their ends.
-pub fn drain(feed: &mut dyn Feed, ends: &[LaneEnd], worker: &mut Worker) -> Result<()> {
-    let mut lanes = Lanes::new(ends);
-    while !lanes.are_done() {
-        feed.next(worker, &mut lanes)?;
+/// Works until so much is found.
+pub fn drain(feed: &mut dyn Feed, found: u64, worker: &mut Worker) -> Result<()> {
+    while worker.found() < found {
+        feed.next(worker)?;
     }
     Ok(())
 }
 
 /// What a source reads, as the client wants to be told.
-fn places(order: &Order, lanes: &[LaneEnd]) -> Vec<(TopicPartition, Start)> {
-    let place = |lane: &LaneEnd| {
+fn places(order: &Order, partitions: &[u32]) -> Vec<(TopicPartition, Start)> {
+    let place = |partition: &u32| {
         let place = TopicPartition {
             topic: order.stream.as_str().into(),
-            partition: lane.partition as i32,
+            partition: *partition as i32,
         };
         (place, Start::Earliest)
     };
-    lanes.iter().map(place).collect()
+    partitions.iter().map(place).collect()
 }
 
 /// The filter that travels.
