@@ -11,9 +11,9 @@ use crate::measure::Bench;
 use crate::report::Case;
 
 /// About how much is sent in one run, …
-const RUN_BYTES: usize = 96 << 20;
+const RUN_BYTES: usize = 160 << 20;
 /// … but not more requests than take a moment.
-const RUN_CHUNKS_MAX: usize = 80_000;
+const RUN_CHUNKS_MAX: usize = 100_000;
 
 /// The report says what everybody took with chunks of this size; the figure's table has all.
 const COSTS_AT_KIB: usize = 16;

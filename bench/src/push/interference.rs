@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::broker::Brokers;
+use super::figure::{Figure, Panel};
 use super::grid;
 use super::order::Delivery;
-use super::producers::Load;
 use super::run::{Contender, Turns, alternate, named, with_costs};
 use super::work::Work;
 use crate::measure::{Bench, median};
@@ -31,11 +31,9 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
     });
     let mut brokers = Brokers::start(bench, false)?;
     let mut cases = Vec::new();
+    let mut points = Vec::new();
     for producers in [1, 4] {
-        let load = Load {
-            records: bench.size(2_000_000, 20_000),
-            ..grid::load(bench, LANES, producers, CHUNK_KIB)
-        };
+        let load = grid::load(bench, LANES, producers, CHUNK_KIB);
         let turns = Turns::WarmedUp;
         let rounds = alternate(bench, &mut brokers, load, CONSUMERS, &contenders, turns)?;
         let produced =
@@ -56,6 +54,16 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
             }
         }
         cases.push(with_costs(case, &rounds));
+        points.push((format!("{producers} producers"), rounds));
     }
+    let figure = Figure {
+        name: format!("figure-{PRODUCERS}"),
+        title: "Iterate and count, 8 streamlets, 16 KiB".to_owned(),
+        panels: vec![Panel {
+            title: "4 consumers".to_owned(),
+            points,
+        }],
+    };
+    figure.write(bench.out())?;
     Ok(cases)
 }

@@ -47,12 +47,10 @@ pub fn limit(bench: &Bench) -> Result<Vec<Case>> {
     let bytes = bench.size(512 << 20, 8 << 20);
     let chunks = DATA.chunks()?;
     let chunks_per_lane = bytes / DATA.chunk_bytes / LANES as usize;
-    let array: Vec<u8> = chunks
-        .cycle()
-        .take(chunks_per_lane * LANES as usize)
-        .flatten()
-        .copied()
-        .collect();
+    let mut array = Vec::with_capacity(bytes + bytes / 4);
+    for chunk in chunks.cycle().take(chunks_per_lane * LANES as usize) {
+        array.extend_from_slice(chunk);
+    }
     let mut brokers = Brokers::start(bench, false)?;
     let mut end = 0;
     for broker in [&mut brokers.near, &mut brokers.remote] {
