@@ -71,6 +71,7 @@ fn draw(
     };
     chart
         .configure_mesh()
+        .disable_x_mesh()
         .light_line_style(WHITE)
         .x_labels(2 * count)
         .x_label_formatter(&label)

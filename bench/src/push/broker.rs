@@ -87,9 +87,14 @@ impl Broker {
         self.process.hear()
     }
 
-    pub fn create(&mut self, lanes: u32) -> Result<()> {
+    /// Creates the stream, which is in memory alone unless producers are to wait for the disk.
+    pub fn create(&mut self, lanes: u32, is_synced: bool) -> Result<()> {
         let stream = STREAM.to_owned();
-        self.tell(Command::Create { stream, lanes })
+        self.tell(Command::Create {
+            stream,
+            lanes,
+            is_synced,
+        })
     }
 
     pub fn delete(&mut self) -> Result<()> {

@@ -56,7 +56,7 @@ impl Grid<'_> {
                 }));
                 points.push((format!("{chunk_kib} KiB"), rounds));
             }
-            let title = format!("{clients} producers and {clients} consumers");
+            let title = format!("producers and consumers: {clients} each");
             panels.push(Panel { title, points });
         }
         let figure = Figure {
@@ -81,5 +81,6 @@ pub fn load(bench: &Bench, lanes: u32, producers: usize, chunk_kib: usize) -> Lo
         records: bench.size(chunks * data.chunk_bytes / 100, 20_000),
         producers,
         lanes,
+        is_synced: false,
     }
 }

@@ -36,8 +36,12 @@ pub struct Task {
 /// What it is told, each answered by one line.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Create a stream that is never written to disk: `()`.
-    Create { stream: String, lanes: u32 },
+    /// Create a stream that is on disk before producers are answered, or never: `()`.
+    Create {
+        stream: String,
+        lanes: u32,
+        is_synced: bool,
+    },
     /// Delete it: `()`.
     Delete { stream: String },
     /// Append so many chunks to each lane: the offset behind them.
@@ -107,10 +111,17 @@ fn serve(log: &Log) -> Result<()> {
     let mut before = (0.0, Default::default());
     while let Some(command) = hear::<Command>()? {
         match command {
-            Command::Create { stream, lanes } => {
+            Command::Create {
+                stream,
+                lanes,
+                is_synced,
+            } => {
                 let config = StreamConfig {
                     streamlets: lanes,
-                    durability: Durability::Memory,
+                    durability: match is_synced {
+                        true => Durability::Replicated,
+                        false => Durability::Memory,
+                    },
                     ..StreamConfig::default()
                 };
                 log.create_stream(&stream, config)?;

@@ -37,7 +37,7 @@ pub fn idle(bench: &Bench) -> Result<Vec<Case>> {
     let lasts_s = bench.size(60, 1);
     let mut brokers = Brokers::start(bench, false)?;
     for broker in [&mut brokers.near, &mut brokers.remote] {
-        broker.create(1)?;
+        broker.create(1, false)?;
     }
     let all = [
         Delivery::Thread,

@@ -6,6 +6,7 @@ use super::broker::Brokers;
 use super::figure::{Figure, Panel};
 use super::grid;
 use super::order::Delivery;
+use super::producers::Load;
 use super::run::{Contender, Turns, alternate, named, with_costs};
 use super::work::Work;
 use crate::measure::{Bench, median};
@@ -32,8 +33,12 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
     let mut brokers = Brokers::start(bench, false)?;
     let mut cases = Vec::new();
     let mut points = Vec::new();
-    for producers in [1, 4] {
-        let load = grid::load(bench, LANES, producers, CHUNK_KIB);
+    for (producers, is_synced) in [(1, true), (1, false), (4, false)] {
+        let load = Load {
+            is_synced,
+            ..grid::load(bench, LANES, producers, CHUNK_KIB)
+        };
+        let place = if is_synced { "-on-disk" } else { "" };
         let turns = Turns::WarmedUp;
         let rounds = alternate(bench, &mut brokers, load, CONSUMERS, &contenders, turns)?;
         let produced =
@@ -42,7 +47,7 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
         else {
             continue;
         };
-        let name = format!("{PRODUCERS}/{producers}-with-4-push-consumers");
+        let name = format!("{PRODUCERS}/{producers}{place}-with-4-push-consumers");
         let mut case = Case::new(name, "M records/s", Better::Higher, ours)
             .by_hand(alone)
             .target(KEPT);
@@ -54,13 +59,13 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
             }
         }
         cases.push(with_costs(case, &rounds));
-        points.push((format!("{producers} producers"), rounds));
+        points.push((format!("producers{place}: {producers}"), rounds));
     }
     let figure = Figure {
         name: format!("figure-{PRODUCERS}"),
         title: "Iterate and count, 8 streamlets, 16 KiB".to_owned(),
         panels: vec![Panel {
-            title: "4 consumers".to_owned(),
+            title: "consumers: 4".to_owned(),
             points,
         }],
     };

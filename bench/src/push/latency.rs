@@ -58,7 +58,7 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
 }
 
 fn measure(broker: &mut Broker, delivery: Delivery, count: usize) -> Result<Latency> {
-    broker.create(1)?;
+    broker.create(1, false)?;
     let order = Broker::order(1, count as u64, 1, &Work::Latency);
     let mut consuming = broker.consume(delivery, order)?;
     broker.stamp(EVERY, count)?;

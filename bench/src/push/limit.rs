@@ -54,7 +54,7 @@ pub fn limit(bench: &Bench) -> Result<Vec<Case>> {
     let mut brokers = Brokers::start(bench, false)?;
     let mut end = 0;
     for broker in [&mut brokers.near, &mut brokers.remote] {
-        broker.create(LANES)?;
+        broker.create(LANES, false)?;
         end = broker.fill(DATA, chunks_per_lane)?;
     }
     let records = end * u64::from(LANES);

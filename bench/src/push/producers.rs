@@ -18,6 +18,8 @@ pub struct Load {
     pub records: usize,
     pub producers: usize,
     pub lanes: u32,
+    /// Producers wait for the disk.
+    pub is_synced: bool,
 }
 
 pub struct Producers {

@@ -150,7 +150,7 @@ fn run(
     contender: &Contender,
     found: u64,
 ) -> Result<Ran> {
-    broker.create(load.lanes)?;
+    broker.create(load.lanes, load.is_synced)?;
     let mut order = Broker::order(load.lanes, found, consumers, &contender.work);
     order.filter = contender.filter.clone();
     let all_found = order.found_by_all();

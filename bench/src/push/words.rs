@@ -30,6 +30,7 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
         records: bench.size(24_000, 500),
         producers: PRODUCERS,
         lanes: LANES,
+        is_synced: false,
     };
     let mut cases = Vec::new();
     let mut panels = Vec::new();
@@ -43,7 +44,7 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
             let name = format!("{WORDS}/{name}/{consumers}-consumers");
             let case = case(name, &rounds, ours, pull);
             cases.extend(case.map(|case| with_costs(case, &rounds)));
-            points.push((format!("{consumers} consumers"), rounds));
+            points.push((format!("consumers: {consumers}"), rounds));
         }
         let title = format!("word count: {name}");
         panels.push(Panel { title, points });
