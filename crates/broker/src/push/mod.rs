@@ -8,6 +8,7 @@ mod asked;
 mod outlet;
 mod pins;
 mod shared;
+mod thread;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
