@@ -1,5 +1,7 @@
 //! Streams as sources and sinks of flows.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,9 +10,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{
-    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp, crc32c,
-};
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
     StreamSink, StreamSource,
@@ -25,6 +25,8 @@ use millstream_record::{
 };
 use tempfile::{TempDir, tempdir};
 
+use numbers::produce;
+
 fn open(streamlets: u32) -> (TempDir, Log, Stream) {
     let dir = tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
@@ -34,18 +36,6 @@ fn open(streamlets: u32) -> (TempDir, Log, Stream) {
     };
     let stream = log.create_stream("s", config).unwrap();
     (dir, log, stream)
-}
-
-fn produce(stream: &Stream, streamlet: u32, numbers: std::ops::Range<u64>) {
-    let streamlet = StreamletIndex(streamlet);
-    let mut producer = StreamProducer::for_streamlet(stream, streamlet, ProducerId::NONE).unwrap();
-    for number in numbers {
-        let value = number.to_le_bytes();
-        producer
-            .push(Timestamp(0), None, Some(&value), &[])
-            .unwrap();
-    }
-    producer.flush().unwrap();
 }
 
 /// A flow that sums up the numbers in a stream.

@@ -1334,9 +1334,8 @@ impl Stream {
         StreamReader::new(Arc::clone(&self.core), Arc::clone(&self.stream), from)
     }
 
-    /// Waits until the durable head of some lane has moved since `listener` was made by
-    /// [`Stream::listen`]: make the listener, look for data, then wait.
-    pub fn listen(&self) -> event_listener::EventListener {
+    /// Hears when the durable head of some lane has moved since this was made: look for data, then wait.
+    pub(crate) fn listen(&self) -> event_listener::EventListener {
         self.stream.shared.durable_moved.listen()
     }
 

@@ -11,7 +11,7 @@ const LAYOUT: [(&str, &[&str]); 17] = [
     ("base", &[]),
     ("record", &["base"]),
     ("ring", &["base"]),
-    ("share", &["base"]),
+    ("share", &[]),
     ("log", &["record"]),
     ("wire", &["record"]),
     ("replica", &["base"]),

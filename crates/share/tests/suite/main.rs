@@ -2,7 +2,6 @@
 #![cfg(not(loom))]
 
 mod files;
-mod latency;
 mod processes;
 mod rings;
 

@@ -1,0 +1,192 @@
+//! Subscribers that share the groups of a stream.
+
+use millstream_base::{ByteSize, GroupId, Offset, ProducerEpoch, ProducerId, StreamletIndex};
+use millstream_log::{LogError, Next, Subscription};
+use millstream_record::{EndMarker, TransactionEnd};
+
+use crate::{append, chunk, values, with_stream};
+
+/// It was told again with every look, for ever.
+#[test]
+fn a_lane_of_an_application_that_retention_overtakes_is_told_once() {
+    let (_dir, log, stream) = with_stream(2);
+    let [lane, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    for _ in 0..100 {
+        append(&log, &lane, &[0; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    assert!(matches!(subscription.next(1), Ok(Next::Handed(_))));
+    log.persist();
+    log.set_retention("s", None, Some(ByteSize(100_000)))
+        .unwrap();
+    log.apply_retention().unwrap();
+    let error = subscription.next(1 << 20).unwrap_err();
+    assert_eq!(error.place, Some(0));
+    assert!(
+        matches!(error.error, LogError::CursorRemoved { .. }),
+        "{error}"
+    );
+    append(&log, &lane, b"more");
+    append(&log, &other, b"other");
+    assert_eq!(values(&mut subscription), [(1, b"other".to_vec())]);
+}
+
+#[test]
+fn four_subscribers_of_one_application_read_one_streamlet_side_by_side() {
+    let (_dir, log, stream) = with_stream(1);
+    let lane = stream
+        .lane_for(StreamletIndex(0), ProducerId::NONE)
+        .unwrap();
+    let mut subscribers = [0, 1, 2, 3].map(|n| {
+        Subscription::of_application(&log, &stream, "app", format!("consumer {n}")).unwrap()
+    });
+    let count = 200u8;
+    for n in 0..count {
+        append(&log, &lane, &[n; 3_000]);
+    }
+    let mut seen = Vec::new();
+    // In turns of one slice, until nobody has anything.
+    let mut is_idle = false;
+    while !is_idle {
+        is_idle = true;
+        for (n, subscriber) in subscribers.iter_mut().enumerate() {
+            if let Next::Handed(handed) = subscriber.next(10_000).unwrap() {
+                is_idle = false;
+                for chunk in handed.chunks.chunks() {
+                    seen.push((n, chunk.unwrap().header().base_offset.0));
+                }
+                subscriber.commit().unwrap();
+            }
+        }
+    }
+    let mut offsets: Vec<u64> = seen.iter().map(|(_, offset)| *offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, (0..u64::from(count)).collect::<Vec<_>>());
+    for n in 0..4 {
+        assert!(
+            seen.iter().any(|(reader, _)| *reader == n),
+            "{n} had nothing to do"
+        );
+    }
+
+    // What one leaves unfinished goes to the others.
+    append(&log, &lane, b"last");
+    let mut next = |n: usize| matches!(subscribers[n].next(10_000).unwrap(), Next::Handed(_));
+    let holder = (0..4).find(|n| next(*n)).expect("one has the open group");
+    assert!(!(0..4).any(next));
+    subscribers[holder].release();
+    let other = &mut subscribers[(holder + 1) % 4];
+    assert_eq!(values(other), [(0, b"last".to_vec())]);
+}
+
+/// Who subscribed again by the same name lost its groups when the first subscription ended, and others were handed
+/// the same records.
+#[test]
+fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
+    let (_dir, log, stream) = with_stream(2);
+    let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    let subscriber =
+        |name: &str| Subscription::of_application(&log, &stream, "app", name.to_owned()).unwrap();
+    let (mut old, mut new, mut other) = (subscriber("one"), subscriber("one"), subscriber("two"));
+    append(&log, &lanes[0], b"0");
+    assert_eq!(values(&mut old), [(0, b"0".to_vec())]);
+    append(&log, &lanes[1], b"1");
+    let Ok(Next::Handed(handed)) = new.next(1 << 20) else {
+        panic!("nobody has that group");
+    };
+    drop(old);
+    assert_eq!(values(&mut other), [(0, b"0".to_vec())]);
+
+    // It can commit by its name what it has.
+    let application = log.application("s", "app").unwrap();
+    application.commit("one", &handed.chunks.next).unwrap();
+    drop(new);
+    append(&log, &lanes[1], b"2");
+    assert_eq!(values(&mut other), [(1, b"2".to_vec())]);
+}
+
+/// All groups that were ever read were kept in mind, and committed once more.
+#[test]
+fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
+    let (_dir, log, stream) = with_stream(1);
+    let lane = stream.partition(0).unwrap();
+    for _ in 0..20 {
+        append(&log, &lane, &[0; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    let mut cursors = Vec::new();
+    while let Next::Handed(handed) = subscription.next(1 << 20).unwrap() {
+        cursors.push(handed.chunks.next);
+    }
+    assert!(cursors.len() > 2);
+    let application = log.application("s", "app").unwrap();
+    for cursor in cursors {
+        application.commit("one", &cursor).unwrap();
+    }
+    assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    subscription.commit().unwrap();
+}
+
+/// Whoever looked in vain took all groups that there were.
+#[test]
+fn what_an_open_transaction_holds_back_is_left_to_others() {
+    let (_dir, log, stream) = with_stream(2);
+    let [blocked, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    blocked.append(&chunk(Some((1, 0)), true, b"open")).unwrap();
+    for n in 0..20 {
+        append(&log, &blocked, &[n; 10_000]);
+        append(&log, &other, &[n; 10_000]);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    // Of the other lane it gets all.
+    let read = values(&mut subscription);
+    assert_eq!(read.len(), 20);
+    assert!(read.iter().all(|(place, _)| *place == 1));
+    for _ in 0..100 {
+        assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    }
+    let application = log.application("s", "app").unwrap();
+    let left = application.next_groups(StreamletIndex(0), "two", 1_000);
+    let all = (0..100).filter(|id| {
+        let lane = stream.lane_of_group(StreamletIndex(0), GroupId(*id));
+        lane.is_ok_and(|lane| lane.partition() == 0)
+    });
+    assert_eq!(left.unwrap().len(), all.count() - 1);
+
+    application.release("two");
+    let marker = EndMarker {
+        producer_id: ProducerId(1),
+        producer_epoch: ProducerEpoch(0),
+        end: TransactionEnd::Commit,
+        coordinator_epoch: 0,
+    };
+    blocked.append_marker(&marker).unwrap();
+    while log.step() {}
+    assert_eq!(values(&mut subscription).len(), 21);
+}
+
+/// A lane of which no group was handed out yet waited for the memory that another one needed.
+#[test]
+fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
+    let (_dir, log, stream) = with_stream(2);
+    let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
+    for _ in 0..400 {
+        append(&log, &old, &[0; 60_000]);
+    }
+    log.persist();
+    log.evict();
+    let mut held = Vec::new();
+    let mut reader = Subscription::of_lanes([(old.clone(), Offset(0))]);
+    while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
+        held.push(handed);
+    }
+    let mut subscription =
+        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+    assert!(matches!(subscription.next(1 << 20), Ok(Next::Busy)));
+    append(&log, &live, b"first");
+    let next = subscription.next(1 << 20);
+    assert!(matches!(next, Ok(Next::Handed(handed)) if handed.place == 1));
+}
