@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use millstream_share::{
 };
 use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
+use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
 
 use crate::logins::{ADMIN, add_admin, guard};
 use crate::permissions::topic;
@@ -237,6 +240,44 @@ fn who_comes_over_the_network_or_with_another_layout_receives_without_shared_mem
         node.connect_locally(),
         layout::VERSION + 1,
         "same version of both",
+    );
+}
+
+/// Has no room for a further file, be it in memory: a limit of the whole process.
+#[test]
+#[ignore = "the other process of the test below"]
+fn without_room() {
+    let node = start(|_| {});
+    let mut producer = node.connect();
+    producer.create_topic("t", 1);
+    producer.produce("t", 0, &["a"]);
+    let mut connection = node.connect_locally();
+    let limit = getrlimit(Limited::Nofile);
+    let next = File::open("/dev/null").unwrap().as_raw_fd();
+    let none = Rlimit {
+        current: Some(next as u64),
+        ..limit
+    };
+    setrlimit(Limited::Nofile, none).unwrap();
+    let request = shared_request(vec![lanes(&[(0, 0)])]);
+    let answer = ask!(connection, Subscribe, 0, request);
+    setrlimit(Limited::Nofile, limit).unwrap();
+    let not_shared = answer.not_shared.unwrap();
+    assert!(not_shared.contains("no memory to share"), "{not_shared}");
+    let received = ask!(connection, Receive, 0, receive_request(answer.subscription));
+    let values = values_of(0, 0, &received.handed[0].chunks.0.concat());
+    assert_eq!(values, [value(0, "a")]);
+}
+
+#[test]
+fn where_there_is_no_room_for_shared_memory_chunks_are_received_without() {
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "push_shared::without_room", "--ignored"]);
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
     );
 }
 

@@ -77,8 +77,6 @@ impl From<LogError> for SubscriptionError {
 /// Hands out chunks as they become durable.
 ///
 /// ```
-/// use std::task::Waker;
-///
 /// use millstream_base::{StreamletIndex, Timestamp};
 /// use millstream_log::{Log, LogConfig, Next, StreamConfig, Subscription};
 /// use millstream_record::{ChunkBuilder, Compression};
@@ -87,7 +85,6 @@ impl From<LogError> for SubscriptionError {
 /// let log = Log::open(LogConfig::new(dir.path()))?;
 /// let stream = log.create_stream("lines", StreamConfig::default())?;
 /// let mut subscription = Subscription::of_stream(&stream);
-/// assert!(matches!(subscription.next(1 << 20)?, Next::Nothing));
 ///
 /// let mut builder = ChunkBuilder::new(Compression::None);
 /// builder.push(Timestamp(0), None, Some(b"hello"), &[])?;
@@ -98,6 +95,7 @@ impl From<LogError> for SubscriptionError {
 ///     panic!("it is durable");
 /// };
 /// assert_eq!(handed.next, appended.next_offset);
+/// assert!(matches!(subscription.next(1 << 20)?, Next::Nothing));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
