@@ -35,6 +35,7 @@
 mod event;
 mod flow;
 mod generator;
+pub mod workload;
 
 pub use event::{Ad, Campaign, EVENT_BYTES, Event, EventError, Kind};
 pub use flow::{

@@ -1,0 +1,154 @@
+//! Events that lie one behind the other.
+
+use super::facts::{AD, EVENT_BYTES_MAX, FORM, Facts, KIND, Kind, LENGTH};
+use super::feed::BATCH_EVENTS;
+
+/// The shortest event that can be read.
+const HEAD_BYTES: usize = 16;
+
+/// Events in memory, at most [`BATCH_EVENTS`]. A block is made once and filled again and again.
+#[derive(Debug, Clone)]
+pub struct Block {
+    bytes: Box<[u8]>,
+    /// How many of the bytes are events.
+    len: usize,
+}
+
+impl Default for Block {
+    fn default() -> Block {
+        Block {
+            bytes: vec![0; BATCH_EVENTS * EVENT_BYTES_MAX].into(),
+            len: 0,
+        }
+    }
+}
+
+impl Block {
+    /// Takes new events in the place of the old ones.
+    #[inline]
+    pub(super) fn fill(&mut self, events: impl Iterator<Item = Facts>, time_ms: i64) {
+        self.len = 0;
+        for facts in events.take(BATCH_EVENTS) {
+            let Some(room) = self.bytes[self.len..].first_chunk_mut() else {
+                break;
+            };
+            self.len += facts.write(time_ms, room);
+        }
+    }
+
+    /// The events, in order.
+    #[inline]
+    pub fn events(&self) -> Events<'_> {
+        Events::new(self.as_bytes())
+    }
+
+    /// All events' bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Goes through events, each where it lies.
+#[derive(Debug, Clone)]
+pub struct Events<'b> {
+    bytes: &'b [u8],
+}
+
+impl<'b> Events<'b> {
+    /// Goes through the events of a block.
+    #[inline]
+    pub fn new(bytes: &'b [u8]) -> Events<'b> {
+        Events { bytes }
+    }
+}
+
+impl<'b> Iterator for Events<'b> {
+    type Item = Event<'b>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event<'b>> {
+        let head = self.bytes.first_chunk()?;
+        let length = usize::from(u16::from_le_bytes([head[LENGTH], head[LENGTH + 1]]));
+        // What is cut short, or says so, ends the block.
+        let (bytes, rest) = self.bytes.split_at_checked(length.max(HEAD_BYTES))?;
+        self.bytes = rest;
+        Some(Event { head, bytes })
+    }
+}
+
+/// An event where it lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'b> {
+    head: &'b [u8; HEAD_BYTES],
+    bytes: &'b [u8],
+}
+
+impl<'b> Event<'b> {
+    /// When it was made, in milliseconds since 1970 UTC.
+    #[inline]
+    pub fn time_ms(self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = *self.head;
+        i64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// The ad's number.
+    #[inline]
+    pub fn ad(self) -> u32 {
+        let head = self.head;
+        u32::from_le_bytes([head[AD], head[AD + 1], head[AD + 2], head[AD + 3]])
+    }
+
+    /// What was done with the ad.
+    #[inline]
+    pub fn kind(self) -> Kind {
+        Kind::of(self.head[KIND])
+    }
+
+    /// Banner, modal, sponsored search, mail, mobile: 0 to 4.
+    #[inline]
+    pub fn form(self) -> u8 {
+        self.head[FORM]
+    }
+
+    /// All of it.
+    #[inline]
+    pub fn as_bytes(self) -> &'b [u8] {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_as_they_were_written() {
+        let facts = |number| Facts::new(1, number);
+        let mut block = Block::default();
+        block.fill((0..10).map(facts), 1);
+        block.fill((0..1_000_000).map(facts), 0x0102_0304_0506);
+        let mut read = 0;
+        for (event, number) in block.events().zip(0..) {
+            let facts = facts(number);
+            assert_eq!((event.ad(), event.kind()), (facts.ad(), facts.kind()));
+            assert_eq!(event.time_ms(), 0x0102_0304_0506);
+            assert!(event.form() < 5);
+            assert!((112..=160).contains(&event.as_bytes().len()));
+            assert_eq!(event.as_bytes()[64..72], *b"Mozilla/");
+            read += 1;
+        }
+        assert_eq!(read, BATCH_EVENTS);
+    }
+
+    #[test]
+    fn what_is_cut_short_ends_a_block() {
+        let mut block = Block::default();
+        block.fill((0..3).map(|number| Facts::new(0, number)), 7);
+        let bytes = block.as_bytes();
+        for cut in 0..bytes.len() {
+            assert!(Events::new(&bytes[..cut]).count() < 3);
+        }
+        // A length of 0 does not hold a reader for ever.
+        assert_eq!(Events::new(&[0; 64]).count(), 4);
+    }
+}

@@ -1,0 +1,218 @@
+//! Events in time: when they are due, and how many were made.
+
+use std::time::Duration;
+
+use super::block::Block;
+use super::facts::Facts;
+
+/// How many events are made at a time, all with the same time: they stay in a core's cache until they are read.
+pub const BATCH_EVENTS: usize = 256;
+
+/// How long an instance that is behind goes on after the end: about a turn of who makes the events.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How long is waited at least, so that few wake-ups make many events.
+const WAIT_MIN: Duration = Duration::from_micros(500);
+
+/// When an instance makes its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// The time of events at the start, in milliseconds since 1970 UTC: it goes on as a wall clock does, and starts
+    /// where the windows of the run shall lie around it.
+    pub start_ms: i64,
+    /// Length of the windows for which is noted how many events were made.
+    pub window_ms: i64,
+    /// Events of this instance in a second; 0: as many as can be made.
+    pub rate: u64,
+    /// How long it makes events.
+    pub duration_ms: u64,
+}
+
+/// How many events were made for a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// The start of the window, in milliseconds since 1970 UTC.
+    pub window_ms: i64,
+    /// How many events lie in it.
+    pub events: u64,
+}
+
+/// What [`Feed::next`] has to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fed {
+    /// The block is filled.
+    Events,
+    /// No event is due for so long.
+    Wait(Duration),
+    /// There are no more, ever.
+    End,
+}
+
+/// The events of one instance, as they fall due.
+///
+/// An event's time is the time at which it is due: who makes events late adds to the latency of what is counted from
+/// them. Without a rate events are due when they are asked for.
+#[derive(Debug, Clone)]
+pub struct Feed {
+    schedule: Schedule,
+    instance: u32,
+    /// The number of the next event.
+    next: u64,
+    /// By window, in order of time.
+    made: Vec<Made>,
+}
+
+impl Feed {
+    /// The events of an instance, from its first one on.
+    pub fn new(schedule: Schedule, instance: u32) -> Feed {
+        Feed {
+            schedule,
+            instance,
+            next: 0,
+            made: Vec::new(),
+        }
+    }
+
+    /// Fills a block with what is due so long after the start.
+    #[inline]
+    pub fn next(&mut self, elapsed: Duration, block: &mut Block) -> Fed {
+        let (events, time_ms) = match self.schedule.due(elapsed, self.next) {
+            Due::Events(events, time_ms) => (events, time_ms),
+            Due::Later(wait) => return Fed::Wait(wait),
+            Due::Never => return Fed::End,
+        };
+        let instance = self.instance;
+        let numbers = self.next..self.next + events;
+        block.fill(numbers.map(|number| Facts::new(instance, number)), time_ms);
+        self.next += events;
+        self.note(time_ms, events);
+        Fed::Events
+    }
+
+    fn note(&mut self, time_ms: i64, events: u64) {
+        let window_ms = time_ms - time_ms.rem_euclid(self.schedule.window_ms);
+        match self.made.last_mut() {
+            Some(last) if last.window_ms == window_ms => last.events += events,
+            _ => self.made.push(Made { window_ms, events }),
+        }
+    }
+
+    /// How many events were made, by window, in order of time.
+    pub fn made(&self) -> &[Made] {
+        &self.made
+    }
+}
+
+/// What is due.
+enum Due {
+    /// So many events, with this time.
+    Events(u64, i64),
+    Later(Duration),
+    Never,
+}
+
+impl Schedule {
+    /// What is due when so many events are made.
+    fn due(&self, elapsed: Duration, made: u64) -> Due {
+        let duration = Duration::from_millis(self.duration_ms);
+        let batch = BATCH_EVENTS as u64;
+        if self.rate == 0 {
+            return match elapsed < duration {
+                true => Due::Events(batch, self.start_ms + elapsed.as_millis() as i64),
+                false => Due::Never,
+            };
+        }
+        let total = self.rate * self.duration_ms / 1000;
+        if made >= total || elapsed >= duration + GRACE {
+            return Due::Never;
+        }
+        let due = u128::from(self.rate) * elapsed.as_nanos() / 1_000_000_000;
+        let due = u64::try_from(due).unwrap_or(u64::MAX).min(total);
+        if due <= made {
+            let next_ns = (made + 1) * 1_000_000_000 / self.rate;
+            return Due::Later(
+                Duration::from_nanos(next_ns)
+                    .saturating_sub(elapsed)
+                    .max(WAIT_MIN),
+            );
+        }
+        let events = (due - made).min(batch);
+        // The last of them is due now.
+        let time_ms = (made + events) * 1000 / self.rate;
+        Due::Events(events, self.start_ms + time_ms as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEDULE: Schedule = Schedule {
+        start_ms: 5_000,
+        window_ms: 10_000,
+        rate: 100_000,
+        duration_ms: 7_000,
+    };
+
+    /// Runs by a clock that goes on by a millisecond when there is nothing to make; gives how many events there were.
+    fn run(feed: &mut Feed, mut each: impl FnMut(Duration, &Block)) -> u64 {
+        let mut block = Block::default();
+        let mut elapsed = Duration::ZERO;
+        let mut events = 0;
+        loop {
+            match feed.next(elapsed, &mut block) {
+                Fed::Events => {
+                    events += block.events().count() as u64;
+                    each(elapsed, &block);
+                }
+                Fed::Wait(_) => elapsed += Duration::from_millis(1),
+                Fed::End => return events,
+            }
+        }
+    }
+
+    #[test]
+    fn events_are_made_when_they_are_due() {
+        let mut feed = Feed::new(SCHEDULE, 0);
+        let events = run(&mut feed, |elapsed, block| {
+            for event in block.events() {
+                let made_ms = event.time_ms() - SCHEDULE.start_ms;
+                assert!((0..=1).contains(&(elapsed.as_millis() as i64 - made_ms)));
+            }
+        });
+        assert_eq!(events, 700_000);
+        let windows: Vec<i64> = feed.made().iter().map(|made| made.window_ms).collect();
+        assert_eq!(windows, [0, 10_000]);
+        let made: u64 = feed.made().iter().map(|made| made.events).sum();
+        assert_eq!(made, events);
+    }
+
+    #[test]
+    fn who_is_behind_makes_events_with_the_times_at_which_they_were_due() {
+        let mut feed = Feed::new(SCHEDULE, 0);
+        let mut block = Block::default();
+        assert_eq!(feed.next(Duration::from_secs(3), &mut block), Fed::Events);
+        let times: Vec<i64> = block.events().map(|event| event.time_ms()).collect();
+        assert_eq!(times, [5_002; BATCH_EVENTS]);
+        assert_eq!(feed.next(Duration::from_secs(8), &mut block), Fed::End);
+    }
+
+    #[test]
+    fn without_a_rate_events_are_made_until_the_time_is_over() {
+        let schedule = Schedule {
+            rate: 0,
+            ..SCHEDULE
+        };
+        let mut feed = Feed::new(schedule, 0);
+        let mut block = Block::default();
+        for elapsed_ms in [0, 4_999, 5_000, 6_999] {
+            let elapsed = Duration::from_millis(elapsed_ms);
+            assert_eq!(feed.next(elapsed, &mut block), Fed::Events);
+            let time_ms = block.events().next().map(|event| event.time_ms());
+            assert_eq!(time_ms, Some(5_000 + elapsed_ms as i64));
+        }
+        assert_eq!(feed.next(Duration::from_secs(7), &mut block), Fed::End);
+        let made: Vec<u64> = feed.made().iter().map(|made| made.events).collect();
+        assert_eq!(made, [2 * BATCH_EVENTS as u64; 2]);
+    }
+}
