@@ -15,15 +15,15 @@ const LAYOUT: [(&str, &[&str]); 17] = [
     ("log", &["record"]),
     ("wire", &["record"]),
     ("replica", &["base"]),
-    ("flow", &["ring"]),
-    ("exchange", &["flow"]),
+    ("exchange", &["base"]),
+    ("flow", &["ring", "exchange"]),
     ("client", &["wire", "share"]),
     ("connect", &["flow", "log", "client"]),
     ("broker", &["log", "wire", "replica", "share"]),
     ("serve", &["connect", "broker"]),
     ("ads", &["connect"]),
     ("logparser", &["flow"]),
-    ("millstream", &["serve", "exchange", "ads", "logparser"]),
+    ("millstream", &["serve", "ads", "logparser"]),
     ("sim", &["broker", "connect"]),
 ];
 

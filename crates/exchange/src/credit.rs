@@ -1,0 +1,73 @@
+//! How much may be under way on a channel.
+
+/// The largest message, in bytes. What is longer is sent in parts.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// What a message costs of its channel's credit beyond its own bytes: about what it takes in queues.
+/// So the memory of many small messages, even of empty ones, is bounded as well.
+pub const MESSAGE_OVERHEAD_BYTES: u64 = 64;
+
+/// The bytes that may be under way on a channel, or lie with its receiver. Both ends know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credit {
+    bytes: u64,
+}
+
+impl Credit {
+    pub fn new(bytes: u64) -> Credit {
+        Credit { bytes }
+    }
+
+    /// What a message of `length` bytes takes of the credit.
+    pub fn cost(length: usize) -> u64 {
+        length as u64 + MESSAGE_OVERHEAD_BYTES
+    }
+
+    /// The receiver gives back at least so much at once, so that there are few messages of credit.
+    pub fn batch(self) -> u64 {
+        (self.bytes / 4).max(1)
+    }
+
+    /// Whether a message of this cost may be sent while so much of the credit is taken.
+    ///
+    /// The receiver may keep up to a batch to itself for ever. So when less than that is taken,
+    /// anything may be sent: without this, what costs nearly the whole credit or more than that would never be.
+    pub fn admits(self, taken: u64, cost: u64) -> bool {
+        taken.saturating_add(cost) <= self.bytes || taken < self.batch()
+    }
+
+    /// The bytes of the largest message for which there is credit, while so much is taken.
+    pub fn room(self, taken: u64) -> usize {
+        let bytes = self
+            .bytes
+            .saturating_sub(taken.saturating_add(MESSAGE_OVERHEAD_BYTES));
+        usize::try_from(bytes).map_or(MESSAGE_BYTES_MAX, |bytes| bytes.min(MESSAGE_BYTES_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_receiver_keeps_to_itself_never_stops_the_sender() {
+        for bytes in [0, 1, 3, 4, 100, 1 << 20] {
+            let credit = Credit::new(bytes);
+            for cost in [64, bytes, bytes + 1, 10 * bytes + 64] {
+                assert!(credit.admits(credit.batch() - 1, cost), "{bytes} {cost}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_what_room_says() {
+        let credit = Credit::new(1000);
+        assert_eq!(credit.room(0), 936);
+        assert_eq!(credit.room(900), 36);
+        assert!(credit.admits(900, Credit::cost(36)));
+        assert!(!credit.admits(900, Credit::cost(37)));
+        assert_eq!(credit.room(990), 0);
+        assert!(!credit.admits(990, Credit::cost(0)));
+        assert_eq!(credit.room(5000), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! One rank's end of everything: its channels, and what comes in.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::credit::Credit;
+use crate::error::{ExchangeError, Failure};
+use crate::fate::Fate;
+use crate::fingerprint::{Fingerprint, Hello, find_difference};
+use crate::gathering::Gathering;
+use crate::parcel::{ChannelId, Parcel, Transport};
+use crate::receiver::Inlet;
+use crate::sender::Outlet;
+
+/// Channels by the other rank.
+type Channels<End> = RwLock<HashMap<(u32, ChannelId), Arc<End>>>;
+
+pub struct Endpoint {
+    pub rank: u32,
+    pub count: u32,
+    pub fate: Arc<Fate>,
+    transport: Arc<dyn Transport>,
+    gathering: Gathering,
+    outlets: Channels<Outlet>,
+    inlets: Channels<Inlet>,
+    /// Who wants to know of a failure, beside the channels.
+    watchers: Mutex<Vec<Waker>>,
+}
+
+impl Endpoint {
+    pub fn new(rank: u32, count: u32, transport: Arc<dyn Transport>) -> Endpoint {
+        Endpoint {
+            rank,
+            count,
+            fate: Arc::default(),
+            transport,
+            gathering: Gathering::new(count),
+            outlets: Channels::default(),
+            inlets: Channels::default(),
+            watchers: Mutex::default(),
+        }
+    }
+
+    /// # Panics
+    /// When there is no such rank, or there is an outlet for this channel already.
+    pub fn outlet(&self, to: u32, channel: ChannelId, credit: u64) -> Arc<Outlet> {
+        let (transport, fate) = (self.transport.clone(), self.fate.clone());
+        let outlet = Outlet::new(to, channel, Credit::new(credit), transport, fate);
+        self.add(&self.outlets, to, channel, outlet)
+    }
+
+    /// # Panics
+    /// When there is no such rank, or there is an inlet for this channel already.
+    pub fn inlet(&self, from: u32, channel: ChannelId, credit: u64) -> Arc<Inlet> {
+        let (transport, fate) = (self.transport.clone(), self.fate.clone());
+        let inlet = Inlet::new(from, channel, Credit::new(credit), transport, fate);
+        self.add(&self.inlets, from, channel, inlet)
+    }
+
+    fn add<End>(&self, ends: &Channels<End>, peer: u32, channel: ChannelId, end: End) -> Arc<End> {
+        assert!(
+            peer < self.count,
+            "there are {} ranks, and none is {peer}",
+            self.count
+        );
+        match ends.write().entry((peer, channel)) {
+            Entry::Occupied(_) => panic!("the channel {channel} with rank {peer} is there already"),
+            Entry::Vacant(place) => place.insert(Arc::new(end)).clone(),
+        }
+    }
+
+    /// The parts of every rank make the seed, none alone.
+    pub fn agree(&self, fingerprint: Fingerprint, random: u64) -> Result<u64, ExchangeError> {
+        let hello = Hello::new(self.count, random, fingerprint);
+        self.post_to_others(&Parcel::Hello(hello.clone()));
+        self.deliver(self.rank, Parcel::Hello(hello));
+        let hellos = self.gathering.all_hellos(&self.fate)?;
+        if let Some((rank, what)) = find_difference(hellos.iter()) {
+            // The others find the same by themselves.
+            self.learn(Failure::new(rank, &what));
+        }
+        self.fate.check()?;
+        Ok(hellos.iter().fold(0, |seed, hello| seed ^ hello.random))
+    }
+
+    /// Ends all ranks, unless they are about to end already.
+    pub fn fail(&self, rank: u32, message: &str) {
+        let failure = Failure::new(rank, message);
+        if self.learn(failure.clone()) {
+            self.post_to_others(&Parcel::Failure(failure));
+        }
+    }
+
+    /// Notes a failure, and wakes everybody here if it is the first.
+    fn learn(&self, failure: Failure) -> bool {
+        let is_first = self.fate.fail(failure);
+        if is_first {
+            self.gathering.disturb();
+            self.all_wakers().iter().for_each(Waker::wake_by_ref);
+        }
+        is_first
+    }
+
+    fn all_wakers(&self) -> Vec<Waker> {
+        let mut wakers = self.watchers.lock().clone();
+        wakers.extend(
+            self.outlets
+                .read()
+                .values()
+                .filter_map(|outlet| outlet.waker()),
+        );
+        wakers.extend(
+            self.inlets
+                .read()
+                .values()
+                .filter_map(|inlet| inlet.waker()),
+        );
+        wakers
+    }
+
+    pub fn watch(&self, waker: Waker) {
+        self.watchers.lock().push(waker.clone());
+        if self.fate.failure().is_some() {
+            waker.wake();
+        }
+    }
+
+    /// Says that this rank goes, unless it has said so.
+    pub fn begin_to_leave(&self) {
+        if self.fate.leave() {
+            self.gathering.leave(self.rank);
+            self.post_to_others(&Parcel::Leave);
+        }
+    }
+
+    /// Waits until all have left, or one has failed, and the transport is done.
+    pub fn leave(&self) -> Result<(), ExchangeError> {
+        self.begin_to_leave();
+        let outcome = self.gathering.all_left(&self.fate);
+        self.transport.finish();
+        outcome
+    }
+
+    fn post_to_others(&self, parcel: &Parcel) {
+        for to in (0..self.count).filter(|rank| *rank != self.rank) {
+            self.transport.post(to, parcel.clone());
+        }
+    }
+
+    /// Takes in what a rank has sent. What cannot be is the failure of that rank.
+    pub fn deliver(&self, from: u32, parcel: Parcel) {
+        if let Err(what) = self.accept(from, parcel) {
+            self.fail(from, &format!("{what} (so rank {} finds)", self.rank));
+        }
+    }
+
+    fn accept(&self, from: u32, parcel: Parcel) -> Result<(), String> {
+        match parcel {
+            Parcel::Message { channel, bytes } => find(&self.inlets, from, channel)?.deliver(bytes),
+            Parcel::Credit { channel, bytes } => {
+                find(&self.outlets, from, channel)?.give_back(bytes)
+            }
+            Parcel::Hello(hello) => self.gathering.say_hello(from, hello),
+            Parcel::Failure(failure) if failure.rank >= self.count => Err(format!(
+                "it told of a failure of rank {}, which does not exist",
+                failure.rank
+            )),
+            Parcel::Failure(failure) => {
+                self.learn(failure);
+                Ok(())
+            }
+            Parcel::Leave => {
+                self.gathering.leave(from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Messages and bytes of every channel that sends, and of every one that receives.
+    pub fn counts(&self) -> [Vec<Counts>; 2] {
+        let sent = self.outlets.read();
+        let received = self.inlets.read();
+        [
+            sent.iter()
+                .map(|(channel, outlet)| (*channel, outlet.counts()))
+                .collect(),
+            received
+                .iter()
+                .map(|(channel, inlet)| (*channel, inlet.counts()))
+                .collect(),
+        ]
+    }
+}
+
+/// The other rank and the channel; messages and bytes.
+pub type Counts = ((u32, ChannelId), (u64, u64));
+
+fn find<End>(ends: &Channels<End>, peer: u32, channel: ChannelId) -> Result<Arc<End>, String> {
+    let found = ends.read().get(&(peer, channel)).cloned();
+    found.ok_or_else(|| format!("it used the channel {channel}, which does not exist"))
+}

@@ -1,0 +1,79 @@
+//! What can go wrong.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::credit::MESSAGE_BYTES_MAX;
+
+/// What is said of a failure is cut to so many bytes.
+pub const FAILURE_BYTES_MAX: usize = 4096;
+
+/// Why the ranks cannot go on, or not begin.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ExchangeError {
+    /// One of the ranks, which may be this one, has ended all of them.
+    #[error("rank {rank}: {message}")]
+    Failed {
+        /// Whose failure it is.
+        rank: u32,
+        /// What was wrong.
+        message: Arc<str>,
+    },
+    /// [`Ranks::leave`](crate::Ranks::leave) was called before.
+    #[error("this rank has left, so it cannot send any more")]
+    Left,
+    /// The process was started as one of several, with which it could only talk through MPI.
+    #[error(
+        "{variable} says that this is one of {tasks} tasks, but the program was built without MPI: \
+         build it with `--features mpi`, or start it only once"
+    )]
+    WithoutMpi {
+        /// The environment variable that says so.
+        variable: &'static str,
+        /// How many tasks there are.
+        tasks: u32,
+    },
+}
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// There is no credit for it now. The sender's waker is woken when credit comes back.
+    #[error("the channel has no credit for {} bytes now: send them when its waker is woken", .0.len())]
+    Full(Bytes),
+    /// It is longer than [`MESSAGE_BYTES_MAX`].
+    #[error("a message of {} bytes is longer than {MESSAGE_BYTES_MAX}: send it in parts", .0.len())]
+    TooLong(Bytes),
+    /// There is nobody to send to any more.
+    #[error(transparent)]
+    Ended(#[from] ExchangeError),
+}
+
+/// Who has failed, and why: what the ranks tell each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub rank: u32,
+    pub message: Arc<str>,
+}
+
+impl Failure {
+    pub fn new(rank: u32, message: &str) -> Failure {
+        Failure {
+            rank,
+            message: cut(message, FAILURE_BYTES_MAX).into(),
+        }
+    }
+}
+
+impl From<Failure> for ExchangeError {
+    fn from(Failure { rank, message }: Failure) -> Self {
+        ExchangeError::Failed { rank, message }
+    }
+}
+
+/// The beginning of a text, not longer than so many bytes.
+pub fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}

@@ -1,0 +1,175 @@
+//! What the ranks must have in common.
+
+use std::sync::Arc;
+
+use crate::error::cut;
+
+/// What a fingerprint's description is cut to, in bytes.
+pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
+
+/// What the name of a fingerprint's program is cut to, in bytes.
+pub const PROGRAM_BYTES_MAX: usize = 256;
+
+/// Lines of descriptions are cut to so many bytes where they are told apart.
+const LINE_BYTES_MAX: usize = 200;
+
+/// What a rank runs. It must be the same on all ranks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Name, version and hash of the program; see [`PROGRAM_BYTES_MAX`].
+    pub program: String,
+    /// A hash of the graph.
+    pub graph: u64,
+    /// The graph in words, a line for each part, so that it can be told what differs; see
+    /// [`DESCRIPTION_BYTES_MAX`].
+    pub description: String,
+}
+
+/// What a rank says of itself at the beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// Its part of the seed.
+    pub random: u64,
+    pub fingerprint: Arc<Fingerprint>,
+}
+
+impl Hello {
+    pub fn new(ranks: u32, random: u64, mut fingerprint: Fingerprint) -> Hello {
+        let Fingerprint {
+            program,
+            description,
+            ..
+        } = &mut fingerprint;
+        program.truncate(cut(program, PROGRAM_BYTES_MAX).len());
+        description.truncate(cut(description, DESCRIPTION_BYTES_MAX).len());
+        Hello {
+            ranks,
+            random,
+            fingerprint: Arc::new(fingerprint),
+        }
+    }
+
+    fn agrees(&self, other: &Hello) -> bool {
+        self.ranks == other.ranks && self.fingerprint == other.fingerprint
+    }
+
+    /// What is wrong with it, seen from the hello of the rank `usual`.
+    fn difference(&self, other: &Hello, usual: u32) -> String {
+        let (mine, others) = (&self.fingerprint, &other.fingerprint);
+        if self.ranks != other.ranks {
+            return format!(
+                "it counts {} ranks, and rank {usual} {}",
+                self.ranks, other.ranks
+            );
+        }
+        if mine.program != others.program {
+            return format!(
+                "it runs the program \"{}\", and rank {usual} \"{}\"",
+                mine.program, others.program
+            );
+        }
+        let place = differing_lines(&mine.description, &others.description).map_or_else(
+            || "which their descriptions do not show".to_owned(),
+            |(line, mine, others)| format!("line {line} is \"{mine}\" here and \"{others}\" there"),
+        );
+        format!("its graph is not that of rank {usual}: {place}")
+    }
+}
+
+/// The number of the first line that differs, and what it is in both.
+fn differing_lines<'a>(mine: &'a str, others: &'a str) -> Option<(usize, &'a str, &'a str)> {
+    let (mut mine, mut others) = (mine.lines(), others.lines());
+    for number in 1.. {
+        match (mine.next(), others.next()) {
+            (None, None) => break,
+            (mine, others) if mine == others => {}
+            (mine, others) => {
+                let line = |line: Option<&'a str>| cut(line.unwrap_or_default(), LINE_BYTES_MAX);
+                return Some((number, line(mine), line(others)));
+            }
+        }
+    }
+    None
+}
+
+/// The first rank that differs from what most ranks run, and in what. All who have the same hellos, in order of the
+/// ranks, find the same.
+pub fn find_difference<'a>(
+    hellos: impl Iterator<Item = &'a Hello> + Clone,
+) -> Option<(u32, String)> {
+    let ranked = || (0..).zip(hellos.clone());
+    let mut kinds: Vec<(u32, &Hello, usize)> = Vec::new();
+    for (rank, hello) in ranked() {
+        match kinds.iter_mut().find(|(_, known, _)| known.agrees(hello)) {
+            Some((_, _, count)) => *count += 1,
+            None => kinds.push((rank, hello, 1)),
+        }
+    }
+    // Of several with as many ranks, the one with the lowest of them.
+    let (usual, most, _) = kinds.into_iter().rev().max_by_key(|(_, _, count)| *count)?;
+    let (rank, other) = ranked().find(|(_, hello)| !hello.agrees(most))?;
+    Some((rank, other.difference(most, usual)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(program: &str, graph: u64, description: &str) -> Hello {
+        let fingerprint = Fingerprint {
+            program: program.to_owned(),
+            graph,
+            description: description.to_owned(),
+        };
+        Hello::new(3, graph, fingerprint)
+    }
+
+    #[track_caller]
+    fn check(hellos: &[Hello], expected: Option<(u32, &str)>) {
+        let found = find_difference(hellos.iter());
+        assert_eq!(
+            found.as_ref().map(|(rank, text)| (*rank, text.as_str())),
+            expected
+        );
+    }
+
+    #[test]
+    fn the_one_that_differs_from_most_is_named() {
+        let usual = hello("p 1", 7, "source\ncount\nsink");
+        check(&[usual.clone(), usual.clone(), usual.clone()], None);
+        let other = hello("p 1", 8, "source\nsum\nsink");
+        let what = "its graph is not that of rank 1: line 2 is \"sum\" here and \"count\" there";
+        check(
+            &[other.clone(), usual.clone(), usual.clone()],
+            Some((0, what)),
+        );
+        let what = "its graph is not that of rank 0: line 2 is \"sum\" here and \"count\" there";
+        check(&[usual.clone(), other], Some((1, what)));
+        let longer = hello("p 1", 9, "source\ncount\nsink\nsink");
+        let what = "its graph is not that of rank 0: line 4 is \"sink\" here and \"\" there";
+        check(&[usual.clone(), longer], Some((1, what)));
+        let hidden = hello("p 1", 10, "source\ncount\nsink");
+        let what = "its graph is not that of rank 0: which their descriptions do not show";
+        check(&[usual.clone(), hidden], Some((1, what)));
+        let program = hello("p 2", 7, "source\ncount\nsink");
+        let what = "it runs the program \"p 2\", and rank 0 \"p 1\"";
+        check(&[usual.clone(), program], Some((1, what)));
+        let fewer = Hello {
+            ranks: 2,
+            ..usual.clone()
+        };
+        check(
+            &[usual, fewer],
+            Some((1, "it counts 2 ranks, and rank 0 3")),
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        let long = hello(&"ä".repeat(1000), 1, &"€".repeat(100_000)).fingerprint;
+        assert_eq!(long.program.len(), PROGRAM_BYTES_MAX);
+        assert_eq!(long.description.len(), DESCRIPTION_BYTES_MAX / 3 * 3);
+    }
+}

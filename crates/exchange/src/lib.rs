@@ -1,0 +1,69 @@
+//! Bytes between ranks: how the parts of a flow that run in different places reach each other.
+//!
+//! A *rank* is one of several that run the same program on the same graph; none of them is special. From each operator
+//! of a rank to each of another there may be a channel, with a [`Sender`] on one end and a [`Receiver`] on the
+//! other. What is sent on a channel arrives whole, once and in order.
+//!
+//! **Nothing here waits but the beginning and the end.** [`Sender::send`] and [`Receiver::take`] answer at once, and
+//! [wakers](std::task::Waker) tell when there is more to do. Memory is bounded by credits: each channel has so many
+//! bytes that may be under way, or lie with the receiver, and they are given back as messages are dropped.
+//!
+//! **All begin together, and all end together.** [`Ranks::agree`] returns when every rank has said what it runs, and that
+//! is the same everywhere. [`Ranks::fail`] ends all ranks with one message, and so does one that dies or sends what cannot be.
+//! [`Ranks::leave`] returns when all have called it.
+//!
+//! Ranks are threads of one process ([`Ranks::threads`]), or a single one ([`Ranks::alone`]).
+//!
+//! ```
+//! use std::thread;
+//! use millstream_exchange::{ChannelId, ExchangeError, Fingerprint, Ranks};
+//!
+//! const WORDS: ChannelId = ChannelId { source: 1, target: 2 };
+//! const CREDIT: u64 = 1 << 20;
+//!
+//! fn run(ranks: Ranks) -> Result<(), ExchangeError> {
+//!     // Channels are made first, so that nobody sends to what is not there yet.
+//!     let other = 1 - ranks.rank();
+//!     let mut sender = ranks.sender(other, WORDS, CREDIT);
+//!     let mut receiver = ranks.receiver(other, WORDS, CREDIT);
+//!     ranks.agree(Fingerprint { program: "example 1".into(), ..Fingerprint::default() }, 42)?;
+//!
+//!     sender.send(format!("hello from rank {}", ranks.rank())).expect("there is room");
+//!     let message = loop {
+//!         match receiver.take()? {
+//!             Some(message) => break message,
+//!             None => thread::yield_now(), // or sleep, until the receiver's waker is woken
+//!         }
+//!     };
+//!     assert_eq!(*message, *format!("hello from rank {other}").as_bytes());
+//!     ranks.leave()
+//! }
+//!
+//! let ranks = Ranks::threads(2);
+//! let threads: Vec<_> = ranks.into_iter().map(|ranks| thread::spawn(move || run(ranks))).collect();
+//! for thread in threads {
+//!     thread.join().unwrap()?;
+//! }
+//! # Ok::<(), ExchangeError>(())
+//! ```
+
+mod credit;
+mod endpoint;
+mod environment;
+mod error;
+mod fate;
+mod fingerprint;
+mod gathering;
+mod parcel;
+mod ranks;
+mod receiver;
+mod sender;
+mod threads;
+
+pub use crate::credit::{MESSAGE_BYTES_MAX, MESSAGE_OVERHEAD_BYTES};
+pub use crate::error::{ExchangeError, SendError};
+pub use crate::fingerprint::{DESCRIPTION_BYTES_MAX, Fingerprint, PROGRAM_BYTES_MAX};
+pub use crate::parcel::ChannelId;
+pub use crate::ranks::{ChannelCount, Counters, Ranks};
+pub use crate::receiver::{Message, Receiver};
+pub use crate::sender::Sender;

@@ -1,0 +1,178 @@
+//! What a program holds of its ranks.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::endpoint::{Counts, Endpoint};
+use crate::environment::Tasks;
+use crate::error::ExchangeError;
+use crate::fingerprint::Fingerprint;
+use crate::parcel::ChannelId;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::threads;
+
+/// One rank's view of all of them. A clone is another handle of the same rank.
+///
+/// When the last handle is dropped before [`leave`](Ranks::leave), as by a panic, all ranks fail.
+#[derive(Clone)]
+pub struct Ranks {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    endpoint: Arc<Endpoint>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.endpoint.fate.is_leaving() {
+            self.endpoint
+                .fail(self.endpoint.rank, "it ended without a word");
+            // All that can be wrong is known by now.
+            let _ = self.endpoint.leave();
+        }
+    }
+}
+
+impl Ranks {
+    fn new(endpoint: Arc<Endpoint>) -> Ranks {
+        Ranks {
+            handle: Arc::new(Handle { endpoint }),
+        }
+    }
+
+    /// The only rank there is.
+    pub fn alone() -> Ranks {
+        let mut ranks = Ranks::threads(1);
+        ranks.remove(0)
+    }
+
+    /// Ranks for so many threads of this process, in order.
+    pub fn threads(count: u32) -> Vec<Ranks> {
+        threads::endpoints(count)
+            .into_iter()
+            .map(Ranks::new)
+            .collect()
+    }
+
+    /// The rank as which this process was started: one of several by `mpirun` or `srun`, else the only one.
+    ///
+    /// # Errors
+    /// When it is one of several, and cannot talk to the others.
+    pub fn from_environment() -> Result<Ranks, ExchangeError> {
+        let tasks = Tasks::find(|name| std::env::var(name).ok());
+        tasks.map_or_else(|| Ok(Ranks::alone()), Tasks::join)
+    }
+
+    /// Which one this is, counted from 0.
+    pub fn rank(&self) -> u32 {
+        self.endpoint().rank
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.endpoint().count
+    }
+
+    /// Says what this rank runs, and waits until all have said so. Then all ranks have every channel that they made
+    /// before, and may send. It answers a seed, the same on every rank, to which all have given `random` in equal parts.
+    ///
+    /// Ranks may agree more than once, one time after the other, and all of them as often.
+    ///
+    /// # Errors
+    /// When not all run the same, which every rank is told, or one of them has failed.
+    pub fn agree(&self, fingerprint: Fingerprint, random: u64) -> Result<u64, ExchangeError> {
+        self.endpoint().agree(fingerprint, random)
+    }
+
+    /// Makes the end of a channel that sends to rank `to`. `credit` is the number of bytes that may be under way or lie
+    /// with the receiver; both ends are given the same.
+    ///
+    /// # Panics
+    /// When there is no such rank, or this end was made before.
+    pub fn sender(&self, to: u32, channel: ChannelId, credit: u64) -> Sender {
+        Sender::new(self.endpoint().outlet(to, channel, credit))
+    }
+
+    /// Makes the end of a channel that receives from rank `from`. It is made before [`agree`](Ranks::agree): what
+    /// comes on a channel that is not there is a failure.
+    ///
+    /// # Panics
+    /// When there is no such rank, or this end was made before.
+    pub fn receiver(&self, from: u32, channel: ChannelId, credit: u64) -> Receiver {
+        Receiver::new(self.endpoint().inlet(from, channel, credit))
+    }
+
+    /// Ends all ranks: each learns which one has failed, and of what. The first failure counts.
+    pub fn fail(&self, message: &str) {
+        self.endpoint().fail(self.rank(), message);
+    }
+
+    /// Whose failure has ended all ranks, and of what; `None` as long as all is well.
+    pub fn failure(&self) -> Option<(u32, Arc<str>)> {
+        let failure = self.endpoint().fate.failure()?;
+        Some((failure.rank, failure.message.clone()))
+    }
+
+    /// Has a waker woken when a rank fails; at once, if one has. Wakers of senders and receivers are woken anyway.
+    pub fn on_failure(&self, waker: Waker) {
+        self.endpoint().watch(waker);
+    }
+
+    /// The end: this rank sends nothing any more. Waits until all ranks have called it, and have what was sent to them.
+    ///
+    /// # Errors
+    /// When one of them has failed.
+    pub fn leave(&self) -> Result<(), ExchangeError> {
+        self.endpoint().leave()
+    }
+
+    /// What has gone through each channel of this rank so far.
+    pub fn counters(&self) -> Counters {
+        let [sent, received] = self.endpoint().counts().map(ChannelCount::list);
+        Counters { sent, received }
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.handle.endpoint
+    }
+}
+
+/// What has gone through the channels of one rank, in order of the other ranks and the channels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// What was handed to each sender.
+    pub sent: Vec<ChannelCount>,
+    /// What has come for each receiver, taken or not.
+    pub received: Vec<ChannelCount>,
+}
+
+/// What has gone through one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChannelCount {
+    /// The rank on the other end.
+    pub peer: u32,
+    /// The channel.
+    pub channel: ChannelId,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+}
+
+impl ChannelCount {
+    fn list(counts: Vec<Counts>) -> Vec<ChannelCount> {
+        let mut list: Vec<_> = counts
+            .into_iter()
+            .map(|((peer, channel), (messages, bytes))| ChannelCount {
+                peer,
+                channel,
+                messages,
+                bytes,
+            })
+            .collect();
+        list.sort_unstable();
+        list
+    }
+}

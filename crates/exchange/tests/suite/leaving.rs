@@ -1,0 +1,56 @@
+//! The end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{CHANNEL, CREDIT, agree, assert_failed, on_each};
+
+#[test]
+fn nobody_leaves_before_all_do() {
+    let ready = AtomicU32::new(0);
+    let seen = on_each(8, |ranks| {
+        agree(&ranks).unwrap();
+        for _ in 0..ranks.rank() {
+            std::thread::yield_now();
+        }
+        ready.fetch_add(1, Ordering::AcqRel);
+        ranks.leave().unwrap();
+        ready.load(Ordering::Acquire)
+    });
+    assert_eq!(seen, [8; 8]);
+}
+
+#[test]
+fn what_was_sent_before_leaving_has_arrived() {
+    on_each(2, |ranks| {
+        let other = 1 - ranks.rank();
+        let mut sender = ranks.sender(other, CHANNEL, CREDIT);
+        let mut receiver = ranks.receiver(other, CHANNEL, CREDIT);
+        agree(&ranks).unwrap();
+        sender.send("a last word").unwrap();
+        ranks.leave().unwrap();
+        assert_eq!(*receiver.take().unwrap().unwrap(), *b"a last word");
+        assert!(receiver.take().unwrap().is_none());
+    });
+}
+
+#[test]
+fn leaving_again_changes_nothing() {
+    on_each(3, |ranks| {
+        ranks.leave().unwrap();
+        ranks.leave().unwrap();
+        ranks.clone().leave().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_to_leave_is_told_of_a_failure() {
+    let outcomes = on_each(4, |ranks| {
+        if ranks.rank() == 3 {
+            ranks.fail("it did not finish");
+        }
+        ranks.leave()
+    });
+    for outcome in outcomes {
+        assert_failed(outcome, 3, "it did not finish");
+    }
+}
