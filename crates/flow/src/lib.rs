@@ -103,6 +103,7 @@ mod stage;
 mod state;
 mod terminal;
 mod window;
+pub mod windows;
 mod workers;
 
 pub use chain::Emit;

@@ -1,0 +1,170 @@
+//! What is computed over the items of a window.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How partial results become the result of a window. What it takes in is said by [`Aggregate`].
+///
+/// A window's items are added up in several places and in any order: `merge` must be associative
+/// and commutative, and [`empty`](Combine::empty) must be neutral, for results not to depend on it.
+pub trait Combine: Send + Sync + 'static {
+    /// What is known of the items so far. It travels between ranks and into checkpoints.
+    type State: Clone + Send + Serialize + DeserializeOwned + 'static;
+    /// What is made of it when the window ends.
+    type Out: Clone + Serialize + Send + 'static;
+
+    /// The state of no items.
+    fn empty(&self) -> Self::State;
+
+    /// Adds to `state` what `other` knows of other items.
+    fn merge(&self, state: &mut Self::State, other: &Self::State);
+
+    /// What `state` comes to.
+    fn result(&self, state: &Self::State) -> Self::Out;
+}
+
+/// What is computed over items of type `T`.
+pub trait Aggregate<T: ?Sized>: Combine {
+    /// Adds one item to `state`.
+    fn add(&self, state: &mut Self::State, item: &T);
+}
+
+/// How many items there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count;
+
+impl Combine for Count {
+    type State = u64;
+    type Out = u64;
+
+    fn empty(&self) -> u64 {
+        0
+    }
+
+    fn merge(&self, state: &mut u64, other: &u64) {
+        *state = state.saturating_add(*other);
+    }
+
+    fn result(&self, state: &u64) -> u64 {
+        *state
+    }
+}
+
+impl<T: ?Sized> Aggregate<T> for Count {
+    #[inline]
+    fn add(&self, state: &mut u64, _: &T) {
+        *state = state.saturating_add(1);
+    }
+}
+
+/// An aggregate made of functions: see [`fold`].
+#[derive(Debug, Clone, Copy)]
+pub struct Fold<E, A, M> {
+    empty: E,
+    add: A,
+    merge: M,
+}
+
+/// An aggregate of the user's own: `empty` makes the state of no items, `add` adds an item to it,
+/// `merge` adds what another state knows. The state is the result.
+///
+/// ```
+/// use millstream_flow::windows::{Aggregate, Combine, fold};
+///
+/// let longest = fold(
+///     String::new,
+///     |longest: &mut String, word: &str| {
+///         if word.len() > longest.len() {
+///             word.clone_into(longest);
+///         }
+///     },
+///     |longest: &mut String, other: &String| {
+///         if other.len() > longest.len() {
+///             other.clone_into(longest);
+///         }
+///     },
+/// );
+/// let mut state = longest.empty();
+/// longest.add(&mut state, "pear");
+/// longest.add(&mut state, "fig");
+/// assert_eq!(longest.result(&state), "pear");
+/// ```
+pub fn fold<T, S, E, A, M>(empty: E, add: A, merge: M) -> Fold<E, A, M>
+where
+    T: ?Sized,
+    E: Fn() -> S,
+    A: Fn(&mut S, &T),
+    M: Fn(&mut S, &S),
+{
+    Fold { empty, add, merge }
+}
+
+impl<S, E, A, M> Combine for Fold<E, A, M>
+where
+    S: Clone + Send + Serialize + DeserializeOwned + 'static,
+    E: Fn() -> S + Send + Sync + 'static,
+    A: Send + Sync + 'static,
+    M: Fn(&mut S, &S) + Send + Sync + 'static,
+{
+    type State = S;
+    type Out = S;
+
+    fn empty(&self) -> S {
+        (self.empty)()
+    }
+
+    fn merge(&self, state: &mut S, other: &S) {
+        (self.merge)(state, other);
+    }
+
+    fn result(&self, state: &S) -> S {
+        state.clone()
+    }
+}
+
+impl<T, S, E, A, M> Aggregate<T> for Fold<E, A, M>
+where
+    T: ?Sized,
+    S: Clone + Send + Serialize + DeserializeOwned + 'static,
+    E: Fn() -> S + Send + Sync + 'static,
+    A: Fn(&mut S, &T) + Send + Sync + 'static,
+    M: Fn(&mut S, &S) + Send + Sync + 'static,
+{
+    #[inline]
+    fn add(&self, state: &mut S, item: &T) {
+        (self.add)(state, item);
+    }
+}
+
+/// Several aggregates over the same items, in one pass.
+macro_rules! tuple_of_aggregates {
+    ($($name:ident . $index:tt),+) => {
+        impl<$($name: Combine),+> Combine for ($($name,)+) {
+            type State = ($($name::State,)+);
+            type Out = ($($name::Out,)+);
+
+            fn empty(&self) -> Self::State {
+                ($(self.$index.empty(),)+)
+            }
+
+            fn merge(&self, state: &mut Self::State, other: &Self::State) {
+                $(self.$index.merge(&mut state.$index, &other.$index);)+
+            }
+
+            fn result(&self, state: &Self::State) -> Self::Out {
+                ($(self.$index.result(&state.$index),)+)
+            }
+        }
+
+        impl<T: ?Sized, $($name: Aggregate<T>),+> Aggregate<T> for ($($name,)+) {
+            #[inline]
+            fn add(&self, state: &mut Self::State, item: &T) {
+                $(self.$index.add(&mut state.$index, item);)+
+            }
+        }
+    };
+}
+
+tuple_of_aggregates!(A.0, B.1);
+tuple_of_aggregates!(A.0, B.1, C.2);
+tuple_of_aggregates!(A.0, B.1, C.2, D.3);

@@ -1,0 +1,121 @@
+//! The sessions of one key.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Combine;
+use super::cell::Cell;
+
+/// A session, or the part of one that is known in one place. Its last item is at `cell.time_max`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Session<S> {
+    pub first: i64,
+    pub cell: Cell<S>,
+}
+
+impl<S> Session<S> {
+    /// Whether items from `first` to `last` are of the same session.
+    fn is_near(&self, gap_ms: i64, first: i64, last: i64) -> bool {
+        self.first.saturating_sub(last) < gap_ms
+            && first.saturating_sub(self.cell.time_max) < gap_ms
+    }
+
+    pub fn end(&self, gap_ms: i64) -> i64 {
+        self.cell.time_max.saturating_add(gap_ms)
+    }
+}
+
+/// The sessions of one key: at least the gap apart from each other, so that they are in the same
+/// order by their first items and by their last ones.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KeySessions<S> {
+    /// The earliest: usually there is no other, and nothing to allocate.
+    head: Option<Session<S>>,
+    /// The others, by first item.
+    rest: BTreeMap<i64, Session<S>>,
+}
+
+impl<S> Default for KeySessions<S> {
+    fn default() -> Self {
+        Self {
+            head: None,
+            rest: BTreeMap::new(),
+        }
+    }
+}
+
+impl<S> KeySessions<S> {
+    pub fn len(&self) -> usize {
+        usize::from(self.head.is_some()) + self.rest.len()
+    }
+
+    pub fn earliest(&self) -> Option<&Session<S>> {
+        self.head.as_ref()
+    }
+
+    pub fn latest(&self) -> Option<&Session<S>> {
+        self.rest.values().next_back().or(self.head.as_ref())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Session<S>> {
+        self.head.iter().chain(self.rest.values())
+    }
+
+    pub fn pop_earliest(&mut self) -> Option<Session<S>> {
+        let next = self.rest.pop_first().map(|(_, session)| session);
+        std::mem::replace(&mut self.head, next)
+    }
+
+    /// The session of items from `first` to `last`, which are not in it yet: those that they join
+    /// become one.
+    #[inline]
+    pub fn join<A>(&mut self, aggregate: &A, gap_ms: i64, first: i64, last: i64) -> &mut Session<S>
+    where
+        A: Combine<State = S>,
+    {
+        let is_head = self.rest.is_empty()
+            && (self.head.as_ref()).is_none_or(|head| head.is_near(gap_ms, first, last));
+        if !is_head {
+            return self.join_any(aggregate, gap_ms, first, last);
+        }
+        let head = self.head.get_or_insert_with(|| Session {
+            first,
+            cell: Cell::empty(aggregate),
+        });
+        head.first = head.first.min(first);
+        head.cell.time_max = head.cell.time_max.max(last);
+        head
+    }
+
+    fn join_any<A>(&mut self, aggregate: &A, gap_ms: i64, first: i64, last: i64) -> &mut Session<S>
+    where
+        A: Combine<State = S>,
+    {
+        if let Some(head) = self.head.take() {
+            self.rest.insert(head.first, head);
+        }
+        let mut joined = Session {
+            first,
+            cell: Cell::empty(aggregate),
+        };
+        joined.cell.time_max = last;
+        // From the latest that may be near back to the first that is not.
+        let nearest = last.saturating_add(gap_ms.saturating_sub(1));
+        while let Some((&start, session)) = self.rest.range(..=nearest).next_back() {
+            if !session.is_near(gap_ms, first, last) {
+                break;
+            }
+            joined.first = joined.first.min(start);
+            joined.cell.merge(aggregate, &session.cell);
+            self.rest.remove(&start);
+        }
+        match self.rest.first_entry() {
+            Some(earliest) if *earliest.key() < joined.first => {
+                self.head = Some(earliest.remove());
+                self.rest.entry(joined.first).or_insert(joined)
+            }
+            _ => self.head.insert(joined),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Adding up items where they arise, before they go to where their key lives.
+
+use std::hash::Hash;
+
+use millstream_base::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Aggregate;
+use super::cell::Cell;
+use super::local_panes::PaneTables;
+use super::local_sessions::SessionTable;
+use super::spec::{Kind, Windows};
+
+/// What came of an item, or of a [`Partial`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Arrival {
+    /// It is counted in.
+    OnTime,
+    /// The time it belongs to is over: it was left out.
+    Late,
+}
+
+/// What is known of some of a key's items in one pane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partial<K, S> {
+    /// The key.
+    pub key: K,
+    /// Start of the pane; with sessions the time of the first item.
+    pub pane: Timestamp,
+    /// What the items add up to.
+    pub state: S,
+    /// How many items that are.
+    pub events: u64,
+    /// Their largest event time.
+    pub time_max: Timestamp,
+}
+
+impl<K, S> Partial<K, S> {
+    pub(super) fn new(key: K, pane: i64, cell: Cell<S>) -> Self {
+        Self {
+            key,
+            pane: Timestamp(pane),
+            state: cell.state,
+            events: cell.events,
+            time_max: Timestamp(cell.time_max),
+        }
+    }
+}
+
+/// Partial results of the items of one source or one instance of a stage, by pane and key.
+///
+/// Before a watermark is passed on, [`flush`](Self::flush) must have given what it releases:
+/// whoever gets the partial results takes them for late otherwise.
+///
+/// Memory: one entry of key and state for each of [`len`](Self::len), a table for each pane that
+/// has items and a few empty ones for the next. Nothing here sets a bound: flush when `len` is as
+/// large as there is room for.
+///
+/// ```
+/// use millstream_base::Timestamp;
+/// use millstream_flow::windows::{Arrival, Count, LocalPanes, Windows};
+///
+/// let mut panes = LocalPanes::new(Windows::tumbling(10_000));
+/// let none = Timestamp(i64::MIN);
+/// for time in [1_000, 9_999, 10_000] {
+///     assert_eq!(panes.add(&Count, &"a", Timestamp(time), none, &()), Arrival::OnTime);
+/// }
+/// let mut given = Vec::new();
+/// panes.flush(Timestamp(10_000), &mut |partial| given.push(partial));
+/// assert_eq!((given[0].pane, given[0].state), (Timestamp(0), 2));
+/// assert_eq!(panes.len(), 1);
+/// ```
+#[derive(Debug)]
+pub struct LocalPanes<K, S> {
+    held: Held<K, S>,
+}
+
+#[derive(Debug)]
+enum Held<K, S> {
+    Panes(PaneTables<K, S>),
+    Sessions(SessionTable<K, S>),
+}
+
+impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
+    /// Holds nothing yet.
+    ///
+    /// # Panics
+    /// If items of these windows cannot be added up before they reach their key's place: see
+    /// [`Windows::preaggregates`].
+    pub fn new(windows: Windows) -> Self {
+        let held = match (windows.kind, windows.grid()) {
+            (Kind::Session { gap_ms }, _) => Held::Sessions(SessionTable::new(gap_ms)),
+            (kind, Some(grid)) => {
+                Held::Panes(PaneTables::new(grid, matches!(kind, Kind::Global(_))))
+            }
+            (_, None) => panic!("the items of a global window that counts them go to its place"),
+        };
+        Self { held }
+    }
+
+    /// Adds an item. `watermark` is that of its source when it was read; it is late if
+    /// [`Windows::is_late`] says so.
+    #[inline]
+    pub fn add<T, A>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        time: Timestamp,
+        watermark: Timestamp,
+        item: &T,
+    ) -> Arrival
+    where
+        T: ?Sized,
+        A: Aggregate<T, State = S>,
+    {
+        match &mut self.held {
+            Held::Panes(tables) => tables.add(aggregate, key, time.0, watermark.0, item),
+            Held::Sessions(table) => table.add(aggregate, key, time.0, watermark.0, item),
+        }
+    }
+
+    /// Gives what must have gone before `watermark` is passed on, and keeps the rest: panes that
+    /// end with it, sessions that begin before it. Costs nothing if there are none.
+    pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
+        match &mut self.held {
+            Held::Panes(tables) => tables.flush(watermark.0, out),
+            Held::Sessions(table) => table.flush(watermark.0, out),
+        }
+    }
+
+    /// Gives everything.
+    pub fn flush_all(&mut self, out: &mut impl FnMut(Partial<K, S>)) {
+        self.flush(Timestamp(i64::MAX), out);
+    }
+
+    /// How many partial results are held.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            Held::Panes(tables) => tables.len(),
+            Held::Sessions(table) => table.len(),
+        }
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

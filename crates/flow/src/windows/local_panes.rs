@@ -1,0 +1,138 @@
+//! Partial results by pane and key, where panes are of equal size.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use super::aggregate::Aggregate;
+use super::cell::Cell;
+use super::local::{Arrival, Partial};
+use super::map::Map;
+use super::spec::Grid;
+
+/// Empty tables that are kept for the next panes: as many as are usually open at a time.
+const SPARE_TABLES: usize = 8;
+
+/// The pane of the last item is found by two comparisons, any other by a search.
+#[derive(Debug)]
+pub(super) struct PaneTables<K, S> {
+    grid: Grid,
+    /// An item that comes after the watermark counts as one of that moment.
+    counts_late_items: bool,
+    current: Current,
+    /// Where in `tables` the pane of a number is.
+    by_pane: BTreeMap<i64, usize>,
+    /// Those that `by_pane` does not name are empty, and in `spare`.
+    tables: Vec<Map<K, Cell<S>>>,
+    spare: Vec<usize>,
+    /// Entries of all tables.
+    len: usize,
+}
+
+/// The pane that the last item was in. Times from `start` to before `end` are in it.
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    start: i64,
+    end: i64,
+    table: usize,
+}
+
+const NO_PANE: Current = Current {
+    start: i64::MAX,
+    end: i64::MIN,
+    table: 0,
+};
+
+impl<K: Hash + Eq + Clone, S> PaneTables<K, S> {
+    pub fn new(grid: Grid, counts_late_items: bool) -> Self {
+        Self {
+            grid,
+            counts_late_items,
+            current: NO_PANE,
+            by_pane: BTreeMap::new(),
+            tables: Vec::new(),
+            spare: Vec::new(),
+            len: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub fn add<T, A>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        time: i64,
+        watermark: i64,
+        item: &T,
+    ) -> Arrival
+    where
+        T: ?Sized,
+        A: Aggregate<T, State = S>,
+    {
+        let counts_at = if self.counts_late_items {
+            time.max(watermark)
+        } else {
+            time
+        };
+        let is_current = self.current.start <= counts_at && counts_at < self.current.end;
+        if !is_current && self.turn_to(counts_at, watermark) == Arrival::Late {
+            return Arrival::Late;
+        }
+        if self.current.end <= watermark {
+            return Arrival::Late;
+        }
+        let len = &mut self.len;
+        let cell = self.tables[self.current.table].get_or_make(key, || {
+            *len += 1;
+            Cell::empty(aggregate)
+        });
+        cell.add(aggregate, time, item);
+        Arrival::OnTime
+    }
+
+    /// Makes the pane of `time` the current one, unless it has ended.
+    #[cold]
+    #[inline(never)]
+    fn turn_to(&mut self, time: i64, watermark: i64) -> Arrival {
+        let pane = self.grid.index(time);
+        let end = self.grid.end(pane);
+        if end <= watermark {
+            return Arrival::Late;
+        }
+        let table = *self.by_pane.entry(pane).or_insert_with(|| {
+            self.spare.pop().unwrap_or_else(|| {
+                self.tables.push(Map::default());
+                self.tables.len() - 1
+            })
+        });
+        self.current = Current {
+            start: self.grid.start(pane),
+            end,
+            table,
+        };
+        Arrival::OnTime
+    }
+
+    pub fn flush(&mut self, watermark: i64, out: &mut impl FnMut(Partial<K, S>)) {
+        while let Some(first) = self.by_pane.first_entry() {
+            let pane = *first.key();
+            if self.grid.end(pane) > watermark {
+                return;
+            }
+            let table = first.remove();
+            let start = self.grid.start(pane);
+            self.len -= self.tables[table].len();
+            for (key, cell) in self.tables[table].drain() {
+                out(Partial::new(key, start, cell));
+            }
+            if self.spare.len() >= SPARE_TABLES {
+                self.tables[table] = Map::default();
+            }
+            self.spare.push(table);
+            self.current = NO_PANE;
+        }
+    }
+}

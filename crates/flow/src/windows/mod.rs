@@ -1,0 +1,58 @@
+//! Event-time windows: what they are, what is computed over their items, and where it is kept.
+//!
+//! Nothing here knows of threads, rings or I/O. Items are added up by pane and key where they
+//! arise, in [`LocalPanes`]; the partial results come together in the [`WindowStore`] of the
+//! partition that is responsible for the key, and it releases a window when the watermark reaches
+//! the window's end. What an [`Aggregate`] computes does not depend on how items are spread over
+//! places or in which order they come, and neither do the results.
+//!
+//! ```
+//! use millstream_base::Timestamp;
+//! use millstream_flow::windows::{Arrival, Count, LocalPanes, WindowStore, Windows};
+//!
+//! let windows = Windows::tumbling(10_000);
+//! let mut local = LocalPanes::new(windows);
+//! let mut store = WindowStore::new(windows, 1_000);
+//!
+//! let mut newest = i64::MIN;
+//! for (campaign, time) in [(7, 1_000), (8, 9_500), (7, 12_000), (7, 2_000)] {
+//!     newest = newest.max(time);
+//!     let watermark = Timestamp(newest.saturating_sub(1_000));
+//!     let arrival = local.add(&Count, &campaign, Timestamp(time), watermark, &());
+//!     // The last item is late: its window ended when the watermark was at 11 s.
+//!     assert_eq!(arrival == Arrival::Late, time == 2_000);
+//! }
+//!
+//! let watermark = Timestamp(11_000);
+//! local.flush(watermark, &mut |partial| {
+//!     assert_eq!(store.merge(&Count, partial), Arrival::OnTime);
+//! });
+//! let mut counts = Vec::new();
+//! store.advance(&Count, watermark, &mut |result| counts.push((result.key, result.value)));
+//! counts.sort();
+//! assert_eq!(counts, [(7, 1), (8, 1)]);
+//! ```
+
+mod aggregate;
+mod cell;
+mod global;
+mod key_sessions;
+mod local;
+mod local_panes;
+mod local_sessions;
+mod map;
+mod open;
+mod pending;
+mod released;
+mod sessions;
+mod sliding;
+mod spec;
+mod store;
+mod tumbling;
+mod two_stacks;
+
+pub use aggregate::{Aggregate, Combine, Count, Fold, fold};
+pub use local::{Arrival, LocalPanes, Partial};
+pub use released::WindowResult;
+pub use spec::{Trigger, Windows};
+pub use store::{WindowStore, WindowTotals};

@@ -1,0 +1,128 @@
+//! What a window gives when it ends, and what of it is remembered.
+
+use std::hash::Hash;
+
+use millstream_base::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Combine;
+use super::cell::Cell;
+use super::map::Map;
+
+/// What the items of a key in one window come to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowResult<K, O> {
+    /// The key.
+    pub key: K,
+    /// First moment of the window.
+    pub start: Timestamp,
+    /// First moment after it.
+    pub end: Timestamp,
+    /// The aggregate's result.
+    pub value: O,
+    /// How many items it is of.
+    pub events: u64,
+    /// Their largest event time: the "event-time of a windowed event" (AIR, section 2.4).
+    pub time_max: Timestamp,
+}
+
+/// A window of some key, with what is known of its items.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Window<S> {
+    pub start: i64,
+    pub end: i64,
+    pub cell: Cell<S>,
+}
+
+impl<S> Window<S> {
+    pub fn result<K, A>(&self, aggregate: &A, key: K) -> WindowResult<K, A::Out>
+    where
+        A: Combine<State = S>,
+    {
+        WindowResult {
+            key,
+            start: Timestamp(self.start),
+            end: Timestamp(self.end),
+            value: aggregate.result(&self.cell.state),
+            events: self.cell.events,
+            time_max: Timestamp(self.cell.time_max),
+        }
+    }
+}
+
+/// The last window that was released of each key, for some number of keys: those released last.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
+pub(super) struct Released<K, S> {
+    /// How many keys each of the generations holds.
+    generation_keys: usize,
+    /// When it is full it becomes the old one, and the old one is forgotten.
+    young: Map<K, Window<S>>,
+    old: Map<K, Window<S>>,
+    /// Results given.
+    pub windows: u64,
+}
+
+impl<K: Hash + Eq + Clone, S> Released<K, S> {
+    /// Remembers at least `keys / 2` keys and at most `keys`.
+    pub fn new(keys: usize) -> Self {
+        Self {
+            generation_keys: keys.div_ceil(2),
+            young: Map::default(),
+            old: Map::default(),
+            windows: 0,
+        }
+    }
+
+    /// Gives the result of a window and remembers it.
+    pub fn give<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: K,
+        window: Window<S>,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        self.windows = self.windows.saturating_add(1);
+        out(window.result(aggregate, key.clone()));
+        self.remember(key, window);
+    }
+
+    fn remember(&mut self, key: K, window: Window<S>) {
+        if self.generation_keys == 0 {
+            return;
+        }
+        if let Some(last) = self.young.get_mut(&key) {
+            *last = window;
+            return;
+        }
+        if self.young.len() >= self.generation_keys {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, window);
+    }
+
+    pub fn get(&self, key: &K) -> Option<&Window<S>> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.young.keys().chain(self.old.keys())
+    }
+
+    /// Takes out the keys that `moves` says yes to. The number of results stays.
+    pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        Self {
+            generation_keys: self.generation_keys,
+            young: self.young.split_off(moves),
+            old: self.old.split_off(moves),
+            windows: 0,
+        }
+    }
+
+    pub fn absorb(&mut self, other: Self) {
+        self.windows = self.windows.saturating_add(other.windows);
+        for (key, window) in other.old.into_iter().chain(other.young) {
+            self.remember(key, window);
+        }
+    }
+}

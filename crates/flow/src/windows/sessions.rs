@@ -1,0 +1,159 @@
+//! Sessions, where all items of a key come together.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Combine;
+use super::cell::Cell;
+use super::key_sessions::{KeySessions, Session};
+use super::map::Map;
+use super::released::{Released, Window, WindowResult};
+
+/// The sessions of all keys.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
+pub(super) struct Sessions<K, S> {
+    gap_ms: i64,
+    by_key: Map<K, Watched<S>>,
+    /// When to look at which keys. A key may also stand at times that are not its alarm any more.
+    alarms: BTreeMap<i64, Map<K, ()>>,
+}
+
+/// The sessions of a key, of which there is at least one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Watched<S> {
+    sessions: KeySessions<S>,
+    /// When to look at it: not after the end of its earliest session, which may have moved on
+    /// since. So an item costs nothing here unless its session is the earliest and new.
+    alarm: i64,
+}
+
+impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
+    pub fn new(gap_ms: i64) -> Self {
+        Self {
+            gap_ms,
+            by_key: Map::default(),
+            alarms: BTreeMap::new(),
+        }
+    }
+
+    /// What is known of the session of items from `first` to `last`, which are not in it yet.
+    pub fn cell<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        (first, last): (i64, i64),
+    ) -> &mut Cell<S> {
+        let gap_ms = self.gap_ms;
+        let watched = self.by_key.get_or_make(key, || Watched {
+            sessions: KeySessions::default(),
+            alarm: i64::MAX,
+        });
+        let is_new = watched.sessions.len() == 0;
+        let session = watched.sessions.join(aggregate, gap_ms, first, last);
+        let end = session.end(gap_ms);
+        if is_new || end < watched.alarm {
+            watched.alarm = end;
+            (self.alarms.entry(end).or_default()).insert(key.clone(), ());
+        }
+        &mut session.cell
+    }
+
+    /// Releases the sessions that end by `watermark`.
+    pub fn advance<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        watermark: i64,
+        released: &mut Released<K, S>,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        while let Some(first) = self.alarms.first_entry() {
+            let time = *first.key();
+            if time > watermark {
+                break;
+            }
+            for (key, ()) in first.remove() {
+                self.look_at(&key, time, &mut |window| {
+                    released.give(aggregate, key.clone(), window, out);
+                });
+            }
+        }
+        self.by_key.trim();
+    }
+
+    /// Gives the sessions of `key` that end at `time`, if that is when to look at it.
+    fn look_at(&mut self, key: &K, time: i64, give: &mut impl FnMut(Window<S>)) {
+        let gap_ms = self.gap_ms;
+        let Some(watched) = self.by_key.get_mut(key) else {
+            return;
+        };
+        if watched.alarm != time {
+            return;
+        }
+        while let Some(earliest) = watched.sessions.earliest() {
+            let end = earliest.end(gap_ms);
+            if end > time {
+                watched.alarm = end;
+                (self.alarms.entry(end).or_default()).insert(key.clone(), ());
+                return;
+            }
+            if let Some(session) = watched.sessions.pop_earliest() {
+                give(window(session, gap_ms));
+            }
+        }
+        self.by_key.remove(key);
+    }
+
+    pub fn newest(&self, key: &K) -> Option<Window<S>>
+    where
+        S: Clone,
+    {
+        let latest = self.by_key.get(key)?.sessions.latest()?;
+        Some(window(latest.clone(), self.gap_ms))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.by_key.keys()
+    }
+
+    /// How many sessions there are, and items in them.
+    pub fn size(&self) -> (usize, u64) {
+        let all = self.by_key.values().flat_map(|key| key.sessions.iter());
+        all.fold((0, 0_u64), |(sessions, events), session| {
+            (sessions + 1, events.saturating_add(session.cell.events))
+        })
+    }
+
+    pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        let mut alarms = BTreeMap::new();
+        self.alarms.retain(|time, keys| {
+            let part = keys.split_off(moves);
+            if !part.is_empty() {
+                alarms.insert(*time, part);
+            }
+            !keys.is_empty()
+        });
+        Self {
+            gap_ms: self.gap_ms,
+            by_key: self.by_key.split_off(moves),
+            alarms,
+        }
+    }
+
+    pub fn absorb(&mut self, other: Self) {
+        self.by_key.absorb(other.by_key);
+        for (time, keys) in other.alarms {
+            self.alarms.entry(time).or_default().extend(keys);
+        }
+    }
+}
+
+fn window<S>(session: Session<S>, gap_ms: i64) -> Window<S> {
+    Window {
+        start: session.first,
+        end: session.end(gap_ms),
+        cell: session.cell,
+    }
+}

@@ -1,0 +1,236 @@
+//! Sliding windows out of panes.
+
+use std::hash::Hash;
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Combine;
+use super::cell::Cell;
+use super::map::Map;
+use super::pending::{Pending, PendingPane};
+use super::released::{Released, Window, WindowResult};
+use super::spec::{Grid, clamp, greatest_common_divisor};
+use super::two_stacks::TwoStacks;
+
+/// Window `n` starts at `n * slide_ms`. No window starts more than a slide before the first moment
+/// that an `i64` can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct SlidingGrid {
+    size_ms: i64,
+    /// Both are multiples of a pane.
+    slide_ms: i64,
+    panes: Grid,
+}
+
+impl SlidingGrid {
+    fn start(self, window: i64) -> i128 {
+        i128::from(window) * i128::from(self.slide_ms)
+    }
+
+    fn end(self, window: i64) -> i128 {
+        self.start(window) + i128::from(self.size_ms)
+    }
+
+    /// Number of the pane that a window starts with.
+    fn first_pane(self, window: i128) -> i128 {
+        window * i128::from(self.slide_ms) / i128::from(self.panes.pane_ms)
+    }
+
+    fn first_window_of(self, pane: i64) -> i64 {
+        let pane_end = (i128::from(pane) + 1) * i128::from(self.panes.pane_ms);
+        // Rounded up.
+        let slide = i128::from(self.slide_ms);
+        let window = (pane_end - i128::from(self.size_ms) + slide - 1).div_euclid(slide);
+        clamp(window).max(i64::MIN.div_euclid(self.slide_ms))
+    }
+
+    /// All windows before it end by `watermark`.
+    fn first_unreleased(self, watermark: i64) -> i64 {
+        self.first_window_of(self.panes.index(watermark))
+    }
+
+    fn last_window_of(self, pane: i64) -> i64 {
+        clamp(
+            (i128::from(pane) * i128::from(self.panes.pane_ms))
+                .div_euclid(i128::from(self.slide_ms)),
+        )
+        .max(i64::MIN.div_euclid(self.slide_ms))
+    }
+
+    fn window<S>(self, window: i64, cell: Cell<S>) -> Window<S> {
+        Window {
+            start: clamp(self.start(window)),
+            end: clamp(self.end(window)),
+            cell,
+        }
+    }
+}
+
+/// The keys of sliding windows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
+pub(super) struct Sliding<K, S> {
+    grid: SlidingGrid,
+    /// Panes that no released window has reached.
+    pending: Pending<K, S>,
+    /// The panes that are in the next window; no key is there without one.
+    active: Map<K, TwoStacks<S>>,
+    /// The next window to be released, if there are active keys.
+    next: i64,
+}
+
+impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
+    pub fn new(size_ms: i64, slide_ms: i64) -> Self {
+        let pane_ms = greatest_common_divisor(size_ms, slide_ms);
+        Self {
+            grid: SlidingGrid {
+                size_ms,
+                slide_ms,
+                panes: Grid { pane_ms },
+            },
+            pending: Pending::default(),
+            active: Map::default(),
+            next: i64::MIN,
+        }
+    }
+
+    /// What is known of the pane of `time`, which has not ended.
+    pub fn pane(&mut self, time: i64) -> &mut PendingPane<K, S> {
+        self.pending.pane(self.grid.panes.index(time))
+    }
+
+    /// Releases the windows that end by `watermark`. Windows without items are not looked at.
+    pub fn advance<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        watermark: i64,
+        released: &mut Released<K, S>,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        let grid = self.grid;
+        loop {
+            if self.active.is_empty() {
+                let Some(pane) = self.pending.first() else {
+                    return;
+                };
+                self.next = grid.first_window_of(pane);
+            }
+            if clamp(grid.end(self.next)) > watermark {
+                return;
+            }
+            self.activate(aggregate);
+            self.release_next(aggregate, watermark, released, out);
+        }
+    }
+
+    /// Brings the panes of the next window in.
+    fn activate<A: Combine<State = S>>(&mut self, aggregate: &A) {
+        let grid = self.grid;
+        let end = grid.end(self.next);
+        let is_in = |pane| (i128::from(pane) + 1) * i128::from(grid.panes.pane_ms) <= end;
+        while let Some((pane, cells)) = self.pending.pop_first_if(is_in) {
+            for (key, cell) in cells {
+                let stacks = self.active.entry(key).or_default();
+                stacks.push(aggregate, pane, cell);
+            }
+        }
+    }
+
+    fn release_next<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        watermark: i64,
+        released: &mut Released<K, S>,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        let (grid, window) = (self.grid, self.next);
+        let first_kept = grid.first_pane(i128::from(window) + 1);
+        let (mut is_given, mut next_given) = (false, i64::MAX);
+        self.active.retain(|key, stacks| {
+            if stacks.released_to > window {
+                next_given = next_given.min(stacks.released_to);
+                return true;
+            }
+            is_given = true;
+            if let Some(cell) = stacks.total(aggregate) {
+                released.give(aggregate, key.clone(), grid.window(window, cell), out);
+            }
+            stacks.evict_before(aggregate, first_kept);
+            !stacks.is_empty()
+        });
+        self.active.trim();
+        self.next = window.saturating_add(1);
+        if !is_given {
+            // Only keys of a partition that was ahead: see `absorb`.
+            let first_pending = self.first_pending().min(grid.first_unreleased(watermark));
+            self.next = self.next.max(first_pending.min(next_given));
+        }
+    }
+
+    /// The first window that has a pending pane; the last there can be if there is none.
+    fn first_pending(&self) -> i64 {
+        (self.pending.first()).map_or(i64::MAX, |pane| self.grid.first_window_of(pane))
+    }
+
+    pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
+        let grid = self.grid;
+        let active = self.active.get(key);
+        let pending = self.pending.newest_first(key).next();
+        let newest = match pending {
+            Some((pane, _)) => pane,
+            None => active?.newest()?,
+        };
+        let window = grid.last_window_of(newest);
+        let first = grid.first_pane(i128::from(window));
+        let mut total = Cell::empty(aggregate);
+        for (_, cell) in
+            (self.pending.newest_first(key)).take_while(|(pane, _)| i128::from(*pane) >= first)
+        {
+            total.merge(aggregate, cell);
+        }
+        if let Some(older) = active.and_then(|stacks| stacks.total_since(aggregate, first)) {
+            total.merge(aggregate, &older);
+        }
+        Some(grid.window(window, total))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.active.keys().chain(self.pending.keys())
+    }
+
+    /// How many panes there are, and items in them.
+    pub fn size(&self) -> (usize, u64) {
+        let (mut panes, mut events) = (0, 0_u64);
+        for cell in self.pending.cells() {
+            panes += 1;
+            events = events.saturating_add(cell.events);
+        }
+        for stacks in self.active.values() {
+            panes += stacks.len();
+            events = events.saturating_add(stacks.events());
+        }
+        (panes, events)
+    }
+
+    pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        Self {
+            grid: self.grid,
+            pending: self.pending.split_off(moves),
+            active: self.active.split_off(moves),
+            next: self.next,
+        }
+    }
+
+    /// What has released more than the other does not release it again. `watermark` is the lesser
+    /// one of both.
+    pub fn absorb(&mut self, mut other: Self, watermark: i64) {
+        for part in [&mut *self, &mut other] {
+            for stacks in part.active.values_mut() {
+                stacks.released_to = stacks.released_to.max(part.next);
+            }
+        }
+        self.next = self.grid.first_unreleased(watermark);
+        self.pending.absorb(other.pending);
+        self.active.absorb(other.active);
+    }
+}

@@ -1,0 +1,249 @@
+//! Where all items of a key come together.
+
+use std::hash::Hash;
+
+use hashbrown::HashSet;
+use millstream_base::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::{Aggregate, Combine};
+use super::cell::Cell;
+use super::local::{Arrival, Partial};
+use super::open::Open;
+use super::released::{Released, WindowResult};
+use super::spec::Windows;
+
+/// What the windows of a store have taken in: `open_events + closed_events` is every item that
+/// came on time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowTotals {
+    /// Windows that have items and are yet to be released, once for each of their keys; of sliding
+    /// windows the panes that are kept.
+    pub open_windows: u64,
+    /// Items that are in a window yet to be released.
+    pub open_events: u64,
+    /// Results given.
+    pub closed_windows: u64,
+    /// Items all of whose windows have been released.
+    pub closed_events: u64,
+    /// Items that came when the time they belong to was over, and were left out.
+    pub late_events: u64,
+}
+
+impl std::ops::AddAssign for WindowTotals {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, value) in [
+            (&mut self.open_windows, other.open_windows),
+            (&mut self.open_events, other.open_events),
+            (&mut self.closed_windows, other.closed_windows),
+            (&mut self.closed_events, other.closed_events),
+            (&mut self.late_events, other.late_events),
+        ] {
+            *sum = sum.saturating_add(value);
+        }
+    }
+}
+
+/// The windows of the keys that one partition is responsible for. A window is released when the
+/// watermark reaches its end, and forgotten except for what [`newest`](Self::newest) tells.
+///
+/// A store serializes to a snapshot. To go on with another number of partitions,
+/// [`split_off`](Self::split_off) and [`absorb`](Self::absorb) the restored ones.
+///
+/// Memory: an entry (key, state and some 32 bytes, in a hash table that is at most 8 times as
+/// large as its content) for each key
+/// - tumbling: in each window that has not been released;
+/// - sliding: in each pane that has not ended, and in each that a window yet to be released
+///   contains; the key once more while it has such panes;
+/// - session: in each session;
+/// - global: once for good, unless the trigger purges; by event time also for each period that
+///   has not ended;
+///
+/// and for each of the keys that [`new`](Self::new) was told to remember. Nothing here bounds how
+/// many keys and windows there are: that is up to the times and keys of the items.
+///
+/// ```
+/// use millstream_base::Timestamp;
+/// use millstream_flow::windows::{Arrival, Count, WindowStore, Windows};
+///
+/// let mut store = WindowStore::new(Windows::sliding(10_000, 5_000), 100);
+/// for time in [1_000, 6_000, 7_000] {
+///     assert_eq!(store.add(&Count, &"a", Timestamp(time), &()), Arrival::OnTime);
+/// }
+/// let mut counts = Vec::new();
+/// store.advance(&Count, Timestamp(10_000), &mut |result| {
+///     counts.push((result.start.0, result.end.0, result.value));
+/// });
+/// assert_eq!(counts, [(-5_000, 5_000, 1), (0, 10_000, 3)]);
+/// assert_eq!(store.add(&Count, &"a", Timestamp(8_000), &()), Arrival::Late);
+/// store.close_all(&Count, &mut |result| counts.push((result.start.0, result.end.0, result.value)));
+/// assert_eq!(counts[2..], [(5_000, 15_000, 2)]);
+/// ```
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
+pub struct WindowStore<K, S> {
+    windows: Windows,
+    /// Windows that end by then have been released.
+    watermark: i64,
+    open: Open<K, S>,
+    released: Released<K, S>,
+    /// Items that came on time.
+    taken_events: u64,
+    late_events: u64,
+}
+
+impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
+    /// Holds nothing yet. The last released window of up to `remembered_keys` keys is kept for
+    /// [`newest`](Self::newest): those whose windows were released last, at least half as many.
+    pub fn new(windows: Windows, remembered_keys: usize) -> Self {
+        Self {
+            windows,
+            watermark: i64::MIN,
+            open: Open::new(windows),
+            released: Released::new(remembered_keys),
+            taken_events: 0,
+            late_events: 0,
+        }
+    }
+
+    /// The windows it was made for.
+    pub fn windows(&self) -> Windows {
+        self.windows
+    }
+
+    /// The largest watermark it was advanced to; `i64::MIN` at first.
+    pub fn watermark(&self) -> Timestamp {
+        Timestamp(self.watermark)
+    }
+
+    /// Adds partial results. They are late if their pane has ended, or their session began before
+    /// the watermark: which cannot be if they were flushed before it was passed on. Global windows
+    /// that count their items look at the count only after all items of the partial result.
+    pub fn merge<A>(&mut self, aggregate: &A, partial: Partial<K, S>) -> Arrival
+    where
+        A: Combine<State = S>,
+    {
+        let first = partial.pane;
+        if self.windows.is_late(first, Timestamp(self.watermark)) {
+            self.late_events = self.late_events.saturating_add(partial.events);
+            return Arrival::Late;
+        }
+        self.taken_events = self.taken_events.saturating_add(partial.events);
+        let cell = Cell {
+            state: partial.state,
+            events: partial.events,
+            time_max: partial.time_max.0,
+        };
+        (self.open).merge(aggregate, partial.key, first.0, self.watermark, cell);
+        Arrival::OnTime
+    }
+
+    /// Adds an item that was not added up before. It is late if [`Windows::is_late`] says so of
+    /// the store's watermark.
+    pub fn add<T, A>(&mut self, aggregate: &A, key: &K, time: Timestamp, item: &T) -> Arrival
+    where
+        T: ?Sized,
+        A: Aggregate<T, State = S>,
+    {
+        if self.windows.is_late(time, Timestamp(self.watermark)) {
+            self.late_events = self.late_events.saturating_add(1);
+            return Arrival::Late;
+        }
+        self.taken_events = self.taken_events.saturating_add(1);
+        (self.open).add(aggregate, key, time.0, self.watermark, item);
+        Arrival::OnTime
+    }
+
+    /// Releases the windows that end by `watermark`, in the order of their ends, and gives the
+    /// results that a count of items made due since the last time. Its cost is that of what it
+    /// gives, however far the watermark goes. A watermark that goes back changes nothing.
+    pub fn advance<A>(
+        &mut self,
+        aggregate: &A,
+        watermark: Timestamp,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) where
+        A: Combine<State = S>,
+    {
+        self.watermark = self.watermark.max(watermark.0);
+        (self.open).advance(aggregate, self.watermark, &mut self.released, out);
+    }
+
+    /// Releases all windows: for the end of bounded input. What comes after that is late, or in a
+    /// global window that counts its items the beginning of another result.
+    pub fn close_all<A>(&mut self, aggregate: &A, out: &mut impl FnMut(WindowResult<K, A::Out>))
+    where
+        A: Combine<State = S>,
+    {
+        self.open.close();
+        self.advance(aggregate, Timestamp(i64::MAX), out);
+    }
+
+    /// The newest window of a key: one that is yet to be released, or the last that was.
+    pub fn newest<A>(&self, aggregate: &A, key: &K) -> Option<WindowResult<K, A::Out>>
+    where
+        A: Combine<State = S>,
+    {
+        match self.open.newest(aggregate, key) {
+            Some(window) => Some(window.result(aggregate, key.clone())),
+            None => Some(self.released.get(key)?.result(aggregate, key.clone())),
+        }
+    }
+
+    /// Up to `limit` of the keys that [`newest`](Self::newest) knows, each once, in no particular
+    /// order.
+    pub fn keys(&self, limit: usize) -> Vec<K> {
+        let mut seen = HashSet::new();
+        let all = self.open.keys().chain(self.released.keys());
+        all.filter(|key| seen.insert(*key))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
+    /// The sums at this moment. Looks at every key and window.
+    pub fn totals(&self) -> WindowTotals {
+        let (open_windows, open_events) = self.open.size();
+        WindowTotals {
+            open_windows: open_windows as u64,
+            open_events,
+            closed_windows: self.released.windows,
+            closed_events: self.taken_events.saturating_sub(open_events),
+            late_events: self.late_events,
+        }
+    }
+
+    /// Takes out the part of the keys that `moves` says yes to. The totals of what was released
+    /// stay here.
+    pub fn split_off(&mut self, mut moves: impl FnMut(&K) -> bool) -> Self {
+        let open = self.open.split_off(&mut moves);
+        let (_, open_events) = open.size();
+        let taken_events = open_events.min(self.taken_events);
+        self.taken_events -= taken_events;
+        Self {
+            windows: self.windows,
+            watermark: self.watermark,
+            open,
+            released: self.released.split_off(&mut moves),
+            taken_events,
+            late_events: 0,
+        }
+    }
+
+    /// Takes in the keys of another store of the same windows. The watermark is the lesser one of
+    /// both; what one of them has released is not released again.
+    ///
+    /// # Panics
+    /// If a key is in both, or the windows are different ones.
+    pub fn absorb(&mut self, other: Self) {
+        assert_eq!(
+            self.windows, other.windows,
+            "only stores of the same windows can become one"
+        );
+        self.watermark = self.watermark.min(other.watermark);
+        self.open.absorb(other.open, self.watermark);
+        self.released.absorb(other.released);
+        self.taken_events = self.taken_events.saturating_add(other.taken_events);
+        self.late_events = self.late_events.saturating_add(other.late_events);
+    }
+}

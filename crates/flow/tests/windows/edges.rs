@@ -1,0 +1,298 @@
+//! What is easily got wrong, case by case.
+
+use millstream_base::Timestamp;
+use millstream_flow::windows::{
+    Arrival, Count, LocalPanes, Partial, Trigger, WindowStore, WindowTotals, Windows,
+};
+
+const START: Timestamp = Timestamp(i64::MIN);
+const END: Timestamp = Timestamp(i64::MAX);
+
+/// Start, end and number of items of each result.
+fn advanced(store: &mut WindowStore<u8, u64>, watermark: Timestamp) -> Vec<(i64, i64, u64)> {
+    let mut results = Vec::new();
+    store.advance(&Count, watermark, &mut |result| {
+        assert_eq!(result.value, result.events);
+        results.push((result.start.0, result.end.0, result.value));
+    });
+    results
+}
+
+fn store_of(windows: Windows, times: &[i64]) -> WindowStore<u8, u64> {
+    let mut store = WindowStore::new(windows, 10);
+    for time in times {
+        let arrival = store.add(&Count, &1, Timestamp(*time), &());
+        assert_eq!(arrival, Arrival::OnTime);
+    }
+    store
+}
+
+#[test]
+fn a_time_before_1970_is_in_the_window_that_starts_before_it() {
+    let windows = Windows::tumbling(10);
+    let pane = |time| {
+        let pane = windows.pane_of(Timestamp(time));
+        (pane.start.0, pane.end.0)
+    };
+    assert_eq!(pane(-1), (-10, 0));
+    assert_eq!(pane(-10), (-10, 0));
+    assert_eq!(pane(-11), (-20, -10));
+    assert_eq!(pane(0), (0, 10));
+}
+
+#[test]
+fn the_first_and_the_last_window_end_where_time_does() {
+    let windows = Windows::tumbling(1_000);
+    assert_eq!(windows.pane_of(START).start, START);
+    assert_eq!(windows.pane_of(END).end, END);
+    for windows in [
+        windows,
+        Windows::sliding(1_000, 500),
+        Windows::sliding(i64::MAX, 1 << 62),
+        Windows::sliding(i64::MAX, i64::MAX),
+        Windows::session(i64::MAX),
+        Windows::global(Trigger::every_ms(i64::MAX).purging()),
+    ] {
+        let mut store = store_of(windows, &[i64::MIN, -1, 0, i64::MAX]);
+        let results = advanced(&mut store, END);
+        assert!(results.iter().is_sorted_by_key(|result| result.1));
+        assert_eq!(results.last().map(|result| result.1), Some(i64::MAX));
+        assert_eq!(store.totals().open_events, 0);
+        assert_eq!(store.totals().closed_events, 4);
+        assert_eq!(store.add(&Count, &1, END, &()), Arrival::Late);
+    }
+}
+
+#[test]
+fn windows_without_items_cost_nothing_however_far_the_watermark_goes() {
+    for windows in [
+        Windows::sliding(10, 1),
+        Windows::sliding(1, 1),
+        Windows::tumbling(1),
+    ] {
+        let mut store = store_of(windows, &[i64::MIN, 0, 1 << 60]);
+        let results = advanced(&mut store, Timestamp(i64::MAX - 1));
+        assert!((3..=21).contains(&results.len()), "{results:?}");
+        assert_eq!(store.totals().open_windows, 0);
+    }
+}
+
+#[test]
+fn the_slide_need_not_divide_the_size() {
+    let mut store = store_of(Windows::sliding(10, 4), &[0, 9, 11]);
+    let expected = [(-8, 2, 1), (-4, 6, 1), (0, 10, 2), (4, 14, 2), (8, 18, 2)];
+    assert_eq!(advanced(&mut store, END), expected);
+}
+
+#[test]
+fn items_of_a_session_are_less_than_the_gap_apart() {
+    let mut store = store_of(Windows::session(10), &[0, 10, 19, 40]);
+    assert_eq!(advanced(&mut store, Timestamp(9)), []);
+    assert_eq!(advanced(&mut store, Timestamp(28)), [(0, 10, 1)]);
+    assert_eq!(advanced(&mut store, END), [(10, 29, 2), (40, 50, 1)]);
+}
+
+#[test]
+fn an_item_between_two_sessions_makes_them_one() {
+    let mut store = store_of(Windows::session(10), &[0, 15, 30, 8, 24]);
+    assert_eq!(advanced(&mut store, END), [(0, 40, 5)]);
+    assert_eq!(store.keys(10), [1]);
+}
+
+/// By the end of its own session alone it would be on time: but then whether it joins the session
+/// before it would depend on whether that was released yet.
+#[test]
+fn an_item_before_the_watermark_does_not_join_a_session() {
+    let mut store = store_of(Windows::session(10), &[0]);
+    assert_eq!(advanced(&mut store, Timestamp(6)), []);
+    assert_eq!(store.add(&Count, &1, Timestamp(5), &()), Arrival::Late);
+    assert_eq!(store.add(&Count, &1, Timestamp(6), &()), Arrival::OnTime);
+    assert_eq!(advanced(&mut store, Timestamp(15)), []);
+    assert_eq!(advanced(&mut store, Timestamp(16)), [(0, 16, 2)]);
+}
+
+#[test]
+fn a_session_is_sent_before_a_watermark_that_could_release_what_it_joins() {
+    let mut local: LocalPanes<u8, u64> = LocalPanes::new(Windows::session(10));
+    let arrival = local.add(&Count, &1, Timestamp(5), START, &());
+    assert_eq!(arrival, Arrival::OnTime);
+    let mut given = Vec::new();
+    local.flush(Timestamp(5), &mut |partial| given.push(partial));
+    assert_eq!(given, []);
+    local.flush(Timestamp(6), &mut |partial| given.push(partial));
+    assert_eq!(given.len(), 1);
+    assert!(local.is_empty());
+}
+
+#[test]
+fn a_count_gives_a_result_for_every_so_many_items() {
+    let windows = Windows::global(Trigger::every_events(2));
+    let mut store = store_of(windows, &[5, 3, 9, 1, 7]);
+    assert_eq!(store.totals().open_windows, 3);
+    let results = advanced(&mut store, START);
+    assert_eq!(results, [(i64::MIN, i64::MAX, 2), (i64::MIN, i64::MAX, 4)]);
+    let mut rest = Vec::new();
+    store.close_all(&Count, &mut |result| {
+        rest.push((result.value, result.time_max.0))
+    });
+    assert_eq!(rest, [(5, 9)]);
+}
+
+#[test]
+fn a_count_that_purges_starts_afresh() {
+    let windows = Windows::global(Trigger::every_events(2).purging());
+    let mut store = store_of(windows, &[5, 3, 9, 1, 7]);
+    let before = store.totals();
+    assert_eq!((before.open_events, before.closed_events), (5, 0));
+    let results = advanced(&mut store, START);
+    assert_eq!(results, [(i64::MIN, i64::MAX, 2), (i64::MIN, i64::MAX, 2)]);
+    let after = store.totals();
+    assert_eq!((after.open_events, after.closed_events), (1, 4));
+    let mut rest = Vec::new();
+    store.close_all(&Count, &mut |result| rest.push(result.value));
+    assert_eq!(rest, [1]);
+    assert_eq!(store.totals().open_events, 0);
+}
+
+#[test]
+#[should_panic(expected = "go to its place")]
+fn items_that_are_counted_one_by_one_are_not_added_up_before() {
+    LocalPanes::<u8, u64>::new(Windows::global(Trigger::every_events(2)));
+}
+
+#[test]
+fn windows_that_cannot_be_are_refused() {
+    for make in [
+        (|| Windows::tumbling(0)) as fn() -> Windows,
+        || Windows::tumbling(-1),
+        || Windows::sliding(0, 0),
+        || Windows::sliding(10, 0),
+        || Windows::sliding(10, 11),
+        || Windows::session(0),
+        || Windows::global(Trigger::every_events(0)),
+        || Windows::global(Trigger::every_ms(0)),
+    ] {
+        assert!(std::panic::catch_unwind(make).is_err());
+    }
+    let sound = serde_json::to_string(&Windows::sliding(10, 5)).unwrap();
+    assert!(serde_json::from_str::<Windows>(&sound).is_ok());
+    let unsound = sound.replace("10", "1");
+    assert!(serde_json::from_str::<Windows>(&unsound).is_err());
+}
+
+#[test]
+fn the_newest_window_of_a_key_is_the_last_with_items_open_or_released() {
+    for windows in [
+        Windows::tumbling(10),
+        Windows::sliding(20, 10),
+        Windows::session(5),
+    ] {
+        let mut store = store_of(windows, &[1, 12, 13]);
+        let newest = |store: &WindowStore<u8, u64>| {
+            let newest = store.newest(&Count, &1).unwrap();
+            (newest.events, newest.time_max.0)
+        };
+        assert_eq!(newest(&store), (2, 13));
+        assert_eq!(store.newest(&Count, &2), None);
+        advanced(&mut store, Timestamp(15));
+        assert_eq!(newest(&store), (2, 13));
+        advanced(&mut store, Timestamp(100));
+        assert_eq!(newest(&store), (2, 13));
+        assert_eq!(store.keys(10), [1]);
+        assert!(store.keys(0).is_empty());
+        assert_eq!(store.add(&Count, &1, Timestamp(101), &()), Arrival::OnTime);
+        assert_eq!(newest(&store), (1, 101));
+    }
+}
+
+#[test]
+fn the_newest_sliding_window_leaves_out_what_is_only_in_older_ones() {
+    let mut store = store_of(Windows::sliding(30, 10), &[1, 11, 21, 22]);
+    // The panes from 0 and 10 are in windows that are released next, and not in the newest.
+    advanced(&mut store, Timestamp(20));
+    let newest = store.newest(&Count, &1).unwrap();
+    assert_eq!((newest.start.0, newest.end.0, newest.value), (20, 50, 2));
+    advanced(&mut store, Timestamp(40));
+    let newest = store.newest(&Count, &1).unwrap();
+    assert_eq!((newest.start.0, newest.end.0, newest.value), (20, 50, 2));
+}
+
+#[test]
+fn no_more_keys_are_remembered_than_was_said() {
+    for remembered in [0, 1, 2, 5, 100] {
+        let mut store: WindowStore<u32, u64> = WindowStore::new(Windows::tumbling(10), remembered);
+        for key in 0..1_000 {
+            let time = Timestamp(i64::from(key) * 10);
+            assert_eq!(store.add(&Count, &key, time, &()), Arrival::OnTime);
+            store.advance(&Count, Timestamp(time.0 + 10), &mut |_| {});
+        }
+        let keys = store.keys(usize::MAX);
+        assert!(
+            keys.len() <= remembered.next_multiple_of(2),
+            "{}",
+            keys.len()
+        );
+        assert!(keys.len() >= remembered / 2, "{}", keys.len());
+        assert_eq!(keys.contains(&999), remembered > 0);
+    }
+}
+
+#[test]
+fn keys_whose_panes_have_left_are_forgotten() {
+    let mut store: WindowStore<u32, u64> = WindowStore::new(Windows::sliding(100, 10), 0);
+    for key in 0..10_000 {
+        let time = Timestamp(i64::from(key));
+        assert_eq!(store.add(&Count, &key, time, &()), Arrival::OnTime);
+        store.advance(&Count, time, &mut |_| {});
+        assert!(store.totals().open_windows <= 120);
+        assert!(store.keys(usize::MAX).len() <= 120);
+    }
+    let totals = store.totals();
+    assert_eq!(totals.open_events + totals.closed_events, 10_000);
+}
+
+#[test]
+fn a_partial_result_that_contradicts_itself_does_no_harm() {
+    for windows in [
+        Windows::tumbling(10),
+        Windows::sliding(20, 10),
+        Windows::session(5),
+        Windows::global(Trigger::every_ms(10)),
+        Windows::global(Trigger::every_events(3)),
+    ] {
+        let mut store: WindowStore<u8, u64> = WindowStore::new(windows, 10);
+        for (pane, time_max) in [(END, START), (START, END), (Timestamp(3), Timestamp(-3))] {
+            let partial = Partial {
+                key: 1,
+                pane,
+                state: u64::MAX,
+                events: u64::MAX,
+                time_max,
+            };
+            let _ = store.merge(&Count, partial);
+        }
+        store.close_all(&Count, &mut |_| {});
+        assert_eq!(store.totals().open_windows, 0);
+    }
+}
+
+#[test]
+fn totals_count_every_item_once() {
+    let mut store = store_of(Windows::sliding(30, 10), &[1, 2, 11, 45]);
+    advanced(&mut store, Timestamp(20));
+    assert_eq!(store.add(&Count, &1, Timestamp(19), &()), Arrival::Late);
+    let totals = store.totals();
+    assert_eq!(
+        totals,
+        WindowTotals {
+            open_windows: 3,
+            open_events: 4,
+            closed_windows: 2,
+            closed_events: 0,
+            late_events: 1,
+        }
+    );
+    advanced(&mut store, Timestamp(40));
+    let totals = store.totals();
+    assert_eq!((totals.open_events, totals.closed_events), (1, 3));
+}
