@@ -36,7 +36,7 @@ up_to_date() {
 }
 
 for name in flink spark kafka; do
-    up_to_date "$name" "$name" measure && continue
+    up_to_date "$name" "$name" ads measure && continue
     echo "peers: building $name" >&2
     mvn --quiet --batch-mode --file "$name" package >&2 || fail "Maven could not build $name (see above)"
     touch "$out/$name/built"

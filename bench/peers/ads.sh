@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# ads.sh NAME: starts a peer that counts ads in windows. It reads orders from its input, a line each:
+#     swa|ysb|ysb-star RATE DURATION_MS WINDOW_MS START_MS
+# and prints a line of JSON for each: how long it took, how many events each instance made by window, and what was
+# released when. A rate is in events per second of all instances together, 0 is as many as can be; START_MS is the time
+# of the first events, in milliseconds since 1970.
+set -euo pipefail
+
+out="$(cd "$(dirname "$0")" && pwd)/../../target/peers"
+
+fail() {
+    echo "peers: $*" >&2
+    exit 1
+}
+
+[ "$#" = 1 ] || fail "usage: ads.sh flink|spark|timely"
+
+# More memory than for files: events and their batches live longer.
+java=(java -Xmx2g -XX:+UseParallelGC)
+# What Spark's own script opens for it, of what it needs here.
+opened=()
+for package in java.lang java.lang.invoke java.io java.net java.nio java.util java.util.concurrent sun.nio.ch sun.util.calendar; do
+    opened+=("--add-opens=java.base/$package=ALL-UNNAMED")
+done
+case "$1" in
+flink) exec "${java[@]}" -cp "$out/flink/peer.jar:$out/flink/lib/*" flink.AdsPeer ;;
+spark) exec "${java[@]}" "${opened[@]}" -cp "$out/spark/peer.jar:$out/spark/lib/*" spark.AdsPeer ;;
+timely) exec "$out/timely/release/timely-ads" ;;
+*) fail "there is no peer $1" ;;
+esac
