@@ -35,14 +35,18 @@
 
 mod aggregate;
 mod cell;
+mod distinct;
 mod global;
+mod joined;
 mod key_sessions;
 mod local;
 mod local_panes;
 mod local_sessions;
 mod map;
+mod numbers;
 mod open;
 mod pending;
+mod quantiles;
 mod released;
 mod sessions;
 mod sliding;
@@ -52,7 +56,11 @@ mod tumbling;
 mod two_stacks;
 
 pub use aggregate::{Aggregate, Combine, Count, Fold, fold};
+pub use distinct::{Distinct, DistinctSketch};
+pub use joined::{Joined, Side};
 pub use local::{Arrival, LocalPanes, Partial};
+pub use numbers::{Max, Mean, Min, Number, Sum};
+pub use quantiles::{QuantileBins, Quantiles};
 pub use released::WindowResult;
 pub use spec::{Trigger, Windows};
 pub use store::{WindowStore, WindowTotals};

@@ -1,5 +1,6 @@
 //! Windows against a dumb model, and at the edges of time.
 
+mod aggregates;
 mod edges;
 mod model;
 mod plant;

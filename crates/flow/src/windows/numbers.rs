@@ -1,0 +1,259 @@
+//! Sums, means and extremes.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::aggregate::{Aggregate, Combine};
+
+/// What can be added up. The totals of integers are exact however many there are, so they do not
+/// depend on the order; those of floating-point numbers are rounded, and may differ in the last
+/// digits. A NaN makes the sum one, and infinities are added as IEEE 754 says.
+pub trait Number: Copy + private::Sealed + 'static {
+    /// Holds the sum of any number of items.
+    type Total: Copy + Default + Send + Serialize + DeserializeOwned + 'static;
+    /// What the sum is given as: `i64`, `u64` or `f64`. An integer that is too large is given as
+    /// the largest there is, and one that is too small as the smallest.
+    type Sum: Clone + Serialize + Send + 'static;
+
+    #[doc(hidden)]
+    fn add_to(self, total: &mut Self::Total);
+    #[doc(hidden)]
+    fn merge(total: &mut Self::Total, other: Self::Total);
+    #[doc(hidden)]
+    fn sum(total: Self::Total) -> Self::Sum;
+    #[doc(hidden)]
+    fn as_f64(total: Self::Total) -> f64;
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+macro_rules! integer {
+    ($sum:ident: $($name:ident),+) => {$(
+        impl private::Sealed for $name {}
+
+        impl Number for $name {
+            type Total = i128;
+            type Sum = $sum;
+
+            #[inline]
+            fn add_to(self, total: &mut i128) {
+                *total = total.saturating_add(i128::from(self));
+            }
+
+            fn merge(total: &mut i128, other: i128) {
+                *total = total.saturating_add(other);
+            }
+
+            fn sum(total: i128) -> $sum {
+                let nearest = if total < 0 { $sum::MIN } else { $sum::MAX };
+                $sum::try_from(total).unwrap_or(nearest)
+            }
+
+            #[expect(clippy::cast_precision_loss, reason = "a mean is not exact")]
+            fn as_f64(total: i128) -> f64 {
+                total as f64
+            }
+        }
+    )+};
+}
+
+integer!(i64: i8, i16, i32, i64);
+integer!(u64: u8, u16, u32, u64);
+
+macro_rules! float {
+    ($($name:ident),+) => {$(
+        impl private::Sealed for $name {}
+
+        impl Number for $name {
+            type Total = f64;
+            type Sum = f64;
+
+            #[inline]
+            fn add_to(self, total: &mut f64) {
+                *total += f64::from(self);
+            }
+
+            fn merge(total: &mut f64, other: f64) {
+                *total += other;
+            }
+
+            fn sum(total: f64) -> f64 {
+                total
+            }
+
+            fn as_f64(total: f64) -> f64 {
+                total
+            }
+        }
+    )+};
+}
+
+float!(f32, f64);
+
+/// Makes an aggregate of what a function takes from each item.
+macro_rules! of_value {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name<F, V> {
+            value: F,
+            of: PhantomData<fn() -> V>,
+        }
+
+        impl<F, V> $name<F, V> {
+            /// Of what `value` takes from each item.
+            pub fn of<T: ?Sized>(value: F) -> Self
+            where
+                F: Fn(&T) -> V,
+            {
+                Self { value, of: PhantomData }
+            }
+        }
+    };
+}
+
+of_value! {
+    /// The sum of the items' values: see [`Number`] for its type and limits.
+    ///
+    /// ```
+    /// use millstream_flow::windows::{Aggregate, Combine, Sum};
+    ///
+    /// let bytes = Sum::of(|line: &str| line.len() as u64);
+    /// let mut state = bytes.empty();
+    /// bytes.add(&mut state, "an apple");
+    /// bytes.add(&mut state, "a pear");
+    /// assert_eq!(bytes.result(&state), 14);
+    /// ```
+    Sum
+}
+
+impl<F: Send + Sync + 'static, V: Number> Combine for Sum<F, V> {
+    type State = V::Total;
+    type Out = V::Sum;
+
+    fn empty(&self) -> V::Total {
+        V::Total::default()
+    }
+
+    fn merge(&self, state: &mut V::Total, other: &V::Total) {
+        V::merge(state, *other);
+    }
+
+    fn result(&self, state: &V::Total) -> V::Sum {
+        V::sum(*state)
+    }
+}
+
+impl<T, F, V> Aggregate<T> for Sum<F, V>
+where
+    T: ?Sized,
+    F: Fn(&T) -> V + Send + Sync + 'static,
+    V: Number,
+{
+    #[inline]
+    fn add(&self, state: &mut V::Total, item: &T) {
+        (self.value)(item).add_to(state);
+    }
+}
+
+of_value! {
+    /// The arithmetic mean of the items' values.
+    Mean
+}
+
+impl<F: Send + Sync + 'static, V: Number> Combine for Mean<F, V> {
+    /// The sum and the number of values.
+    type State = (V::Total, u64);
+    type Out = f64;
+
+    fn empty(&self) -> Self::State {
+        Self::State::default()
+    }
+
+    fn merge(&self, (total, count): &mut Self::State, other: &Self::State) {
+        V::merge(total, other.0);
+        *count = count.saturating_add(other.1);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a mean is not exact")]
+    fn result(&self, (total, count): &Self::State) -> f64 {
+        V::as_f64(*total) / *count as f64
+    }
+}
+
+impl<T, F, V> Aggregate<T> for Mean<F, V>
+where
+    T: ?Sized,
+    F: Fn(&T) -> V + Send + Sync + 'static,
+    V: Number,
+{
+    #[inline]
+    fn add(&self, (total, count): &mut Self::State, item: &T) {
+        (self.value)(item).add_to(total);
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Replaces `best` if `value` is better. A value that does not even compare with itself (NaN) is
+/// left out.
+fn keep<V: PartialOrd>(best: &mut Option<V>, value: V, is_better: impl Fn(&V, &V) -> bool) {
+    let is_comparable = value.partial_cmp(&value).is_some();
+    if is_comparable && best.as_ref().is_none_or(|best| is_better(&value, best)) {
+        *best = Some(value);
+    }
+}
+
+macro_rules! extreme {
+    ($name:ident, $is_better:expr) => {
+        impl<F, V> Combine for $name<F, V>
+        where
+            F: Send + Sync + 'static,
+            V: PartialOrd + Clone + Serialize + DeserializeOwned + Send + 'static,
+        {
+            type State = Option<V>;
+            type Out = Option<V>;
+
+            fn empty(&self) -> Option<V> {
+                None
+            }
+
+            fn merge(&self, state: &mut Option<V>, other: &Option<V>) {
+                if let Some(value) = other {
+                    keep(state, value.clone(), $is_better);
+                }
+            }
+
+            fn result(&self, state: &Option<V>) -> Option<V> {
+                state.clone()
+            }
+        }
+
+        impl<T, F, V> Aggregate<T> for $name<F, V>
+        where
+            T: ?Sized,
+            F: Fn(&T) -> V + Send + Sync + 'static,
+            V: PartialOrd + Clone + Serialize + DeserializeOwned + Send + 'static,
+        {
+            #[inline]
+            fn add(&self, state: &mut Option<V>, item: &T) {
+                keep(state, (self.value)(item), $is_better);
+            }
+        }
+    };
+}
+
+of_value! {
+    /// The least of the items' values; nothing if all are NaN.
+    Min
+}
+extreme!(Min, |value, best| value < best);
+
+of_value! {
+    /// The largest of the items' values; nothing if all are NaN.
+    Max
+}
+extreme!(Max, |value, best| value > best);
