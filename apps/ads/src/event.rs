@@ -17,7 +17,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 
 use millstream_base::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Size of an encoded event.
 pub const EVENT_BYTES: usize = 136;
@@ -34,7 +34,7 @@ pub(crate) const AGENT_BYTES: usize = EVENT_BYTES - AGENT;
 pub struct Ad(pub u32);
 
 /// The number of a campaign.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Campaign(pub u32);
 

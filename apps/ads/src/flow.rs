@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use millstream_base::{ProducerId, Timestamp};
 use millstream_connect::{DeadLetterStream, EncodedRecord, Ending, StreamSink, StreamSource};
-use millstream_flow::{
-    Emit, Flow, FlowError, FlowSettings, Running, TumblingWindows, WindowResult, Windowed,
-};
+use millstream_flow::windows::{Aggregate, Combine, WindowResult, Windows};
+use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Running, Watermarks, Windowed};
 use millstream_log::{Log, LogError, Stream, StreamConfig};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Campaign, Event, Kind};
 use crate::generator::campaign_of_ads;
@@ -28,14 +28,14 @@ pub const COUNTS_STATE: &str = "campaign_counts";
 /// Length of a window of event time.
 pub const WINDOW_MS: i64 = 10_000;
 
-/// How far events may be out of order before a window gives a second, additional result.
-const LATENESS_MS: i64 = 1_000;
+/// How far events may be out of order; one that is further behind is left out if its window is over.
+const DISORDER_MAX: Duration = Duration::from_secs(1);
 
 /// The name of the flow.
 const FLOW: &str = "ads";
 
 /// What is counted in a window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdCounts {
     /// Times that an ad of the campaign was seen.
     pub views: u64,
@@ -44,7 +44,7 @@ pub struct AdCounts {
 }
 
 /// The sums over all events that the flow has read. At the end of the flow
-/// `counted == views + clicks`.
+/// `counted + late == views + clicks`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AdsTotals {
     /// Events of all kinds.
@@ -57,6 +57,40 @@ pub struct AdsTotals {
     pub windows: u64,
     /// Events in them.
     pub counted: u64,
+    /// Views and clicks that came when their window was over.
+    pub late: u64,
+}
+
+/// Counts the views and clicks of a campaign.
+#[derive(Debug, Clone, Copy)]
+struct CountAds;
+
+impl Combine for CountAds {
+    type State = AdCounts;
+    type Out = AdCounts;
+
+    fn empty(&self) -> AdCounts {
+        AdCounts::default()
+    }
+
+    fn merge(&self, counts: &mut AdCounts, other: &AdCounts) {
+        counts.views += other.views;
+        counts.clicks += other.clicks;
+    }
+
+    fn result(&self, counts: &AdCounts) -> AdCounts {
+        *counts
+    }
+}
+
+impl Aggregate<(Campaign, Kind, Timestamp)> for CountAds {
+    fn add(&self, counts: &mut AdCounts, (_, kind, _): &(Campaign, Kind, Timestamp)) {
+        match kind {
+            Kind::View => counts.views += 1,
+            Kind::Click => counts.clicks += 1,
+            Kind::Purchase => {}
+        }
+    }
 }
 
 /// Why the application cannot run.
@@ -75,7 +109,7 @@ pub struct AdsFlow {
     events: Stream,
     ending: Ending,
     running: Arc<Running>,
-    counts: Windowed<Campaign, AdCounts>,
+    counts: Windowed<Campaign, CountAds>,
     read: Arc<EventCounts>,
 }
 
@@ -112,10 +146,6 @@ impl AdsFlow {
         let events = log.stream_or_create(EVENTS_STREAM, StreamConfig::default())?;
         let results = log.create_stream(COUNTS_STREAM, StreamConfig::default())?;
 
-        let windows = TumblingWindows {
-            size_ms: WINDOW_MS,
-            lateness_ms: LATENESS_MS,
-        };
         let read = Arc::new(EventCounts::default());
         let tally = Arc::clone(&read);
         let campaigns = campaign_of_ads();
@@ -123,7 +153,7 @@ impl AdsFlow {
         let source = StreamSource::new(&events);
         let ending = source.ending();
         let mut flow = Flow::with_settings(FLOW, settings);
-        let counts = flow.windowed::<Campaign, AdCounts>(COUNTS_STATE, windows);
+        let counts = flow.windowed(COUNTS_STATE, Windows::tumbling(WINDOW_MS), CountAds);
         flow.source("events", source)
             .each(move |record, emit: &mut Emit<Event>| {
                 let event = Event::decode(record.value.unwrap_or_default())?;
@@ -131,19 +161,11 @@ impl AdsFlow {
                 emit(&event);
                 Ok(())
             })
+            .watermarks(|event| event.time, Watermarks::bounded(DISORDER_MAX))
             .filter(|event| event.kind != Kind::Purchase)
             .map(move |event| (campaigns[event.ad.0 as usize], event.kind, event.time))
             .key_by(|(campaign, _, _)| *campaign)
-            .fold_in_windows(
-                "count",
-                &counts,
-                |(_, _, time)| *time,
-                |counts, (_, kind, _)| match kind {
-                    Kind::View => counts.views += 1,
-                    Kind::Click => counts.clicks += 1,
-                    Kind::Purchase => {}
-                },
-            )
+            .aggregate("count", &counts, |(_, _, time)| *time)
             .sink(
                 "campaign_counts",
                 StreamSink::new(&results, ProducerId::NONE, encode)?,
@@ -181,6 +203,7 @@ impl AdsFlow {
             clicks: self.read.clicks.load(Ordering::Relaxed),
             windows: windows.open_windows + windows.closed_windows,
             counted: windows.open_events + windows.closed_events,
+            late: self.counts.late_events(),
         }
     }
 
@@ -214,11 +237,12 @@ impl EventCounts {
 fn encode(result: &WindowResult<Campaign, AdCounts>, record: &mut EncodedRecord) {
     let WindowResult {
         key: campaign,
-        window_start: Timestamp(window_start),
+        start: Timestamp(window_start),
+        end,
         value: AdCounts { views, clicks },
         ..
     } = result;
-    record.timestamp = Timestamp(window_start.saturating_add(WINDOW_MS));
+    record.timestamp = *end;
     // Writing into a vector does not fail.
     let _ = write!(record.key, "{campaign}");
     let _ = write!(

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
 use crate::error::{BoxError, Failure};
+use crate::time::StageTime;
 
 /// Of an item or an error in a dead letter.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -35,6 +36,9 @@ pub trait Attempt {
 
     /// Takes note of an `item` for which code of the operator `label` answered an error.
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
+
+    /// Event time where the item is.
+    fn time(&self) -> &StageTime;
 }
 
 /// What code of the user failed on, and how.
@@ -78,13 +82,20 @@ impl Rejected {
     }
 }
 
-#[derive(Default)]
-pub struct First {
+pub struct First<'a> {
     /// What was rejected of the item so far.
     pub rejected: RefCell<Vec<Rejected>>,
+    time: &'a StageTime,
 }
 
-impl First {
+impl<'a> First<'a> {
+    pub fn new(time: &'a StageTime) -> First<'a> {
+        First {
+            rejected: RefCell::default(),
+            time,
+        }
+    }
+
     /// Takes note of an item of a stage that panicked where it is not known as what.
     pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
         self.rejected.borrow_mut().push(Rejected {
@@ -97,7 +108,7 @@ impl First {
     }
 }
 
-impl Attempt for First {
+impl Attempt for First<'_> {
     #[inline(always)]
     fn call<T: Debug + ?Sized, R>(
         &self,
@@ -118,12 +129,16 @@ impl Attempt for First {
             },
         });
     }
+
+    #[inline(always)]
+    fn time(&self) -> &StageTime {
+        self.time
+    }
 }
 
-#[derive(Default)]
-pub struct Again(pub First);
+pub struct Again<'a>(pub First<'a>);
 
-impl Attempt for Again {
+impl Attempt for Again<'_> {
     fn call<T: Debug + ?Sized, R>(
         &self,
         label: &Label,
@@ -148,6 +163,10 @@ impl Attempt for Again {
 
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
         self.0.reject(label, item, error);
+    }
+
+    fn time(&self) -> &StageTime {
+        self.0.time()
     }
 }
 

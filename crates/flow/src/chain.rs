@@ -2,11 +2,15 @@
 //! next, by reference, so that an item may be a slice of a larger one (a word of a block of text).
 
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::marker::PhantomData;
+
+use millstream_base::Timestamp;
 
 use crate::attempt::{Attempt, Label};
 use crate::error::BoxError;
 use crate::parts::Parts;
+use crate::table::Table;
 
 /// A series of fused operators.
 pub trait Chain<In: ?Sized>: Send + Sync + 'static {
@@ -75,6 +79,82 @@ where
             }
         });
     }
+}
+
+/// Looks up a row for each item.
+pub struct Join<C, K, V, F, G, U> {
+    pub(crate) before: C,
+    pub(crate) table: Table<K, V>,
+    pub(crate) key: F,
+    pub(crate) function: G,
+    pub(crate) label: Label,
+    pub(crate) result: PhantomData<fn() -> U>,
+}
+
+impl<In: ?Sized, C: Chain<In>, K, V, F, G, U> Chain<In> for Join<C, K, V, F, G, U>
+where
+    C::Out: Debug,
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    F: Fn(&C::Out) -> K + Send + Sync + 'static,
+    G: Fn(&C::Out, &V) -> U + Send + Sync + 'static,
+    U: 'static,
+{
+    type Out = U;
+
+    #[inline]
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&U)) {
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            let joined = attempt.call(&self.label, item, || {
+                let key = (self.key)(item);
+                self.table
+                    .with(&key, |row| row.map(|row| (self.function)(item, row)))
+            });
+            if let Some(Some(result)) = joined {
+                out(&result);
+            }
+        });
+    }
+}
+
+/// Takes note of event time.
+pub struct SeeTime<C, F> {
+    pub(crate) before: C,
+    pub(crate) function: F,
+    pub(crate) label: Label,
+}
+
+impl<In: ?Sized, C: Chain<In>, F> Chain<In> for SeeTime<C, F>
+where
+    C::Out: Debug,
+    F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
+{
+    type Out = C::Out;
+
+    #[inline]
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&C::Out)) {
+        let SeeTime {
+            function, label, ..
+        } = self;
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            let Some(time) = attempt.call(label, item, || function(item)) else {
+                return;
+            };
+            match attempt.time().see(time) {
+                true => out(item),
+                false => attempt.reject(label, item, too_far_ahead(time, attempt)),
+            }
+        });
+    }
+}
+
+#[cold]
+fn too_far_ahead<A: Attempt>(Timestamp(time): Timestamp, attempt: &A) -> BoxError {
+    let ahead_max = attempt.time().ahead_max();
+    format!(
+        "its time, {time} ms since 1970, is more than {ahead_max:?} ahead of the clock; see Watermarks::ahead_max"
+    )
+    .into()
 }
 
 /// Where a `flat_map` hands its results to.

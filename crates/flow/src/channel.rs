@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use millstream_ring::{Positions, Ring};
 
+use crate::marks::{RingMarks, WriterId};
 use crate::metrics::SLICE_NS;
 
 /// A queue of items between stages. Any number of stages write to it
@@ -30,6 +31,10 @@ impl<T> Clone for Channel<T> {
 pub struct ChannelState {
     pub name: String,
     pub rings: Vec<Arc<dyn AnyRing>>,
+    /// Of each ring.
+    pub marks: Vec<RingMarks>,
+    /// Somebody further on goes by event time. Written once, before the flow runs.
+    wants_marks: AtomicBool,
     /// Stages that write to it and have not ended. Counted up while the graph is built.
     writers: AtomicUsize,
     /// Set when all writers have ended, or when a cycle has come to rest.
@@ -52,6 +57,8 @@ impl ChannelState {
     pub fn new(name: &str, rings: Vec<Arc<dyn AnyRing>>) -> Arc<Self> {
         Arc::new(ChannelState {
             name: name.to_owned(),
+            marks: rings.iter().map(|_| RingMarks::default()).collect(),
+            wants_marks: AtomicBool::new(false),
             rings,
             writers: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -60,8 +67,20 @@ impl ChannelState {
         })
     }
 
-    pub fn add_writer(&self) {
+    /// A stage that writes to it, where marks are said by so many.
+    pub fn add_writer(&self, writers: &[WriterId]) {
         self.writers.fetch_add(1, Ordering::Relaxed);
+        for marks in &self.marks {
+            writers.iter().for_each(|writer| marks.add_writer(*writer));
+        }
+    }
+
+    pub fn want_marks(&self) {
+        self.wants_marks.store(true, Ordering::Relaxed);
+    }
+
+    pub fn wants_marks(&self) -> bool {
+        self.wants_marks.load(Ordering::Relaxed)
     }
 
     pub fn writers(&self) -> usize {
@@ -88,6 +107,10 @@ impl ChannelState {
         self.cycle.store(number, Ordering::Relaxed);
     }
 
+    pub fn is_in_cycle(&self) -> bool {
+        self.cycle.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether stages that read `input` write to it as part of a cycle; `None` where there is no cycle.
     pub fn is_led_back_from(&self, input: Option<&ChannelState>) -> Option<bool> {
         let cycle = self.cycle.load(Ordering::Relaxed);
@@ -108,8 +131,13 @@ impl ChannelState {
         (capacity as u64).saturating_mul(ns) < FULL_RING_NS
     }
 
+    /// Items that wait to be read, and marks with nothing before them.
     pub fn readable(&self) -> usize {
-        self.rings.iter().map(|ring| ring.readable()).sum()
+        let met = |(ring, marks): (&Arc<dyn AnyRing>, &RingMarks)| match ring.readable() {
+            0 => usize::from(marks.are_met(ring.read_to())),
+            items => items,
+        };
+        self.rings.iter().zip(&self.marks).map(met).sum()
     }
 
     /// The part of it that the caller's thread wrote, where threads have lanes of their own.
@@ -140,6 +168,7 @@ impl ChannelState {
 /// A ring, whatever its items are.
 pub trait AnyRing: Send + Sync {
     fn readable(&self) -> usize;
+    fn read_to(&self) -> u64;
     fn own_readable(&self) -> usize;
     fn room(&self) -> usize;
     fn capacity(&self) -> usize;
@@ -161,6 +190,10 @@ pub fn room_min<T>(ring: &Ring<T>, items: usize) -> usize {
 impl<T: Send> AnyRing for Arc<Ring<T>> {
     fn readable(&self) -> usize {
         Ring::readable(self)
+    }
+
+    fn read_to(&self) -> u64 {
+        Ring::read_to(self)
     }
 
     fn own_readable(&self) -> usize {

@@ -131,8 +131,8 @@ impl Cycle {
     }
 
     /// A stage that would give results after the cycle has come to rest: they would begin it anew.
-    pub fn held_back(&self) -> Option<&str> {
-        let holds_back = self.members.iter().find(|stage| stage.holds_back())?;
-        Some(holds_back.name())
+    pub fn windows(&self) -> Option<&str> {
+        let goes_by_time = self.members.iter().find(|stage| stage.goes_by_time())?;
+        Some(goes_by_time.name())
     }
 }

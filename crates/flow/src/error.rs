@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use millstream_exchange::ExchangeError;
+
 /// Whatever a source or a sink reports.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -49,6 +51,28 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// Windows that wait for a source which never says how far time has come.
+    #[error(
+        "flow \"{flow}\": the windows of \"{operator}\" close by event time, and source \"{source_stage}\" does not tell it; add `.watermarks(…)` there"
+    )]
+    NoWatermarks {
+        /// The flow.
+        flow: String,
+        /// The stage with the windows.
+        operator: String,
+        /// The stage of the source.
+        source_stage: String,
+    },
+    /// Windows where items overtake each other, and so overtake what is said of time.
+    #[error(
+        "flow \"{flow}\": the windows of \"{operator}\" close by event time, which needs Order::Kept"
+    )]
+    TimeWithoutOrder {
+        /// The flow.
+        flow: String,
+        /// The stage with the windows.
+        operator: String,
+    },
     /// Two stages, or two state elements, of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {
@@ -56,6 +80,14 @@ pub enum FlowError {
         flow: String,
         /// The name.
         name: String,
+    },
+    /// Not all ranks run the same, or one of them has failed.
+    #[error("flow \"{flow}\": {error}")]
+    Ranks {
+        /// The flow.
+        flow: String,
+        /// Which rank, and what is wrong.
+        error: ExchangeError,
     },
     /// The operating system gives no thread.
     #[error("flow \"{flow}\": cannot start a worker thread: {error}")]

@@ -1,6 +1,7 @@
 //! Building a flow: the typed API.
 
 use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,29 +10,35 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use hashbrown::{DefaultHashBuilder, HashSet};
+use foldhash::fast::FixedState;
 use millstream_base::{Clock, SystemClock, Timestamp};
+use millstream_exchange::{ChannelId, Fingerprint, Ranks};
 use millstream_ring::{Ring, RingConfig};
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use crate::attempt::Label;
-use crate::chain::{Chain, Each, Emit, Filter, FlatMap, Map, Same};
+use crate::chain::{Chain, Each, Emit, Filter, FlatMap, Join, Map, Same, SeeTime};
 use crate::channel::{AnyRing, Channel, ChannelState};
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, FlowError};
 use crate::input::{Input, RingInput, SourceInput};
+use crate::marks::WriterId;
 use crate::metrics::Counters;
 use crate::parts::Parts;
+use crate::remote::{Meeting, Message, Outlets, RemoteInput};
+use crate::routed::Homes;
 use crate::running::Running;
 use crate::scheduler::{Priority, Scheduler};
 use crate::sink::Sink;
 use crate::source::{Output, Source};
 use crate::stage::{FusedStage, Instance, Slot, Stage};
 use crate::state::{Partial, PartialState, StateReader};
-use crate::terminal::{Outbox, Terminal, ToPartitions, ToRing, ToSink, ToSplit, ToState};
-use crate::window::{Key, ToWindows, TumblingWindows, WindowResult, Windowed};
+use crate::table::Table;
+use crate::terminal::{Outbox, Place, Terminal, ToRing, ToSink, ToSplit, ToState};
+use crate::time::{StageTime, Watermarks};
+use crate::windowed::{Key, Windowed};
+use crate::windows::{Combine, Windows};
 
 /// What a flow takes from its surroundings. The defaults are right for most.
 #[derive(Clone)]
@@ -55,6 +62,8 @@ pub struct FlowSettings {
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
+    pub ranks: Ranks,
 }
 
 /// Whether a flow keeps the order of its items.
@@ -80,6 +89,7 @@ impl Default for FlowSettings {
             ring_items_max: RING_ITEMS_MAX,
             dead_letters: None,
             clock: Arc::new(SystemClock::default()),
+            ranks: Ranks::alone(),
         }
     }
 }
@@ -102,7 +112,12 @@ pub struct Flow {
     pub(crate) channels: Vec<Arc<ChannelState>>,
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
     /// Stages that were begun and have no end yet.
-    open: Vec<String>,
+    pub(crate) open: Vec<String>,
+    /// Who says marks so far.
+    writers: WriterId,
+    /// Channels to other ranks so far.
+    exchanges: u32,
+    pub(crate) homes: Homes,
 }
 
 impl Flow {
@@ -123,6 +138,9 @@ impl Flow {
             channels: Vec::new(),
             states: Vec::new(),
             open: Vec::new(),
+            writers: 0,
+            exchanges: 0,
+            homes: Homes::default(),
         }
     }
 
@@ -207,7 +225,7 @@ impl Flow {
         channel: &Channel<T>,
     ) -> Operators<'_, RingInput<T>, Same> {
         let readers = self.settings.workers.get();
-        let inputs = (0..readers).map(|_| RingInput::new(&channel.ring, &channel.state));
+        let inputs = (0..readers).map(|_| RingInput::new(&channel.ring, &channel.state, 0));
         let state = Some(Arc::clone(&channel.state));
         Operators::begin(self, name, state, inputs.collect())
     }
@@ -219,16 +237,15 @@ impl Flow {
         state
     }
 
-    /// A state element of windows by key, readable under `name`.
-    ///
-    /// # Panics
-    /// When `windows.size_ms` is less than 1.
-    pub fn windowed<K, A>(&mut self, name: &str, windows: TumblingWindows) -> Windowed<K, A>
-    where
-        K: Key,
-        A: Default + Clone + Serialize + Send + 'static,
-    {
-        let state = Windowed::new(windows);
+    /// A state element readable under `name`: of each key, what `aggregate` makes of its items over each
+    /// of some windows.
+    pub fn windowed<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+    ) -> Windowed<K, A> {
+        let state = Windowed::new(windows, aggregate);
         self.add_state(name, state.clone());
         state
     }
@@ -238,58 +255,73 @@ impl Flow {
     /// # Errors
     /// When the graph is not whole, or there are no threads to run it.
     pub fn run(self) -> Result<Running, FlowError> {
-        if let Some(operator) = self.open.first() {
-            return Err(FlowError::Unconnected {
-                flow: self.name,
-                operator: operator.clone(),
-            });
-        }
-        if self.stages.is_empty() {
-            return Err(FlowError::Empty { flow: self.name });
-        }
-        if let Some(name) = self.duplicate_name() {
-            return Err(FlowError::DuplicateName {
-                flow: self.name,
-                name,
-            });
-        }
-        self.check_channels()?;
+        self.check()?;
+        self.agree()?;
         Running::start(self)
-    }
-
-    fn check_channels(&self) -> Result<(), FlowError> {
-        for channel in &self.channels {
-            let reads = |stage: &&Arc<dyn Stage>| {
-                stage
-                    .input()
-                    .is_some_and(|input| Arc::ptr_eq(input, channel))
-            };
-            let readers = self.stages.iter().filter(reads).count();
-            let writers = channel.writers();
-            if writers == 0 || readers != 1 {
-                return Err(FlowError::Channel {
-                    flow: self.name.clone(),
-                    channel: channel.name.clone(),
-                    writers,
-                    readers,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn duplicate_name(&self) -> Option<String> {
-        let mut seen = HashSet::new();
-        let stages = self.stages.iter().map(|stage| ("stage", stage.name()));
-        let states = self.states.iter().map(|(name, _)| ("state", name.as_str()));
-        let (_, name) = stages
-            .chain(states)
-            .find(|element| !seen.insert(*element))?;
-        Some(name.to_owned())
     }
 
     fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
         self.states.push((name.to_owned(), Arc::new(state)));
+    }
+
+    /// All ranks run the same graph, and agree where keys live.
+    fn agree(&self) -> Result<(), FlowError> {
+        let random = RandomState::new().build_hasher().finish();
+        let ranks = &self.settings.ranks;
+        if ranks.count() == 1 {
+            self.homes.settle(random);
+            return Ok(());
+        }
+        let description: Vec<String> = self.stages.iter().map(|stage| stage.describe()).collect();
+        let description = description.join("\n");
+        let fingerprint = Fingerprint {
+            program: self.name.clone(),
+            graph: FixedState::default().hash_one(&description),
+            description,
+        };
+        let agreed = ranks.agree(fingerprint, random);
+        let seed = agreed.map_err(|error| FlowError::Ranks {
+            flow: self.name.clone(),
+            error,
+        })?;
+        self.homes.settle(seed);
+        Ok(())
+    }
+
+    /// The two ends of a channel between this rank and each other one; none if there is no other.
+    pub(crate) fn meeting<T: Message>(
+        &mut self,
+        operator: &str,
+    ) -> Option<(Arc<Outlets>, Vec<RemoteInput<T>>)> {
+        if self.settings.ranks.count() == 1 {
+            return None;
+        }
+        let id = self.exchanges;
+        self.exchanges += 1;
+        let meeting = Meeting {
+            ranks: &self.settings.ranks,
+            channel: ChannelId {
+                source: 2 * id,
+                target: 2 * id + 1,
+            },
+            operator: operator.into(),
+            clock: &self.settings.clock,
+            doorbell: &self.doorbell,
+            stopping: &self.stopping,
+        };
+        Some((meeting.outlets(), meeting.inputs()))
+    }
+
+    /// Begins a stage that reads what comes from other ranks.
+    pub(crate) fn receive<T: Message>(
+        &mut self,
+        name: &str,
+        inputs: Vec<RemoteInput<T>>,
+    ) -> Operators<'_, RemoteInput<T>, Same> {
+        Operators {
+            tells_time: true,
+            ..Operators::begin(self, name, None, inputs)
+        }
     }
 
     fn waker(&self) -> Waker {
@@ -297,7 +329,7 @@ impl Flow {
     }
 
     /// So many rings of one channel.
-    fn rings<T: Send + 'static>(
+    pub(crate) fn rings<T: Send + 'static>(
         &mut self,
         name: &str,
         count: usize,
@@ -334,21 +366,26 @@ impl Flow {
 /// loop.
 #[must_use = "operators whose results go nowhere do not run"]
 pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
-    flow: &'f mut Flow,
+    pub(crate) flow: &'f mut Flow,
     stage: String,
     /// The channel that the inputs are rings of; none for a source.
     channel: Option<Arc<ChannelState>>,
-    inputs: Vec<I>,
+    pub(crate) inputs: Vec<I>,
+    /// Whether they share one ring.
+    pub(crate) is_shared: bool,
     chain: C,
     /// How many operators the stage has.
     operators: usize,
+    watermarks: Option<Watermarks>,
+    /// Whether it says marks, being the first stage.
+    tells_time: bool,
 }
 
 impl<'f, I: Input> Operators<'f, I, Same>
 where
     I::Item: 'static,
 {
-    fn begin(
+    pub(crate) fn begin(
         flow: &'f mut Flow,
         stage: &str,
         channel: Option<Arc<ChannelState>>,
@@ -359,10 +396,35 @@ where
             flow,
             stage: stage.to_owned(),
             channel,
+            is_shared: I::IS_SHARED,
             inputs,
             chain: Same,
             operators: 0,
+            watermarks: None,
+            tells_time: false,
         }
+    }
+}
+
+impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
+    /// Tells how far event time has come: the source's items have the times that `time` gives, and are
+    /// out of order by as much as `watermarks` says. Windows further on close by that.
+    pub fn watermarks<F>(
+        mut self,
+        time: F,
+        watermarks: Watermarks,
+    ) -> Operators<'f, SourceInput<S>, SeeTime<C, F>>
+    where
+        C::Out: Debug,
+        F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
+    {
+        self.watermarks = Some(watermarks);
+        self.tells_time = true;
+        self.add("watermarks", |before, label| SeeTime {
+            before,
+            function: time,
+            label,
+        })
     }
 }
 
@@ -470,6 +532,47 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         })
     }
 
+    /// Joins each item with the row of a table that `key` leads to. Items without one are dropped.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Flow, Table};
+    ///
+    /// let prices = Table::new([("tea", 3), ("milk", 2)]);
+    /// let mut flow = Flow::new("bill");
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("orders", Generator::new(|number| ["tea", "milk", "air"][number as usize % 3]).limit(6))
+    ///     .join(&prices, |order| *order, |_, price| *price)
+    ///     .fold_local(&sum, |sum, price| *sum += price);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 2 * (3 + 2));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn join<K, V, U, F, G>(
+        self,
+        table: &Table<K, V>,
+        key: F,
+        function: G,
+    ) -> Operators<'f, I, Join<C, K, V, F, G, U>>
+    where
+        C::Out: Debug,
+        K: Hash + Eq + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        F: Fn(&C::Out) -> K + Send + Sync + 'static,
+        G: Fn(&C::Out, &V) -> U + Send + Sync + 'static,
+        U: 'static,
+    {
+        let table = table.clone();
+        self.add("join", |before, label| Join {
+            before,
+            table,
+            key,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
     /// Ends the stage and begins another of this name, joined by a ring.
     pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
     where
@@ -494,7 +597,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let channels = [channel.clone()];
         self.end(
             &channels.each_ref().map(|channel| &channel.state),
-            |input| ToRing(Outbox::of_channels(input, &channels)),
+            |place| ToRing(Outbox::of_channels(place, &channels)),
         )
     }
 
@@ -507,23 +610,11 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let route = Arc::new(route);
         let label = self.label("split");
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |input| ToSplit {
-            outbox: Outbox::of_channels(input, channels),
+        self.end(&states, |place| ToSplit {
+            outbox: Outbox::of_channels(place, channels),
             route: Arc::clone(&route),
             label: label.clone(),
         });
-    }
-
-    /// Routes the items by their key, so that all items of a key meet in one place.
-    pub fn key_by<K, F>(self, key: F) -> Keyed<'f, I, C, F>
-    where
-        C::Out: Sized,
-        F: Fn(&C::Out) -> K + Send + Sync + 'static,
-    {
-        Keyed {
-            operators: self,
-            key,
-        }
     }
 
     /// Ends the graph in a partial state: `step` takes each item into a part of it.
@@ -576,29 +667,49 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             stage: self.stage,
             channel: self.channel,
             inputs: self.inputs,
+            is_shared: self.is_shared,
             chain: fuse(self.chain, label),
             operators: self.operators,
+            watermarks: self.watermarks,
+            tells_time: self.tells_time,
         }
     }
 
     /// Names an operator by its stage and its place in it.
-    fn label(&self, kind: &str) -> Label {
+    pub(crate) fn label(&self, kind: &str) -> Label {
         Label(format!("{}/{}.{kind}", self.stage, self.operators).into())
     }
 
     /// Adds the stage to the flow, with a terminal for each of its instances.
-    fn end<T: Terminal<C::Out>>(
+    pub(crate) fn end<T: Terminal<C::Out>>(
         self,
         outputs: &[&Arc<ChannelState>],
-        mut terminal: impl FnMut(Option<&Arc<ChannelState>>) -> T,
+        mut terminal: impl FnMut(Place<'_>) -> T,
     ) -> &'f mut Flow {
         let keeps_order = self.keeps_order();
         let flow = self.flow;
         flow.open.pop();
-        outputs.iter().for_each(|channel| channel.add_writer());
-        let inputs = self.inputs.into_iter();
-        let instances: Vec<_> = inputs
-            .map(|input| Slot::new(Instance::new(input, terminal(self.channel.as_ref()))))
+        let count = self.inputs.len();
+        let first = flow.writers;
+        let writers = match self.is_shared {
+            true => first..first + 1,
+            false => first..first + count as WriterId,
+        };
+        flow.writers = writers.end;
+        let writers: Vec<_> = writers.collect();
+        outputs
+            .iter()
+            .for_each(|channel| channel.add_writer(&writers));
+        let instances = self.inputs.into_iter().zip(writers.iter().cycle());
+        let instances: Vec<_> = instances
+            .map(|(input, writer)| {
+                let place = Place {
+                    input: self.channel.as_ref(),
+                    writer: *writer,
+                };
+                let time = StageTime::new(self.watermarks);
+                Slot::new(Instance::new(input, terminal(place), time))
+            })
             .collect();
         flow.stages.push(Arc::new(FusedStage {
             name: self.stage,
@@ -611,6 +722,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             giving_since_ns: AtomicU64::new(0),
             is_blocked: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
+            tells_time: self.tells_time,
             input: self.channel,
             outputs: outputs.iter().map(|channel| Arc::clone(channel)).collect(),
             stopping: Arc::clone(&flow.stopping),
@@ -620,89 +732,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Whether the instances share a ring whose order counts.
-    fn keeps_order(&self) -> bool {
-        I::IS_SHARED && self.flow.settings.order == Order::Kept
-    }
-}
-
-/// Operators whose results are routed by a key.
-#[must_use = "operators whose results go nowhere do not run"]
-pub struct Keyed<'f, I: Input, C: Chain<I::Item>, F> {
-    operators: Operators<'f, I, C>,
-    key: F,
-}
-
-impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
-where
-    I: Input,
-    C: Chain<I::Item, Out = T>,
-    T: Clone + Debug + Send + 'static,
-    K: Key,
-    F: Fn(&T) -> K + Send + Sync + 'static,
-{
-    /// Adds each item to the window of its key that `time` lies in. A stage of its own, named
-    /// `name`; what comes out are the windows as they close.
-    pub fn fold_in_windows<A, E, G>(
-        self,
-        name: &str,
-        state: &Windowed<K, A>,
-        time: E,
-        step: G,
-    ) -> Operators<'f, RingInput<WindowResult<K, A>>, Same>
-    where
-        A: Default + Clone + Serialize + Send + 'static,
-        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
-        G: Fn(&mut A, &T) + Send + Sync + 'static,
-    {
-        let partitioned = self.partition(name);
-        let label = partitioned.label("fold_in_windows");
-        let (time, step) = (Arc::new(time), Arc::new(step));
-        let results_name = format!("{name}/results");
-        let results = partitioned.flow.channel(&results_name);
-        let channels = [results.clone()];
-        let flow = partitioned.end(&[&results.state], |input| ToWindows {
-            windows: state.windows,
-            partition: state.add_partition(),
-            time: Arc::clone(&time),
-            step: Arc::clone(&step),
-            label: label.clone(),
-            outbox: Outbox::of_channels(input, &channels),
-            stamp: 0,
-            item: PhantomData,
-        });
-        flow.stage(&results_name, &results)
-    }
-
-    /// Counts the items of each key in windows; like
-    /// [`fold_in_windows`](Keyed::fold_in_windows).
-    pub fn count_in_windows<E>(
-        self,
-        name: &str,
-        state: &Windowed<K, u64>,
-        time: E,
-    ) -> Operators<'f, RingInput<WindowResult<K, u64>>, Same>
-    where
-        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
-    {
-        self.fold_in_windows(name, state, time, |count, _| *count += 1)
-    }
-
-    /// Ends the stage and begins another, which has an instance and a ring per partition.
-    fn partition(self, name: &str) -> Operators<'f, RingInput<(K, T)>, Same> {
-        let operators = self.operators;
-        let partitions = operators.flow.settings.workers.get();
-        let (rings, channel) = operators.flow.rings(name, partitions);
-        let label = operators.label("key_by");
-        let key = Arc::new(self.key);
-        let hasher = DefaultHashBuilder::default();
-        let flow = operators.end(&[&channel], |input| ToPartitions {
-            outbox: Outbox::of_rings(input, &rings, &channel),
-            key: Arc::clone(&key),
-            label: label.clone(),
-            hasher: hasher.clone(),
-        });
-        let inputs = rings.iter().map(|ring| RingInput::new(ring, &channel));
-        let inputs = inputs.collect();
-        Operators::begin(flow, name, Some(channel), inputs)
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.is_shared && self.flow.settings.order == Order::Kept
     }
 }

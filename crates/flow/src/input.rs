@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use millstream_base::Clock;
 use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
@@ -11,6 +12,7 @@ use crate::attempt::Label;
 use crate::channel::ChannelState;
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
+use crate::marks::Mark;
 use crate::source::{Output, Source, SourceStatus};
 
 /// What became of an attempt to read.
@@ -35,6 +37,19 @@ pub trait Input: Send + 'static {
 
     /// Whether there will never be anything again where nothing is readable.
     fn is_finished(&self) -> bool;
+
+    /// Whether a mark lies where it has read up to.
+    fn meets_mark(&self) -> bool {
+        false
+    }
+
+    /// What the marks up to behind the items in hand come to, if that is new.
+    fn meet_mark(&mut self) -> Option<Mark> {
+        None
+    }
+
+    /// Sees to it that a worker is awake at `time` of the flow's clock.
+    fn wake_at(&self, _time: Duration) {}
 
     /// Takes a batch of up to `budget` items in hand, which must be empty.
     fn take(&mut self, budget: usize) -> Result<Took, Failure>;
@@ -147,6 +162,10 @@ impl<S: Source> Input for SourceInput<S> {
         self.output.items.clear();
     }
 
+    fn wake_at(&self, time: Duration) {
+        self.doorbell.ring_at(time);
+    }
+
     fn wants_commits(&self) -> bool {
         self.source.wants_commits()
     }
@@ -173,16 +192,20 @@ impl<S: Source> SourceInput<S> {
 pub struct RingInput<T> {
     pub ring: Arc<Ring<T>>,
     pub channel: Arc<ChannelState>,
+    /// Which of the channel's rings it is.
+    pub index: usize,
     pub slice: Option<ReadSlice<T>>,
     /// Of the last item that was sampled.
     pub stamp: u64,
 }
 
 impl<T> RingInput<T> {
-    pub fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>) -> Self {
+    /// Reads the ring of this index of a channel.
+    pub fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>, index: usize) -> Self {
         RingInput {
             ring: Arc::clone(ring),
             channel: Arc::clone(channel),
+            index,
             slice: None,
             stamp: 0,
         }
@@ -201,6 +224,17 @@ impl<T: Send + 'static> Input for RingInput<T> {
     /// Items that another worker has in hand may come back.
     fn is_finished(&self) -> bool {
         self.channel.is_closed() && self.ring.is_empty()
+    }
+
+    fn meets_mark(&self) -> bool {
+        self.channel.marks[self.index].are_met(self.ring.read_to())
+    }
+
+    /// Behind the items in hand; or where nothing is in hand, behind all that anybody has taken.
+    fn meet_mark(&mut self) -> Option<Mark> {
+        let slice = self.slice.as_ref();
+        let position = slice.map_or_else(|| self.ring.read_to(), ReadSlice::end);
+        self.channel.marks[self.index].meet(position)
     }
 
     fn take(&mut self, budget: usize) -> Result<Took, Failure> {

@@ -37,8 +37,10 @@
 //! ```
 //! use millstream_base::Timestamp;
 //! use millstream_flow::sources::Generator;
-//! use millstream_flow::{Flow, TumblingWindows, WindowResult};
+//! use millstream_flow::windows::{fold, WindowResult, Windows};
+//! use millstream_flow::{Flow, Watermarks};
 //! # use millstream_flow::{BoxError, Sink};
+//! use std::time::Duration;
 //! # use std::task::Waker;
 //! # struct Results;
 //! # impl Sink<WindowResult<u32, AdCounts>> for Results {
@@ -52,7 +54,7 @@
 //! enum Kind { View, Click, Purchase }
 //! #[derive(Debug, Clone)]
 //! struct Event { kind: Kind, ad: u32, time: Timestamp }
-//! #[derive(Clone, Default, serde::Serialize)]
+//! #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
 //! struct AdCounts { views: u64, clicks: u64 }
 //!
 //! let events = Generator::new(|number| Event {
@@ -63,16 +65,24 @@
 //! let campaigns: Vec<u32> = (0..1000).map(|ad| ad / 10).collect();
 //!
 //! let mut flow = Flow::new("ads");
-//! let windows = TumblingWindows { size_ms: 10_000, lateness_ms: 1_000 };
-//! let counts = flow.windowed::<u32, AdCounts>("campaign_counts", windows);
+//! let count = fold(
+//!     AdCounts::default,
+//!     |counts: &mut AdCounts, (_, kind, _): &(u32, Kind, Timestamp)| match kind {
+//!         Kind::View => counts.views += 1,
+//!         _ => counts.clicks += 1,
+//!     },
+//!     |counts, other| {
+//!         counts.views += other.views;
+//!         counts.clicks += other.clicks;
+//!     },
+//! );
+//! let counts = flow.windowed("campaign_counts", Windows::tumbling(10_000), count);
 //! flow.source("events", events.limit(30_000))
+//!     .watermarks(|event| event.time, Watermarks::bounded(Duration::from_secs(1)))
 //!     .filter(|event| event.kind != Kind::Purchase)
 //!     .map(move |event| (campaigns[event.ad as usize], event.kind, event.time))
 //!     .key_by(|(campaign, _, _)| *campaign)
-//!     .fold_in_windows("count", &counts, |(_, _, time)| *time, |counts, (_, kind, _)| match kind {
-//!         Kind::View => counts.views += 1,
-//!         _ => counts.clicks += 1,
-//!     })
+//!     .aggregate("count", &counts, |(_, _, time)| *time)
 //!     .sink("results", Results);
 //! let running = flow.run()?;
 //! running.join()?;
@@ -85,6 +95,7 @@
 mod attempt;
 mod chain;
 mod channel;
+mod checks;
 mod commits;
 mod cycles;
 mod dead_letter;
@@ -92,8 +103,12 @@ mod doorbell;
 mod error;
 mod graph;
 mod input;
+mod keyed;
+mod marks;
 mod metrics;
 mod parts;
+mod remote;
+mod routed;
 mod running;
 mod scheduler;
 mod sink;
@@ -101,8 +116,12 @@ mod source;
 pub mod sources;
 mod stage;
 mod state;
+mod table;
 mod terminal;
-mod window;
+mod time;
+mod to_panes;
+mod to_windows;
+mod windowed;
 pub mod windows;
 mod workers;
 
@@ -110,7 +129,8 @@ pub use chain::Emit;
 pub use channel::Channel;
 pub use dead_letter::{DeadLetter, DeadLetters};
 pub use error::{BoxError, FlowError};
-pub use graph::{Flow, FlowSettings, Keyed, Operators, Order};
+pub use graph::{Flow, FlowSettings, Operators, Order};
+pub use keyed::Keyed;
 pub use metrics::{Latency, StageMetrics};
 pub use parts::Parts;
 pub use running::{Running, Summary};
@@ -118,4 +138,6 @@ pub use scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
 pub use sink::Sink;
 pub use source::{Output, Source, SourceStatus};
 pub use state::{Counts, Partial, PartialState, StateReader};
-pub use window::{Key, TumblingWindows, WindowResult, WindowTotals, Windowed};
+pub use table::Table;
+pub use time::Watermarks;
+pub use windowed::{Key, Windowed};

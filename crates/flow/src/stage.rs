@@ -1,6 +1,6 @@
 //! The unit that workers activate: an input, a chain of fused operators, and where its results go.
 
-use std::any::Any;
+use std::any::{self, Any};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -14,8 +14,10 @@ use crate::channel::ChannelState;
 use crate::dead_letter::DeadLetters;
 use crate::error::Failure;
 use crate::input::{Input, Took};
+use crate::marks::Mark;
 use crate::metrics::Counters;
 use crate::terminal::{InputEnd, Slice, Terminal};
+use crate::time::StageTime;
 
 /// What an activation achieved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +109,14 @@ pub trait Stage: Send + Sync {
     /// Whether workers are in it.
     fn is_busy(&self) -> bool;
 
-    /// Whether some of its results come only when its input has ended.
-    fn holds_back(&self) -> bool;
+    /// Whether some of its results come only when event time has come so far, or its input has ended.
+    fn goes_by_time(&self) -> bool;
+
+    /// Whether it tells event time as its source's items come.
+    fn tells_time(&self) -> bool;
+
+    /// What it is made of, the same on each rank that runs the same program.
+    fn describe(&self) -> String;
 
     fn has_ended(&self) -> bool;
 
@@ -152,6 +160,7 @@ pub struct FusedStage<I, C, T> {
     pub order: Option<Mutex<()>>,
     /// 1 + how often the doorbell had been rung when the source was last found idle.
     pub idle_since: AtomicU64,
+    pub tells_time: bool,
     pub input: Option<Arc<ChannelState>>,
     pub outputs: Vec<Arc<ChannelState>>,
     pub stopping: Arc<AtomicBool>,
@@ -200,6 +209,9 @@ pub struct Instance<I, T> {
     /// There are items in hand.
     is_working: bool,
     progress: Progress,
+    time: StageTime,
+    /// What the input said behind the items in hand.
+    met: Option<Mark>,
     ended: bool,
 }
 
@@ -213,8 +225,10 @@ struct Progress {
 }
 
 impl<I, T> Instance<I, T> {
-    pub fn new(input: I, terminal: T) -> Self {
+    pub fn new(input: I, terminal: T, time: StageTime) -> Self {
         Instance {
+            time,
+            met: None,
             input,
             terminal,
             is_working: false,
@@ -227,6 +241,8 @@ impl<I, T> Instance<I, T> {
 /// What became of an attempt to get items in hand.
 enum Claim {
     Work,
+    /// There are no items, but something is to be said.
+    Say(Mark),
     Blocked,
     Idle,
     End,
@@ -253,6 +269,13 @@ where
                     instance.is_working = true;
                     instance.progress = Progress::default();
                 }
+                Claim::Say(mark) => {
+                    let results = instance
+                        .terminal
+                        .commit(instance.input.stamp(), Some(mark))?;
+                    self.counters.add_out(results);
+                    return Ok(Activation::Done(0));
+                }
                 Claim::Blocked => return Ok(Activation::Blocked),
                 Claim::Idle => {
                     return Ok(match instance.terminal.pause()? {
@@ -265,11 +288,12 @@ where
         }
         self.work(context, instance)?;
 
+        let mark = instance.time.after_items(instance.met.take());
         let Instance {
             input, terminal, ..
         } = instance;
         let items = instance.progress.items;
-        let results = terminal.commit(input.stamp())?;
+        let results = terminal.commit(input.stamp(), mark)?;
         instance.is_working = false;
         let now_ns = context.now_ns();
         if self.outputs.is_empty() {
@@ -291,17 +315,35 @@ where
         instance: &mut Instance<I, T>,
     ) -> Result<Claim, Failure> {
         let Instance {
-            input, terminal, ..
+            input,
+            terminal,
+            time,
+            met,
+            ..
         } = instance;
         let _order = self.order.as_ref().map(Mutex::lock);
         let wanted = context.items.map(|items| items.max(1));
         let budget = wanted.unwrap_or_else(|| self.counters.budget());
         let readable = input.readable();
         if readable == 0 {
-            return Ok(match input.is_finished() {
-                true => Claim::End,
-                false => Claim::Idle,
-            });
+            if input.is_finished() {
+                return Ok(Claim::End);
+            }
+            if !input.meets_mark() {
+                return Ok(Claim::Idle);
+            }
+            if terminal.reserve(1)?.is_none() {
+                return Ok(Claim::Blocked);
+            }
+            let mark = input.meet_mark();
+            time.meet(mark);
+            return Ok(mark.map_or_else(
+                || {
+                    terminal.cancel();
+                    Claim::Idle
+                },
+                Claim::Say,
+            ));
         }
         let items = budget.min(readable);
         let selectivity = self.counters.selectivity();
@@ -314,13 +356,22 @@ where
             false => items,
         };
         let took = input.take(items)?;
-        if took != Took::Items {
-            terminal.cancel();
+        if let Took::Items = took {
+            *met = input.meet_mark();
+            return Ok(Claim::Work);
         }
+        if let Took::Idle = took
+            && let Some(told_at) = time.silent(context.clock.monotonic())
+        {
+            if let Some(mark) = time.tell_silence(context.clock.monotonic()) {
+                return Ok(Claim::Say(mark));
+            }
+            input.wake_at(told_at);
+        }
+        terminal.cancel();
         Ok(match took {
-            Took::Items => Claim::Work,
-            Took::Idle => Claim::Idle,
             Took::End => Claim::End,
+            _ => Claim::Idle,
         })
     }
 
@@ -347,9 +398,11 @@ where
             input,
             terminal,
             progress,
+            time,
             ..
         } = instance;
-        let mut first = First::default();
+        time.begin(|| context.clock.now());
+        let mut first = First::new(time);
         let mut slice = terminal.begin();
         let mut before = progress.items;
         for part in input.parts() {
@@ -384,6 +437,7 @@ where
             input,
             terminal,
             progress,
+            time,
             ..
         } = instance;
         let [first, second] = input.parts();
@@ -392,7 +446,7 @@ where
             panic::resume_unwind(panic);
         };
         Label::take_panicked();
-        let again = Again::default();
+        let again = Again(First::new(time));
         let mut passed_on = progress.results;
         let mut slice = terminal.begin();
         let process = AssertUnwindSafe(|| {
@@ -552,8 +606,23 @@ where
         self.busy.load(Ordering::Relaxed) > 0
     }
 
-    fn holds_back(&self) -> bool {
-        T::HOLDS_BACK
+    fn goes_by_time(&self) -> bool {
+        T::GOES_BY_TIME
+    }
+
+    fn tells_time(&self) -> bool {
+        self.tells_time
+    }
+
+    fn describe(&self) -> String {
+        let read = self.input.as_ref().map_or("", |input| &input.name);
+        let written: Vec<_> = self
+            .outputs
+            .iter()
+            .map(|output| output.name.as_str())
+            .collect();
+        let code = any::type_name::<(I, C, T)>();
+        format!("{} reads \"{read}\", writes {written:?}: {code}", self.name)
     }
 
     fn has_ended(&self) -> bool {

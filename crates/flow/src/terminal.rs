@@ -1,17 +1,16 @@
 //! Where a stage's results go: rings of later stages, state, sinks.
 
 use std::fmt::Debug;
-use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::task::Waker;
 
-use hashbrown::DefaultHashBuilder;
 use millstream_ring::{Ring, WriteSlice};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::attempt::{Attempt, Label};
 use crate::channel::{self, Channel, ChannelState};
 use crate::error::{BoxError, Failure};
+use crate::marks::{Mark, WriterId};
 use crate::sink::Sink;
 
 /// How the input of a stage came to its end.
@@ -30,8 +29,8 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
     where
         Self: 'a;
 
-    /// Whether it has results that come only when its input has ended.
-    const HOLDS_BACK: bool = false;
+    /// Whether it has results that come only when event time has come so far, or its input has ended.
+    const GOES_BY_TIME: bool = false;
 
     /// Makes room for about `results` results, and passes on what former slices left behind. `None`
     /// when that has to wait; otherwise for how many results there is room. More will find a place,
@@ -45,8 +44,8 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
     fn begin(&mut self) -> Self::Slice<'_>;
 
     /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered
-    /// the flow.
-    fn commit(&mut self, stamp: u64) -> Result<usize, Failure>;
+    /// the flow, and `mark` what is to be said behind them.
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure>;
 
     /// There is nothing to read just now. Passes on what former slices left behind; `false` when that
     /// has to wait.
@@ -69,59 +68,78 @@ pub trait Slice<T: ?Sized> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
 }
 
+/// Where a stage stands that is about to get a terminal for each of its instances.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// What the stage reads; none for a source.
+    pub input: Option<&'a Arc<ChannelState>>,
+    /// As whom the instance says marks.
+    pub writer: WriterId,
+}
+
 /// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
-    rings: Vec<Arc<Ring<T>>>,
-    channels: Vec<Arc<ChannelState>>,
+    outlets: Vec<Outlet<T>>,
     /// What the stage reads; none for a source.
     input: Option<Arc<ChannelState>>,
+    writer: WriterId,
     /// Of each ring, while a slice of input is worked on.
     open: Vec<WriteSlice<T>>,
     /// Those of them that are smaller than was asked for.
     small: Vec<usize>,
 }
 
+struct Outlet<T> {
+    ring: Arc<Ring<T>>,
+    channel: Arc<ChannelState>,
+    /// Which of the channel's rings it is.
+    index: usize,
+}
+
 impl<T> Outbox<T> {
     /// Into the only ring of each of some channels.
-    pub fn of_channels(input: Option<&Arc<ChannelState>>, channels: &[Channel<T>]) -> Self {
+    pub fn of_channels(place: Place<'_>, channels: &[Channel<T>]) -> Self {
+        let outlets = channels.iter().map(|channel| Outlet {
+            ring: Arc::clone(&channel.ring),
+            channel: Arc::clone(&channel.state),
+            index: 0,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    /// Into all rings of one channel.
+    pub fn of_rings(place: Place<'_>, rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+        let outlets = rings.iter().enumerate().map(|(index, ring)| Outlet {
+            ring: Arc::clone(ring),
+            channel: Arc::clone(channel),
+            index,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    fn new(place: Place<'_>, outlets: Vec<Outlet<T>>) -> Self {
         Outbox {
-            rings: channels
-                .iter()
-                .map(|channel| Arc::clone(&channel.ring))
-                .collect(),
-            channels: channels
-                .iter()
-                .map(|channel| Arc::clone(&channel.state))
-                .collect(),
-            input: input.cloned(),
+            outlets,
+            input: place.input.cloned(),
+            writer: place.writer,
             open: Vec::new(),
             small: Vec::new(),
         }
     }
 
-    /// Into all rings of one channel.
-    pub fn of_rings(
-        input: Option<&Arc<ChannelState>>,
-        rings: &[Arc<Ring<T>>],
-        channel: &Arc<ChannelState>,
-    ) -> Self {
-        Outbox {
-            rings: rings.to_vec(),
-            channels: vec![Arc::clone(channel)],
-            input: input.cloned(),
-            open: Vec::new(),
-            small: Vec::new(),
-        }
+    /// How many rings there are.
+    pub fn len(&self) -> usize {
+        self.outlets.len()
     }
 
     /// Reserves room in every ring; `None` when one of them has none to speak of. Returns for how
     /// many items there is room if they spread evenly.
     pub fn reserve(&mut self, results: usize) -> Option<usize> {
-        let count = self.rings.len();
+        let count = self.outlets.len();
         let share = results.div_ceil(count).max(1);
         let mut room_min = share;
-        for (index, ring) in self.rings.iter().enumerate() {
-            let channel = &self.channels[index.min(self.channels.len() - 1)];
+        for (index, outlet) in self.outlets.iter().enumerate() {
+            let Outlet { ring, channel, .. } = outlet;
             let is_led_back = channel.is_led_back_from(self.input.as_deref());
             // What comes into a cycle from outside leaves room for what is led back: that may have to
             // find a place before the ring's own reader can go on.
@@ -160,18 +178,35 @@ impl<T> Outbox<T> {
         self.open[ring].push(item);
     }
 
-    pub fn commit(&mut self, stamp: u64) -> usize {
+    /// Passes the results on, and says `mark` behind them.
+    pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> usize {
         let mut count = 0;
-        for mut slice in self.open.drain(..) {
+        for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
             count += slice.len();
             slice.set_stamp(stamp);
+            if let Some(mark) = mark.filter(|_| outlet.channel.wants_marks()) {
+                outlet.channel.marks[outlet.index].say(slice.end(), self.writer, mark);
+            }
             slice.commit();
         }
         // Not before there are results: a source that finds nothing needs no room.
-        for ring in self.small.drain(..).filter(|_| count > 0) {
-            self.rings[ring].grow();
+        for index in self.small.drain(..).filter(|_| count > 0) {
+            self.outlets[index].ring.grow();
         }
         count
+    }
+
+    /// Says that nothing more will come; `false` when there is no room for that.
+    pub fn finish(&mut self, end: InputEnd) -> bool {
+        let wants_marks = |outlet: &Outlet<T>| outlet.channel.wants_marks();
+        if end == InputEnd::Stopped || !self.outlets.iter().any(wants_marks) {
+            return true;
+        }
+        let has_room = self.reserve(1).is_some();
+        if has_room {
+            self.commit(0, Some(Mark::End));
+        }
+        has_room
     }
 }
 
@@ -193,12 +228,12 @@ impl<T: Clone + Send + 'static> Terminal<T> for ToRing<T> {
         &mut self.0.open[0]
     }
 
-    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
-        Ok(self.0.commit(stamp))
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        Ok(self.0.commit(stamp, mark))
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
-        Ok(Some(0))
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(self.0.finish(end).then_some(0))
     }
 }
 
@@ -235,12 +270,12 @@ where
         self
     }
 
-    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
-        Ok(self.outbox.commit(stamp))
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        Ok(self.outbox.commit(stamp, mark))
     }
 
-    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
-        Ok(Some(0))
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(self.outbox.finish(end).then_some(0))
     }
 }
 
@@ -251,7 +286,7 @@ where
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        let outputs = self.outbox.rings.len();
+        let outputs = self.outbox.len();
         let route = || {
             let output = (self.route)(item);
             assert!(
@@ -262,60 +297,6 @@ where
         };
         if let Some(output) = attempt.call(&self.label, item, route) {
             self.outbox.put(output, item.clone());
-        }
-    }
-}
-
-/// Into the ring of the partition that an item's key belongs to.
-pub struct ToPartitions<K, T, F> {
-    pub outbox: Outbox<(K, T)>,
-    pub key: Arc<F>,
-    pub label: Label,
-    /// The same for all instances of the stage.
-    pub hasher: DefaultHashBuilder,
-}
-
-impl<K, T, F> Terminal<T> for ToPartitions<K, T, F>
-where
-    K: Hash + Send + 'static,
-    T: Clone + Debug + Send + 'static,
-    F: Fn(&T) -> K + Send + Sync + 'static,
-{
-    type Slice<'a> = &'a mut Self;
-
-    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
-        Ok(self.outbox.reserve(results))
-    }
-
-    fn cancel(&mut self) {
-        self.outbox.cancel();
-    }
-
-    fn begin(&mut self) -> &mut Self {
-        self
-    }
-
-    fn commit(&mut self, stamp: u64) -> Result<usize, Failure> {
-        Ok(self.outbox.commit(stamp))
-    }
-
-    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
-        Ok(Some(0))
-    }
-}
-
-impl<K, T, F> Slice<T> for &mut ToPartitions<K, T, F>
-where
-    K: Hash,
-    T: Clone + Debug,
-    F: Fn(&T) -> K,
-{
-    #[inline]
-    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        if let Some(key) = attempt.call(&self.label, item, || (self.key)(item)) {
-            let partitions = self.outbox.rings.len() as u64;
-            let partition = (self.hasher.hash_one(&key) % partitions) as usize;
-            self.outbox.put(partition, (key, item.clone()));
         }
     }
 }
@@ -349,7 +330,7 @@ where
         }
     }
 
-    fn commit(&mut self, _: u64) -> Result<usize, Failure> {
+    fn commit(&mut self, _: u64, _: Option<Mark>) -> Result<usize, Failure> {
         Ok(0)
     }
 
@@ -437,7 +418,7 @@ impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
         &mut self.waiting
     }
 
-    fn commit(&mut self, _: u64) -> Result<usize, Failure> {
+    fn commit(&mut self, _: u64, _: Option<Mark>) -> Result<usize, Failure> {
         let count = self.waiting.len();
         self.send()?;
         Ok(count)

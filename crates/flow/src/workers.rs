@@ -14,6 +14,7 @@ use millstream_base::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use crate::attempt::{Label, panic_message};
+use crate::checks;
 use crate::commits::Commits;
 use crate::cycles::{self, Cycle};
 use crate::dead_letter::DeadLetters;
@@ -96,12 +97,13 @@ impl Workers {
         let settings = flow.settings;
         let now = settings.clock.monotonic();
         let cycles = cycles::find(&flow.stages);
-        if let Some(operator) = cycles.iter().find_map(Cycle::held_back) {
+        if let Some(operator) = cycles.iter().find_map(Cycle::windows) {
             return Err(FlowError::WindowsInCycle {
                 operator: operator.to_owned(),
                 flow: flow.name,
             });
         }
+        checks::want_marks(&flow.stages);
         let workers = Arc::new(Workers {
             name: flow.name,
             cycles,

@@ -137,6 +137,11 @@ impl<T> Ring<T> {
         own.map_or(0, |lane| lane.readable())
     }
 
+    /// Up to which position everything is read, or in somebody's hands. Of a ring with one lane.
+    pub fn read_to(&self) -> u64 {
+        self.positions().shadow_head
+    }
+
     /// How many items a writer could reserve.
     pub fn room(&self) -> usize {
         self.lanes.iter().map(|lane| lane.room()).sum()

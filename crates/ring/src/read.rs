@@ -54,6 +54,11 @@ impl<T> ReadSlice<T> {
         self.parts[0].len() + self.parts[1].len()
     }
 
+    /// The position behind these items.
+    pub fn end(&self) -> u64 {
+        self.taken.positions.end
+    }
+
     /// The times of some items: of those at every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th position.
     /// 0 where the writer has set none.
     pub fn stamps(&self) -> impl Iterator<Item = u64> {

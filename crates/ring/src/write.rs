@@ -85,6 +85,13 @@ impl<T> WriteSlice<T> {
         self.len() == 0
     }
 
+    /// The position behind the last item that was pushed: what others write later lies behind it.
+    /// Items beyond the room share the last position.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.filled()
+    }
+
     /// Sets the time of these items, for [`ReadSlice::stamps`](crate::ReadSlice::stamps).
     #[inline]
     pub fn set_stamp(&mut self, stamp: u64) {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
+use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
     BoxError, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick, Priority, RoundRobin,
-    Running, Scheduler, Sink, Source, SourceStatus, Stages, TumblingWindows,
+    Running, Scheduler, Sink, Source, SourceStatus, Stages, Watermarks,
 };
 
 use crate::support::{Collect, Hand, Letters, settings, wait_until};
@@ -310,16 +311,16 @@ fn a_cycle_does_not_grow_because_of_what_holds_it_up_from_outside() {
 fn windows_in_a_cycle_are_refused() {
     let mut flow = Flow::new("cycle");
     let around = flow.channel::<u64>("around");
-    let windows = TumblingWindows {
-        size_ms: 1000,
-        lateness_ms: 0,
-    };
-    let counts = flow.windowed::<u64, u64>("counts", windows);
+    let counts = flow.windowed("counts", Windows::tumbling(1000), Count);
     flow.source("numbers", Generator::new(|number| number).limit(10))
+        .watermarks(
+            |number| Timestamp(*number as i64),
+            Watermarks::bounded(Duration::ZERO),
+        )
         .to(&around);
     flow.stage("turn", &around)
         .key_by(|number| *number)
-        .count_in_windows("count", &counts, |number| Timestamp(*number as i64))
+        .aggregate("count", &counts, |number| Timestamp(*number as i64))
         .map(|result| result.key)
         .to(&around);
     let error = flow.run().err().unwrap();

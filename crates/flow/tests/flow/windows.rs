@@ -1,148 +1,188 @@
-//! Windows against a dumb model.
+//! Windows of a flow, on one rank and on several, against a dumb model.
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use millstream_base::Timestamp;
+use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
-use millstream_flow::{Flow, TumblingWindows, WindowResult};
+use millstream_flow::windows::{Count, WindowResult, Windows};
+use millstream_flow::{Flow, FlowError, FlowSettings, Order, Watermarks};
 use proptest::prelude::*;
 
 use crate::support::{Collect, settings, wait_until};
 
 type Event = (u32, i64);
+type Result = WindowResult<u32, u64>;
 
-/// Runs the events, in order, through windows.
-fn run(
-    events: &[Event],
-    windows: TumblingWindows,
-    workers: usize,
-) -> (Vec<WindowResult<u32, u64>>, u64) {
+/// What came out on one rank.
+#[derive(Default)]
+struct Outcome {
+    results: Vec<Result>,
+    late: Vec<Event>,
+    late_events: u64,
+}
+
+fn disorder(ms: u64) -> Watermarks {
+    Watermarks::bounded(Duration::from_millis(ms)).ahead_max(None)
+}
+
+/// Counts the events of some sources, each in order, by key and window.
+fn run(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, settings: FlowSettings) -> Outcome {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("windows", settings(workers, 7));
-    let state = flow.windowed::<u32, u64>("counts", windows);
-    let source = {
-        let events = events.to_vec();
-        Generator::new(move |number| events[number as usize])
-    };
-    flow.source("events", source.limit(events.len() as u64))
+    let (late_sink, late) = Collect::new();
+    let mut flow = Flow::with_settings("windows", settings);
+    let state = flow.windowed("counts", windows, Count);
+    let late_events = flow.channel::<Event>("late");
+    let generators = sources.iter().map(|events| {
+        let (events, count) = (events.clone(), events.len() as u64);
+        Generator::new(move |number| events[number as usize]).limit(count)
+    });
+    flow.sources("events", generators)
+        .watermarks(|(_, time)| Timestamp(*time), disorder(bound_ms))
         .key_by(|(key, _)| *key)
-        .count_in_windows("count", &state, |(_, time)| Timestamp(*time))
+        .late_to(&late_events)
+        .aggregate("count", &state, |(_, time)| Timestamp(*time))
         .sink("results", sink);
+    flow.stage("late", &late_events).sink("late", late_sink);
     let running = flow.run().unwrap();
     running.join().unwrap();
-    let results = results.lock().unwrap().clone();
     let totals = state.totals();
     assert_eq!(
         totals.open_events, 0,
         "the end of the input closes all windows"
     );
-    assert_eq!(totals.closed_windows, results.len() as u64);
-    assert_eq!(totals.closed_events, events.len() as u64);
-    let late = results.iter().filter(|result| result.is_late);
-    assert_eq!(
-        totals.late_events,
-        late.map(|result| result.events).sum::<u64>()
-    );
-    (results, totals.late_events)
+    let outcome = Outcome {
+        results: results.lock().unwrap().clone(),
+        late: late.lock().unwrap().clone(),
+        late_events: state.late_events(),
+    };
+    assert_eq!(totals.closed_windows, outcome.results.len() as u64);
+    outcome
 }
 
-fn sums(results: &[WindowResult<u32, u64>]) -> BTreeMap<(u32, i64), u64> {
-    let mut sums = BTreeMap::new();
-    for result in results {
+/// The same on several ranks, each of which reads a part of the sources.
+fn run_on_ranks(ranks: u32, sources: &[Vec<Event>], windows: Windows, bound_ms: u64) -> Outcome {
+    let run_rank = |ranks: Ranks| {
+        let (rank, count) = (ranks.rank() as usize, ranks.count() as usize);
+        let own: Vec<_> = sources.iter().skip(rank).step_by(count).cloned().collect();
+        let settings = FlowSettings {
+            ranks: ranks.clone(),
+            ..settings(1 + rank % 2, 7)
+        };
+        let outcome = run(&own, windows, bound_ms, settings);
+        ranks.leave().unwrap();
+        outcome
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(ranks)
+            .into_iter()
+            .map(|ranks| scope.spawn(move || run_rank(ranks)))
+            .collect();
+        let mut sum = Outcome::default();
+        for thread in threads {
+            let outcome = thread.join().unwrap();
+            sum.results.extend(outcome.results);
+            sum.late.extend(outcome.late);
+            sum.late_events += outcome.late_events;
+        }
+        sum
+    })
+}
+
+/// What has to come out: each window once, and what each source brings too late.
+fn model(
+    sources: &[Vec<Event>],
+    windows: Windows,
+    bound_ms: u64,
+) -> (BTreeMap<(u32, i64), u64>, Vec<Event>) {
+    let (mut counts, mut late) = (BTreeMap::new(), Vec::new());
+    for events in sources {
+        let mut latest = i64::MIN;
+        for (key, time) in events {
+            latest = latest.max(*time);
+            let pane = windows.pane_of(Timestamp(*time));
+            if pane.end.0 <= latest.saturating_sub(bound_ms as i64) {
+                late.push((*key, *time));
+            } else {
+                *counts.entry((*key, pane.start.0)).or_default() += 1;
+            }
+        }
+    }
+    late.sort_unstable();
+    (counts, late)
+}
+
+fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_ms: u64) {
+    let (counts, late) = model(sources, windows, bound_ms);
+    let mut found = BTreeMap::new();
+    for result in &outcome.results {
         assert_eq!(result.value, result.events);
-        *sums.entry((result.key, result.window_start.0)).or_default() += result.value;
+        let former = found.insert((result.key, result.start.0), result.value);
+        assert_eq!(former, None, "a window gives one result");
     }
-    sums
+    assert_eq!(found, counts);
+    assert_eq!(outcome.late_events, late.len() as u64);
+    let mut late_items = outcome.late;
+    late_items.sort_unstable();
+    assert_eq!(late_items, late);
 }
 
-fn model(events: &[Event], size_ms: i64) -> BTreeMap<(u32, i64), u64> {
-    let mut sums = BTreeMap::new();
-    for (key, time) in events {
-        *sums
-            .entry((*key, time.div_euclid(size_ms) * size_ms))
-            .or_default() += 1;
-    }
-    sums
+fn sources(count: usize) -> impl Strategy<Value = Vec<Vec<Event>>> {
+    let events = prop::collection::vec((0u32..10, -1000i64..1000), 0..700);
+    prop::collection::vec(events, count)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn every_item_is_counted_once_in_its_window(
-        events in prop::collection::vec((0u32..10, -1000i64..1000), 0..1500),
+    fn every_item_is_in_its_window_or_late(
+        sources in sources(3),
         size_ms in 1i64..300,
-        lateness_ms in 0i64..300,
+        bound_ms in 0u64..2500,
         workers in 1usize..4,
     ) {
-        let (results, _) = run(&events, TumblingWindows { size_ms, lateness_ms }, workers);
-        prop_assert_eq!(sums(&results), model(&events, size_ms));
+        let windows = Windows::tumbling(size_ms);
+        let outcome = run(&sources, windows, bound_ms, settings(workers, 7));
+        check(outcome, &sources, windows, bound_ms);
     }
 
-    /// Items that are out of order by no more than is allowed are never late, and every window
-    /// gives one result.
     #[test]
-    fn allowed_disorder_makes_nothing_late(
-        delays in prop::collection::vec((0u32..10, 0i64..100), 0..1500),
+    fn results_are_the_same_on_any_number_of_ranks(
+        sources in sources(5),
         size_ms in 1i64..300,
-        workers in 1usize..4,
+        bound_ms in 0u64..2500,
+        ranks in 1u32..5,
     ) {
-        let events: Vec<Event> =
-            delays.iter().enumerate().map(|(now, (key, delay))| (*key, now as i64 - delay)).collect();
-        let (results, late) = run(&events, TumblingWindows { size_ms, lateness_ms: 100 }, workers);
-        prop_assert_eq!(late, 0);
-        let expected = model(&events, size_ms);
-        prop_assert_eq!(results.len(), expected.len());
-        prop_assert_eq!(sums(&results), expected);
+        let windows = Windows::tumbling(size_ms);
+        let outcome = run_on_ranks(ranks, &sources, windows, bound_ms);
+        check(outcome, &sources, windows, bound_ms);
     }
-}
-
-#[test]
-fn late_items_are_results_of_their_own() {
-    // More than one slice, so that windows have closed before the last event comes.
-    let mut events: Vec<Event> = (0..1000).map(|number| (1, number * 10)).collect();
-    events.push((1, 5));
-    let windows = TumblingWindows {
-        size_ms: 1000,
-        lateness_ms: 500,
-    };
-    let (results, late) = run(&events, windows, 1);
-    assert_eq!(late, 1);
-    let first: Vec<_> = results
-        .iter()
-        .filter(|result| result.window_start.0 == 0)
-        .collect();
-    assert_eq!((first[0].value, first[0].is_late), (100, false));
-    assert_eq!((first[1].value, first[1].is_late), (1, true));
-    assert_eq!(results.len(), 11);
 }
 
 #[test]
 fn times_at_the_ends_of_the_range_are_counted() {
-    let events = [(1, i64::MIN), (1, i64::MAX), (2, 0), (1, i64::MIN)];
-    let windows = TumblingWindows {
-        size_ms: 10_000,
-        lateness_ms: 1000,
-    };
-    run(&events, windows, 2);
+    let sources = [vec![(1, i64::MIN), (2, 0), (1, i64::MAX), (1, i64::MIN)]];
+    let windows = Windows::tumbling(10_000);
+    let outcome = run(&sources, windows, 1000, settings(2, 7));
+    check(outcome, &sources, windows, 1000);
 }
 
 #[test]
 fn open_windows_are_read_while_the_flow_runs_and_stay_open_when_it_stops() {
     let (sink, results) = Collect::new();
     let mut flow = Flow::with_settings("live", settings(2, 64));
-    let windows = TumblingWindows {
-        size_ms: 10_000,
-        lateness_ms: 0,
-    };
-    let state = flow.windowed::<u32, u64>("counts", windows);
+    let state = flow.windowed("counts", Windows::tumbling(10_000), Count);
     // A millisecond for every ten events.
     flow.source(
         "events",
         Generator::new(|number| (number as u32 % 10, number as i64 / 10)),
     )
+    .watermarks(|(_, time)| Timestamp(*time), disorder(0))
     .key_by(|(key, _)| *key)
-    .count_in_windows("count", &state, |(_, time)| Timestamp(*time))
+    .aggregate("count", &state, |(_, time)| Timestamp(*time))
     .sink("results", sink);
     let running = flow.run().unwrap();
     wait_until("a window closes", || !results.lock().unwrap().is_empty());
@@ -156,14 +196,49 @@ fn open_windows_are_read_while_the_flow_runs_and_stay_open_when_it_stops() {
     assert!(totals.open_events > 0);
     assert_eq!(
         totals.open_events + totals.closed_events,
-        summary.stages[0].items_out
+        summary.stages[0].items_in
     );
-    let closed: u64 = results
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|result| result.events)
-        .sum();
+    let results = results.lock().unwrap();
+    let closed: u64 = results.iter().map(|result| result.events).sum();
     assert_eq!(closed, totals.closed_events);
-    assert_eq!(totals.late_events, 0);
+    assert_eq!(state.late_events(), 0);
+}
+
+#[test]
+fn windows_without_watermarks_or_order_are_refused() {
+    let build = |order, tells_time: bool| {
+        let mut flow = Flow::with_settings(
+            "refused",
+            FlowSettings {
+                order,
+                ..settings(1, 8)
+            },
+        );
+        let state = flow.windowed("counts", Windows::tumbling(10), Count);
+        let (sink, _) = Collect::<Result>::new();
+        let times = Generator::new(|number| (1u32, number as i64)).limit(10);
+        match tells_time {
+            true => flow
+                .source("events", times)
+                .watermarks(|(_, time)| Timestamp(*time), disorder(0))
+                .key_by(|(key, _)| *key)
+                .aggregate("count", &state, |(_, time)| Timestamp(*time))
+                .sink("results", sink),
+            false => flow
+                .source("events", times)
+                .key_by(|(key, _)| *key)
+                .aggregate("count", &state, |(_, time)| Timestamp(*time))
+                .sink("results", sink),
+        }
+        flow.run().err()
+    };
+    let message = |error: Option<FlowError>| error.unwrap().to_string();
+    assert_eq!(
+        message(build(Order::Kept, false)),
+        "flow \"refused\": the windows of \"count\" close by event time, and source \"events\" does not tell it; add `.watermarks(…)` there"
+    );
+    assert_eq!(
+        message(build(Order::Free, true)),
+        "flow \"refused\": the windows of \"count\" close by event time, which needs Order::Kept"
+    );
 }

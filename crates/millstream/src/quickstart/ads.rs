@@ -191,6 +191,7 @@ impl Report {
             clicks,
             windows,
             counted,
+            late,
         } = self.totals;
         for (name, number) in [
             ("events generated", self.ingested.ingested_records),
@@ -199,6 +200,7 @@ impl Report {
             ("views", views),
             ("clicks", clicks),
             ("views and clicks counted", counted),
+            ("late, and left out", late),
             ("windows", windows),
         ] {
             table.row([name.to_owned(), grouped(number)]);

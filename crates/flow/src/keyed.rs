@@ -1,0 +1,190 @@
+//! Operators by key: what is known of a key meets in one place, on whatever rank.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+
+use crate::chain::{Chain, Same};
+use crate::channel::{Channel, ChannelState};
+use crate::graph::Operators;
+use crate::input::{Input, RingInput};
+use crate::remote::{Message, Remote};
+use crate::routed::{Home, Routed, ToHome, ToRank};
+use crate::terminal::{Outbox, Place, ToRing};
+use crate::to_panes::{PaneCode, ToPanes, Waiting};
+use crate::to_windows::ToWindows;
+use crate::windowed::{Key, Windowed};
+use crate::windows::{Aggregate, LocalPanes, Partial, WindowResult};
+
+/// Operators whose results are routed by a key.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Keyed<'f, I: Input, C: Chain<I::Item, Out: Sized>, F> {
+    operators: Operators<'f, I, C>,
+    key: F,
+    late: Option<Channel<C::Out>>,
+}
+
+impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Routes the items by their key, so that all items of a key meet in one place.
+    pub fn key_by<K, F>(self, key: F) -> Keyed<'f, I, C, F>
+    where
+        C::Out: Sized,
+        F: Fn(&C::Out) -> K + Send + Sync + 'static,
+    {
+        Keyed {
+            operators: self,
+            key,
+            late: None,
+        }
+    }
+
+    /// Ends the stage and begins another of this name, which gets the items of all ranks on one of them,
+    /// and nothing on the others. On a rank that does not exist nobody gets any.
+    pub fn gather(mut self, name: &str, rank: u32) -> Operators<'f, RingInput<C::Out>, Same>
+    where
+        C::Out: Message + Clone + Sized,
+    {
+        let channel = self.flow.channel::<C::Out>(name);
+        let (outlets, received) = self.flow.meeting::<C::Out>(name).unzip();
+        if outlets.is_some() && self.keeps_order() {
+            // What is sent to other ranks is in nobody's turn.
+            self.inputs.truncate(1);
+        }
+        let (own, ranks) = (
+            self.flow.settings.ranks.rank(),
+            self.flow.settings.ranks.count(),
+        );
+        let label = self.label("gather");
+        let channels = [channel.clone()];
+        let flow = self.end(&[&channel.state], |place| ToRank {
+            routed: Routed {
+                local: Outbox::of_channels(place, &channels),
+                remote: outlets
+                    .as_ref()
+                    .map(|outlets| Remote::new(outlets, place.writer)),
+                rank: own,
+                ranks,
+            },
+            home: Home { rank, partition: 0 },
+            label: label.clone(),
+            has_ended: false,
+        });
+        if let Some(received) = received {
+            flow.receive(&format!("{name}/received"), received)
+                .end(&[&channel.state], |place| {
+                    ToRing(Outbox::of_channels(place, &channels))
+                });
+        }
+        flow.stage(name, &channel)
+    }
+}
+
+impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
+where
+    I: Input,
+    C: Chain<I::Item, Out = T>,
+    T: Clone + Debug + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Items that come too late for their window go to `channel`; else they are dropped. They are
+    /// counted in any case, by [`Windowed::late_events`].
+    pub fn late_to(self, channel: &Channel<T>) -> Self {
+        Keyed {
+            late: Some(channel.clone()),
+            ..self
+        }
+    }
+
+    /// Adds each item to the windows of its key that `time` lies in: first to what this instance knows
+    /// of them, from time to time to what all know. A stage of its own, named `name`; what comes out
+    /// are the windows as event time passes their end.
+    pub fn aggregate<A, E>(
+        self,
+        name: &str,
+        state: &Windowed<K, A>,
+        time: E,
+    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same>
+    where
+        A: Aggregate<T>,
+        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+    {
+        let Keyed {
+            mut operators,
+            key,
+            late,
+        } = self;
+        let flow = &mut *operators.flow;
+        let partitions = flow.settings.workers.get();
+        let (rings, channel) = flow.rings::<Partial<K, A::State>>(name, partitions);
+        let (outlets, received) = flow.meeting::<Partial<K, A::State>>(name).unzip();
+        let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
+        let (rank, ranks) = (flow.settings.ranks.rank(), flow.settings.ranks.count());
+        if outlets.is_some() && operators.keeps_order() {
+            // What is sent to other ranks is in nobody's turn.
+            operators.inputs.truncate(1);
+        }
+        let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
+        let code = Arc::new(PaneCode {
+            key,
+            time,
+            label: operators.label("aggregate"),
+        });
+        let spec = Arc::clone(&state.spec);
+        let outputs: Vec<&Arc<ChannelState>> = [&channel]
+            .into_iter()
+            .chain(late.as_ref().map(|late| &late.state))
+            .collect();
+        let flow = operators.end(&outputs, |place: Place<'_>| ToPanes {
+            panes: LocalPanes::new(spec.windows),
+            spec: Arc::clone(&spec),
+            code: Arc::clone(&code),
+            routed: Routed {
+                local: Outbox::of_rings(place, &rings, &channel),
+                remote: outlets
+                    .as_ref()
+                    .map(|outlets| Remote::new(outlets, place.writer)),
+                rank,
+                ranks,
+            },
+            homes: homes.clone(),
+            late: late
+                .as_ref()
+                .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
+            late_items: Vec::new(),
+            is_in_turn,
+            clock: Arc::clone(&clock),
+            emptied_at: Duration::ZERO,
+            waiting: Waiting::default(),
+            stamp: 0,
+            has_ended: false,
+            item: PhantomData,
+        });
+        if let Some(received) = received {
+            flow.receive(&format!("{name}/received"), received)
+                .end(&[&channel], |place| ToHome {
+                    outbox: Outbox::of_rings(place, &rings, &channel),
+                    homes: homes.clone(),
+                    ranks,
+                });
+        }
+        let inputs = rings.iter().enumerate();
+        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, &channel, index));
+        let inputs = inputs.collect();
+        let mut partitioned = Operators::begin(flow, name, Some(channel), inputs);
+        partitioned.is_shared = false;
+        let results_name = format!("{name}/results");
+        let results = partitioned.flow.channel(&results_name);
+        let channels = [results.clone()];
+        let flow = partitioned.end(&[&results.state], |place| ToWindows {
+            spec: Arc::clone(&spec),
+            store: state.add_partition(),
+            outbox: Outbox::of_channels(place, &channels),
+            stamp: 0,
+        });
+        flow.stage(&results_name, &results)
+    }
+}

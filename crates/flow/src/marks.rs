@@ -1,0 +1,211 @@
+//! Marks: what writers of a ring say about time, in between the items.
+//!
+//! A mark lies beside the ring, at the position where the slice ends that it came with. Whoever reads
+//! up to there meets it: what the writer wrote before the mark has been read by then, and what it
+//! writes afterwards has not.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_base::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// What a writer says about the items that it will write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mark {
+    /// None of them is earlier.
+    Watermark(Timestamp),
+    /// There are none for the time being, so nobody is to wait for them; time has come so far.
+    Idle(Timestamp),
+    /// There are none any more.
+    End,
+}
+
+/// The marks of one ring, and what they come to.
+///
+/// They are said before the slice is committed, so that a reader that finds the items finds the marks.
+pub struct RingMarks {
+    /// Where the first mark lies that nobody has met, `u64::MAX` for none. Written under the lock.
+    first: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By position.
+    waiting: VecDeque<Said>,
+    /// What each writer has said last.
+    writers: Vec<(WriterId, Mark)>,
+    /// What was last told to readers.
+    told: Option<Mark>,
+}
+
+struct Said {
+    position: u64,
+    writer: WriterId,
+    mark: Mark,
+}
+
+/// Who says something: an instance of a stage, or all of its instances where they share what they
+/// read, since their results come in the order of what was read.
+pub type WriterId = u32;
+
+/// Before a writer has said anything.
+const NOTHING: Mark = Mark::Watermark(Timestamp(i64::MIN));
+
+impl Default for RingMarks {
+    fn default() -> Self {
+        RingMarks {
+            first: AtomicU64::new(u64::MAX),
+            state: Mutex::default(),
+        }
+    }
+}
+
+impl RingMarks {
+    /// Somebody who will say something: readers wait for it.
+    pub fn add_writer(&self, writer: WriterId) {
+        self.state.lock().writers.push((writer, NOTHING));
+    }
+
+    /// A writer says something behind what it has written before `position` of the ring.
+    pub fn say(&self, position: u64, writer: WriterId, mark: Mark) {
+        let said = Said {
+            position,
+            writer,
+            mark,
+        };
+        let mut state = self.state.lock();
+        let behind = |other: &Said| other.position > position;
+        let waiting = &mut state.waiting;
+        let index = waiting.len() - waiting.iter().rev().take_while(|said| behind(said)).count();
+        waiting.insert(index, said);
+        self.note_first(&state);
+    }
+
+    /// Whether a reader that has read up to `position` meets a mark.
+    pub fn are_met(&self, position: u64) -> bool {
+        self.first.load(Ordering::Acquire) <= position
+    }
+
+    /// For a reader that has read up to `position`: what the marks up to there come to, if that
+    /// is new.
+    pub fn meet(&self, position: u64) -> Option<Mark> {
+        if !self.are_met(position) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        while let Some(said) = state.waiting.pop_front_if(|said| said.position <= position) {
+            let mut writers = state.writers.iter_mut();
+            if let Some((_, last)) = writers.find(|(writer, _)| *writer == said.writer) {
+                *last = said.mark;
+            }
+        }
+        self.note_first(state);
+        let sum = sum(&state.writers, state.told)?;
+        (state.told != Some(sum)).then(|| *state.told.insert(sum))
+    }
+
+    fn note_first(&self, state: &State) {
+        let first = state.waiting.front();
+        let position = first.map_or(u64::MAX, |said| said.position);
+        self.first.store(position, Ordering::Release);
+    }
+}
+
+/// What several writers come to: the least watermark of those that are not idle. When all are, time
+/// has come as far as for the last of them. It never goes back, whoever is heard of again.
+fn sum(writers: &[(WriterId, Mark)], told: Option<Mark>) -> Option<Mark> {
+    let marks = || writers.iter().map(|(_, mark)| *mark);
+    let least = marks().filter_map(|mark| match mark {
+        Mark::Watermark(time) => Some(time),
+        Mark::Idle(_) | Mark::End => None,
+    });
+    let furthest = marks().filter_map(|mark| match mark {
+        Mark::Idle(time) => Some(time),
+        Mark::Watermark(_) | Mark::End => None,
+    });
+    let floor = match told {
+        Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+        Some(Mark::End) | None => Timestamp(i64::MIN),
+    };
+    match (least.min(), furthest.max()) {
+        (Some(Timestamp(i64::MIN)), _) => None,
+        (Some(time), _) => Some(Mark::Watermark(time.max(floor))),
+        (None, Some(time)) => Some(Mark::Idle(time.max(floor))),
+        // The end of the ring tells so.
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: WriterId = 7;
+    const SECOND: WriterId = 9;
+
+    fn watermark(time: i64) -> Mark {
+        Mark::Watermark(Timestamp(time))
+    }
+
+    fn idle(time: i64) -> Mark {
+        Mark::Idle(Timestamp(time))
+    }
+
+    fn two_writers() -> RingMarks {
+        let marks = RingMarks::default();
+        marks.add_writer(FIRST);
+        marks.add_writer(SECOND);
+        marks
+    }
+
+    #[test]
+    fn marks_are_met_where_they_lie_in_whatever_order_they_are_said() {
+        let marks = RingMarks::default();
+        marks.add_writer(FIRST);
+        marks.say(20, FIRST, watermark(2));
+        marks.say(10, FIRST, watermark(1));
+        assert_eq!((marks.are_met(9), marks.meet(9)), (false, None));
+        assert_eq!(marks.meet(10), Some(watermark(1)));
+        assert_eq!(marks.meet(19), None);
+        assert_eq!(marks.meet(30), Some(watermark(2)));
+        assert!(!marks.are_met(u64::MAX - 1));
+    }
+
+    #[test]
+    fn time_is_what_the_last_of_the_writers_says() {
+        let marks = two_writers();
+        marks.say(0, FIRST, watermark(5));
+        assert_eq!(marks.meet(0), None, "the other has said nothing");
+        marks.say(0, SECOND, watermark(3));
+        assert_eq!(marks.meet(0), Some(watermark(3)));
+        marks.say(1, SECOND, watermark(9));
+        assert_eq!(marks.meet(1), Some(watermark(5)));
+    }
+
+    #[test]
+    fn nobody_waits_for_who_is_idle_or_has_ended() {
+        let marks = two_writers();
+        marks.say(0, FIRST, watermark(5));
+        marks.say(0, SECOND, idle(3));
+        assert_eq!(marks.meet(0), Some(watermark(5)));
+        marks.say(1, SECOND, watermark(4));
+        assert_eq!(marks.meet(1), None, "time does not go back");
+        marks.say(2, SECOND, Mark::End);
+        marks.say(2, FIRST, watermark(6));
+        assert_eq!(marks.meet(2), Some(watermark(6)));
+    }
+
+    #[test]
+    fn when_all_are_idle_time_has_come_as_far_as_for_the_last() {
+        let marks = two_writers();
+        marks.say(0, FIRST, idle(5));
+        marks.say(0, SECOND, idle(8));
+        assert_eq!(marks.meet(0), Some(idle(8)));
+        marks.say(0, FIRST, watermark(6));
+        assert_eq!(marks.meet(0), Some(watermark(8)));
+    }
+}

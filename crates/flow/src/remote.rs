@@ -1,0 +1,378 @@
+//! Items for other ranks, and from them: what is between the stages of one rank a ring is here a
+//! channel of the exchange.
+//!
+//! A message is a series of elements: items, and what is said between them. Items of several slices go
+//! together, until there are enough of them or they have waited for a millisecond.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::Clock;
+use millstream_exchange::{ChannelId, Ranks, Receiver, SendError, Sender};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::doorbell::Doorbell;
+use crate::error::{BoxError, Failure};
+use crate::input::{Input, Took};
+use crate::marks::{Mark, RingMarks, WriterId};
+use crate::terminal::InputEnd;
+
+/// What goes to other ranks.
+pub trait Message: Serialize + DeserializeOwned + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Message for T {}
+
+/// Bytes that are enough for a message.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How long items wait for others at most.
+const BATCH_WAIT: Duration = Duration::from_millis(1);
+
+/// Bytes on their way from one rank to another, in one channel.
+const CREDIT_BYTES: u64 = 1 << 20;
+
+#[derive(Serialize, Deserialize)]
+enum Element<T> {
+    Item(T),
+    Said(Mark),
+    /// Nothing more comes: its input has ended, or was stopped.
+    End {
+        is_stopped: bool,
+    },
+}
+
+/// What the instances of a stage share: the way to every other rank.
+pub struct Outlets {
+    /// By rank; none to this one.
+    outlets: Vec<Option<Mutex<Outlet>>>,
+    marks: RingMarks,
+    /// Instances of the stage that have not ended.
+    live: AtomicUsize,
+    clock: Arc<dyn Clock>,
+    operator: Arc<str>,
+}
+
+struct Outlet {
+    sender: Sender,
+    /// Elements that are not sent yet.
+    batch: Vec<u8>,
+    /// When the first of them came.
+    since: Duration,
+    /// A message for which there was no credit.
+    unsent: Option<Bytes>,
+}
+
+/// Where the two ends of a channel between ranks are made.
+pub struct Meeting<'a> {
+    pub ranks: &'a Ranks,
+    pub channel: ChannelId,
+    pub operator: Arc<str>,
+    pub clock: &'a Arc<dyn Clock>,
+    pub doorbell: &'a Arc<Doorbell>,
+    pub stopping: &'a Arc<AtomicBool>,
+}
+
+impl Meeting<'_> {
+    pub fn outlets(&self) -> Arc<Outlets> {
+        let outlet = |rank| {
+            let mut sender = self.ranks.sender(rank, self.channel, CREDIT_BYTES);
+            sender.set_waker(Waker::from(Arc::clone(self.doorbell)));
+            Mutex::new(Outlet {
+                sender,
+                batch: Vec::new(),
+                since: Duration::ZERO,
+                unsent: None,
+            })
+        };
+        let own = self.ranks.rank();
+        let ranks = 0..self.ranks.count();
+        Arc::new(Outlets {
+            outlets: ranks
+                .map(|rank| (rank != own).then(|| outlet(rank)))
+                .collect(),
+            marks: RingMarks::default(),
+            live: AtomicUsize::new(0),
+            clock: Arc::clone(self.clock),
+            operator: Arc::clone(&self.operator),
+        })
+    }
+
+    /// One for each other rank.
+    pub fn inputs<T: Message>(&self) -> Vec<RemoteInput<T>> {
+        let own = self.ranks.rank();
+        let others = (0..self.ranks.count()).filter(|rank| *rank != own);
+        others
+            .map(|rank| {
+                let mut receiver = self.ranks.receiver(rank, self.channel, CREDIT_BYTES);
+                receiver.set_waker(Waker::from(Arc::clone(self.doorbell)));
+                RemoteInput {
+                    receiver,
+                    operator: Arc::clone(&self.operator),
+                    clock: Arc::clone(self.clock),
+                    stopping: Arc::clone(self.stopping),
+                    items: Vec::new(),
+                    said: None,
+                    stamp: 0,
+                    has_ended: false,
+                }
+            })
+            .collect()
+    }
+}
+
+impl Outlets {
+    fn others(&self) -> impl Iterator<Item = &Mutex<Outlet>> {
+        self.outlets.iter().flatten()
+    }
+
+    fn failure(&self, error: impl Into<BoxError>) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(&self.operator),
+            error: error.into(),
+        }
+    }
+
+    /// Sends what there is, of each rank if it is enough or has waited long enough, or `all` of it.
+    /// Returns whether nothing that should have gone is left.
+    fn send(&self, all: bool) -> Result<bool, Failure> {
+        let now = self.clock.monotonic();
+        let mut is_sent = true;
+        for outlet in self.others() {
+            let mut outlet = outlet.lock();
+            let sent = outlet.send(all, now).map_err(|error| self.failure(error))?;
+            is_sent &= sent;
+        }
+        Ok(is_sent)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.others().all(|outlet| {
+            let outlet = outlet.lock();
+            outlet.batch.is_empty() && outlet.unsent.is_none()
+        })
+    }
+
+    fn put<T: Message>(&self, element: &Element<T>) -> Result<(), Failure> {
+        let now = self.clock.monotonic();
+        let encoded = postcard::to_stdvec(element).map_err(|error| self.failure(error))?;
+        for outlet in self.others() {
+            outlet.lock().add(&encoded, now);
+        }
+        Ok(())
+    }
+}
+
+impl Outlet {
+    fn add(&mut self, elements: &[u8], now: Duration) {
+        if self.batch.is_empty() {
+            self.since = now;
+        }
+        self.batch.extend_from_slice(elements);
+    }
+
+    fn send(&mut self, all: bool, now: Duration) -> Result<bool, SendError> {
+        let is_due =
+            all || self.batch.len() >= BATCH_BYTES || now.saturating_sub(self.since) >= BATCH_WAIT;
+        if self.unsent.is_none() && !self.batch.is_empty() && is_due {
+            self.unsent = Some(std::mem::take(&mut self.batch).into());
+        }
+        let Some(message) = self.unsent.take() else {
+            return Ok(true);
+        };
+        match self.sender.send(message) {
+            Ok(()) => Ok(true),
+            Err(SendError::Full(message)) => {
+                self.unsent = Some(message);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// One instance's way to the other ranks.
+pub struct Remote<T> {
+    outlets: Arc<Outlets>,
+    writer: WriterId,
+    /// By rank: elements of the slice that is worked on, and how many of the bytes are whole ones.
+    /// Code of the user may panic in the middle of an item.
+    staged: Vec<(Vec<u8>, usize)>,
+    item: PhantomData<fn(&T)>,
+}
+
+impl<T: Message> Remote<T> {
+    /// The way of a further instance.
+    pub fn new(outlets: &Arc<Outlets>, writer: WriterId) -> Self {
+        outlets.live.fetch_add(1, Ordering::Relaxed);
+        outlets.marks.add_writer(writer);
+        Remote {
+            staged: outlets.outlets.iter().map(|_| Default::default()).collect(),
+            outlets: Arc::clone(outlets),
+            writer,
+            item: PhantomData,
+        }
+    }
+
+    /// Whether there is room for more: what should have been sent is.
+    pub fn reserve(&mut self) -> Result<bool, Failure> {
+        self.outlets.send(false)
+    }
+
+    pub fn put(&mut self, rank: u32, item: &T) -> Result<(), BoxError> {
+        let (staged, whole) = &mut self.staged[rank as usize];
+        staged.truncate(*whole);
+        postcard::to_io(&Element::Item(ByRef(item)), &mut *staged)?;
+        *whole = staged.len();
+        Ok(())
+    }
+
+    pub fn cancel(&mut self) {
+        for (staged, whole) in &mut self.staged {
+            staged.clear();
+            *whole = 0;
+        }
+    }
+
+    pub fn commit(&mut self, mark: Option<Mark>) -> Result<(), Failure> {
+        let now = self.outlets.clock.monotonic();
+        for ((staged, whole), outlet) in self.staged.iter_mut().zip(&self.outlets.outlets) {
+            if let Some(outlet) = outlet.as_ref().filter(|_| *whole > 0) {
+                outlet.lock().add(&staged[..*whole], now);
+            }
+            staged.clear();
+            *whole = 0;
+        }
+        if let Some(mark) = mark {
+            self.outlets.marks.say(0, self.writer, mark);
+            if let Some(sum) = self.outlets.marks.meet(0) {
+                self.outlets.put::<T>(&Element::Said(sum))?;
+            }
+        }
+        self.outlets.send(false)?;
+        Ok(())
+    }
+
+    pub fn pause(&mut self) -> Result<bool, Failure> {
+        self.outlets.send(true)
+    }
+
+    pub fn is_at_rest(&self) -> bool {
+        self.outlets.is_at_rest()
+    }
+
+    /// Called by each instance, once: the last one says the end.
+    pub fn end(&mut self, end: InputEnd) -> Result<(), Failure> {
+        self.commit(Some(Mark::End))?;
+        match self.outlets.live.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.outlets.put::<T>(&Element::End {
+                is_stopped: end == InputEnd::Stopped,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Serialized like what it refers to.
+struct ByRef<'a, T>(&'a T);
+
+impl<T: Serialize> Serialize for ByRef<'_, T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// What comes from one other rank.
+pub struct RemoteInput<T> {
+    receiver: Receiver,
+    operator: Arc<str>,
+    clock: Arc<dyn Clock>,
+    /// Whoever stops stops all.
+    stopping: Arc<AtomicBool>,
+    items: Vec<T>,
+    said: Option<Mark>,
+    stamp: u64,
+    has_ended: bool,
+}
+
+impl<T: Message> RemoteInput<T> {
+    fn read(&mut self, message: &[u8]) -> Result<(), BoxError> {
+        let mut rest = message;
+        while !rest.is_empty() {
+            let (element, behind) =
+                postcard::take_from_bytes::<Element<T>>(rest).map_err(|error| {
+                    format!(
+                        "a message from rank {} is wrong: {error}",
+                        self.receiver.from()
+                    )
+                })?;
+            rest = behind;
+            match element {
+                Element::Item(item) => self.items.push(item),
+                // Said a little later than it could be.
+                Element::Said(mark) => self.said = Some(mark),
+                Element::End { is_stopped } => {
+                    self.has_ended = true;
+                    if is_stopped {
+                        self.stopping.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: impl Into<BoxError>) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(&self.operator),
+            error: error.into(),
+        }
+    }
+}
+
+impl<T: Message> Input for RemoteInput<T> {
+    type Item = T;
+
+    const IS_SHARED: bool = false;
+
+    fn readable(&self) -> usize {
+        usize::from(!self.has_ended)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_ended
+    }
+
+    fn take(&mut self, _: usize) -> Result<Took, Failure> {
+        let taken = self.receiver.take();
+        let Some(message) = taken.map_err(|error| self.failure(error))? else {
+            return Ok(Took::Idle);
+        };
+        self.stamp = self.clock.monotonic().as_nanos() as u64;
+        self.read(&message).map_err(|error| self.failure(error))?;
+        Ok(Took::Items)
+    }
+
+    fn meet_mark(&mut self) -> Option<Mark> {
+        self.said.take()
+    }
+
+    fn parts(&self) -> [&[T]; 2] {
+        [&self.items, &[]]
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.stamp
+    }
+
+    fn sample(&mut self, _: impl FnMut(u64)) {}
+
+    fn done(&mut self) {
+        self.items.clear();
+    }
+}

@@ -1,0 +1,173 @@
+//! Event time: how far it has come, as seen by one instance of a stage.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+
+use crate::marks::Mark;
+
+/// How a source tells how far event time has come: see
+/// [`Operators::watermarks`](crate::Operators::watermarks).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    disorder_max_ms: i64,
+    idle_after: Duration,
+    ahead_max: Option<Duration>,
+}
+
+/// After which silence a source is not waited for any more, unless told otherwise.
+const IDLE_AFTER: Duration = Duration::from_secs(30);
+
+/// How far an item's time may lie ahead of the clock, unless told otherwise.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Watermarks {
+    /// Items of a source are out of order by at most so much: one whose time lies further behind the
+    /// latest so far may be late.
+    pub fn bounded(disorder_max: Duration) -> Watermarks {
+        Watermarks {
+            disorder_max_ms: millis(disorder_max),
+            idle_after: IDLE_AFTER,
+            ahead_max: Some(AHEAD_MAX),
+        }
+    }
+
+    /// A source that gives nothing for so long is not waited for; 30 s by default. While all are silent,
+    /// time goes on by the clock, so that windows close.
+    pub fn idle_after(self, idle_after: Duration) -> Watermarks {
+        Watermarks { idle_after, ..self }
+    }
+
+    /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
+    /// late; a day by default, `None` for any time.
+    pub fn ahead_max(self, ahead_max: Option<Duration>) -> Watermarks {
+        Watermarks { ahead_max, ..self }
+    }
+}
+
+/// Event time as it stands at one instance of a stage.
+pub struct StageTime {
+    /// Only of sources that tell it.
+    watermarks: Option<Watermarks>,
+    /// The latest of an item.
+    latest: Cell<Timestamp>,
+    /// What the clock allows.
+    latest_allowed: Cell<Timestamp>,
+    /// What the input has said, or how far time has come during a silence.
+    floor: Timestamp,
+    /// What this instance has said itself.
+    told: Option<Mark>,
+    silence: Option<Silence>,
+}
+
+/// A source gives nothing.
+struct Silence {
+    since: Duration,
+    /// When it is told so next. Each time takes twice as long as the one before.
+    told_at: Duration,
+    /// Where time stood.
+    from: Timestamp,
+}
+
+impl StageTime {
+    pub fn new(watermarks: Option<Watermarks>) -> StageTime {
+        StageTime {
+            watermarks,
+            latest: Cell::new(Timestamp(i64::MIN)),
+            latest_allowed: Cell::new(Timestamp(i64::MAX)),
+            floor: Timestamp(i64::MIN),
+            told: None,
+            silence: None,
+        }
+    }
+
+    /// Before items are worked on.
+    pub fn begin(&self, now: impl FnOnce() -> Timestamp) {
+        if let Some(ahead_max) = self.watermarks.and_then(|watermarks| watermarks.ahead_max) {
+            let latest = now().0.saturating_add(millis(ahead_max));
+            self.latest_allowed.set(Timestamp(latest));
+        }
+    }
+
+    /// Takes note of an item's time; `false` if the clock forbids it.
+    #[inline]
+    pub fn see(&self, time: Timestamp) -> bool {
+        let is_allowed = time <= self.latest_allowed.get();
+        if is_allowed {
+            self.latest.set(self.latest.get().max(time));
+        }
+        is_allowed
+    }
+
+    /// How far the clock lets an item's time lie ahead.
+    pub fn ahead_max(&self) -> Duration {
+        let ahead_max = self.watermarks.and_then(|watermarks| watermarks.ahead_max);
+        ahead_max.unwrap_or(Duration::MAX)
+    }
+
+    /// No item that is in time is earlier.
+    #[inline]
+    pub fn watermark(&self) -> Timestamp {
+        let disorder_max_ms = self
+            .watermarks
+            .map_or(0, |watermarks| watermarks.disorder_max_ms);
+        let latest = self.latest.get().0.saturating_sub(disorder_max_ms);
+        self.floor.max(Timestamp(latest))
+    }
+
+    /// After items were worked on: what is to be said, `met` having been met behind them.
+    pub fn after_items(&mut self, met: Option<Mark>) -> Option<Mark> {
+        self.silence = None;
+        self.meet(met);
+        match self.watermarks {
+            Some(_) => self.tell(Mark::Watermark(self.watermark())),
+            None => met,
+        }
+    }
+
+    /// The input said something.
+    pub fn meet(&mut self, met: Option<Mark>) {
+        if let Some(Mark::Watermark(time) | Mark::Idle(time)) = met {
+            self.floor = self.floor.max(time);
+        }
+    }
+
+    /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so.
+    pub fn silent(&mut self, now: Duration) -> Option<Duration> {
+        let watermarks = self.watermarks?;
+        let from = self.latest.get();
+        let silence = self.silence.get_or_insert_with(|| Silence {
+            since: now,
+            told_at: now + watermarks.idle_after,
+            from,
+        });
+        Some(silence.told_at)
+    }
+
+    /// What is to be said of the silence at `now`, if anything.
+    pub fn tell_silence(&mut self, now: Duration) -> Option<Mark> {
+        let silence = self
+            .silence
+            .as_mut()
+            .filter(|silence| now >= silence.told_at)?;
+        let lasted = now.saturating_sub(silence.since);
+        silence.told_at = now + lasted.max(Duration::from_millis(1));
+        let time = match silence.from {
+            // There is no time to go on from.
+            Timestamp(i64::MIN) => silence.from,
+            from => Timestamp(from.0.saturating_add(millis(lasted))),
+        };
+        self.floor = self.floor.max(time);
+        self.tell(Mark::Idle(self.floor))
+    }
+
+    fn tell(&mut self, mark: Mark) -> Option<Mark> {
+        let is_new = self.told != Some(mark) && mark != Mark::Watermark(Timestamp(i64::MIN));
+        is_new.then(|| *self.told.insert(mark))
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

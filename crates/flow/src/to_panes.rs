@@ -1,0 +1,235 @@
+//! Pre-aggregation: into the panes of this instance, and from there to where the keys live.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millstream_base::{Clock, Timestamp};
+
+use crate::attempt::{Attempt, Label};
+use crate::error::{BoxError, Failure};
+use crate::marks::Mark;
+use crate::routed::{Homes, Routed};
+use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
+use crate::windowed::{Key, WindowSpec};
+use crate::windows::{Aggregate, Arrival, LocalPanes, Partial};
+
+/// Partial results that one instance holds at most, about.
+const PARTIALS_MAX: usize = 8 << 10;
+
+/// How long partial results are held at most, so that open windows can be seen.
+const HELD_MAX: Duration = Duration::from_millis(100);
+
+/// What to do with items, whose code it is, and whom to tell.
+pub struct PaneCode<F, E> {
+    pub key: F,
+    pub time: E,
+    pub label: Label,
+}
+
+pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
+    pub spec: Arc<WindowSpec<A>>,
+    pub code: Arc<PaneCode<F, E>>,
+    pub panes: LocalPanes<K, A::State>,
+    pub routed: Routed<Partial<K, A::State>>,
+    pub homes: Homes,
+    /// What comes too late; without it that is dropped.
+    pub late: Option<Outbox<T>>,
+    pub late_items: Vec<T>,
+    /// Other instances read the same ring: what came of a slice goes out in its turn, with the room
+    /// that was reserved in its turn.
+    pub is_in_turn: bool,
+    pub clock: Arc<dyn Clock>,
+    /// When all was passed on last.
+    pub emptied_at: Duration,
+    /// What is to be said, once there is room.
+    pub waiting: Waiting,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
+    pub has_ended: bool,
+    pub item: PhantomData<fn(&T)>,
+}
+
+/// What has not gone out for want of room.
+#[derive(Default)]
+pub struct Waiting {
+    /// Up to where panes are to be passed on.
+    until: Option<Timestamp>,
+    mark: Option<Mark>,
+    /// The last watermark that was passed on.
+    told: Option<Timestamp>,
+}
+
+impl<K, T, A, F, E> ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+{
+    /// Sends what is due; `false` when there is no room.
+    fn send(&mut self) -> Result<bool, Failure> {
+        if !self.send_late() {
+            return Ok(false);
+        }
+        let Waiting { until, mark, .. } = &self.waiting;
+        if until.is_none() && mark.is_none() {
+            return Ok(true);
+        }
+        if self.routed.reserve(self.panes.len() + 1)?.is_none() {
+            return Ok(false);
+        }
+        let until = self.waiting.until.take().unwrap_or(Timestamp(i64::MIN));
+        let mark = self.waiting.mark.take();
+        self.flush(until)?;
+        self.routed.commit(self.stamp, mark)?;
+        Ok(true)
+    }
+
+    /// Puts panes into the room that was reserved.
+    fn flush(&mut self, until: Timestamp) -> Result<(), Failure> {
+        let mut result: Result<(), BoxError> = Ok(());
+        let (routed, homes) = (&mut self.routed, &self.homes);
+        self.panes.flush(until, &mut |partial| {
+            if result.is_ok() {
+                let home = homes.of(&partial.key, routed.ranks, routed.local.len());
+                result = routed.put(home, partial);
+            }
+        });
+        if self.panes.is_empty() {
+            self.emptied_at = self.clock.monotonic();
+        }
+        result.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.code.label.0),
+            error,
+        })
+    }
+
+    fn send_late(&mut self) -> bool {
+        let Some(late) = self.late.as_mut().filter(|_| !self.late_items.is_empty()) else {
+            return true;
+        };
+        if late.reserve(self.late_items.len()).is_none() {
+            return false;
+        }
+        self.late_items.drain(..).for_each(|item| late.put(0, item));
+        late.commit(self.stamp, None);
+        true
+    }
+
+    /// Takes note of what is to be said, if it makes a difference to any window.
+    fn note(&mut self, mark: Option<Mark>) {
+        let time = match mark {
+            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+            Some(Mark::End) | None => return,
+        };
+        let pane = |time| self.spec.windows.pane_of(time).start;
+        let is_watermark = matches!(mark, Some(Mark::Watermark(_)));
+        let makes_no_difference = self
+            .waiting
+            .told
+            .is_some_and(|told| pane(told) == pane(time));
+        if is_watermark && makes_no_difference {
+            return;
+        }
+        self.waiting.mark = mark;
+        self.waiting.told = is_watermark.then_some(time);
+        self.waiting.until = self.waiting.until.max(Some(time));
+    }
+}
+
+impl<K, T, A, F, E> Terminal<T> for ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+{
+    type Slice<'a> = &'a mut Self;
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        if self.is_in_turn {
+            return match self.send_late() {
+                true => self.routed.reserve(results),
+                false => Ok(None),
+            };
+        }
+        Ok(self.send()?.then_some(results))
+    }
+
+    fn cancel(&mut self) {
+        self.routed.cancel();
+    }
+
+    fn begin(&mut self) -> &mut Self {
+        self
+    }
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.stamp = stamp;
+        if self.is_in_turn {
+            self.flush(Timestamp(i64::MAX))?;
+            self.send_late();
+            return self.routed.commit(stamp, mark);
+        }
+        self.note(mark);
+        let is_full = self.panes.len() >= PARTIALS_MAX;
+        if is_full || self.clock.monotonic().saturating_sub(self.emptied_at) >= HELD_MAX {
+            self.waiting.until = Some(Timestamp(i64::MAX));
+        }
+        self.send()?;
+        Ok(0)
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        if !self.panes.is_empty() {
+            self.waiting.until = Some(Timestamp(i64::MAX));
+        }
+        Ok(self.send()? && self.routed.pause()?)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let is_sent = self.waiting.mark.is_none() && self.late_items.is_empty();
+        self.panes.is_empty() && is_sent && self.routed.is_at_rest()
+    }
+
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        let is_sent = self.pause()?;
+        let is_finished = is_sent && self.routed.finish(end, &mut self.has_ended)?;
+        let late = self.late.as_mut();
+        let is_finished = is_finished && late.is_none_or(|late| late.finish(end));
+        Ok(is_finished.then_some(0))
+    }
+}
+
+impl<K, T, A, F, E> Slice<T> for &mut ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K,
+    E: Fn(&T) -> Timestamp,
+{
+    #[inline]
+    fn take<Try: Attempt>(&mut self, attempt: &Try, item: &T) {
+        let PaneCode { key, time, label } = &*self.code;
+        let arrival = attempt.call(label, item, || {
+            let watermark = attempt.time().watermark();
+            self.panes.add(
+                &self.spec.aggregate,
+                &key(item),
+                time(item),
+                watermark,
+                item,
+            )
+        });
+        if let Some(Arrival::Late) = arrival {
+            self.spec.late.fetch_add(1, Ordering::Relaxed);
+            if self.late.is_some() {
+                self.late_items.push(item.clone());
+            }
+        }
+    }
+}
