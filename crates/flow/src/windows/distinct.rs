@@ -106,11 +106,6 @@ where
         state.0.update(&other.0.to_sketch(HllType::Hll8));
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate is a whole number that is not negative, once rounded"
-    )]
     fn result(&self, state: &DistinctSketch) -> u64 {
         // The usual estimate is somewhat better, and depends on the order of the values.
         state.0.composite_estimate().round() as u64

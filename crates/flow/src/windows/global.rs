@@ -71,11 +71,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
     }
 
     pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
-        let (newest, _) = self.pending.newest_first(key).next()?;
-        let mut total = Cell::empty(aggregate);
-        let pending = self.pending.newest_first(key).map(|(_, cell)| cell);
-        for cell in self.running.get(key).into_iter().chain(pending) {
-            total.merge(aggregate, cell);
+        let (newest, cell) = self.pending.newest_first(key).next()?;
+        let mut total = cell.clone();
+        if !self.purges {
+            let earlier = self.pending.newest_first(key).skip(1).map(|(_, cell)| cell);
+            for cell in earlier.chain(self.running.get(key)) {
+                total.merge(aggregate, cell);
+            }
         }
         Some(window_to(self.grid.end(newest), total))
     }

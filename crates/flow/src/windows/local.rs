@@ -121,7 +121,8 @@ impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
     }
 
     /// Gives what must have gone before `watermark` is passed on, and keeps the rest: panes that
-    /// end with it, sessions that begin before it. Costs nothing if there are none.
+    /// end with it, sessions that begin before it. Costs what it gives; with sessions, if there is
+    /// one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         match &mut self.held {
             Held::Panes(tables) => tables.flush(watermark.0, out),

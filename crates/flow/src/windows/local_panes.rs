@@ -122,16 +122,18 @@ impl<K: Hash + Eq + Clone, S> PaneTables<K, S> {
             if self.grid.end(pane) > watermark {
                 return;
             }
-            let table = first.remove();
+            let place = first.remove();
             let start = self.grid.start(pane);
-            self.len -= self.tables[table].len();
-            for (key, cell) in self.tables[table].drain() {
+            let table = &mut self.tables[place];
+            self.len -= table.len();
+            table.trim();
+            for (key, cell) in table.drain() {
                 out(Partial::new(key, start, cell));
             }
             if self.spare.len() >= SPARE_TABLES {
-                self.tables[table] = Map::default();
+                *table = Map::default();
             }
-            self.spare.push(table);
+            self.spare.push(place);
             self.current = NO_PANE;
         }
     }

@@ -53,7 +53,6 @@ macro_rules! integer {
                 $sum::try_from(total).unwrap_or(nearest)
             }
 
-            #[expect(clippy::cast_precision_loss, reason = "a mean is not exact")]
             fn as_f64(total: i128) -> f64 {
                 total as f64
             }
@@ -179,7 +178,6 @@ impl<F: Send + Sync + 'static, V: Number> Combine for Mean<F, V> {
         *count = count.saturating_add(other.1);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a mean is not exact")]
     fn result(&self, (total, count): &Self::State) -> f64 {
         V::as_f64(*total) / *count as f64
     }

@@ -9,12 +9,13 @@ use super::cell::Cell;
 use super::map::Map;
 use super::pending::{Pending, PendingPane};
 use super::released::{Released, Window, WindowResult};
-use super::spec::{Grid, clamp, greatest_common_divisor};
+use super::spec::{Grid, Kind, Windows, clamp, greatest_common_divisor};
 use super::two_stacks::TwoStacks;
 
 /// Window `n` starts at `n * slide_ms`. No window starts more than a slide before the first moment
 /// that an `i64` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(i64, i64)", into = "(i64, i64)")]
 struct SlidingGrid {
     size_ms: i64,
     /// Both are multiples of a pane.
@@ -22,7 +23,31 @@ struct SlidingGrid {
     panes: Grid,
 }
 
+impl TryFrom<(i64, i64)> for SlidingGrid {
+    type Error = &'static str;
+
+    fn try_from((size_ms, slide_ms): (i64, i64)) -> Result<Self, Self::Error> {
+        Windows::try_from(Kind::Sliding { size_ms, slide_ms })?;
+        Ok(Self::new(size_ms, slide_ms))
+    }
+}
+
+impl From<SlidingGrid> for (i64, i64) {
+    fn from(grid: SlidingGrid) -> Self {
+        (grid.size_ms, grid.slide_ms)
+    }
+}
+
 impl SlidingGrid {
+    fn new(size_ms: i64, slide_ms: i64) -> Self {
+        let pane_ms = greatest_common_divisor(size_ms, slide_ms);
+        Self {
+            size_ms,
+            slide_ms,
+            panes: Grid { pane_ms },
+        }
+    }
+
     fn start(self, window: i64) -> i128 {
         i128::from(window) * i128::from(self.slide_ms)
     }
@@ -81,13 +106,8 @@ pub(super) struct Sliding<K, S> {
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
     pub fn new(size_ms: i64, slide_ms: i64) -> Self {
-        let pane_ms = greatest_common_divisor(size_ms, slide_ms);
         Self {
-            grid: SlidingGrid {
-                size_ms,
-                slide_ms,
-                panes: Grid { pane_ms },
-            },
+            grid: SlidingGrid::new(size_ms, slide_ms),
             pending: Pending::default(),
             active: Map::default(),
             next: i64::MIN,

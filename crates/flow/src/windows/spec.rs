@@ -240,10 +240,6 @@ pub(super) fn is_passed(time: i64, watermark: i64) -> bool {
 }
 
 /// A time that `i64` cannot name is the first or the last one that it can.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the value is in the range of i64"
-)]
 pub(super) fn clamp(time: i128) -> i64 {
     time.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }

@@ -20,7 +20,8 @@ pub struct WindowTotals {
     /// Windows that have items and are yet to be released, once for each of their keys; of sliding
     /// windows the panes that are kept.
     pub open_windows: u64,
-    /// Items that are in a window yet to be released.
+    /// Items that are in a window yet to be released; those of a global window that does not purge
+    /// are so for ever.
     pub open_events: u64,
     /// Results given.
     pub closed_windows: u64,

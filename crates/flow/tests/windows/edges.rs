@@ -296,3 +296,49 @@ fn totals_count_every_item_once() {
     let totals = store.totals();
     assert_eq!((totals.open_events, totals.closed_events), (1, 3));
 }
+
+#[test]
+fn the_newest_result_of_a_purging_trigger_is_of_its_period_alone() {
+    let trigger = Trigger::every_ms(10);
+    let newest = |trigger| {
+        let store = store_of(Windows::global(trigger), &[1, 12, 13]);
+        store.newest(&Count, &1).map(|newest| newest.value)
+    };
+    assert_eq!(newest(trigger), Some(3));
+    assert_eq!(newest(trigger.purging()), Some(2));
+}
+
+#[test]
+fn a_partition_that_was_ahead_does_not_hide_windows_of_one_that_was_behind() {
+    let windows = Windows::sliding(30, 10);
+    let mut ahead = store_of(windows, &[100, 119]);
+    assert_eq!(
+        advanced(&mut ahead, Timestamp(120)),
+        [(80, 110, 1), (90, 120, 2)]
+    );
+    ahead.absorb(WindowStore::new(windows, 10));
+    // Another key's item, for which the least watermark of both is early enough.
+    assert_eq!(ahead.add(&Count, &2, Timestamp(5), &()), Arrival::OnTime);
+    let of_behind = [(-20, 10, 1), (-10, 20, 1), (0, 30, 1)];
+    assert_eq!(advanced(&mut ahead, Timestamp(90)), of_behind);
+    assert_eq!(advanced(&mut ahead, Timestamp(130)), [(100, 130, 2)]);
+    assert_eq!(advanced(&mut ahead, END), [(110, 140, 1)]);
+}
+
+#[test]
+#[should_panic(expected = "a key of windows is in two partitions")]
+fn a_key_is_in_one_partition_only() {
+    let windows = Windows::sliding(30, 10);
+    store_of(windows, &[1]).absorb(store_of(windows, &[2]));
+}
+
+#[test]
+fn a_snapshot_of_windows_that_cannot_be_is_refused() {
+    let snapshot = serde_json::to_string(&store_of(Windows::sliding(30, 10), &[1])).unwrap();
+    assert!(serde_json::from_str::<WindowStore<u8, u64>>(&snapshot).is_ok());
+    for (sound, unsound) in [("[30,10]", "[30,0]"), ("[30,10]", "[10,30]")] {
+        assert!(snapshot.contains(sound));
+        let snapshot = snapshot.replace(sound, unsound);
+        assert!(serde_json::from_str::<WindowStore<u8, u64>>(&snapshot).is_err());
+    }
+}

@@ -128,16 +128,17 @@ fn sessions(mut items: Vec<&Item>, gap: i64) -> Collected<'_> {
 }
 
 fn every<'a>(items: &[&'a Item], period: i64, purges: bool) -> Collected<'a> {
-    let mut ends: BTreeMap<i64, Vec<&Item>> = BTreeMap::new();
+    // Also by the start: two may end with time itself.
+    let mut periods: BTreeMap<(i64, i64), Vec<&Item>> = BTreeMap::new();
     for item in items {
         // What comes after its source's watermark counts as of then.
         let at = item.time.max(item.watermark);
-        let (_, end) = windows_of(at, period, period)[0];
-        ends.entry(end).or_default().push(item);
+        let of_item = windows_of(at, period, period)[0];
+        periods.entry(of_item).or_default().push(item);
     }
     let mut sum = Vec::new();
     let mut windows = Vec::new();
-    for (end, items) in ends {
+    for ((_, end), items) in periods {
         if purges {
             sum.clear();
         }

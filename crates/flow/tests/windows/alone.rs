@@ -1,0 +1,84 @@
+//! A store to which items come one by one, looked at after each of them.
+
+use std::collections::BTreeSet;
+
+use millstream_base::Timestamp;
+use millstream_flow::windows::{Arrival, WindowStore};
+use proptest::prelude::*;
+
+use crate::model::{self, Expected, Item, Spec};
+use crate::plant::{as_expected, collect, windows};
+
+/// What the model gives of `items`, of which those that are late must be known to be.
+fn modelled(spec: Spec, items: &[Item], late: &[bool]) -> Vec<Expected> {
+    let (results, model_late) = model::run(spec, items);
+    assert_eq!(late, model_late, "which items are late");
+    results
+}
+
+fn agrees(spec: Spec, steps: &[(u8, i64, Option<i64>)]) {
+    let mut store = WindowStore::new(windows(spec), 100);
+    let (mut items, mut late, mut results) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut time, mut newest_time) = (0, i64::MIN);
+    for (key, step, lag) in steps {
+        time += step;
+        newest_time = newest_time.max(time);
+        let value = items.len() as i64;
+        items.push(Item {
+            key: *key,
+            time,
+            value,
+            watermark: store.watermark().0,
+        });
+        let arrival = store.add(&collect(), key, Timestamp(time), &value);
+        late.push(arrival == Arrival::Late);
+        if let Some(lag) = lag {
+            let watermark = Timestamp(newest_time - lag);
+            store.advance(&collect(), watermark, &mut |result| {
+                results.push(as_expected(result));
+            });
+        }
+        let expected = modelled(spec, &items, &late);
+        let keys: BTreeSet<u8> = expected.iter().map(|result| result.key).collect();
+        assert_eq!(store.keys(100).into_iter().collect::<BTreeSet<u8>>(), keys);
+        for key in keys {
+            let of_key = expected.iter().filter(|result| result.key == key);
+            let newest = store.newest(&collect(), &key).map(as_expected);
+            assert_eq!(newest.as_ref(), of_key.max(), "the newest of key {key}");
+        }
+        let (totals, late) = (store.totals(), late.iter().filter(|late| **late).count());
+        assert_eq!(totals.closed_windows, results.len() as u64);
+        assert_eq!(totals.late_events, late as u64);
+        assert_eq!(
+            totals.open_events + totals.closed_events + totals.late_events,
+            items.len() as u64
+        );
+    }
+    store.close_all(&collect(), &mut |result| results.push(as_expected(result)));
+    results.sort();
+    assert_eq!(results, modelled(spec, &items, &late));
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    prop_oneof![
+        (1..80_i64).prop_map(|size| Spec::Tumbling { size }),
+        (1..60_i64, 0..60_i64).prop_map(|(slide, more)| Spec::Sliding {
+            size: slide + more,
+            slide,
+        }),
+        (1..60_i64).prop_map(|gap| Spec::Session { gap }),
+        (1..80_i64, any::<bool>()).prop_map(|(period, purges)| Spec::Every { period, purges }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn totals_and_the_newest_windows_are_what_the_model_says_after_every_item(
+        spec in spec(),
+        steps in prop::collection::vec((0..3_u8, -40..60_i64, prop::option::of(0..100_i64)), 0..60),
+    ) {
+        agrees(spec, &steps);
+    }
+}
