@@ -38,6 +38,12 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
+	if command -v mpicc >/dev/null; then \
+		cargo clippy -p millstream-exchange --features mpi --all-targets --locked -- -D warnings; \
+		cargo test -p millstream-exchange --features mpi --test mpi --locked; \
+	else \
+		echo 'there is no MPI here: ranks that are processes are not tested'; \
+	fi
 	RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir $(TARGET)/loom -p millstream-ring -p millstream-share --test loom
 	$(if $(shell cargo +nightly miri --version 2>/dev/null),cargo +nightly miri test --locked --target-dir $(TARGET)/miri -p millstream-ring)
 	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy

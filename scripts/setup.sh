@@ -16,6 +16,21 @@ need() {
     command -v "$1" >/dev/null || missing_packages+=("${@:2}")
 }
 
+# Ranks that are processes need MPI to be tested; who has none and cannot install it goes without these tests.
+need_mpi() {
+    command -v mpicc >/dev/null && has_libclang && return
+    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        missing_packages+=(libopenmpi-dev openmpi-bin libclang-dev)
+    else
+        echo "setup: there is no MPI here: its tests are left out (libopenmpi-dev, openmpi-bin, libclang-dev)" >&2
+    fi
+}
+
+# Rust's bindings of MPI are made from its header, with clang's library.
+has_libclang() {
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || [ -n "${LIBCLANG_PATH:-}" ]
+}
+
 install_missing_packages() {
     [ "${#missing_packages[@]}" -gt 0 ] || return 0
     local packages="${missing_packages[*]}"
@@ -102,6 +117,7 @@ test)
     need openssl openssl
     need javac openjdk-17-jdk-headless
     need mvn maven
+    need_mpi
     # Debian's python3 cannot make a venv by itself.
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_packages+=(python3 python3-venv)
     if [ -f tests/browser/package.json ]; then

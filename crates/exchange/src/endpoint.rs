@@ -87,22 +87,23 @@ impl Endpoint {
         Ok(hellos.iter().fold(0, |seed, hello| seed ^ hello.random))
     }
 
-    /// Ends all ranks, unless they are about to end already.
+    /// Ends all ranks, unless one has failed before.
     pub fn fail(&self, rank: u32, message: &str) {
-        let failure = Failure::new(rank, message);
-        if self.learn(failure.clone()) {
-            self.post_to_others(&Parcel::Failure(failure));
+        if self.fate.failure().is_some() {
+            return;
         }
+        let failure = Failure::new(rank, message);
+        // The others first: who learns of it here may leave at once, and say nothing any more.
+        self.post_to_others(&Parcel::Failure(failure.clone()));
+        self.learn(failure);
     }
 
     /// Notes a failure, and wakes everybody here if it is the first.
-    fn learn(&self, failure: Failure) -> bool {
-        let is_first = self.fate.fail(failure);
-        if is_first {
+    fn learn(&self, failure: Failure) {
+        if self.fate.fail(failure) {
             self.gathering.disturb();
             self.all_wakers().iter().for_each(Waker::wake_by_ref);
         }
-        is_first
     }
 
     fn all_wakers(&self) -> Vec<Waker> {
@@ -154,8 +155,13 @@ impl Endpoint {
     /// Takes in what a rank has sent. What cannot be is the failure of that rank.
     pub fn deliver(&self, from: u32, parcel: Parcel) {
         if let Err(what) = self.accept(from, parcel) {
-            self.fail(from, &format!("{what} (so rank {} finds)", self.rank));
+            self.blame(from, &what);
         }
+    }
+
+    /// Ends all ranks because of what another one has done.
+    pub fn blame(&self, other: u32, what: &str) {
+        self.fail(other, &format!("{what} (so rank {} finds)", self.rank));
     }
 
     fn accept(&self, from: u32, parcel: Parcel) -> Result<(), String> {
@@ -203,3 +209,6 @@ fn find<End>(ends: &Channels<End>, peer: u32, channel: ChannelId) -> Result<Arc<
     let found = ends.read().get(&(peer, channel)).cloned();
     found.ok_or_else(|| format!("it used the channel {channel}, which does not exist"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,13 @@ impl Tasks {
     }
 
     /// This rank among the others.
+    #[cfg(feature = "mpi")]
+    pub fn join(self) -> Result<Ranks, ExchangeError> {
+        crate::mpi::endpoint(Some(self.count)).map(Ranks::new)
+    }
+
+    /// This rank among the others.
+    #[cfg(not(feature = "mpi"))]
     pub fn join(self) -> Result<Ranks, ExchangeError> {
         Err(ExchangeError::WithoutMpi {
             variable: self.variable,
@@ -72,6 +79,7 @@ mod tests {
         check(&[("SLURM_NTASKS", "8"), ("SLURM_PROCID", "0")], None);
     }
 
+    #[cfg(not(feature = "mpi"))]
     #[test]
     fn who_is_one_of_several_without_mpi_is_told_what_to_do() {
         let tasks = Tasks {

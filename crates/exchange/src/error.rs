@@ -35,6 +35,12 @@ pub enum ExchangeError {
         /// How many tasks there are.
         tasks: u32,
     },
+    /// MPI could not begin.
+    #[error("MPI: {message}")]
+    Mpi {
+        /// What is wrong with it.
+        message: Arc<str>,
+    },
 }
 
 /// Why a message was not sent.

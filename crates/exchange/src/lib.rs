@@ -12,7 +12,8 @@
 //! is the same everywhere. [`Ranks::fail`] ends all ranks with one message, and so does one that dies or sends what cannot be.
 //! [`Ranks::leave`] returns when all have called it.
 //!
-//! Ranks are threads of one process ([`Ranks::threads`]), or a single one ([`Ranks::alone`]).
+//! Ranks are threads of one process ([`Ranks::threads`]), or processes under MPI (`Ranks::mpi`, with the feature
+//! `mpi`), or a single one ([`Ranks::alone`]), which needs nothing of either.
 //!
 //! ```
 //! use std::thread;
@@ -53,7 +54,11 @@ mod environment;
 mod error;
 mod fate;
 mod fingerprint;
+#[cfg(any(test, feature = "mpi"))]
+mod frame;
 mod gathering;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod parcel;
 mod ranks;
 mod receiver;

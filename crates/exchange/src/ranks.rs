@@ -36,7 +36,7 @@ impl Drop for Handle {
 }
 
 impl Ranks {
-    fn new(endpoint: Arc<Endpoint>) -> Ranks {
+    pub(crate) fn new(endpoint: Arc<Endpoint>) -> Ranks {
         Ranks {
             handle: Arc::new(Handle { endpoint }),
         }
@@ -54,6 +54,18 @@ impl Ranks {
             .into_iter()
             .map(Ranks::new)
             .collect()
+    }
+
+    /// This process's rank under MPI. It can be had once, and MPI ends with [`leave`](Ranks::leave).
+    ///
+    /// When a rank has failed and left, the others have 10 seconds to do the same; then MPI ends their processes with exit
+    /// code 1. It also does so, if its launcher has not changed that, when a process dies.
+    ///
+    /// # Errors
+    /// When MPI cannot begin, or has begun before.
+    #[cfg(feature = "mpi")]
+    pub fn mpi() -> Result<Ranks, ExchangeError> {
+        crate::mpi::endpoint(None).map(Ranks::new)
     }
 
     /// The rank as which this process was started: one of several by `mpirun` or `srun`, else the only one.

@@ -2,13 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
-use millstream_exchange::{
-    ChannelId, ExchangeError, MESSAGE_OVERHEAD_BYTES, Message, Ranks, Receiver, SendError, Sender,
-};
+use millstream_exchange::{ChannelId, ExchangeError, Message, Ranks, Receiver, SendError, Sender};
 
-use super::Alarm;
+use super::alarm::Alarm;
 
 /// What goes between any two ranks, and from each to itself.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +20,8 @@ pub struct Plan {
     pub credit: u64,
     /// How many messages a receiver keeps at a time.
     pub kept_max: usize,
+    /// Stops in the middle after so many turns.
+    pub turns_max: u64,
     pub seed: u64,
 }
 
@@ -56,41 +55,13 @@ impl Plan {
     }
 }
 
-/// What is under way on all channels between threads, in bytes, seen from outside.
-pub struct Tally {
-    plan: Plan,
-    ranks: u32,
-    cells: Vec<AtomicI64>,
+/// Who sees what is sent on each channel, and what its receiver has dropped.
+pub trait Observer {
+    fn sent(&self, _from: u32, _to: u32, _index: u32, _bytes: usize) {}
+    fn dropped(&self, _from: u32, _to: u32, _index: u32, _bytes: usize) {}
 }
 
-impl Tally {
-    pub fn new(plan: Plan, ranks: u32) -> Arc<Tally> {
-        let cells = (0..ranks * ranks * plan.channels)
-            .map(|_| AtomicI64::new(0))
-            .collect();
-        Arc::new(Tally { plan, ranks, cells })
-    }
-
-    fn cell(&self, from: u32, to: u32, index: u32) -> &AtomicI64 {
-        &self.cells[((from * self.ranks + to) * self.plan.channels + index) as usize]
-    }
-
-    /// Memory is bounded by the credit, and by single messages that are larger.
-    fn sent(&self, from: u32, to: u32, index: u32, bytes: usize) {
-        let cost = cost(bytes);
-        let before = self.cell(from, to, index).fetch_add(cost, Ordering::AcqRel);
-        let credit = self.plan.credit as i64;
-        assert!(
-            before + cost <= credit || before <= credit / 4,
-            "{cost} bytes were sent while {before} of {credit} were under way"
-        );
-    }
-
-    fn dropped(&self, from: u32, to: u32, index: u32, bytes: usize) {
-        let cost = cost(bytes);
-        self.cell(from, to, index).fetch_sub(cost, Ordering::AcqRel);
-    }
-}
+impl Observer for () {}
 
 struct Outgoing {
     index: u32,
@@ -111,7 +82,7 @@ struct Incoming {
 struct Traffic<'a> {
     plan: Plan,
     rank: u32,
-    tally: Option<&'a Tally>,
+    observer: &'a dyn Observer,
     outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
     /// Messages that the receiver has not dropped yet, each with its channel.
@@ -119,17 +90,20 @@ struct Traffic<'a> {
     own: fastrand::Rng,
 }
 
-/// Sends and receives everything of one rank. The channels are made before `begin`, which agrees.
+/// Sends and receives everything of one rank, unless it stops before. The channels are made before `begin`, which agrees.
 pub fn run(
     ranks: &Ranks,
     plan: Plan,
-    tally: Option<&Tally>,
+    observer: &dyn Observer,
     begin: impl FnOnce() -> Result<(), ExchangeError>,
 ) -> Result<(), ExchangeError> {
     let alarm = Alarm::new();
-    let mut traffic = Traffic::new(ranks, plan, tally, &alarm);
+    let mut traffic = Traffic::new(ranks, plan, observer, &alarm);
     begin()?;
-    while !traffic.is_done() {
+    for _ in 0..plan.turns_max {
+        if traffic.is_done() {
+            break;
+        }
         let mut has_moved = traffic.send_some()?;
         has_moved |= traffic.take_some()?;
         has_moved |= traffic.drop_some(has_moved);
@@ -141,12 +115,12 @@ pub fn run(
 }
 
 impl<'a> Traffic<'a> {
-    fn new(ranks: &Ranks, plan: Plan, tally: Option<&'a Tally>, alarm: &Arc<Alarm>) -> Self {
+    fn new(ranks: &Ranks, plan: Plan, observer: &'a dyn Observer, alarm: &Arc<Alarm>) -> Self {
         let rank = ranks.rank();
         let mut traffic = Traffic {
             plan,
             rank,
-            tally,
+            observer,
             outgoing: Vec::new(),
             incoming: Vec::new(),
             kept: VecDeque::new(),
@@ -198,13 +172,19 @@ impl<'a> Traffic<'a> {
                 let bytes = message.len();
                 // Noted before: the receiver may be faster.
                 let is_noted = (1..=channel.sender.room()).contains(&bytes);
-                if let (Some(tally), true) = (self.tally, is_noted) {
-                    tally.sent(self.rank, channel.sender.to(), channel.index, bytes);
+                if is_noted {
+                    self.observer
+                        .sent(self.rank, channel.sender.to(), channel.index, bytes);
                 }
                 match channel.sender.send(message) {
                     Ok(()) => {
-                        if let (Some(tally), false) = (self.tally, is_noted) {
-                            tally.sent(self.rank, channel.sender.to(), channel.index, bytes);
+                        if !is_noted {
+                            self.observer.sent(
+                                self.rank,
+                                channel.sender.to(),
+                                channel.index,
+                                bytes,
+                            );
                         }
                     }
                     Err(SendError::Full(message)) => {
@@ -251,18 +231,11 @@ impl<'a> Traffic<'a> {
         while self.kept.len() > kept_max {
             let any = self.own.usize(..self.kept.len());
             if let Some((from, index, message)) = self.kept.swap_remove_back(any) {
-                if let Some(tally) = self.tally {
-                    tally.dropped(from, self.rank, index, message.len());
-                }
+                self.observer.dropped(from, self.rank, index, message.len());
                 drop(message);
                 has_dropped = true;
             }
         }
         has_dropped
     }
-}
-
-/// What a message takes of the credit.
-fn cost(bytes: usize) -> i64 {
-    bytes as i64 + MESSAGE_OVERHEAD_BYTES as i64
 }

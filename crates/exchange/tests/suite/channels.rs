@@ -7,7 +7,7 @@ use millstream_exchange::{
     Receiver, SendError, Sender,
 };
 
-use super::common::Alarm;
+use super::common::alarm::Alarm;
 use super::{CHANNEL, CREDIT, assert_failed};
 
 /// Two ranks of this thread, and a channel from the first to the second.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use millstream_exchange::{ExchangeError, Ranks, SendError};
 
-use super::common::Alarm;
+use super::common::alarm::Alarm;
 use super::{CHANNEL, CREDIT, agree, assert_failed, on_each};
 
 /// How a rank ends before its time.

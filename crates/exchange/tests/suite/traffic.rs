@@ -1,7 +1,54 @@
 //! Everybody sends to everybody, as fast as receivers allow.
 
-use super::common::{Plan, Tally, run};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use millstream_exchange::MESSAGE_OVERHEAD_BYTES;
+
+use super::common::traffic::{Observer, Plan, run};
 use super::{agree, on_each};
+
+/// What is under way on all channels between threads, in bytes, seen from outside.
+struct Tally {
+    plan: Plan,
+    ranks: u32,
+    cells: Vec<AtomicI64>,
+}
+
+impl Tally {
+    fn new(plan: Plan, ranks: u32) -> Tally {
+        let cells = (0..ranks * ranks * plan.channels)
+            .map(|_| AtomicI64::new(0))
+            .collect();
+        Tally { plan, ranks, cells }
+    }
+
+    fn cell(&self, from: u32, to: u32, index: u32) -> &AtomicI64 {
+        &self.cells[((from * self.ranks + to) * self.plan.channels + index) as usize]
+    }
+}
+
+impl Observer for Tally {
+    /// Memory is bounded by the credit, and by single messages that are larger.
+    fn sent(&self, from: u32, to: u32, index: u32, bytes: usize) {
+        let cost = cost(bytes);
+        let before = self.cell(from, to, index).fetch_add(cost, Ordering::AcqRel);
+        let credit = self.plan.credit as i64;
+        assert!(
+            before + cost <= credit || before <= credit / 4,
+            "{cost} bytes were sent while {before} of {credit} were under way"
+        );
+    }
+
+    fn dropped(&self, from: u32, to: u32, index: u32, bytes: usize) {
+        let cost = cost(bytes);
+        self.cell(from, to, index).fetch_sub(cost, Ordering::AcqRel);
+    }
+}
+
+/// What a message takes of the credit.
+fn cost(bytes: usize) -> i64 {
+    bytes as i64 + MESSAGE_OVERHEAD_BYTES as i64
+}
 
 const PLAN: Plan = Plan {
     channels: 3,
@@ -10,13 +57,14 @@ const PLAN: Plan = Plan {
     bytes_max_rare: 20_000,
     credit: 4096,
     kept_max: 20,
+    turns_max: u64::MAX,
     seed: 1,
 };
 
 fn check(ranks: u32, plan: Plan) {
     let tally = Tally::new(plan, ranks);
     on_each(ranks, |ranks| {
-        run(&ranks, plan, Some(&tally), || agree(&ranks).map(drop)).unwrap();
+        run(&ranks, plan, &tally, || agree(&ranks).map(drop)).unwrap();
         let counters = ranks.counters();
         assert_eq!(
             counters.sent.len(),

@@ -1,0 +1,100 @@
+use std::task::Wake;
+
+use super::*;
+
+/// Notes what is posted, to rank 1 and others.
+#[derive(Default)]
+struct Recorder {
+    posted: Mutex<Vec<(u32, Parcel)>>,
+}
+
+impl Transport for Recorder {
+    fn post(&self, to: u32, parcel: Parcel) {
+        self.posted.lock().push((to, parcel));
+    }
+
+    fn finish(&self) {}
+}
+
+/// Rank 0 of 3.
+fn endpoint() -> (Arc<Recorder>, Arc<Endpoint>) {
+    let recorder = Arc::new(Recorder::default());
+    (recorder.clone(), Arc::new(Endpoint::new(0, 3, recorder)))
+}
+
+const CHANNEL: ChannelId = ChannelId {
+    source: 1,
+    target: 2,
+};
+
+/// What rank 1 sends is its failure, which all are told.
+#[track_caller]
+fn check_blamed(parcels: Vec<Parcel>, expected: &str) {
+    let (recorder, endpoint) = endpoint();
+    endpoint.outlet(1, CHANNEL, 1000);
+    for parcel in parcels {
+        endpoint.deliver(1, parcel);
+    }
+    let failure = endpoint.fate.failure().expect("it was no lie").clone();
+    assert_eq!(failure.rank, 1);
+    assert_eq!(*failure.message, format!("{expected} (so rank 0 finds)"));
+    let told = [1, 2].map(|to| (to, Parcel::Failure(failure.clone())));
+    assert_eq!(*recorder.posted.lock(), told);
+}
+
+#[test]
+fn what_cannot_be_is_the_failure_of_who_sent_it() {
+    let unknown = ChannelId {
+        source: 2,
+        target: 1,
+    };
+    let what = "it used the channel from operator 2 to operator 1, which does not exist";
+    check_blamed(
+        vec![Parcel::Message {
+            channel: unknown,
+            bytes: "x".into(),
+        }],
+        what,
+    );
+    check_blamed(
+        vec![Parcel::Credit {
+            channel: unknown,
+            bytes: 1,
+        }],
+        what,
+    );
+    let what = "it gave back 1 bytes of credit on the channel from operator 1 to operator 2, where 0 were taken";
+    check_blamed(
+        vec![Parcel::Credit {
+            channel: CHANNEL,
+            bytes: 1,
+        }],
+        what,
+    );
+    let hello = Parcel::Hello(Hello::new(3, 1, Fingerprint::default()));
+    check_blamed(vec![hello; 3], "it began too many agreements");
+    let what = "it told of a failure of rank 3, which does not exist";
+    check_blamed(vec![Parcel::Failure(Failure::new(3, "a lie"))], what);
+}
+
+/// Leaves as soon as it hears of a failure.
+struct Hasty(Arc<Endpoint>);
+
+impl Wake for Hasty {
+    fn wake(self: Arc<Self>) {
+        self.0.begin_to_leave();
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_because_of_a_failure_has_told_it_before() {
+    let (recorder, endpoint) = endpoint();
+    endpoint.watch(Arc::new(Hasty(endpoint.clone())).into());
+    endpoint.fail(0, "it is late");
+    let posted = recorder.posted.lock();
+    let is_failure = |posted: &(u32, Parcel)| matches!(posted.1, Parcel::Failure(_));
+    assert_eq!(
+        posted.iter().map(is_failure).collect::<Vec<_>>(),
+        [true, true, false, false]
+    );
+}
