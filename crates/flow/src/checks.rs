@@ -104,7 +104,7 @@ pub fn want_marks(stages: &[Arc<dyn Stage>]) {
 }
 
 /// The stages that lead to `stage`, but for what lies before a cycle.
-fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
+pub fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
     let mut found: Vec<&Arc<dyn Stage>> = Vec::new();
     let mut inputs: Vec<Arc<ChannelState>> = stage.input().cloned().into_iter().collect();
     while let Some(input) = inputs.pop() {

@@ -89,6 +89,14 @@ pub enum FlowError {
         /// Which rank, and what is wrong.
         error: ExchangeError,
     },
+    /// There is no checkpoint to go on from, or one where there should be none.
+    #[error("flow \"{flow}\": {error}")]
+    Checkpoint {
+        /// The flow.
+        flow: String,
+        /// What is wrong.
+        error: Arc<dyn Error + Send + Sync>,
+    },
     /// The operating system gives no thread.
     #[error("flow \"{flow}\": cannot start a worker thread: {error}")]
     Worker {

@@ -1,7 +1,7 @@
 //! Building a flow: the typed API.
 
 use std::fmt::Debug;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,15 +10,17 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
 use millstream_base::{Clock, SystemClock, Timestamp};
-use millstream_exchange::{ChannelId, Fingerprint, Ranks};
+use millstream_exchange::{ChannelId, Ranks};
 use millstream_ring::{Ring, RingConfig};
 use parking_lot::Mutex;
 
 use crate::attempt::Label;
+use crate::begin;
 use crate::chain::{Chain, Each, Emit, Filter, FlatMap, Join, Map, Same, SeeTime};
 use crate::channel::{AnyRing, Channel, ChannelState};
+use crate::checkpoint::Checkpointing;
+use crate::cuts::Pause;
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, FlowError};
@@ -62,6 +64,8 @@ pub struct FlowSettings {
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Keeps what the flow needs to go on after its end, from time to time; off by default.
+    pub checkpoints: Option<Checkpointing>,
     /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
     pub ranks: Ranks,
 }
@@ -89,6 +93,7 @@ impl Default for FlowSettings {
             ring_items_max: RING_ITEMS_MAX,
             dead_letters: None,
             clock: Arc::new(SystemClock::default()),
+            checkpoints: None,
             ranks: Ranks::alone(),
         }
     }
@@ -107,7 +112,7 @@ pub struct Flow {
     pub(crate) settings: FlowSettings,
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) pausing: Arc<AtomicBool>,
+    pub(crate) pause: Arc<Pause>,
     pub(crate) stages: Vec<Arc<dyn Stage>>,
     pub(crate) channels: Vec<Arc<ChannelState>>,
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
@@ -133,7 +138,7 @@ impl Flow {
             doorbell: Arc::new(Doorbell::new(Arc::clone(&settings.clock))),
             settings,
             stopping: Arc::default(),
-            pausing: Arc::default(),
+            pause: Arc::default(),
             stages: Vec::new(),
             channels: Vec::new(),
             states: Vec::new(),
@@ -167,7 +172,7 @@ impl Flow {
                 doorbell: Arc::clone(&self.doorbell),
                 waker: self.waker(),
                 stopping: Arc::clone(&self.stopping),
-                pausing: Arc::clone(&self.pausing),
+                pause: Arc::clone(&self.pause),
                 clock: Arc::clone(&self.settings.clock),
                 output: Output::default(),
                 stamp: 0,
@@ -245,7 +250,8 @@ impl Flow {
         windows: Windows,
         aggregate: A,
     ) -> Windowed<K, A> {
-        let state = Windowed::new(windows, aggregate);
+        let ranks = self.settings.ranks.count();
+        let state = Windowed::new(windows, aggregate, self.homes.clone(), ranks);
         self.add_state(name, state.clone());
         state
     }
@@ -256,36 +262,13 @@ impl Flow {
     /// When the graph is not whole, or there are no threads to run it.
     pub fn run(self) -> Result<Running, FlowError> {
         self.check()?;
-        self.agree()?;
-        Running::start(self)
+        let begun = begin::begin(&self);
+        let purpose = begun.inspect_err(|error| self.settings.ranks.fail(&error.to_string()))?;
+        Running::start(self, purpose)
     }
 
     fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
         self.states.push((name.to_owned(), Arc::new(state)));
-    }
-
-    /// All ranks run the same graph, and agree where keys live.
-    fn agree(&self) -> Result<(), FlowError> {
-        let random = RandomState::new().build_hasher().finish();
-        let ranks = &self.settings.ranks;
-        if ranks.count() == 1 {
-            self.homes.settle(random);
-            return Ok(());
-        }
-        let description: Vec<String> = self.stages.iter().map(|stage| stage.describe()).collect();
-        let description = description.join("\n");
-        let fingerprint = Fingerprint {
-            program: self.name.clone(),
-            graph: FixedState::default().hash_one(&description),
-            description,
-        };
-        let agreed = ranks.agree(fingerprint, random);
-        let seed = agreed.map_err(|error| FlowError::Ranks {
-            flow: self.name.clone(),
-            error,
-        })?;
-        self.homes.settle(seed);
-        Ok(())
     }
 
     /// The two ends of a channel between this rank and each other one; none if there is no other.
@@ -308,6 +291,7 @@ impl Flow {
             clock: &self.settings.clock,
             doorbell: &self.doorbell,
             stopping: &self.stopping,
+            pause: &self.pause,
         };
         Some((meeting.outlets(), meeting.inputs()))
     }

@@ -10,6 +10,7 @@ use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
 
 use crate::attempt::Label;
 use crate::channel::ChannelState;
+use crate::cuts::Pause;
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
 use crate::marks::Mark;
@@ -31,6 +32,9 @@ pub trait Input: Send + 'static {
 
     /// Whether the instances of a stage share one ring, and have to keep the order of its items.
     const IS_SHARED: bool;
+
+    /// Whether it is what other ranks send.
+    const IS_REMOTE: bool = false;
 
     /// How many items `take` may give at once, as far as that is known.
     fn readable(&self) -> usize;
@@ -70,6 +74,21 @@ pub trait Input: Send + 'static {
         false
     }
 
+    /// Whether it gives nothing more before the cut `number` is taken, but for what is in its ring.
+    fn is_at_rest(&self, _number: u64) -> bool {
+        true
+    }
+
+    /// What it needs to go on from here; nothing if that is in its ring.
+    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(None)
+    }
+
+    /// Goes on from what was [saved](Input::save).
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// The flow is over.
     fn close(&mut self) {}
 
@@ -86,8 +105,8 @@ pub struct SourceInput<S: Source> {
     pub waker: Waker,
     /// Set by [`Running::stop`](crate::Running::stop): no more is asked of the source.
     pub stopping: Arc<AtomicBool>,
-    /// Set from time to time by workers: nothing is asked of the source just now.
-    pub pausing: Arc<AtomicBool>,
+    /// When it is on nothing is asked of the source.
+    pub pause: Arc<Pause>,
     pub clock: Arc<dyn Clock>,
     pub output: Output<S::Item>,
     /// When `output` was filled.
@@ -107,7 +126,7 @@ impl<S: Source> Input for SourceInput<S> {
 
     /// More than usual, to find out whether it could give more.
     fn readable(&self) -> usize {
-        match self.is_finished() || self.pausing.load(Ordering::SeqCst) {
+        match self.is_finished() || self.pause.is_on.load(Ordering::SeqCst) {
             true => 0,
             false => 2 * self.usual.max(1),
         }
@@ -168,6 +187,22 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn wants_commits(&self) -> bool {
         self.source.wants_commits()
+    }
+
+    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let saved = self.label.run(|| self.source.save());
+        let saved = saved.map_err(|error| self.failure(error))?;
+        let mut bytes = vec![u8::from(self.ended)];
+        bytes.extend(saved);
+        Ok(Some(bytes))
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let [ended, saved @ ..] = saved else {
+            return Err("what was saved of a source is cut short".into());
+        };
+        self.ended = *ended != 0;
+        self.label.run(|| self.source.restore(saved))
     }
 
     fn close(&mut self) {

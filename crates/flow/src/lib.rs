@@ -93,10 +93,12 @@
 //! ```
 
 mod attempt;
+mod begin;
 mod chain;
 mod channel;
+mod checkpoint;
 mod checks;
-mod commits;
+mod cuts;
 mod cycles;
 mod dead_letter;
 mod doorbell;
@@ -127,6 +129,7 @@ mod workers;
 
 pub use chain::Emit;
 pub use channel::Channel;
+pub use checkpoint::{CheckpointCounts, Checkpointing, Checkpoints, PartKey};
 pub use dead_letter::{DeadLetter, DeadLetters};
 pub use error::{BoxError, FlowError};
 pub use graph::{Flow, FlowSettings, Operators, Order};

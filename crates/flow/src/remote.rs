@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::cuts::Pause;
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
 use crate::input::{Input, Took};
@@ -41,6 +42,8 @@ const CREDIT_BYTES: u64 = 1 << 20;
 enum Element<T> {
     Item(T),
     Said(Mark),
+    /// All that was sent before is part of this cut, and nothing that comes after.
+    Barrier(u64),
     /// Nothing more comes: its input has ended, or was stopped.
     End {
         is_stopped: bool,
@@ -76,6 +79,7 @@ pub struct Meeting<'a> {
     pub clock: &'a Arc<dyn Clock>,
     pub doorbell: &'a Arc<Doorbell>,
     pub stopping: &'a Arc<AtomicBool>,
+    pub pause: &'a Arc<Pause>,
 }
 
 impl Meeting<'_> {
@@ -116,6 +120,8 @@ impl Meeting<'_> {
                     operator: Arc::clone(&self.operator),
                     clock: Arc::clone(self.clock),
                     stopping: Arc::clone(self.stopping),
+                    pause: Arc::clone(self.pause),
+                    met: 0,
                     items: Vec::new(),
                     said: None,
                     stamp: 0,
@@ -151,7 +157,21 @@ impl Outlets {
         Ok(is_sent)
     }
 
-    fn is_at_rest(&self) -> bool {
+    /// Sends all that there is; what there is no credit for goes when it is called again.
+    pub fn send_all(&self) -> Result<bool, Failure> {
+        self.send(true)
+    }
+
+    /// Says that all that was handed over so far is part of the cut `number`.
+    pub fn say_barrier(&self, number: u64) -> Result<(), Failure> {
+        match self.live.load(Ordering::Acquire) {
+            // The end is said.
+            0 => Ok(()),
+            _ => self.put::<()>(&Element::Barrier(number)),
+        }
+    }
+
+    pub fn is_at_rest(&self) -> bool {
         self.others().all(|outlet| {
             let outlet = outlet.lock();
             outlet.batch.is_empty() && outlet.unsent.is_none()
@@ -266,6 +286,10 @@ impl<T: Message> Remote<T> {
         self.outlets.is_at_rest()
     }
 
+    pub fn outlets(&self) -> Arc<Outlets> {
+        Arc::clone(&self.outlets)
+    }
+
     /// Called by each instance, once: the last one says the end.
     pub fn end(&mut self, end: InputEnd) -> Result<(), Failure> {
         self.commit(Some(Mark::End))?;
@@ -294,6 +318,9 @@ pub struct RemoteInput<T> {
     clock: Arc<dyn Clock>,
     /// Whoever stops stops all.
     stopping: Arc<AtomicBool>,
+    pause: Arc<Pause>,
+    /// The last barrier: nothing is read behind it before that cut is taken.
+    met: u64,
     items: Vec<T>,
     said: Option<Mark>,
     stamp: u64,
@@ -316,6 +343,16 @@ impl<T: Message> RemoteInput<T> {
                 Element::Item(item) => self.items.push(item),
                 // Said a little later than it could be.
                 Element::Said(mark) => self.said = Some(mark),
+                Element::Barrier(number) => {
+                    let next = self.pause.done.load(Ordering::SeqCst) + 1;
+                    if number != next || !rest.is_empty() {
+                        let from = self.receiver.from();
+                        return Err(format!("rank {from} says the barrier {number} where {next} is due, or goes on behind it").into());
+                    }
+                    self.met = number;
+                    // This rank's part of the cut is due as well.
+                    self.pause.is_on.store(true, Ordering::SeqCst);
+                }
                 Element::End { is_stopped } => {
                     self.has_ended = true;
                     if is_stopped {
@@ -340,8 +377,15 @@ impl<T: Message> Input for RemoteInput<T> {
 
     const IS_SHARED: bool = false;
 
+    const IS_REMOTE: bool = true;
+
     fn readable(&self) -> usize {
-        usize::from(!self.has_ended)
+        let is_held = self.met > self.pause.done.load(Ordering::SeqCst);
+        usize::from(!self.has_ended && !is_held)
+    }
+
+    fn is_at_rest(&self, number: u64) -> bool {
+        self.has_ended || self.met == number
     }
 
     fn is_finished(&self) -> bool {

@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
 use crate::marks::Mark;
-use crate::remote::{Message, Remote};
+use crate::remote::{Message, Outlets, Remote};
 use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
 use crate::windows::Partial;
 
@@ -93,6 +93,10 @@ impl<T: Message> Routed<T> {
         self.remote.as_mut().map_or(Ok(true), Remote::pause)
     }
 
+    pub fn outlets(&self) -> Option<Arc<Outlets>> {
+        self.remote.as_ref().map(Remote::outlets)
+    }
+
     pub fn is_at_rest(&self) -> bool {
         self.remote.as_ref().is_none_or(Remote::is_at_rest)
     }
@@ -146,6 +150,10 @@ impl<T: Message + Clone> Terminal<T> for ToRank<T> {
 
     fn is_at_rest(&self) -> bool {
         self.routed.is_at_rest()
+    }
+
+    fn outlets(&self) -> Option<Arc<Outlets>> {
+        self.routed.outlets()
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::checkpoint::CheckpointCounts;
+use crate::cuts::Purpose;
 use crate::error::FlowError;
 use crate::graph::Flow;
 use crate::metrics::{Latency, StageMetrics, new_histogram};
@@ -17,7 +19,6 @@ use crate::workers::Workers;
 /// it stands.
 pub struct Running {
     workers: Arc<Workers>,
-    states: Vec<(String, Arc<dyn StateReader>)>,
 }
 
 /// What a flow did.
@@ -36,10 +37,9 @@ pub struct Summary {
 }
 
 impl Running {
-    pub(crate) fn start(mut flow: Flow) -> Result<Running, FlowError> {
-        let states = std::mem::take(&mut flow.states);
-        let workers = Workers::start(flow)?;
-        Ok(Running { workers, states })
+    pub(crate) fn start(flow: Flow, purpose: Purpose) -> Result<Running, FlowError> {
+        let workers = Workers::start(flow, purpose)?;
+        Ok(Running { workers })
     }
 
     /// The name of the flow.
@@ -113,16 +113,21 @@ impl Running {
         self.workers.condemn(count);
     }
 
+    /// How its checkpoints fare; `None` if it takes none.
+    pub fn checkpoints(&self) -> Option<CheckpointCounts> {
+        self.workers.checkpoints()
+    }
+
     /// The state element of this name.
     pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
-        let mut states = self.states.iter();
+        let mut states = self.workers.states.iter();
         let (_, state) = states.find(|(state, _)| state == name)?;
         Some(Arc::clone(state))
     }
 
     /// The names of all state elements.
     pub fn state_names(&self) -> impl Iterator<Item = &str> {
-        self.states.iter().map(|(name, _)| name.as_str())
+        self.workers.states.iter().map(|(name, _)| name.as_str())
     }
 }
 

@@ -21,6 +21,23 @@ pub trait Sink<T>: Send + 'static {
     /// # Errors
     /// Ends the flow.
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError>;
+
+    /// What the sink needs to take back what comes after this moment, when the flow goes on from the
+    /// checkpoint of which this is a part. A sink that saves nothing gets that twice.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    /// Takes back what came after [`save`](Sink::save). Called before it gets anything.
+    ///
+    /// # Errors
+    /// When it cannot: the flow does not begin.
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 impl<T, S: Sink<T> + ?Sized> Sink<T> for Box<S> {
@@ -30,5 +47,13 @@ impl<T, S: Sink<T> + ?Sized> Sink<T> for Box<S> {
 
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
         (**self).flush(waker)
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        (**self).save()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        (**self).restore(saved)
     }
 }

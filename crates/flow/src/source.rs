@@ -41,6 +41,23 @@ pub trait Source: Send + 'static {
         false
     }
 
+    /// What the source needs to go on behind the last item that it gave: kept in a checkpoint, of which
+    /// everything that it gave is part. It may wait: the flow's sources pause meanwhile.
+    ///
+    /// # Errors
+    /// Ends the flow; of sources that cannot go on from anywhere.
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Err("it keeps no position, so there can be no checkpoint of it".into())
+    }
+
+    /// Goes on from what was [saved](Source::save). Called before anything is asked of it.
+    ///
+    /// # Errors
+    /// When it cannot go on from there: the flow does not begin.
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
+        Err("it keeps no position, so it cannot go on from a checkpoint".into())
+    }
+
     /// The flow is over, whether it came to its end or not: nothing more is asked of the source.
     fn close(&mut self) {}
 
@@ -77,6 +94,14 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn close(&mut self) {
         (**self).close();
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        (**self).save()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        (**self).restore(saved)
     }
 }
 

@@ -11,11 +11,13 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::attempt::{Again, First, Label, Rejected};
 use crate::chain::Chain;
 use crate::channel::ChannelState;
+use crate::checkpoint::Saved;
 use crate::dead_letter::DeadLetters;
-use crate::error::Failure;
+use crate::error::{BoxError, Failure};
 use crate::input::{Input, Took};
 use crate::marks::Mark;
 use crate::metrics::Counters;
+use crate::remote::Outlets;
 use crate::terminal::{InputEnd, Slice, Terminal};
 use crate::time::StageTime;
 
@@ -123,8 +125,18 @@ pub trait Stage: Send + Sync {
     /// The flow is over.
     fn close(&self);
 
-    /// Whether anybody is in it, has anything in hand, or has left anything behind.
-    fn rest(&self) -> Rest;
+    /// Whether anybody is in it, has anything in hand, or has left anything behind, that is part of the
+    /// cut `number`.
+    fn rest(&self, number: u64) -> Rest;
+
+    /// Adds what it needs to go on from here, all being at rest.
+    fn save(&self, saved: &mut Saved) -> Result<(), Failure>;
+
+    /// Goes on from what was saved. Called before it is activated.
+    fn restore(&self, saved: &Saved) -> Result<(), BoxError>;
+
+    /// The way to other ranks, if it leads there.
+    fn outlets(&self) -> Option<Arc<Outlets>>;
 
     fn wants_commits(&self) -> bool;
 
@@ -254,6 +266,11 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
+    /// Names what is saved of an instance.
+    fn element(&self, instance: usize, part: &str) -> String {
+        format!("stage/{}/{instance}/{part}", self.name)
+    }
+
     fn activate_instance(
         &self,
         context: &Context<'_>,
@@ -635,12 +652,14 @@ where
         }
     }
 
-    fn rest(&self) -> Rest {
+    fn rest(&self, number: u64) -> Rest {
         for slot in &self.instances {
             let Some(instance) = slot.enter() else {
                 return Rest::Busy;
             };
-            let is_at_rest = !instance.is_working && instance.terminal.is_at_rest();
+            let is_at_rest = !instance.is_working
+                && instance.input.is_at_rest(number)
+                && instance.terminal.is_at_rest();
             drop(instance);
             if slot.was_missed() {
                 return Rest::Missed;
@@ -650,6 +669,43 @@ where
             }
         }
         Rest::Quiet
+    }
+
+    fn save(&self, saved: &mut Saved) -> Result<(), Failure> {
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if let Some(bytes) = instance.input.save()? {
+                saved.put(self.element(index, "source"), bytes);
+                saved.put(self.element(index, "time"), instance.time.save());
+            }
+            if let Some(bytes) = instance.terminal.save()? {
+                saved.put(self.element(index, "end"), bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if self.input.is_none() && !I::IS_REMOTE {
+                let source = saved.get(&self.element(index, "source"))?;
+                instance.input.restore(source)?;
+                instance
+                    .time
+                    .restore(saved.get(&self.element(index, "time"))?)?;
+            }
+            // As many instances as there are now, there may not have been.
+            if let Ok(end) = saved.get(&self.element(index, "end")) {
+                instance.terminal.restore(end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outlets(&self) -> Option<Arc<Outlets>> {
+        let first = self.instances.first()?;
+        first.instance.lock().terminal.outlets()
     }
 
     fn wants_commits(&self) -> bool {

@@ -6,6 +6,8 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
+use crate::error::BoxError;
+
 /// Reads a state element by the text of its keys, whatever its types are.
 pub trait StateReader: Send + Sync {
     /// What is known of `key` now.
@@ -13,6 +15,18 @@ pub trait StateReader: Send + Sync {
 
     /// Up to `limit` of the keys, in no particular order.
     fn keys(&self, limit: usize) -> Vec<String>;
+
+    /// What is needed to have all of it again, for a checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    fn save(&self) -> Result<Vec<u8>, BoxError>;
+
+    /// Takes back what was [saved](StateReader::save). Called before the flow begins.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn restore(&self, saved: &[u8]) -> Result<(), BoxError>;
 }
 
 /// What a partial state keeps: each instance of a stage changes a part of its own, and reading
@@ -26,6 +40,22 @@ pub trait PartialState: Default + Send + 'static {
 
     /// Up to `limit` of the keys of `parts`, each once.
     fn keys(parts: &[&Self], limit: usize) -> Vec<String>;
+
+    /// What is needed to have all of it again, for a checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be kept, as by default.
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        Err("it says nothing of itself that could be kept in a checkpoint".into())
+    }
+
+    /// What was [saved](PartialState::save).
+    ///
+    /// # Errors
+    /// When it is none.
+    fn restored(_saved: &[u8]) -> Result<Self, BoxError> {
+        Err("it says nothing of itself that could be kept in a checkpoint".into())
+    }
 }
 
 /// A partial state element; a clone is another handle of the same element.
@@ -81,6 +111,19 @@ impl<S: PartialState> StateReader for Partial<S> {
     fn keys(&self, limit: usize) -> Vec<String> {
         self.with_parts(|parts| S::keys(parts, limit))
     }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        self.merged().save()
+    }
+
+    fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
+        let restored = S::restored(saved)?;
+        match self.parts.lock().first() {
+            Some(part) => part.lock().merge(&restored),
+            None => return Err("nothing adds to it".into()),
+        }
+        Ok(())
+    }
 }
 
 /// One number, read under the key `count`.
@@ -95,6 +138,14 @@ impl PartialState for u64 {
 
     fn keys(_: &[&Self], limit: usize) -> Vec<String> {
         std::iter::repeat_n("count".to_owned(), limit.min(1)).collect()
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        Ok(postcard::to_stdvec(self)?)
+    }
+
+    fn restored(saved: &[u8]) -> Result<Self, BoxError> {
+        Ok(postcard::from_bytes(saved)?)
     }
 }
 
@@ -174,5 +225,19 @@ impl PartialState for Counts {
             }
         }
         keys
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        let counts: Vec<(&[u8], u64)> = self.iter().collect();
+        Ok(postcard::to_stdvec(&counts)?)
+    }
+
+    fn restored(saved: &[u8]) -> Result<Self, BoxError> {
+        let saved: Vec<(&[u8], u64)> = postcard::from_bytes(saved)?;
+        let mut counts = Counts::default();
+        saved
+            .iter()
+            .for_each(|(key, count)| counts.add(key, *count));
+        Ok(counts)
     }
 }

@@ -11,6 +11,7 @@ use crate::attempt::{Attempt, Label};
 use crate::channel::{self, Channel, ChannelState};
 use crate::error::{BoxError, Failure};
 use crate::marks::{Mark, WriterId};
+use crate::remote::Outlets;
 use crate::sink::Sink;
 
 /// How the input of a stage came to its end.
@@ -56,6 +57,21 @@ pub trait Terminal<T: ?Sized>: Send + 'static {
     /// Whether nothing is left of former slices, and all of it has arrived for good.
     fn is_at_rest(&self) -> bool {
         true
+    }
+
+    /// What it needs to go on from here, all being at rest; nothing if it keeps nothing.
+    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(None)
+    }
+
+    /// Goes on from what was [saved](Terminal::save).
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// The way to other ranks, if it leads there.
+    fn outlets(&self) -> Option<Arc<Outlets>> {
+        None
     }
 
     /// There will never be anything to read again; `None` when something is still on its way, or
@@ -432,6 +448,15 @@ impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
 
     fn is_at_rest(&self) -> bool {
         self.waiting.is_empty() && !self.unflushed
+    }
+
+    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let saved = self.label.run(|| self.sink.lock().save());
+        saved.map(Some).map_err(|error| self.failure(error))
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        self.label.run(|| self.sink.lock().restore(saved))
     }
 
     fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
+use crate::error::BoxError;
 use crate::marks::Mark;
 
 /// How a source tells how far event time has come: see
@@ -80,6 +81,22 @@ impl StageTime {
             told: None,
             silence: None,
         }
+    }
+
+    /// What is kept of it in a checkpoint: what makes items late.
+    pub fn save(&self) -> Vec<u8> {
+        let latest = self.latest.get().0.to_le_bytes();
+        [latest, self.floor.0.to_le_bytes()].concat()
+    }
+
+    pub fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let (latest, floor) = saved
+            .split_first_chunk()
+            .and_then(|(latest, rest)| Some((*latest, rest.try_into().ok()?)))
+            .ok_or("what was saved of a source's time has 16 bytes")?;
+        self.latest.set(Timestamp(i64::from_le_bytes(latest)));
+        self.floor = Timestamp(i64::from_le_bytes(floor));
+        Ok(())
     }
 
     /// Before items are worked on.

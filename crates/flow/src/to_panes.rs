@@ -11,6 +11,7 @@ use millstream_base::{Clock, Timestamp};
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
 use crate::marks::Mark;
+use crate::remote::Outlets;
 use crate::routed::{Homes, Routed};
 use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
 use crate::windowed::{Key, WindowSpec};
@@ -193,6 +194,10 @@ where
     fn is_at_rest(&self) -> bool {
         let is_sent = self.waiting.mark.is_none() && self.late_items.is_empty();
         self.panes.is_empty() && is_sent && self.routed.is_at_rest()
+    }
+
+    fn outlets(&self) -> Option<Arc<Outlets>> {
+        self.routed.outlets()
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {

@@ -11,6 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::error::BoxError;
+use crate::routed::Homes;
 use crate::state::StateReader;
 use crate::windows::{Combine, WindowResult, WindowStore, WindowTotals, Windows};
 
@@ -31,6 +33,8 @@ impl<K> Key for K where
 pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
     partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
+    homes: Homes,
+    ranks: u32,
 }
 
 /// What is computed over which windows.
@@ -52,12 +56,14 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
         Windowed {
             spec: Arc::clone(&self.spec),
             partitions: Arc::clone(&self.partitions),
+            homes: self.homes.clone(),
+            ranks: self.ranks,
         }
     }
 }
 
 impl<K: Key, A: Combine> Windowed<K, A> {
-    pub(crate) fn new(windows: Windows, aggregate: A) -> Self {
+    pub(crate) fn new(windows: Windows, aggregate: A, homes: Homes, ranks: u32) -> Self {
         Windowed {
             spec: Arc::new(WindowSpec {
                 windows,
@@ -65,6 +71,8 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 late: AtomicU64::new(0),
             }),
             partitions: Arc::default(),
+            homes,
+            ranks,
         }
     }
 
@@ -123,5 +131,39 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
             );
         }
         keys
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        let partitions = self.partitions.lock();
+        let stores: Vec<_> = partitions.iter().map(|part| part.lock().clone()).collect();
+        let late = self.spec.late.load(Ordering::Relaxed);
+        Ok(postcard::to_stdvec(&(late, stores))?)
+    }
+
+    /// There may be more or fewer partitions than there were.
+    fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
+        let (late, stores): (u64, Vec<WindowStore<K, A::State>>) = postcard::from_bytes(saved)?;
+        if stores
+            .iter()
+            .any(|store| store.windows() != self.spec.windows)
+        {
+            return Err("it was kept of other windows".into());
+        }
+        self.spec.late.store(late, Ordering::Relaxed);
+        let mut stores = stores.into_iter();
+        let Some(mut all) = stores.next() else {
+            return Ok(());
+        };
+        stores.for_each(|store| all.absorb(store));
+        let partitions = self.partitions.lock();
+        let (homes, ranks) = (&self.homes, self.ranks);
+        for (index, partition) in partitions.iter().enumerate().skip(1) {
+            let lives_there = |key: &K| homes.of(key, ranks, partitions.len()).partition == index;
+            *partition.lock() = all.split_off(lives_there);
+        }
+        if let Some(first) = partitions.first() {
+            *first.lock() = all;
+        }
+        Ok(())
     }
 }

@@ -6,16 +6,18 @@ use std::collections::BinaryHeap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use millstream_base::Clock;
+use millstream_exchange::Ranks;
 use parking_lot::{Condvar, Mutex};
 
 use crate::attempt::{Label, panic_message};
+use crate::checkpoint::CheckpointCounts;
 use crate::checks;
-use crate::commits::Commits;
+use crate::cuts::{Cuts, Elements, Purpose};
 use crate::cycles::{self, Cycle};
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::{Doorbell, Woken};
@@ -24,6 +26,7 @@ use crate::graph::Flow;
 use crate::metrics::SLICE_NS;
 use crate::scheduler::{Pick, Scheduler, Stages};
 use crate::stage::{Activation, Context, Killed, Stage};
+use crate::state::StateReader;
 
 /// Work for others that makes a worker call for help: enough to be worth waking a thread for.
 const HELP_NS: f64 = 100_000.0;
@@ -39,7 +42,9 @@ pub struct Workers {
     /// Sources are not read any more; what they gave is still worked off.
     pub stopping: Arc<AtomicBool>,
     cycles: Vec<Cycle>,
-    commits: Commits,
+    cuts: Cuts,
+    ranks: Ranks,
+    pub states: Vec<(String, Arc<dyn StateReader>)>,
     scheduler: Arc<dyn Scheduler>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -93,7 +98,7 @@ struct Adjusted {
 
 impl Workers {
     /// Starts the first worker, which calls for more when there is more to do.
-    pub fn start(flow: Flow) -> Result<Arc<Workers>, FlowError> {
+    pub fn start(flow: Flow, purpose: Purpose) -> Result<Arc<Workers>, FlowError> {
         let settings = flow.settings;
         let now = settings.clock.monotonic();
         let cycles = cycles::find(&flow.stages);
@@ -104,10 +109,16 @@ impl Workers {
             });
         }
         checks::want_marks(&flow.stages);
+        let cut_interval = match &settings.checkpoints {
+            Some(checkpoints) => checkpoints.interval,
+            None => settings.commit_interval,
+        };
         let workers = Arc::new(Workers {
             name: flow.name,
             cycles,
-            commits: Commits::new(&flow.stages, flow.pausing, settings.commit_interval, now),
+            cuts: Cuts::new(&flow.stages, purpose, flow.pause, cut_interval, now),
+            ranks: settings.ranks,
+            states: flow.states,
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; flow.stages.len()],
@@ -132,6 +143,10 @@ impl Workers {
             replaced: AtomicU64::new(0),
             settled: AtomicBool::new(false),
         });
+        if workers.ranks.count() > 1 {
+            let doorbell = Arc::clone(&workers.doorbell);
+            workers.ranks.on_failure(Waker::from(doorbell));
+        }
         workers.spawn_new().map_err(|error| FlowError::Worker {
             flow: workers.name.clone(),
             error: Arc::new(error),
@@ -235,8 +250,11 @@ impl Workers {
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-        if is_whole && let Err(failure) = self.commits.commit_at_end(&self.stages) {
+        if is_whole && let Err(failure) = self.cuts.end(&self.elements()) {
             self.fail(self.error(failure));
+        }
+        if let Purpose::Checkpoints(keeper) = self.cuts.purpose() {
+            keeper.finish();
         }
         self.stages.iter().for_each(|stage| stage.close());
     }
@@ -273,7 +291,7 @@ impl Workers {
                     return Leaving::Ended;
                 }
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
-                None if self.commit_if_at_rest(now) => Next::LookAgain,
+                None if self.cut_if_at_rest(now) => Next::LookAgain,
                 None => match self.sleep(rings) {
                     Woken::Forgotten if self.retire(number) => return Leaving::Retired,
                     Woken::Rung | Woken::Forgotten => Next::LookAgain,
@@ -288,11 +306,11 @@ impl Workers {
             now = self.clock.monotonic();
             if let Next::Worked = next {
                 self.unsettle();
-                self.commits.worked();
+                self.cuts.worked();
                 self.call_for_help(rings, now);
             }
             self.adjust_if_due(now);
-            self.commits.pause_if_due(now);
+            self.cuts.pause_if_due(now);
         }
         Leaving::Ended
     }
@@ -371,7 +389,24 @@ impl Workers {
         }
     }
 
+    fn elements(&self) -> Elements<'_> {
+        Elements {
+            stages: &self.stages,
+            states: &self.states,
+        }
+    }
+
+    pub fn checkpoints(&self) -> Option<CheckpointCounts> {
+        match self.cuts.purpose() {
+            Purpose::Checkpoints(keeper) => Some(keeper.counts()),
+            Purpose::None | Purpose::Commits => None,
+        }
+    }
+
     fn fail(&self, error: FlowError) {
+        if self.ranks.count() > 1 {
+            self.ranks.fail(&error.to_string());
+        }
         self.error.lock().get_or_insert(error);
         self.leaving.store(true, Ordering::Relaxed);
         self.doorbell.ring_all();
@@ -387,9 +422,9 @@ impl Workers {
         has_moved
     }
 
-    /// Lets the sources keep how far they are, if it is time to and everything has arrived.
-    fn commit_if_at_rest(&self, now: Duration) -> bool {
-        match self.commits.commit_if_at_rest(&self.stages, now) {
+    /// Takes a cut, if it is time to and everything has arrived.
+    fn cut_if_at_rest(&self, now: Duration) -> bool {
+        match self.cuts.take_if_at_rest(&self.elements(), now) {
             Ok(true) => {
                 // The sources go on, whoever found them idle.
                 self.doorbell.ring_all();
@@ -404,7 +439,7 @@ impl Workers {
     }
 
     fn sleep(&self, rings: u64) -> Woken {
-        if let Some(at) = self.commits.alarm() {
+        if let Some(at) = self.cuts.alarm() {
             self.doorbell.ring_at(at);
         }
         if !self.settled.load(Ordering::Relaxed) {

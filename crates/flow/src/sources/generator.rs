@@ -16,6 +16,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// the flow takes them, unless a [rate](Generator::rate) is set.
 pub struct Generator<F> {
     make: F,
+    /// The first item of this run.
+    first: u64,
     next: u64,
     limit: u64,
     rate: Option<Rate>,
@@ -33,6 +35,7 @@ impl<F> Generator<F> {
     pub fn new(make: F) -> Self {
         Generator {
             make,
+            first: 0,
             next: 0,
             limit: u64::MAX,
             rate: None,
@@ -74,7 +77,7 @@ impl<T: Send + 'static, F: FnMut(u64) -> T + Send + 'static> Source for Generato
             let started_at = *rate.started_at.get_or_insert(now);
             // Saturates beyond u64.
             let due = ((now - started_at).as_secs_f64() * rate.per_second) as u64;
-            end = end.min(due);
+            end = end.min(self.first.saturating_add(due));
             if end <= self.next && self.next < self.limit {
                 return Ok(SourceStatus::IdleUntil(now + PAUSE));
             }
@@ -85,5 +88,19 @@ impl<T: Send + 'static, F: FnMut(u64) -> T + Send + 'static> Source for Generato
             true => Ok(SourceStatus::End),
             false => Ok(SourceStatus::Ready),
         }
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(self.next.to_le_bytes().to_vec())
+    }
+
+    /// A rate counts from the item that comes next.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved = saved
+            .try_into()
+            .map_err(|_| "a generator's position has 8 bytes")?;
+        self.next = u64::from_le_bytes(saved);
+        self.first = self.next;
+        Ok(())
     }
 }

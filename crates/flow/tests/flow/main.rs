@@ -1,5 +1,6 @@
 //! Flows from end to end.
 
+mod checkpoints;
 mod engine;
 mod graphs;
 mod lines;

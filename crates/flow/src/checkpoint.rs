@@ -1,0 +1,361 @@
+//! Checkpoints: what a flow needs to go on after its end, however it ended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BoxError;
+
+/// Where checkpoints are kept. All ranks of a flow see the same place.
+pub trait Checkpoints: Send + Sync + 'static {
+    /// Keeps the part of a rank, whole or not at all, and so that it outlasts a crash.
+    ///
+    /// # Errors
+    /// The flow goes on, and tries again with the next checkpoint.
+    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError>;
+
+    /// A part that was kept.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError>;
+
+    /// All parts that are kept.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    fn list(&self) -> Result<Vec<PartKey>, BoxError>;
+
+    /// Forgets a part.
+    ///
+    /// # Errors
+    /// When it stays; it does no harm.
+    fn remove(&self, key: PartKey) -> Result<(), BoxError>;
+}
+
+/// Which part of which checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartKey {
+    /// Counted from 1 by the flow's runs together.
+    pub checkpoint: u64,
+    /// Whose part it is.
+    pub rank: u32,
+}
+
+/// How a flow keeps checkpoints.
+#[derive(Clone)]
+pub struct Checkpointing {
+    /// Where.
+    pub place: Arc<dyn Checkpoints>,
+    /// How often.
+    pub interval: Duration,
+    /// Goes on from the last checkpoint that is complete. Without it there must be none.
+    pub resume: bool,
+}
+
+impl fmt::Debug for Checkpointing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpointing")
+            .field("interval", &self.interval)
+            .field("resume", &self.resume)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a flow's checkpoints fare.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CheckpointCounts {
+    /// Parts of this rank that are kept for good.
+    pub kept: u64,
+    /// Parts that could not be kept.
+    pub failed: u64,
+    /// Why the last of them could not.
+    pub error: Option<String>,
+}
+
+/// A rank's part of a checkpoint: of each element of the flow what it needs to go on.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    elements: BTreeMap<String, Vec<u8>>,
+}
+
+impl Saved {
+    pub fn put(&mut self, element: String, bytes: Vec<u8>) {
+        self.elements.insert(element, bytes);
+    }
+
+    /// # Errors
+    /// When there is no such element.
+    pub fn get(&self, element: &str) -> Result<&[u8], BoxError> {
+        let bytes = self.elements.get(element);
+        bytes.map(Vec::as_slice).ok_or_else(|| {
+            format!("it holds nothing of \"{element}\": it is of another flow").into()
+        })
+    }
+}
+
+/// Of which flow a part is.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Head {
+    flow: String,
+    ranks: u32,
+    /// By which keys are spread.
+    seed: u64,
+}
+
+/// Version of the format.
+const VERSION: u8 = 1;
+
+/// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
+fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
+    let mut bytes = vec![VERSION, 0, 0, 0, 0];
+    postcard::to_io(head, &mut bytes)?;
+    postcard::to_io(saved, &mut bytes)?;
+    let checksum = millstream_base::crc32c(&bytes[5..]);
+    bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
+    Ok(bytes)
+}
+
+fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
+    let [version, a, b, c, d, body @ ..] = bytes else {
+        return Err("it is cut short".into());
+    };
+    if *version != VERSION {
+        return Err(
+            format!("its format has version {version}, and this program reads {VERSION}").into(),
+        );
+    }
+    if u32::from_le_bytes([*a, *b, *c, *d]) != millstream_base::crc32c(body) {
+        return Err("its checksum is wrong".into());
+    }
+    let (head, rest) = postcard::take_from_bytes(body)?;
+    Ok((head, postcard::from_bytes(rest)?))
+}
+
+/// What a run begins with.
+pub struct Beginning {
+    /// The number of the last complete checkpoint, 0 for none.
+    pub number: u64,
+    pub seed: u64,
+    pub saved: Saved,
+}
+
+/// The place of this rank's parts.
+pub struct Keeper {
+    place: Arc<dyn Checkpoints>,
+    flow: String,
+    rank: u32,
+    ranks: u32,
+    seed: AtomicU64,
+    /// Of the last checkpoint before this run: those of the run count on from it.
+    first: AtomicU64,
+    counts: Arc<Mutex<CheckpointCounts>>,
+    /// Writes a part while the flow goes on.
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    pub fn new(place: Arc<dyn Checkpoints>, flow: &str, rank: u32, ranks: u32) -> Keeper {
+        Keeper {
+            place,
+            flow: flow.to_owned(),
+            rank,
+            ranks,
+            seed: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            counts: Arc::default(),
+            writer: Mutex::new(None),
+        }
+    }
+
+    pub fn counts(&self) -> CheckpointCounts {
+        self.counts.lock().clone()
+    }
+
+    pub fn begin(&self, number: u64, seed: u64) {
+        self.first.store(number, Ordering::Relaxed);
+        self.seed.store(seed, Ordering::Relaxed);
+    }
+
+    /// What to go on from.
+    pub fn resume(&self) -> Result<Beginning, BoxError> {
+        let parts = self.place.list()?;
+        let Some(number) = newest_complete(&parts, self.ranks) else {
+            return Err(match parts.iter().map(|key| key.rank).max() {
+                None => "there is no checkpoint to resume from".into(),
+                Some(rank) => format!(
+                    "there is no checkpoint with the parts of all {} ranks to resume from; the newest parts are of {} ranks",
+                    self.ranks,
+                    rank + 1
+                )
+                .into(),
+            });
+        };
+        let part = self.place.get(PartKey {
+            checkpoint: number,
+            rank: self.rank,
+        })?;
+        let wrong = |error| format!("the checkpoint {number} cannot be read: {error}");
+        let (head, saved) = decode(&part).map_err(wrong)?;
+        if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
+            return Err(format!(
+                "the checkpoint {number} is of flow \"{}\" on {} ranks, and this is \"{}\" on {}",
+                head.flow, head.ranks, self.flow, self.ranks
+            )
+            .into());
+        }
+        Ok(Beginning {
+            number,
+            seed: head.seed,
+            saved,
+        })
+    }
+
+    /// Forgets this rank's parts of later checkpoints, which were not complete: else they could be taken for parts
+    /// of those to come.
+    pub fn remove_later(&self, number: u64) -> Result<(), BoxError> {
+        let parts = self.place.list()?;
+        let own = parts.iter().filter(|key| key.rank == self.rank);
+        own.filter(|key| key.checkpoint > number)
+            .try_for_each(|key| self.place.remove(*key))
+    }
+
+    /// Whether nothing is kept that a new run would mix with.
+    pub fn check_empty(&self) -> Result<(), BoxError> {
+        match self.place.list()?.iter().map(|key| key.checkpoint).max() {
+            None => Ok(()),
+            Some(number) => Err(format!(
+                "there is a checkpoint, number {number}, of an earlier run; resume from it, or remove it first"
+            )
+            .into()),
+        }
+    }
+
+    /// Keeps a part in the background. One is written at a time: the flow waits for the one before.
+    pub fn keep(&self, number: u64, saved: Saved) {
+        self.finish();
+        let head = Head {
+            flow: self.flow.clone(),
+            ranks: self.ranks,
+            seed: self.seed.load(Ordering::Relaxed),
+        };
+        let key = PartKey {
+            checkpoint: self.first.load(Ordering::Relaxed) + number,
+            rank: self.rank,
+        };
+        let (place, counts, ranks) = (
+            Arc::clone(&self.place),
+            Arc::clone(&self.counts),
+            self.ranks,
+        );
+        let write = move || {
+            let kept = encode(&head, &saved).and_then(|part| place.put(key, &part));
+            let mut counts = counts.lock();
+            match kept {
+                Ok(()) => counts.kept += 1,
+                Err(error) => {
+                    counts.failed += 1;
+                    counts.error = Some(error.to_string());
+                }
+            }
+            drop(counts);
+            // What cannot be removed does no harm.
+            let _ = remove_old(&*place, key.rank, ranks);
+        };
+        match thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn(write)
+        {
+            Ok(writer) => *self.writer.lock() = Some(writer),
+            Err(error) => {
+                let mut counts = self.counts.lock();
+                counts.failed += 1;
+                counts.error = Some(format!("there is no thread to write it: {error}"));
+            }
+        }
+    }
+
+    /// Waits for what is being written.
+    pub fn finish(&self) {
+        if let Some(writer) = self.writer.lock().take() {
+            // Whatever it panicked on is the user's: it counts as not kept.
+            if writer.join().is_err() {
+                self.counts.lock().failed += 1;
+            }
+        }
+    }
+}
+
+/// Of parts in some place the number of the newest checkpoint of which all ranks' parts are there.
+fn newest_complete(parts: &[PartKey], ranks: u32) -> Option<u64> {
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    for key in parts.iter().filter(|key| key.rank < ranks) {
+        *counts.entry(key.checkpoint).or_default() += 1;
+    }
+    let mut complete = counts.iter().rev().filter(|(_, count)| **count == ranks);
+    complete.next().map(|(number, _)| *number)
+}
+
+/// Forgets this rank's parts that are older than the newest complete checkpoint.
+fn remove_old(place: &dyn Checkpoints, rank: u32, ranks: u32) -> Result<(), BoxError> {
+    let parts = place.list()?;
+    let Some(newest) = newest_complete(&parts, ranks) else {
+        return Ok(());
+    };
+    let own = parts.iter().filter(|key| key.rank == rank);
+    own.filter(|key| key.checkpoint < newest)
+        .try_for_each(|key| place.remove(*key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part() -> Vec<u8> {
+        let head = Head {
+            flow: "ads".to_owned(),
+            ranks: 3,
+            seed: 7,
+        };
+        let mut saved = Saved::default();
+        saved.put("state/counts".to_owned(), vec![1, 2, 3]);
+        encode(&head, &saved).unwrap()
+    }
+
+    #[test]
+    fn a_part_is_read_as_it_was_written() {
+        let (head, saved) = decode(&part()).unwrap();
+        assert_eq!((head.flow.as_str(), head.ranks, head.seed), ("ads", 3, 7));
+        assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
+        assert!(saved.get("state/others").is_err());
+    }
+
+    #[test]
+    fn a_part_that_is_cut_short_or_damaged_is_refused() {
+        let part = part();
+        for len in 0..part.len() {
+            assert!(decode(&part[..len]).is_err());
+        }
+        for index in 0..part.len() {
+            let mut damaged = part.clone();
+            damaged[index] ^= 1;
+            assert!(decode(&damaged).is_err());
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_complete_when_all_ranks_have_kept_their_parts() {
+        let key = |checkpoint, rank| PartKey { checkpoint, rank };
+        let mut parts = vec![key(4, 0), key(4, 1), key(5, 0), key(6, 1)];
+        assert_eq!(newest_complete(&parts, 2), Some(4));
+        assert_eq!(newest_complete(&parts, 3), None);
+        parts.push(key(5, 1));
+        assert_eq!(newest_complete(&parts, 2), Some(5));
+    }
+}

@@ -1,0 +1,223 @@
+//! Cuts: moments at which everything that came into a flow, on whatever rank, has arrived.
+//!
+//! From time to time the sources pause. What is under way then goes through, which takes a few
+//! slices' time, and the sinks are flushed. Then nothing of the flow is in a ring or in somebody's
+//! hands: sources [commit](crate::Source::commit), or a [checkpoint](crate::Checkpoints) is taken, and the
+//! sources go on.
+//!
+//! On several ranks *barriers* travel with the items. A rank that pauses says one on each channel to
+//! others as soon as everything before that channel is at rest; who meets one pauses, too, and reads
+//! no more from that rank. When a rank is at rest and has met the barriers of all others, its part of
+//! the cut is there: all that was said before the barriers has arrived, and nothing that came after.
+//! So no rank is special, and any may begin (after Chandy and Lamport, "Distributed snapshots").
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::checkpoint::{Keeper, Saved};
+use crate::checks;
+use crate::error::Failure;
+use crate::remote::Outlets;
+use crate::stage::{Rest, Stage};
+use crate::state::StateReader;
+
+/// Who pauses, and up to which cut all is done. Known to all inputs.
+#[derive(Default)]
+pub struct Pause {
+    /// No source gives anything. Written by workers, read by sources.
+    pub is_on: AtomicBool,
+    /// The number of the last cut that was taken. Whoever met the barrier of a later one waits.
+    pub done: AtomicU64,
+}
+
+pub struct Cuts {
+    /// What they are for.
+    purpose: Purpose,
+    interval: Duration,
+    pause: Arc<Pause>,
+    /// Something was processed since the last cut. Written by workers after each activation.
+    is_due: AtomicBool,
+    /// Not before this time of the flow's clock, in nanoseconds.
+    at_ns: AtomicU64,
+    /// The channels to other ranks. Locked by the worker that looks whether everything has arrived.
+    gates: Mutex<Vec<Gate>>,
+}
+
+pub enum Purpose {
+    /// Nobody wants any.
+    None,
+    /// Sources commit.
+    Commits,
+    Checkpoints(Keeper),
+}
+
+/// Where a stage hands items to other ranks.
+struct Gate {
+    outlets: Arc<Outlets>,
+    /// The stage, and all that lead to it.
+    before: Vec<Arc<dyn Stage>>,
+    /// Up to which cut the barrier is said.
+    said: u64,
+}
+
+/// What a cut is taken of.
+pub struct Elements<'a> {
+    pub stages: &'a [Arc<dyn Stage>],
+    pub states: &'a [(String, Arc<dyn StateReader>)],
+}
+
+impl Cuts {
+    pub fn new(
+        stages: &[Arc<dyn Stage>],
+        purpose: Purpose,
+        pause: Arc<Pause>,
+        interval: Duration,
+        now: Duration,
+    ) -> Self {
+        let gates = stages.iter().filter_map(|stage| {
+            let before = checks::before(stages, stage).into_iter();
+            Some(Gate {
+                outlets: stage.outlets()?,
+                before: before.chain([stage]).cloned().collect(),
+                said: 0,
+            })
+        });
+        Cuts {
+            gates: Mutex::new(gates.collect()),
+            purpose,
+            interval,
+            pause,
+            is_due: AtomicBool::new(false),
+            at_ns: AtomicU64::new((now + interval).as_nanos() as u64),
+        }
+    }
+
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
+    }
+
+    fn are_wanted(&self) -> bool {
+        !matches!(self.purpose, Purpose::None)
+    }
+
+    /// Something was processed.
+    pub fn worked(&self) {
+        if self.are_wanted() {
+            self.is_due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Pauses the sources if it is time to.
+    pub fn pause_if_due(&self, now: Duration) {
+        let is_time = now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed);
+        if is_time && self.is_due.load(Ordering::Relaxed) {
+            self.pause.is_on.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// When a worker has to be awake for the next one.
+    pub fn alarm(&self) -> Option<Duration> {
+        let is_waiting =
+            self.is_due.load(Ordering::Relaxed) && !self.pause.is_on.load(Ordering::Relaxed);
+        is_waiting.then(|| Duration::from_nanos(self.at_ns.load(Ordering::Relaxed)))
+    }
+
+    /// For a worker that finds nothing to do: takes a cut if the sources pause and everything has arrived.
+    /// Returns whether there may be something to do now.
+    pub fn take_if_at_rest(&self, elements: &Elements<'_>, now: Duration) -> Result<bool, Failure> {
+        if !self.pause.is_on.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        // Who waits here looks itself afterwards: what the other found may be over.
+        let mut gates = self.gates.lock();
+        if !self.pause.is_on.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        let number = self.pause.done.load(Ordering::SeqCst) + 1;
+        for gate in gates.iter_mut().filter(|gate| gate.said < number) {
+            match rest(&gate.before, number) {
+                Rest::Busy => continue,
+                Rest::Missed => return Ok(true),
+                Rest::Quiet => {}
+            }
+            gate.outlets.say_barrier(number)?;
+            gate.said = number;
+        }
+        for gate in gates.iter() {
+            gate.outlets.send_all()?;
+        }
+        match rest(elements.stages, number) {
+            Rest::Busy => return Ok(false),
+            Rest::Missed => return Ok(true),
+            Rest::Quiet => {}
+        }
+        if gates
+            .iter()
+            .any(|gate| gate.said < number || !gate.outlets.is_at_rest())
+        {
+            return Ok(false);
+        }
+        match &self.purpose {
+            Purpose::None => {}
+            Purpose::Commits => commit(elements.stages)?,
+            Purpose::Checkpoints(keeper) => keeper.keep(number, save(elements)?),
+        }
+        self.is_due.store(false, Ordering::Relaxed);
+        let next = (now + self.interval).as_nanos() as u64;
+        self.at_ns.store(next, Ordering::Relaxed);
+        self.pause.done.store(number, Ordering::SeqCst);
+        self.pause.is_on.store(false, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// For the last worker, when all stages have ended.
+    pub fn end(&self, elements: &Elements<'_>) -> Result<(), Failure> {
+        match self.purpose {
+            Purpose::Commits => commit(elements.stages),
+            Purpose::None | Purpose::Checkpoints(_) => Ok(()),
+        }
+    }
+}
+
+fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
+    stages.iter().try_for_each(|stage| stage.commit())
+}
+
+fn save(elements: &Elements<'_>) -> Result<Saved, Failure> {
+    let mut saved = Saved::default();
+    for stage in elements.stages {
+        stage.save(&mut saved)?;
+    }
+    for (name, state) in elements.states {
+        let bytes = state.save().map_err(|error| Failure::Error {
+            operator: name.as_str().into(),
+            error,
+        })?;
+        saved.put(format!("state/{name}"), bytes);
+    }
+    Ok(saved)
+}
+
+/// Whether nothing is under way in stages whose sources pause. Sources come first: one that nobody is
+/// in gives nothing any more. From then on items only move on. Rings are looked at as in
+/// [`Ring::positions`](millstream_ring::Ring::positions), since they may move in a circle.
+fn rest(stages: &[Arc<dyn Stage>], number: u64) -> Rest {
+    let rings = || {
+        let inputs = stages.iter().filter_map(|stage| stage.input());
+        inputs.flat_map(|input| &input.rings)
+    };
+    let positions = || rings().map(|ring| ring.positions()).collect::<Vec<_>>();
+    let before = positions();
+    if !before.iter().all(|positions| positions.is_empty()) {
+        return Rest::Busy;
+    }
+    let mut rests = stages.iter().map(|stage| stage.rest(number));
+    match rests.find(|rest| *rest != Rest::Quiet) {
+        Some(rest) => rest,
+        None if positions() == before => Rest::Quiet,
+        None => Rest::Busy,
+    }
+}

@@ -1,0 +1,283 @@
+//! Flows that end early go on from their checkpoints: nothing is lost and nothing counted twice.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+use millstream_exchange::Ranks;
+use millstream_flow::sources::Generator;
+use millstream_flow::windows::{Count, WindowResult, Windows};
+use millstream_flow::{
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PartKey, Running, Sink, Watermarks,
+};
+use proptest::prelude::*;
+
+use crate::support::{settings, wait_until};
+
+type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
+
+const WINDOW_MS: i64 = 100;
+const KEYS: u32 = 7;
+
+/// Keeps parts in memory, unless it is full.
+#[derive(Default)]
+struct Place {
+    parts: Mutex<BTreeMap<PartKey, Vec<u8>>>,
+    is_full: bool,
+}
+
+impl Checkpoints for Place {
+    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+        if self.is_full {
+            return Err("the disk is full".into());
+        }
+        self.parts.lock().unwrap().insert(key, part.to_vec());
+        Ok(())
+    }
+
+    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+        let parts = self.parts.lock().unwrap();
+        Ok(parts.get(&key).ok_or("it is not there")?.clone())
+    }
+
+    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+        Ok(self.parts.lock().unwrap().keys().copied().collect())
+    }
+
+    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+        self.parts.lock().unwrap().remove(&key);
+        Ok(())
+    }
+}
+
+/// Takes back what comes again.
+struct Ledger(Results);
+
+impl Sink<WindowResult<u32, u64>> for Ledger {
+    fn push(&mut self, items: &[WindowResult<u32, u64>], _: &Waker) -> Result<usize, BoxError> {
+        self.0.lock().unwrap().extend_from_slice(items);
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(self.0.lock().unwrap().len().to_le_bytes().to_vec())
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let len = usize::from_le_bytes(saved.try_into()?);
+        self.0.lock().unwrap().truncate(len);
+        Ok(())
+    }
+}
+
+/// What runs on one rank: counts the numbers of its sources by key and window.
+fn start(
+    ranks: &Ranks,
+    place: &Arc<Place>,
+    resume: bool,
+    items: u64,
+    results: &Results,
+) -> Result<Running, String> {
+    let mut flow = Flow::with_settings(
+        "counted",
+        FlowSettings {
+            ranks: ranks.clone(),
+            checkpoints: Some(Checkpointing {
+                place: Arc::clone(place) as Arc<dyn Checkpoints>,
+                interval: Duration::from_millis(1),
+                resume,
+            }),
+            ..settings(2, 16)
+        },
+    );
+    let counts = flow.windowed::<u32, _>("counts", Windows::tumbling(WINDOW_MS), Count);
+    // Slow enough to be interrupted.
+    let source = || {
+        Generator::new(|number| {
+            if number % 512 == 0 {
+                thread::sleep(Duration::from_micros(300));
+            }
+            number
+        })
+        .limit(items)
+    };
+    flow.sources("numbers", [source(), source()])
+        .watermarks(
+            |number| Timestamp(*number as i64),
+            Watermarks::bounded(Duration::ZERO),
+        )
+        .key_by(|number| (*number % u64::from(KEYS)) as u32)
+        .aggregate("count", &counts, |number| Timestamp(*number as i64))
+        .sink("results", Ledger(Arc::clone(results)));
+    flow.run().map_err(|error| error.to_string())
+}
+
+/// Runs on several ranks until the end, or until one of them dies after `until`. Returns whether
+/// they came to the end.
+fn run(
+    count: u32,
+    place: &Arc<Place>,
+    items: u64,
+    results: &[Results],
+    until: Option<(usize, Duration)>,
+) -> bool {
+    let resume = {
+        let parts = place.list().unwrap();
+        let of = |rank| parts.iter().filter(move |key| key.rank == rank);
+        of(0).any(|key| {
+            (1..count).all(|rank| of(rank).any(|other| other.checkpoint == key.checkpoint))
+        })
+    };
+    if !resume {
+        place.parts.lock().unwrap().clear();
+        results
+            .iter()
+            .for_each(|results| results.lock().unwrap().clear());
+    }
+    let rank = |ranks: Ranks, results: &Results| {
+        let running = start(&ranks, place, resume, items, results).unwrap();
+        match until {
+            Some((rank, after)) if rank == ranks.rank() as usize => {
+                thread::sleep(after);
+                drop(running);
+                false
+            }
+            _ => running.join().is_ok() && ranks.leave().is_ok(),
+        }
+    };
+    let rank = &rank;
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(count)
+            .into_iter()
+            .zip(results)
+            .map(|(ranks, results)| scope.spawn(move || rank(ranks, results)))
+            .collect();
+        let ends: Vec<bool> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        ends.iter().all(|is_end| *is_end)
+    })
+}
+
+fn check(count: u32, items: u64, results: &[Results]) {
+    let mut found = BTreeMap::new();
+    for result in results
+        .iter()
+        .flat_map(|results| results.lock().unwrap().clone())
+    {
+        let former = found.insert((result.key, result.start.0), result.value);
+        assert_eq!(former, None, "no window comes twice");
+    }
+    let mut expected = BTreeMap::new();
+    for number in 0..items {
+        let window = number as i64 / WINDOW_MS * WINDOW_MS;
+        *expected
+            .entry(((number % u64::from(KEYS)) as u32, window))
+            .or_default() += 2 * u64::from(count);
+    }
+    assert_eq!(found, expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn ranks_that_die_lose_nothing_and_count_nothing_twice(
+        count in 1u32..4,
+        deaths in prop::collection::vec((0usize..4, 0u64..40), 0..4),
+    ) {
+        let items = 30_000;
+        let place = Arc::new(Place::default());
+        let results: Vec<Results> = (0..count).map(|_| Results::default()).collect();
+        for (rank, after_ms) in deaths {
+            let until = (rank % count as usize, Duration::from_millis(after_ms));
+            run(count, &place, items, &results, Some(until));
+        }
+        prop_assert!(run(count, &place, items, &results, None));
+        check(count, items, &results);
+    }
+}
+
+#[test]
+fn a_flow_goes_on_from_its_checkpoint_and_not_from_the_beginning() {
+    let place = Arc::new(Place::default());
+    let results = [Results::default()];
+    let ranks = Ranks::alone();
+    let running = start(&ranks, &place, false, u64::MAX, &results[0]).unwrap();
+    wait_until("checkpoints are kept", || {
+        running.checkpoints().unwrap().kept > 3
+    });
+    drop(running);
+    let newest = *place.parts.lock().unwrap().keys().last().unwrap();
+    assert_eq!(
+        place.parts.lock().unwrap().len(),
+        1,
+        "older ones are forgotten"
+    );
+    let running = start(&Ranks::alone(), &place, true, u64::MAX, &results[0]).unwrap();
+    wait_until("checkpoints are kept", || {
+        running.checkpoints().unwrap().kept > 0
+    });
+    drop(running);
+    assert!(*place.parts.lock().unwrap().keys().last().unwrap() > newest);
+}
+
+#[test]
+fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
+    let place = Arc::new(Place {
+        is_full: true,
+        ..Place::default()
+    });
+    let results = Results::default();
+    let running = start(&Ranks::alone(), &place, false, 30_000, &results).unwrap();
+    running.join().unwrap();
+    check(1, 30_000, &[results]);
+    let counts = running.checkpoints().unwrap();
+    assert_eq!(
+        (counts.kept, counts.error.as_deref()),
+        (0, Some("the disk is full"))
+    );
+    assert!(counts.failed > 0);
+}
+
+#[test]
+fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one() {
+    let place = Arc::new(Place::default());
+    let results = Results::default();
+    let error = start(&Ranks::alone(), &place, true, 1, &results).err();
+    assert_eq!(
+        error.as_deref(),
+        Some("flow \"counted\": there is no checkpoint to resume from")
+    );
+    let running = start(&Ranks::alone(), &place, false, u64::MAX, &results).unwrap();
+    wait_until("checkpoints are kept", || {
+        running.checkpoints().unwrap().kept > 0
+    });
+    drop(running);
+    let error = start(&Ranks::alone(), &place, false, 1, &results)
+        .err()
+        .unwrap();
+    assert!(
+        error.contains("of an earlier run; resume from it, or remove it first"),
+        "{error}"
+    );
+    let threads = Ranks::threads(2).into_iter().map(|ranks| {
+        let (place, results) = (Arc::clone(&place), Arc::clone(&results));
+        thread::spawn(move || start(&ranks, &place, true, 1, &results).err().unwrap())
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        let error = thread.join().unwrap();
+        assert!(
+            error.contains("no checkpoint with the parts of all 2 ranks"),
+            "{error}"
+        );
+    }
+}
