@@ -137,7 +137,10 @@ mod tests {
                 .map(|benchmark| benchmark.name)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(""), ["log", "engine", "broker", "push", "soak"]);
+        let all = [
+            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "soak",
+        ];
+        assert_eq!(names(""), all);
         assert_eq!(names("engine"), ["engine"]);
         assert_eq!(names("--case restart"), ["log"]);
     }

@@ -4,14 +4,17 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{broker, engine, log, push, soak};
+use crate::{ads, broker, engine, log, push, soak};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 5] = [
+pub const BENCHMARKS: [Benchmark; 8] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
     push::BENCHMARK,
+    ads::SWA,
+    ads::YSB,
+    ads::YSB_STAR,
     soak::BENCHMARK,
 ];
 

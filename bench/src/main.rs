@@ -1,6 +1,7 @@
 //! Benchmarks of Millstream, each beside its limit: the same work done by hand, on the same bytes,
 //! in the same run.
 
+mod ads;
 mod arguments;
 mod benchmark;
 mod broker;

@@ -1,6 +1,7 @@
 //! Pictures of a report.
 
 mod panels;
+mod rates;
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,6 +11,7 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 
 pub use self::panels::{Panel, panels};
+pub use self::rates::{bars, by_rate};
 use crate::report::{Case, Report, number};
 
 const FONT: &str = "sans-serif";

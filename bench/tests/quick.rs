@@ -71,6 +71,25 @@ fn every_case_of_push_runs() {
     check("push", 20, "idle", 1);
 }
 
+/// But for Flink and Spark, which take long to start, and for timely dataflow where it is not built.
+#[test]
+fn ads_are_counted_in_windows() {
+    for name in ["swa", "ysb", "ysb-star"] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = run(name, dir.path(), &[]);
+        assert_eq!(report["cases"][0]["case"], "throughput", "{report}");
+        let out = dir.path().join(name);
+        for picture in ["sustainable.png", "latency-by-rate.png"] {
+            assert!(out.join(picture).exists());
+        }
+        let csv = std::fs::read_to_string(out.join("rates.csv")).unwrap();
+        assert!(
+            csv.contains("\nours,0,") && csv.contains("\nby hand,0,"),
+            "{csv}"
+        );
+    }
+}
+
 /// A few clients of each kind, and a server that is killed in the middle.
 #[test]
 fn a_short_soak_holds() {

@@ -16,7 +16,7 @@ const COLUMNS: usize = 2;
 /// How much wider a chart is than its lines: the names stand at the right.
 const LEGEND: f64 = 1.5;
 
-const COLORS: [RGBColor; 7] = [
+pub(super) const COLORS: [RGBColor; 7] = [
     LIMIT,
     RGBColor(210, 150, 40),
     OURS,

@@ -3,8 +3,8 @@
 use super::facts::{AD, EVENT_BYTES_MAX, FORM, Facts, KIND, Kind, LENGTH};
 use super::feed::BATCH_EVENTS;
 
-/// The shortest event that can be read.
-const HEAD_BYTES: usize = 16;
+/// What an event begins with: all that is counted by.
+pub type Head = [u8; 16];
 
 /// Events in memory, at most [`BATCH_EVENTS`]. A block is made once and filled again and again.
 #[derive(Debug, Clone)]
@@ -24,6 +24,14 @@ impl Default for Block {
 }
 
 impl Block {
+    /// A block without room, to hold the place of another.
+    pub fn empty() -> Block {
+        Block {
+            bytes: Box::default(),
+            len: 0,
+        }
+    }
+
     /// Takes new events in the place of the old ones.
     #[inline]
     pub(super) fn fill(&mut self, events: impl Iterator<Item = Facts>, time_ms: i64) {
@@ -67,23 +75,33 @@ impl<'b> Iterator for Events<'b> {
 
     #[inline]
     fn next(&mut self) -> Option<Event<'b>> {
-        let head = self.bytes.first_chunk()?;
-        let length = usize::from(u16::from_le_bytes([head[LENGTH], head[LENGTH + 1]]));
+        let event = Event::new(self.bytes.first_chunk()?);
         // What is cut short, or says so, ends the block.
-        let (bytes, rest) = self.bytes.split_at_checked(length.max(HEAD_BYTES))?;
-        self.bytes = rest;
-        Some(Event { head, bytes })
+        let length = event.len_bytes().max(size_of::<Head>());
+        self.bytes = self.bytes.get(length..)?;
+        Some(event)
     }
 }
 
 /// An event where it lies.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'b> {
-    head: &'b [u8; HEAD_BYTES],
-    bytes: &'b [u8],
+    head: &'b Head,
 }
 
 impl<'b> Event<'b> {
+    /// The event that begins so.
+    #[inline]
+    pub fn new(head: &'b Head) -> Event<'b> {
+        Event { head }
+    }
+
+    /// What it begins with.
+    #[inline]
+    pub fn head(self) -> &'b Head {
+        self.head
+    }
+
     /// When it was made, in milliseconds since 1970 UTC.
     #[inline]
     pub fn time_ms(self) -> i64 {
@@ -110,10 +128,13 @@ impl<'b> Event<'b> {
         self.head[FORM]
     }
 
-    /// All of it.
+    /// How long it is.
     #[inline]
-    pub fn as_bytes(self) -> &'b [u8] {
-        self.bytes
+    pub fn len_bytes(self) -> usize {
+        usize::from(u16::from_le_bytes([
+            self.head[LENGTH],
+            self.head[LENGTH + 1],
+        ]))
     }
 }
 
@@ -128,15 +149,19 @@ mod tests {
         block.fill((0..10).map(facts), 1);
         block.fill((0..1_000_000).map(facts), 0x0102_0304_0506);
         let mut read = 0;
+        let mut bytes = 0;
         for (event, number) in block.events().zip(0..) {
             let facts = facts(number);
             assert_eq!((event.ad(), event.kind()), (facts.ad(), facts.kind()));
             assert_eq!(event.time_ms(), 0x0102_0304_0506);
             assert!(event.form() < 5);
-            assert!((112..=160).contains(&event.as_bytes().len()));
-            assert_eq!(event.as_bytes()[64..72], *b"Mozilla/");
+            assert!((112..=160).contains(&event.len_bytes()));
+            let event = &block.as_bytes()[bytes..][..event.len_bytes()];
+            assert_eq!(event[64..72], *b"Mozilla/");
             read += 1;
+            bytes += event.len();
         }
+        assert_eq!(bytes, block.as_bytes().len());
         assert_eq!(read, BATCH_EVENTS);
     }
 

@@ -40,7 +40,7 @@ mod expected;
 mod facts;
 mod feed;
 
-pub use block::{Block, Event, Events};
+pub use block::{Block, Event, Events, Head};
 pub use expected::{Expected, KindCounts, WindowCounts};
 pub use facts::{ADS, CAMPAIGNS, EVENT_BYTES_MAX, Facts, Kind, campaign_of_ads};
 pub use feed::{BATCH_EVENTS, Fed, Feed, Made, Schedule};

@@ -1,0 +1,31 @@
+//! SWA, YSB and YSB*, the benchmarks of section 5.1 of "AIR" (Venugopal et al.): how many events each second can be
+//! counted in windows for as long as one likes, by us, by hand, and by other systems.
+
+mod app;
+mod by_hand;
+mod ours;
+mod outcome;
+mod peer;
+mod report;
+mod search;
+
+use self::app::App;
+use self::report::sustainable;
+use crate::benchmark::Benchmark;
+
+const SUSTAINABLE: &str = "sustainable";
+
+pub const SWA: Benchmark = Benchmark {
+    name: "swa",
+    cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::Swa))],
+};
+
+pub const YSB: Benchmark = Benchmark {
+    name: "ysb",
+    cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::Ysb))],
+};
+
+pub const YSB_STAR: Benchmark = Benchmark {
+    name: "ysb-star",
+    cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::YsbStar))],
+};

@@ -1,0 +1,131 @@
+//! Other systems, each in a process of its own that is told one order after the other.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use millstream_ads::workload::Made;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use std::os::unix::process::CommandExt as _;
+
+use super::app::App;
+use super::outcome::{Contender, Order, Outcome, Released};
+use crate::project;
+
+/// How long a system may take to start, and to end a run.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A system that is built.
+pub struct Peer {
+    app: App,
+    process: Child,
+    orders: ChildStdin,
+    said: Receiver<String>,
+}
+
+/// What it prints after a run.
+#[derive(Debug, Deserialize)]
+struct Said {
+    seconds: f64,
+    cpu_seconds: f64,
+    /// By instance: starts of windows, and how many events were made for them.
+    made: Vec<Vec<(i64, u64)>>,
+    released: Vec<Released>,
+}
+
+impl Peer {
+    /// Starts a system by its name.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(name: &str, app: App) -> Result<Peer> {
+        let mut process = Command::new(project().join("bench/peers/ads.sh"))
+            .arg(name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What the script starts ends with it.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let orders = process.stdin.take().context("it has no input")?;
+        let output = process.stdout.take().context("it has no output")?;
+        Ok(Peer {
+            app,
+            process,
+            orders,
+            said: lines(output),
+        })
+    }
+}
+
+impl Contender for Peer {
+    fn run(&mut self, order: &Order) -> Result<Outcome> {
+        let Order {
+            rate,
+            duration_ms,
+            window_ms,
+            start_ms,
+        } = order;
+        let app = self.app.name();
+        writeln!(
+            self.orders,
+            "{app} {rate} {duration_ms} {window_ms} {start_ms}"
+        )
+        .context("it has ended (see above)")?;
+        let line = match self
+            .said
+            .recv_timeout(PATIENCE + Duration::from_millis(*duration_ms))
+        {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => bail!("it has not come to an end in time"),
+            Err(RecvTimeoutError::Disconnected) => bail!("it has ended (see above)"),
+        };
+        let said: Said = serde_json::from_str(&line).with_context(|| {
+            format!(
+                "it printed {:?}",
+                line.chars().take(200).collect::<String>()
+            )
+        })?;
+        let made = |(window_ms, events)| Made { window_ms, events };
+        Ok(Outcome {
+            seconds: said.seconds,
+            cpu_seconds: said.cpu_seconds,
+            made: said
+                .made
+                .into_iter()
+                .map(|of| of.into_iter().map(made).collect())
+                .collect(),
+            released: said.released,
+        })
+    }
+}
+
+/// Reads lines on a thread, so that one can be waited for with patience.
+fn lines(output: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        if let Ok(id) = i32::try_from(self.process.id())
+            && let Some(group) = Pid::from_raw(id)
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.process.wait();
+    }
+}
