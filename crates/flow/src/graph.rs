@@ -37,7 +37,7 @@ use crate::source::{Output, Source};
 use crate::stage::{FusedStage, Instance, Slot, Stage};
 use crate::state::{Partial, PartialState, StateReader};
 use crate::table::Table;
-use crate::terminal::{Outbox, Place, Terminal, ToRing, ToSink, ToSplit, ToState};
+use crate::terminal::{Outbox, Place, Terminal, ToAll, ToRing, ToSink, ToSplit, ToState};
 use crate::time::{StageTime, Watermarks};
 use crate::windowed::{Key, Windowed};
 use crate::windows::{Combine, Windows};
@@ -267,7 +267,7 @@ impl Flow {
         Running::start(self, purpose)
     }
 
-    fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
+    pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
         self.states.push((name.to_owned(), Arc::new(state)));
     }
 
@@ -359,7 +359,7 @@ pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
     pub(crate) is_shared: bool,
     chain: C,
     /// How many operators the stage has.
-    operators: usize,
+    pub(crate) operators: usize,
     watermarks: Option<Watermarks>,
     /// Whether it says marks, being the first stage.
     tells_time: bool,
@@ -599,6 +599,16 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             route: Arc::clone(&route),
             label: label.clone(),
         });
+    }
+
+    /// Ends the stage in several channels, each of which gets every item: for several operators over the
+    /// same items. Items that are handles of something larger are the cheaper.
+    pub fn to_all(self, channels: &[Channel<C::Out>])
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        self.end(&states, |place| ToAll(Outbox::of_channels(place, channels)));
     }
 
     /// Ends the graph in a partial state: `step` takes each item into a part of it.

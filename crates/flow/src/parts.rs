@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use crate::error::BoxError;
+
 /// An item that consists of parts which [`Operators::each`](crate::Operators::each) processes one
 /// by one: a block of lines, some stored records.
 pub trait Parts: 'static {
@@ -11,4 +13,9 @@ pub trait Parts: 'static {
     /// Calls `visit` with each part in turn. An item whose parts cannot be made out stops there, and
     /// lets its source know, which fails the flow.
     fn for_each_part(&self, visit: impl FnMut(&Self::Part<'_>));
+
+    /// Why parts cannot be made out, if that has come to light.
+    fn fault(&self) -> Option<BoxError> {
+        None
+    }
 }

@@ -317,6 +317,44 @@ where
     }
 }
 
+/// Into each of several rings.
+pub struct ToAll<T>(pub Outbox<T>);
+
+impl<T: Clone + Send + 'static> Terminal<T> for ToAll<T> {
+    type Slice<'a> = &'a mut Self;
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        let rings = self.0.len();
+        let room = self.0.reserve(results.saturating_mul(rings));
+        Ok(room.map(|room| room / rings))
+    }
+
+    fn cancel(&mut self) {
+        self.0.cancel();
+    }
+
+    fn begin(&mut self) -> &mut Self {
+        self
+    }
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        Ok(self.0.commit(stamp, mark) / self.0.len())
+    }
+
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok(self.0.finish(end).then_some(0))
+    }
+}
+
+impl<T: Clone> Slice<T> for &mut ToAll<T> {
+    #[inline]
+    fn take<A: Attempt>(&mut self, _: &A, item: &T) {
+        for ring in 0..self.0.len() {
+            self.0.put(ring, item.clone());
+        }
+    }
+}
+
 /// Into this instance's part of a partial state.
 pub struct ToState<S, F> {
     pub part: Arc<Mutex<S>>,

@@ -35,6 +35,7 @@
 
 mod aggregate;
 mod cell;
+mod collected;
 mod distinct;
 mod global;
 mod joined;
@@ -56,6 +57,8 @@ mod tumbling;
 mod two_stacks;
 
 pub use aggregate::{Aggregate, Combine, Count, Fold, fold};
+pub use collected::WindowEvents;
+pub(crate) use collected::{EventStore, TimeOf};
 pub use distinct::{Distinct, DistinctSketch};
 pub use joined::{Joined, Side};
 pub use local::{Arrival, LocalPanes, Partial};

@@ -16,11 +16,11 @@ use super::two_stacks::TwoStacks;
 /// that an `i64` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(i64, i64)", into = "(i64, i64)")]
-struct SlidingGrid {
+pub(super) struct SlidingGrid {
     size_ms: i64,
     /// Both are multiples of a pane.
     slide_ms: i64,
-    panes: Grid,
+    pub panes: Grid,
 }
 
 impl TryFrom<(i64, i64)> for SlidingGrid {
@@ -39,7 +39,7 @@ impl From<SlidingGrid> for (i64, i64) {
 }
 
 impl SlidingGrid {
-    fn new(size_ms: i64, slide_ms: i64) -> Self {
+    pub fn new(size_ms: i64, slide_ms: i64) -> Self {
         let pane_ms = greatest_common_divisor(size_ms, slide_ms);
         Self {
             size_ms,
@@ -48,20 +48,20 @@ impl SlidingGrid {
         }
     }
 
-    fn start(self, window: i64) -> i128 {
+    pub fn start(self, window: i64) -> i128 {
         i128::from(window) * i128::from(self.slide_ms)
     }
 
-    fn end(self, window: i64) -> i128 {
+    pub fn end(self, window: i64) -> i128 {
         self.start(window) + i128::from(self.size_ms)
     }
 
     /// Number of the pane that a window starts with.
-    fn first_pane(self, window: i128) -> i128 {
+    pub fn first_pane(self, window: i128) -> i128 {
         window * i128::from(self.slide_ms) / i128::from(self.panes.pane_ms)
     }
 
-    fn first_window_of(self, pane: i64) -> i64 {
+    pub fn first_window_of(self, pane: i64) -> i64 {
         let pane_end = (i128::from(pane) + 1) * i128::from(self.panes.pane_ms);
         // Rounded up.
         let slide = i128::from(self.slide_ms);

@@ -144,6 +144,15 @@ impl Windows {
         )
     }
 
+    /// The size of tumbling or sliding windows, and how far apart they start, in milliseconds.
+    pub(crate) fn size_and_slide_ms(&self) -> Option<(i64, i64)> {
+        match self.kind {
+            Kind::Tumbling { size_ms } => Some((size_ms, size_ms)),
+            Kind::Sliding { size_ms, slide_ms } => Some((size_ms, slide_ms)),
+            Kind::Session { .. } | Kind::Global(_) => None,
+        }
+    }
+
     /// The panes, where they are of equal size.
     pub(super) fn grid(&self) -> Option<Grid> {
         let pane_ms = match self.kind {

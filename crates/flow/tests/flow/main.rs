@@ -1,6 +1,7 @@
 //! Flows from end to end.
 
 mod checkpoints;
+mod collected;
 mod engine;
 mod graphs;
 mod lines;
