@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_flow::sources::{LineBlock, LineFiles};
-use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Partial, Running};
+use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Partial, PartialState, Running};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::collect::collect;
 use crate::words::{WordRun, for_each_word, starts_with};
 
 /// The name of the flow.
@@ -32,6 +35,37 @@ pub struct LogParser {
     running: Arc<Running>,
     count: Partial<u64>,
     read: Arc<ReadCounts>,
+    settings: FlowSettings,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Words that start with the prefix.
+    pub count: u64,
+    /// All words.
+    pub words: u64,
+    /// Bytes of the lines.
+    pub bytes: u64,
+}
+
+impl PartialState for Totals {
+    fn merge(&mut self, part: &Self) {
+        self.count += part.count;
+        self.words += part.words;
+        self.bytes += part.bytes;
+    }
+
+    fn get(parts: &[&Self], key: &str) -> Option<Value> {
+        let mut sum = Totals::default();
+        parts.iter().for_each(|part| sum.merge(part));
+        serde_json::to_value(sum).ok()?.get(key).cloned()
+    }
+
+    fn keys(_: &[&Self], limit: usize) -> Vec<String> {
+        let keys = ["count", "words", "bytes"].into_iter().take(limit);
+        keys.map(str::to_owned).collect()
+    }
 }
 
 /// Added to once per block.
@@ -53,11 +87,13 @@ impl LogParser {
         mut settings: FlowSettings,
     ) -> Result<LogParser, FlowError> {
         settings.ring_items_max = settings.ring_items_max.min(RING_ITEMS_MAX);
+        let ranks = &settings.ranks;
+        let files = files.of_rank(ranks.rank(), ranks.count());
         let sources = files.split(settings.workers.get());
         let prefix: Box<[u8]> = prefix.into();
         let read = Arc::new(ReadCounts::default());
         let counts = Arc::clone(&read);
-        let mut flow = Flow::with_settings(FLOW, settings);
+        let mut flow = Flow::with_settings(FLOW, settings.clone());
         let count = flow.partial::<u64>("count");
         match staging {
             Staging::Fused => flow
@@ -91,7 +127,26 @@ impl LogParser {
             running: Arc::new(flow.run()?),
             count,
             read,
+            settings,
         })
+    }
+
+    /// What all ranks have found, on the rank `at`; nothing on the others. All of them call it, at the end of
+    /// their flows.
+    ///
+    /// # Errors
+    /// When a rank fails.
+    pub fn collect(&self, at: u32) -> Result<Totals, FlowError> {
+        let own = Totals {
+            count: self.count(),
+            words: self.words(),
+            bytes: self.bytes(),
+        };
+        if self.settings.ranks.count() == 1 {
+            return Ok(own);
+        }
+        let settings = self.settings.clone();
+        collect("collected counts", settings, vec![own], at, Totals::merge)
     }
 
     /// The flow, for its metrics and its end.

@@ -25,9 +25,15 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Beside it is a word count over any number of ranks, [`WordCount`].
 
+mod collect;
+mod count;
 mod flow;
 mod words;
 
-pub use flow::{FLOW, LogParser, Staging};
+pub use collect::collect;
+pub use count::WordCount;
+pub use flow::{FLOW, LogParser, Staging, Totals};
 pub use words::{for_each_word, starts_with};

@@ -69,6 +69,7 @@ fn agree(flow: &Flow, checkpoint: u64) -> Result<u64, FlowError> {
         return Ok(random);
     }
     let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
+    description.push(format!("program {}", flow.settings.program));
     description.push(format!("begins with checkpoint {checkpoint}"));
     let description = description.join("\n");
     let fingerprint = Fingerprint {

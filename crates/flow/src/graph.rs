@@ -66,6 +66,8 @@ pub struct FlowSettings {
     pub clock: Arc<dyn Clock>,
     /// Keeps what the flow needs to go on after its end, from time to time; off by default.
     pub checkpoints: Option<Checkpointing>,
+    /// What else has to be the same on all ranks, such as the program's version and arguments.
+    pub program: String,
     /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
     pub ranks: Ranks,
 }
@@ -94,6 +96,7 @@ impl Default for FlowSettings {
             dead_letters: None,
             clock: Arc::new(SystemClock::default()),
             checkpoints: None,
+            program: String::new(),
             ranks: Ranks::alone(),
         }
     }

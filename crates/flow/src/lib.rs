@@ -139,6 +139,7 @@ pub use graph::{Flow, FlowSettings, Operators, Order};
 pub use keyed::Keyed;
 pub use metrics::{Latency, StageMetrics};
 pub use parts::Parts;
+pub use remote::Message;
 pub use running::{Running, Summary};
 pub use scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
 pub use sink::Sink;

@@ -1,6 +1,7 @@
 //! The command line as it was typed.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
@@ -537,6 +538,47 @@ pub enum Application {
     /// workers_replaced, throughput as pairs of second and MB/s for every 100 ms, latency from source
     /// to end, and stages with all that is measured of each.
     Logparser(LogparserArgs),
+    /// Count how often each word of files occurs
+    ///
+    /// A word is what stands between white space. Each rank reads a part of the files. Ctrl-C ends it with
+    /// what was counted so far.
+    ///
+    /// The fields of --json: top, the most frequent words, each with word and count; all words, how many
+    /// are different, bytes, seconds, and is_stopped if that was before the end.
+    Words(WordsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct WordsArgs {
+    /// Count the words of this file, which must be a regular one, the same for all ranks; can be repeated
+    #[arg(long, value_name = "PATH", required = true)]
+    pub file: Vec<PathBuf>,
+    /// Count the words that start with this alone
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    /// Show so many of the most frequent words
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: u32,
+    #[command(flatten)]
+    pub ranks: RankArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// On which ranks an application runs.
+#[derive(Debug, Args)]
+pub struct RankArgs {
+    /// Run on so many ranks, which are threads of this process [default: the processes that mpirun or srun
+    /// has started, or else one]
+    #[arg(long, value_name = "N", value_parser = number(1_u32, Some(1024)))]
+    pub ranks: Option<u32>,
+    /// Instances of each operator on a rank, and as many workers; may be more than cores [default: the
+    /// workers, shared by the ranks of this process]
+    #[arg(long, value_name = "K", value_parser = crate::values::workers)]
+    pub instances: Option<NonZeroUsize>,
+    /// The rank on which results come together
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub collect_at: u32,
 }
 
 #[derive(Debug, Args)]
@@ -550,6 +592,8 @@ pub struct LogparserArgs {
     /// How the work is divided into stages
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Stages::Fused)]
     pub stages: Stages,
+    #[command(flatten)]
+    pub ranks: RankArgs,
     #[command(flatten)]
     pub run: RunArgs,
 }

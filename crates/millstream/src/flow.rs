@@ -3,7 +3,9 @@
 mod energy;
 mod logparser;
 mod observe;
+mod ranks;
 mod record;
+mod words;
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +28,9 @@ pub fn run(
     match command {
         FlowCommand::Run(Application::Logparser(args)) => {
             logparser::run(&args, settings, is_json, &stop()?)
+        }
+        FlowCommand::Run(Application::Words(args)) => {
+            words::run(&args, settings, is_json, &stop()?)
         }
         FlowCommand::List => list(is_json),
     }

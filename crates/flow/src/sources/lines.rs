@@ -120,6 +120,8 @@ impl Parts for LineBlock {
 #[derive(Clone)]
 pub struct LineFiles {
     shared: Arc<Shared>,
+    /// From one range that is read here to the next.
+    step: u64,
 }
 
 struct Shared {
@@ -176,7 +178,20 @@ impl LineFiles {
                 buffers: Arc::default(),
                 next_range: AtomicU64::new(0),
             }),
+            step: 1,
         })
+    }
+
+    /// The part of one of several ranks that have all opened the same files; before anything is read.
+    #[must_use]
+    pub fn of_rank(self, rank: u32, ranks: u32) -> Self {
+        self.shared
+            .next_range
+            .store(u64::from(rank), Ordering::Relaxed);
+        LineFiles {
+            step: u64::from(ranks),
+            ..self
+        }
     }
 
     /// So many sources that share the work.
@@ -201,7 +216,7 @@ impl Source for LineFiles {
         _waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         let shared = &*self.shared;
-        let range = shared.next_range.fetch_add(1, Ordering::Relaxed);
+        let range = shared.next_range.fetch_add(self.step, Ordering::Relaxed);
         let file = shared
             .files
             .partition_point(|file| file.ranges_end <= range);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use millstream_base::SystemDisk;
 use millstream_flow::sources::{LineFiles, LineLimits};
-use millstream_flow::{Order, Running};
+use millstream_flow::{FlowSettings, Order, Running};
 use millstream_logparser::{LogParser, Staging};
 use millstream_serve::{Content, Metric};
 use serde::Serialize;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::flow_settings;
 use super::observe::{Observed, Observer, record};
+use super::ranks::on_ranks;
 use crate::args::{LogparserArgs, Stages};
 use crate::console::{Align, Progress, Table, count_of, grouped, print, print_json, time};
 use crate::http::serve;
@@ -40,25 +41,49 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
+    // No count depends on it.
+    let of_rank = flow_settings(&args.run, settings, Order::Free);
+    let report = on_ranks(&args.ranks, &of_rank, |of_rank| {
+        run_rank(args, settings, of_rank, is_json, stop)
+    })?;
+    match report {
+        Some((report, _)) if is_json => print_json(&report),
+        Some((report, input_bytes)) => report.print(&args.prefix, input_bytes),
+        // Another process tells.
+        None => Ok(()),
+    }
+}
+
+/// Counts the part of one rank; on the collecting rank, which is looked at, everything.
+fn run_rank(
+    args: &LogparserArgs,
+    settings: &Settings,
+    of_rank: FlowSettings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<(Report, u64)> {
     args.file.iter().try_for_each(|path| check_file(path))?;
     let files = LineFiles::open(&SystemDisk, args.file.clone(), LineLimits::default())?;
     let input_bytes = files.len_bytes();
-    let record = record(&args.run, &args.file)?;
+    let is_collecting = of_rank.ranks.rank() == args.ranks.collect_at;
+    let record = match is_collecting {
+        true => record(&args.run, &args.file)?,
+        false => None,
+    };
     let staging = match args.stages {
         Stages::Fused => Staging::Fused,
         Stages::Separate => Staging::Separate,
     };
     let prefix = args.prefix.as_bytes();
-    let progress = Progress::new(is_json);
-    // No count depends on it.
-    let flow_settings = flow_settings(&args.run, settings, Order::Free);
-    let parser = Arc::new(LogParser::start(files, prefix, staging, flow_settings)?);
+    let progress = Progress::new(is_json || !is_collecting);
+    let parser = Arc::new(LogParser::start(files, prefix, staging, of_rank)?);
     let content = Arc::new(LogParserContent {
         parser: Arc::clone(&parser),
         input_bytes,
         started_at: Instant::now(),
     });
-    let server = serve(settings.http, None, content, &progress)?;
+    let http = settings.http.filter(|_| is_collecting);
+    let server = serve(http, None, content, &progress)?;
     let observer = Observer {
         running: parser.running(),
         bytes: &|| parser.bytes(),
@@ -70,21 +95,19 @@ pub fn run(
     };
     let observed = observer.run()?;
     drop(server);
+    let totals = parser.collect(args.ranks.collect_at)?;
     let report = Report {
-        count: parser.count(),
-        words: parser.words(),
-        bytes: parser.bytes(),
+        count: totals.count,
+        words: totals.words,
+        bytes: totals.bytes,
         observed,
     };
-    match is_json {
-        true => print_json(&report),
-        false => report.print(&args.prefix, input_bytes),
-    }
+    Ok((report, input_bytes))
 }
 
 /// The reader goes to several places of a file at once, which only regular files have. Opening a
 /// FIFO would wait for its writer.
-fn check_file(path: &Path) -> anyhow::Result<()> {
+pub fn check_file(path: &Path) -> anyhow::Result<()> {
     const WHY: &str = "logparser reads a file in several places at once; \
                        millstream quickstart --file takes anything that can be read";
     if path == Path::new("-") {

@@ -6,6 +6,7 @@ mod flow;
 mod network;
 mod output;
 mod quickstart;
+mod ranks;
 mod security;
 mod signals;
 mod start;

@@ -1,0 +1,125 @@
+//! The same flow on several ranks: threads of this process, or processes that a launcher started.
+
+use std::num::NonZeroUsize;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::{env, fs};
+
+use anyhow::{Context, anyhow};
+use millstream_base::crc32c;
+use millstream_exchange::Ranks;
+use millstream_flow::{FlowError, FlowSettings, Running, Summary};
+
+use crate::args::RankArgs;
+use crate::stop::Stop;
+use crate::values::LOOK_INTERVAL;
+
+/// Runs a flow on all ranks that are in this process; gives the result of the rank on which results are
+/// collected, if that is one of them.
+pub fn on_ranks<T: Send>(
+    args: &RankArgs,
+    settings: &FlowSettings,
+    run: impl Fn(FlowSettings) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Option<T>> {
+    let ranks = match args.ranks {
+        Some(count) => Ranks::threads(count),
+        None => vec![Ranks::from_environment()?],
+    };
+    let count = ranks[0].count();
+    let in_process = ranks.len();
+    if args.collect_at >= count {
+        let error = anyhow!(
+            "--collect-at {} names no rank: there are {count}, counted from 0",
+            args.collect_at
+        );
+        ranks
+            .iter()
+            .for_each(|ranks| ranks.fail(&error.to_string()));
+        return Err(error);
+    }
+    let program = match in_process == count as usize {
+        true => String::new(),
+        false => program()?,
+    };
+    let run_rank = |ranks: Ranks| -> anyhow::Result<Option<T>> {
+        let settings = FlowSettings {
+            workers: workers(args, settings, in_process),
+            ranks: ranks.clone(),
+            program: program.clone(),
+            ..settings.clone()
+        };
+        let result = run(settings).inspect_err(|error| ranks.fail(&format!("{error:#}")))?;
+        let left = ranks.leave();
+        left.with_context(|| format!("rank {} of {count}", ranks.rank()))?;
+        Ok((ranks.rank() == args.collect_at).then_some(result))
+    };
+    let run_rank = &run_rank;
+    let results: Vec<anyhow::Result<Option<T>>> = thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .map(|ranks| {
+                thread::Builder::new()
+                    .name(format!("rank {}", ranks.rank()))
+                    .spawn_scoped(scope, move || run_rank(ranks))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread?.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    });
+    let mut found = None;
+    let mut failed = None;
+    for result in results {
+        match result {
+            Ok(result) => found = found.or(result),
+            // All say whose failure it is.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(found), Err)
+}
+
+/// What has to be the same in all processes: the program and its arguments.
+fn program() -> anyhow::Result<String> {
+    let arguments: Vec<String> = env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let path = env::current_exe().context("cannot tell where this program lies")?;
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(format!(
+        "millstream {} with checksum {:08x}, {}",
+        env!("CARGO_PKG_VERSION"),
+        crc32c(&bytes),
+        arguments.join(" ")
+    ))
+}
+
+/// Waits for the end of a flow, which is stopped when it is time to.
+pub fn join(running: &Running, stop: &Stop) -> Result<Summary, FlowError> {
+    thread::scope(|scope| {
+        let (ended, end) = channel();
+        scope.spawn(move || {
+            // Nobody hears it when this thread is unwinding.
+            let _ = ended.send(running.join());
+        });
+        loop {
+            match end.recv_timeout(LOOK_INTERVAL) {
+                Ok(summary) => return summary,
+                Err(_) if stop.is_set() => running.stop(),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// Workers of each rank: the cores are shared by the ranks in this process, unless told otherwise.
+fn workers(args: &RankArgs, settings: &FlowSettings, in_process: usize) -> NonZeroUsize {
+    let share = || NonZeroUsize::new(settings.workers.get() / in_process);
+    let workers = args.instances.or_else(share);
+    workers.unwrap_or(NonZeroUsize::MIN)
+}

@@ -1,0 +1,137 @@
+//! Applications on several ranks: threads of one process, and processes under MPI.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::support::{Run, finish, program};
+
+/// A regular file.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
+/// Lines with words that are seldom, frequent, and in between.
+fn text(lines: usize) -> String {
+    let line = |number: usize| format!("the {} of {number}\n", number % 7);
+    (0..lines).map(line).collect()
+}
+
+fn words(args: &[&str]) -> Run {
+    let mut command = program();
+    command.args(["flow", "run", "words", "--json"]).args(args);
+    finish(command.spawn().unwrap())
+}
+
+#[track_caller]
+fn counts(report: &Value) -> (Value, u64, u64) {
+    let number = |name: &str| report[name].as_u64().unwrap();
+    (report["top"].clone(), number("words"), number("different"))
+}
+
+#[test]
+fn words_are_the_same_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("text");
+    fs::write(&path, text(40_000)).unwrap();
+    let path = path.to_str().unwrap();
+    let alone = words(&["--file", path]).json();
+    assert_eq!(
+        alone["top"][0],
+        serde_json::json!({ "word": "of", "count": 40_000 })
+    );
+    assert_eq!(counts(&alone).1, 160_000);
+    for args in [
+        ["--ranks", "1", "--collect-at", "0"],
+        ["--ranks", "3", "--collect-at", "2"],
+        ["--ranks", "4", "--instances", "3"],
+    ] {
+        let report = words(&[&["--file", path], &args[..]].concat()).json();
+        assert_eq!(counts(&report), counts(&alone), "{args:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_start_ends_all() {
+    let run = words(&["--file", "/nowhere", "--ranks", "3"]);
+    run.assert_fails(1, &["cannot read /nowhere"]);
+    let run = words(&["--file", FILE, "--ranks", "3", "--collect-at", "3"]);
+    run.assert_fails(1, &["names no rank: there are 3"]);
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn who_is_started_as_one_of_several_without_mpi_is_told_what_to_do() {
+    let mut command = program();
+    command.args(["flow", "run", "words", "--file", FILE]);
+    command.env("OMPI_COMM_WORLD_SIZE", "2");
+    let run = finish(command.spawn().unwrap());
+    run.assert_fails(1, &["--features mpi"]);
+}
+
+#[cfg(feature = "mpi")]
+mod mpi {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// `mpirun` with some arguments for each of the processes.
+    fn mpirun(processes: &[&[&str]]) -> Run {
+        let mut command = Command::new("mpirun");
+        command
+            .args(["--oversubscribe", "-q"])
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        for (index, args) in processes.iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            let program = program();
+            command.args(["-n", "1"]).arg(program.get_program());
+            command.args(["flow", "run"]).args(*args);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        finish(command.spawn().unwrap())
+    }
+
+    #[test]
+    fn words_are_the_same_on_any_number_of_processes() {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("text");
+        fs::write(&path, text(40_000)).unwrap();
+        let path = path.to_str().unwrap();
+        let alone = words(&["--file", path]).json();
+        let args = ["words", "--json", "--file", path];
+        for count in 1..=4 {
+            let report = mpirun(&vec![&args[..]; count]).json();
+            assert_eq!(counts(&report), counts(&alone), "{count} processes");
+        }
+    }
+
+    #[test]
+    fn processes_that_differ_are_refused_by_all() {
+        let args = ["words", "--file", FILE];
+        let other = ["words", "--file", FILE, "--prefix", "a"];
+        let run = mpirun(&[&args, &other]);
+        assert!(!run.status.success());
+        assert!(run.stderr.contains("--prefix a\""), "{}", run.stderr);
+        let run = mpirun(&[&args, &["logparser", "--file", FILE]]);
+        assert!(!run.status.success());
+        assert!(run.stderr.contains("it runs the program"), "{}", run.stderr);
+    }
+
+    #[test]
+    fn a_process_that_cannot_start_ends_all() {
+        let started_at = Instant::now();
+        let run = mpirun(&[&["words", "--file", FILE], &["words", "--file", "/nowhere"]]);
+        assert!(!run.status.success());
+        assert!(
+            run.stderr.contains("cannot read /nowhere"),
+            "{}",
+            run.stderr
+        );
+        assert!(started_at.elapsed() < Duration::from_secs(60));
+    }
+}
