@@ -21,16 +21,19 @@ const RECEIVING_BYTES_MAX: usize = 64 << 20;
 /// So many receives are begun before the other work is looked at.
 const RECEIVES_AT_ONCE_MAX: usize = 64;
 
-/// How long the messenger polls without sleeping when nothing goes on.
-const POLL_FOR: Duration = Duration::from_micros(50);
+/// How long the messenger polls without sleeping when nothing goes on. It is longer than the shortest sleep takes (the
+/// system adds up to 50 µs to each): else two ranks that answer each other would send each other to sleep for ever.
+const POLL_FOR: Duration = Duration::from_micros(200);
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);
-
-/// As long as it is not this rank's turn to do something.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// MPI has to be called for what is under way to get on.
 const SLEEP_MAX_UNDER_WAY: Duration = Duration::from_micros(100);
+
+/// It sleeps for this part of the time that it was idle. So what comes after a while is late by a part of that while
+/// only, for the same reason.
+const SLEEP_PART: u32 = 8;
 
 /// How long the other ranks have to leave after one has failed and left. Then they are made to.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
@@ -78,7 +81,6 @@ impl Messenger {
     pub fn run(mut self) {
         let _bomb = Bomb;
         let mut idle_since = None;
-        let mut sleep = SLEEP_MIN;
         while !self.is_done() {
             let mut has_moved = self.take_posted();
             has_moved |= self.finish_transfers();
@@ -87,22 +89,15 @@ impl Messenger {
             self.check_farewell();
             if has_moved {
                 idle_since = None;
-                sleep = SLEEP_MIN;
                 continue;
             }
             let now = self.clock.monotonic();
-            if now - *idle_since.get_or_insert(now) < POLL_FOR {
+            let idle = now - *idle_since.get_or_insert(now);
+            if idle < POLL_FOR {
                 thread::yield_now();
-                continue;
-            }
-            let is_under_way = self.world.is_busy();
-            let sleep_max = if is_under_way {
-                SLEEP_MAX_UNDER_WAY
             } else {
-                SLEEP_MAX
-            };
-            self.outbox.sleep(sleep.min(sleep_max));
-            sleep = (2 * sleep).min(SLEEP_MAX);
+                self.outbox.sleep(sleep_after(idle, self.world.is_busy()));
+            }
         }
         let Messenger { world, outbox, .. } = self;
         // MPI ends before anybody may think so.
@@ -238,6 +233,16 @@ impl Messenger {
             .filter(|(rank, _)| *rank != own);
         self.endpoint.fate.is_leaving() && others.all(|(_, peer)| peer.is_done())
     }
+}
+
+/// How long to sleep after so long without anything to do.
+fn sleep_after(idle: Duration, is_under_way: bool) -> Duration {
+    let sleep_max = if is_under_way {
+        SLEEP_MAX_UNDER_WAY
+    } else {
+        SLEEP_MAX
+    };
+    (idle / SLEEP_PART).clamp(SLEEP_MIN, sleep_max)
 }
 
 /// The process does not outlive a panic of its messenger: nobody would send, receive or end any more.

@@ -39,7 +39,7 @@ const fn test(name: &'static str, scene: &'static str, ranks: &'static [u32], en
     }
 }
 
-const TESTS: [Test; 9] = [
+const TESTS: [Test; 10] = [
     test(
         "traffic_is_whole_and_in_order",
         "traffic",
@@ -79,6 +79,12 @@ const TESTS: [Test; 9] = [
     test(
         "idle_ranks_take_next_to_no_processor_time",
         "idles",
+        &[2],
+        End::Well,
+    ),
+    test(
+        "ranks_that_answer_each_other_do_not_send_each_other_to_sleep",
+        "answers",
         &[2],
         End::Well,
     ),

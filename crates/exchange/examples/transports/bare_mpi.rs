@@ -1,0 +1,42 @@
+//! The limit of processes: MPI's own calls that wait, into memory that is there.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator, Destination, Equivalence, Source};
+
+use super::cases::{self, Link};
+
+struct Calls {
+    world: SimpleCommunicator,
+    other: i32,
+    memory: Vec<u8>,
+}
+
+impl Link for Calls {
+    fn send(&mut self, message: Bytes) {
+        self.world.process_at_rank(self.other).send(&message[..]);
+    }
+
+    fn receive(&mut self) -> usize {
+        let status = self
+            .world
+            .process_at_rank(self.other)
+            .receive_into(&mut self.memory[..]);
+        usize::try_from(status.count(u8::equivalent_datatype())).unwrap_or(0)
+    }
+}
+
+pub fn process() -> Result<(), Box<dyn Error>> {
+    let universe = mpi::initialize().ok_or("MPI has begun before")?;
+    let world = universe.world();
+    let (rank, other) = (world.rank(), 1 - world.rank());
+    let calls = Calls {
+        world,
+        other,
+        memory: vec![0; 64 << 10],
+    };
+    cases::run(calls, rank == 0);
+    Ok(())
+}
