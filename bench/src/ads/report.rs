@@ -53,14 +53,14 @@ fn targets(app: App) -> (f64, [Target; 3]) {
 /// The sustainable throughput of an application, and the latency there.
 pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
     let (of_loop, peers) = targets(app);
+    if !bench.is_quick() {
+        build_peers();
+    }
     let ours = search(bench, app, OURS, &mut Ours::new(app))?;
     let by_hand = search(bench, app, BY_HAND, &mut ByHand::new(app))?;
     let mut all = vec![(OURS, ours.clone()), (BY_HAND, by_hand.clone())];
     let throughput = beside("throughput", &ours, &by_hand).target(of_loop);
     let mut cases = vec![throughput];
-    if !bench.is_quick() {
-        build_peers();
-    }
     for peer in &peers {
         let name = peer.name;
         match search_peer(bench, app, peer) {

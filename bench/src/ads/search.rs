@@ -13,6 +13,7 @@ const HIGH: f64 = 0.85;
 
 /// By how much a rate is raised that could be sustained; each time by twice as many such steps, until one cannot.
 const RAISE: f64 = 1.1;
+const RAISE_MAX: f64 = 2.0;
 
 /// How many low rates are tried, each half of the one before, where they cannot be sustained.
 const LOWER_MAX: usize = 4;
@@ -67,9 +68,12 @@ impl Search {
                 true => best = tried,
                 false => too_high = tried.rate as f64,
             }
-            let raised = best.rate as f64 * raise;
-            next = raised.min((best.rate as f64 + too_high) / 2.0);
-            raise *= raise;
+            let rate = best.rate as f64;
+            next = match too_high.is_finite() {
+                true => (rate + too_high) / 2.0,
+                false => rate * raise,
+            };
+            raise = (raise * raise).min(RAISE_MAX);
         }
         Ok(Sustained {
             unlimited,
