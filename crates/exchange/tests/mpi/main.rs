@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 /// What a rank says, on a line of its own, when all was as it had to be.
 const WELL: &str = "as it has to be";
 
+/// What a rank says that is to be aborted, once it is in the middle of it.
+const BEGUN: &str = "it has begun";
+
 /// How a scene has to end.
 #[derive(Clone, Copy)]
 enum End {
     /// Every rank finds all well, and MPI ends in order.
     Well,
-    /// MPI ends all processes, within so many seconds.
+    /// MPI ends all processes in the middle, within so many seconds.
     Aborted(u64),
 }
 
@@ -161,25 +164,23 @@ impl Launcher {
         let output = self
             .run(test.scene, ranks)
             .map_err(|error| format!("mpirun: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stdout)
-            .matches(WELL)
-            .count();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let said = |what| stdout.matches(what).count() == ranks as usize;
         let is_right = match test.end {
-            End::Well => output.status.success() && said == ranks as usize,
+            End::Well => output.status.success() && said(WELL),
             End::Aborted(seconds_max) => {
                 let is_in_time = began_at.elapsed() < Duration::from_secs(seconds_max);
-                !output.status.success() && is_in_time
+                !output.status.success() && is_in_time && said(BEGUN)
             }
         };
         if is_right {
             return Ok(());
         }
         Err(format!(
-            "{} with {ranks} ranks ended with {} after {:?}, and {said} ranks were well\n{}\n{}",
+            "{} with {ranks} ranks ended with {} after {:?}\n{stdout}\n{}",
             test.scene,
             output.status,
             began_at.elapsed(),
-            String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
         ))
     }
