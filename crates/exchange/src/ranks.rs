@@ -117,6 +117,7 @@ impl Ranks {
     }
 
     /// Ends all ranks: each learns which one has failed, and of what. The first failure counts.
+    /// [`Leave`](Ranks::leave) after it: then all have been told when the process ends.
     pub fn fail(&self, message: &str) {
         self.endpoint().fail(self.rank(), message);
     }
