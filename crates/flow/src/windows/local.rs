@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Aggregate;
 use super::cell::Cell;
+use super::local_items::LocalItems;
 use super::local_panes::PaneTables;
 use super::local_sessions::SessionTable;
 use super::spec::{Kind, Windows};
@@ -26,7 +27,8 @@ pub enum Arrival {
 pub struct Partial<K, S> {
     /// The key.
     pub key: K,
-    /// Start of the pane; with sessions the time of the first item.
+    /// Start of the pane; with sessions, and with global windows that count their items, the time of
+    /// the first item.
     pub pane: Timestamp,
     /// What the items add up to.
     pub state: S,
@@ -48,7 +50,8 @@ impl<K, S> Partial<K, S> {
     }
 }
 
-/// Partial results of the items of one source or one instance of a stage, by pane and key.
+/// Partial results of the items of one source or one instance of a stage, by pane and key. The items
+/// of a global window that counts them are not added up: each is a partial result of its own.
 ///
 /// Before a watermark is passed on, [`flush`](Self::flush) must have given what it releases:
 /// whoever gets the partial results takes them for late otherwise.
@@ -80,21 +83,18 @@ pub struct LocalPanes<K, S> {
 enum Held<K, S> {
     Panes(PaneTables<K, S>),
     Sessions(SessionTable<K, S>),
+    Items(LocalItems<K, S>),
 }
 
 impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
     /// Holds nothing yet.
-    ///
-    /// # Panics
-    /// If items of these windows cannot be added up before they reach their key's place: see
-    /// [`Windows::preaggregates`].
     pub fn new(windows: Windows) -> Self {
         let held = match (windows.kind, windows.grid()) {
             (Kind::Session { gap_ms }, _) => Held::Sessions(SessionTable::new(gap_ms)),
             (kind, Some(grid)) => {
                 Held::Panes(PaneTables::new(grid, matches!(kind, Kind::Global(_))))
             }
-            (_, None) => panic!("the items of a global window that counts them go to its place"),
+            (_, None) => Held::Items(LocalItems::default()),
         };
         Self { held }
     }
@@ -117,16 +117,18 @@ impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
         match &mut self.held {
             Held::Panes(tables) => tables.add(aggregate, key, time.0, watermark.0, item),
             Held::Sessions(table) => table.add(aggregate, key, time.0, watermark.0, item),
+            Held::Items(items) => items.add(aggregate, key, time.0, item),
         }
     }
 
     /// Gives what must have gone before `watermark` is passed on, and keeps the rest: panes that
-    /// end with it, sessions that begin before it. Costs what it gives; with sessions, if there is
+    /// end with it, sessions that begin before it, items of windows that count them. Costs what it gives; with sessions, if there is
     /// one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         match &mut self.held {
             Held::Panes(tables) => tables.flush(watermark.0, out),
             Held::Sessions(table) => table.flush(watermark.0, out),
+            Held::Items(items) => items.flush(out),
         }
     }
 
@@ -140,6 +142,7 @@ impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
         match &self.held {
             Held::Panes(tables) => tables.len(),
             Held::Sessions(table) => table.len(),
+            Held::Items(items) => items.len(),
         }
     }
 

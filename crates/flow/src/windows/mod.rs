@@ -41,6 +41,7 @@ mod global;
 mod joined;
 mod key_sessions;
 mod local;
+mod local_items;
 mod local_panes;
 mod local_sessions;
 mod map;

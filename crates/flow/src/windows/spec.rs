@@ -132,18 +132,6 @@ impl Windows {
         }
     }
 
-    /// Whether items can be added up in [`LocalPanes`](super::LocalPanes) first. Those of a global
-    /// window that counts its items cannot.
-    pub fn preaggregates(&self) -> bool {
-        !matches!(
-            self.kind,
-            Kind::Global(Trigger {
-                when: When::Events(_),
-                ..
-            })
-        )
-    }
-
     /// The size of tumbling or sliding windows, and how far apart they start, in milliseconds.
     pub(crate) fn size_and_slide_ms(&self) -> Option<(i64, i64)> {
         match self.kind {

@@ -155,9 +155,18 @@ fn a_count_that_purges_starts_afresh() {
 }
 
 #[test]
-#[should_panic(expected = "go to its place")]
-fn items_that_are_counted_one_by_one_are_not_added_up_before() {
-    LocalPanes::<u8, u64>::new(Windows::global(Trigger::every_events(2)));
+fn items_that_are_counted_are_not_added_up_before() {
+    let mut local: LocalPanes<u8, u64> = LocalPanes::new(Windows::global(Trigger::every_events(2)));
+    for time in [7, 3] {
+        let arrival = local.add(&Count, &1, Timestamp(time), Timestamp(i64::MAX), &());
+        assert_eq!(arrival, Arrival::OnTime);
+    }
+    let mut given = Vec::new();
+    local.flush(START, &mut |partial| {
+        given.push((partial.state, partial.events, partial.time_max.0));
+    });
+    assert_eq!(given, [(1, 1, 7), (1, 1, 3)]);
+    assert!(local.is_empty());
 }
 
 #[test]
