@@ -70,7 +70,14 @@ fn agree(flow: &Flow, checkpoint: u64) -> Result<u64, FlowError> {
     }
     let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
     description.push(format!("program {}", flow.settings.program));
-    description.push(format!("begins with checkpoint {checkpoint}"));
+    description.extend_from_slice(&flow.agreed);
+    let keeps = match flow.settings.checkpoints {
+        Some(_) => "keeps",
+        None => "does not keep",
+    };
+    description.push(format!(
+        "begins with checkpoint {checkpoint} and {keeps} more"
+    ));
     let description = description.join("\n");
     let fingerprint = Fingerprint {
         program: flow.name.clone(),

@@ -281,6 +281,12 @@ impl Keeper {
         }
     }
 
+    /// Whether a part is being written.
+    pub fn is_writing(&self) -> bool {
+        let writer = self.writer.lock();
+        writer.as_ref().is_some_and(|writer| !writer.is_finished())
+    }
+
     /// Waits for what is being written.
     pub fn finish(&self) {
         if let Some(writer) = self.writer.lock().take() {

@@ -104,11 +104,27 @@ pub fn want_marks(stages: &[Arc<dyn Stage>]) {
 }
 
 /// The stages that lead to `stage`, but for what lies before a cycle.
-pub fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
+fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
+    before_where(stages, stage, |input| !input.is_in_cycle())
+}
+
+/// All stages that lead to `stage`.
+pub fn all_before<'a>(
+    stages: &'a [Arc<dyn Stage>],
+    stage: &Arc<dyn Stage>,
+) -> Vec<&'a Arc<dyn Stage>> {
+    before_where(stages, stage, |_| true)
+}
+
+fn before_where<'a>(
+    stages: &'a [Arc<dyn Stage>],
+    stage: &Arc<dyn Stage>,
+    is_followed: impl Fn(&ChannelState) -> bool,
+) -> Vec<&'a Arc<dyn Stage>> {
     let mut found: Vec<&Arc<dyn Stage>> = Vec::new();
     let mut inputs: Vec<Arc<ChannelState>> = stage.input().cloned().into_iter().collect();
     while let Some(input) = inputs.pop() {
-        if input.is_in_cycle() {
+        if !is_followed(&input) {
             continue;
         }
         for writer in stages {

@@ -78,7 +78,7 @@ impl Cuts {
         now: Duration,
     ) -> Self {
         let gates = stages.iter().filter_map(|stage| {
-            let before = checks::before(stages, stage).into_iter();
+            let before = checks::all_before(stages, stage).into_iter();
             Some(Gate {
                 outlets: stage.outlets()?,
                 before: before.chain([stage]).cloned().collect(),
@@ -113,8 +113,25 @@ impl Cuts {
     /// Pauses the sources if it is time to.
     pub fn pause_if_due(&self, now: Duration) {
         let is_time = now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed);
-        if is_time && self.is_due.load(Ordering::Relaxed) {
-            self.pause.is_on.store(true, Ordering::SeqCst);
+        if !is_time || !self.is_due.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.is_writing() {
+            true => self.put_off(now),
+            false => self.pause.is_on.store(true, Ordering::SeqCst),
+        }
+    }
+
+    fn put_off(&self, now: Duration) {
+        let next = (now + self.interval).as_nanos() as u64;
+        self.at_ns.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether the checkpoint before is still being written: the sources would wait for it.
+    fn is_writing(&self) -> bool {
+        match &self.purpose {
+            Purpose::Checkpoints(keeper) => keeper.is_writing(),
+            Purpose::None | Purpose::Commits => false,
         }
     }
 
@@ -166,10 +183,10 @@ impl Cuts {
             Purpose::Checkpoints(keeper) => keeper.keep(number, save(elements)?),
         }
         self.is_due.store(false, Ordering::Relaxed);
-        let next = (now + self.interval).as_nanos() as u64;
-        self.at_ns.store(next, Ordering::Relaxed);
-        self.pause.done.store(number, Ordering::SeqCst);
+        self.put_off(now);
         self.pause.is_on.store(false, Ordering::SeqCst);
+        // Last: the barrier of the next cut is read only now, and pauses again.
+        self.pause.done.store(number, Ordering::SeqCst);
         Ok(true)
     }
 

@@ -130,6 +130,15 @@ impl Cycle {
         full.fold(false, |any, ring| any | ring.grow_past_max())
     }
 
+    /// A stage that leads to other ranks: no rank would know when the cycle is at rest on all.
+    pub fn exit(&self) -> Option<&str> {
+        let exit = self
+            .members
+            .iter()
+            .find(|stage| stage.outlets().is_some())?;
+        Some(exit.name())
+    }
+
     /// A stage that would give results after the cycle has come to rest: they would begin it anew.
     pub fn windows(&self) -> Option<&str> {
         let goes_by_time = self.members.iter().find(|stage| stage.goes_by_time())?;

@@ -51,6 +51,16 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// Ranks in a cycle: none of them would know when it has come to rest on all.
+    #[error(
+        "flow \"{flow}\": \"{operator}\" leads to other ranks and is part of a cycle, which would never come to its end; lead what comes of it on, not back"
+    )]
+    RanksInCycle {
+        /// The flow.
+        flow: String,
+        /// The stage that leads to other ranks.
+        operator: String,
+    },
     /// Windows that wait for a source which never says how far time has come.
     #[error(
         "flow \"{flow}\": the windows of \"{operator}\" close by event time, and source \"{source_stage}\" does not tell it; add `.watermarks(…)` there"

@@ -123,8 +123,10 @@ pub struct Flow {
     pub(crate) open: Vec<String>,
     /// Who says marks so far.
     writers: WriterId,
-    /// Channels to other ranks so far.
-    exchanges: u32,
+    /// The ways to other ranks so far.
+    pub(crate) exits: Vec<Arc<Outlets>>,
+    /// What the types of the graph do not show and has to be the same on all ranks.
+    pub(crate) agreed: Vec<String>,
     pub(crate) homes: Homes,
 }
 
@@ -147,7 +149,8 @@ impl Flow {
             states: Vec::new(),
             open: Vec::new(),
             writers: 0,
-            exchanges: 0,
+            exits: Vec::new(),
+            agreed: Vec::new(),
             homes: Homes::default(),
         }
     }
@@ -254,6 +257,7 @@ impl Flow {
         aggregate: A,
     ) -> Windowed<K, A> {
         let ranks = self.settings.ranks.count();
+        self.agreed.push(format!("{name}: {windows:?}"));
         let state = Windowed::new(windows, aggregate, self.homes.clone(), ranks);
         self.add_state(name, state.clone());
         state
@@ -264,9 +268,18 @@ impl Flow {
     /// # Errors
     /// When the graph is not whole, or there are no threads to run it.
     pub fn run(self) -> Result<Running, FlowError> {
+        let ranks = self.settings.ranks.clone();
+        self.start().inspect_err(|error| {
+            // The others wait for this one.
+            if ranks.count() > 1 {
+                ranks.fail(&error.to_string());
+            }
+        })
+    }
+
+    fn start(self) -> Result<Running, FlowError> {
         self.check()?;
-        let begun = begin::begin(&self);
-        let purpose = begun.inspect_err(|error| self.settings.ranks.fail(&error.to_string()))?;
+        let purpose = begin::begin(&self)?;
         Running::start(self, purpose)
     }
 
@@ -282,8 +295,7 @@ impl Flow {
         if self.settings.ranks.count() == 1 {
             return None;
         }
-        let id = self.exchanges;
-        self.exchanges += 1;
+        let id = self.exits.len() as u32;
         let meeting = Meeting {
             ranks: &self.settings.ranks,
             channel: ChannelId {
@@ -296,7 +308,9 @@ impl Flow {
             stopping: &self.stopping,
             pause: &self.pause,
         };
-        Some((meeting.outlets(), meeting.inputs()))
+        let (outlets, inputs) = (meeting.outlets(), meeting.inputs());
+        self.exits.push(Arc::clone(&outlets));
+        Some((outlets, inputs))
     }
 
     /// Begins a stage that reads what comes from other ranks.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use millstream_base::Clock;
+use millstream_base::{Clock, Timestamp};
 use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
 
 use crate::attempt::Label;
@@ -50,6 +50,12 @@ pub trait Input: Send + 'static {
     /// What the marks up to behind the items in hand come to, if that is new.
     fn meet_mark(&mut self) -> Option<Mark> {
         None
+    }
+
+    /// How far time has come behind what was taken so far, as told to any instance that shares the
+    /// input.
+    fn time(&self) -> Timestamp {
+        Timestamp(i64::MIN)
     }
 
     /// Sees to it that a worker is awake at `time` of the flow's clock.
@@ -270,6 +276,10 @@ impl<T: Send + 'static> Input for RingInput<T> {
         let slice = self.slice.as_ref();
         let position = slice.map_or_else(|| self.ring.read_to(), ReadSlice::end);
         self.channel.marks[self.index].meet(position)
+    }
+
+    fn time(&self) -> Timestamp {
+        self.channel.marks[self.index].time()
     }
 
     fn take(&mut self, budget: usize) -> Result<Took, Failure> {

@@ -48,6 +48,7 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Message + Clone + Sized,
     {
         let channel = self.flow.channel::<C::Out>(name);
+        self.flow.agreed.push(format!("{name}: on rank {rank}"));
         let (outlets, received) = self.flow.meeting::<C::Out>(name).unzip();
         if outlets.is_some() && self.keeps_order() {
             // What is sent to other ranks is in nobody's turn.

@@ -5,7 +5,7 @@
 //! writes afterwards has not.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use millstream_base::Timestamp;
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ pub enum Mark {
 pub struct RingMarks {
     /// Where the first mark lies that nobody has met, `u64::MAX` for none. Written under the lock.
     first: AtomicU64,
+    /// How far time has come by what was last told to readers. Written under the lock.
+    time: AtomicI64,
     state: Mutex<State>,
 }
 
@@ -58,6 +60,7 @@ impl Default for RingMarks {
     fn default() -> Self {
         RingMarks {
             first: AtomicU64::new(u64::MAX),
+            time: AtomicI64::new(i64::MIN),
             state: Mutex::default(),
         }
     }
@@ -77,10 +80,17 @@ impl RingMarks {
             mark,
         };
         let mut state = self.state.lock();
-        let behind = |other: &Said| other.position > position;
         let waiting = &mut state.waiting;
-        let index = waiting.len() - waiting.iter().rev().take_while(|said| behind(said)).count();
-        waiting.insert(index, said);
+        let behind = waiting.iter().rev();
+        let index = waiting.len() - behind.take_while(|other| other.position > position).count();
+        // What is said again with nothing between takes its place: without items nothing holds up who
+        // says it.
+        let before = waiting.range_mut(..index).rev();
+        let mut here = before.take_while(|other| other.position == position);
+        match here.find(|other| other.writer == writer) {
+            Some(before) => before.mark = mark,
+            None => waiting.insert(index, said),
+        }
         self.note_first(&state);
     }
 
@@ -105,7 +115,15 @@ impl RingMarks {
         }
         self.note_first(state);
         let sum = sum(&state.writers, state.told)?;
+        if let Mark::Watermark(time) | Mark::Idle(time) = sum {
+            self.time.store(time.0, Ordering::Release);
+        }
         (state.told != Some(sum)).then(|| *state.told.insert(sum))
+    }
+
+    /// How far time has come, whichever reader it was told.
+    pub fn time(&self) -> Timestamp {
+        Timestamp(self.time.load(Ordering::Acquire))
     }
 
     fn note_first(&self, state: &State) {
@@ -184,6 +202,29 @@ mod tests {
         assert_eq!(marks.meet(0), Some(watermark(3)));
         marks.say(1, SECOND, watermark(9));
         assert_eq!(marks.meet(1), Some(watermark(5)));
+    }
+
+    #[test]
+    fn what_is_said_again_and_again_takes_no_more_memory() {
+        let marks = two_writers();
+        for time in 0..100 {
+            marks.say(5, FIRST, watermark(time));
+            marks.say(5, SECOND, idle(time));
+            marks.say(6, FIRST, watermark(time + 1));
+        }
+        assert_eq!(marks.state.lock().waiting.len(), 3);
+        assert_eq!(marks.meet(5), Some(watermark(99)));
+        assert_eq!(marks.meet(6), Some(watermark(100)));
+    }
+
+    #[test]
+    fn what_one_reader_was_told_all_can_see() {
+        let marks = RingMarks::default();
+        marks.add_writer(FIRST);
+        marks.say(10, FIRST, watermark(1));
+        assert_eq!(marks.time(), Timestamp(i64::MIN));
+        assert_eq!(marks.meet(10), Some(watermark(1)));
+        assert_eq!((marks.meet(10), marks.time()), (None, Timestamp(1)));
     }
 
     #[test]

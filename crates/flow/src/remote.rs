@@ -54,7 +54,9 @@ enum Element<T> {
 pub struct Outlets {
     /// By rank; none to this one.
     outlets: Vec<Option<Mutex<Outlet>>>,
-    marks: RingMarks,
+    /// What the instances have said. Locked until what it comes to is handed over, so that this is
+    /// said in its order.
+    marks: Mutex<RingMarks>,
     /// Instances of the stage that have not ended.
     live: AtomicUsize,
     clock: Arc<dyn Clock>,
@@ -67,6 +69,8 @@ struct Outlet {
     batch: Vec<u8>,
     /// When the first of them came.
     since: Duration,
+    /// Where a barrier ends that is among them: a message of its own begins behind it.
+    barrier: Option<usize>,
     /// A message for which there was no credit.
     unsent: Option<Bytes>,
 }
@@ -91,6 +95,7 @@ impl Meeting<'_> {
                 sender,
                 batch: Vec::new(),
                 since: Duration::ZERO,
+                barrier: None,
                 unsent: None,
             })
         };
@@ -100,7 +105,7 @@ impl Meeting<'_> {
             outlets: ranks
                 .map(|rank| (rank != own).then(|| outlet(rank)))
                 .collect(),
-            marks: RingMarks::default(),
+            marks: Mutex::default(),
             live: AtomicUsize::new(0),
             clock: Arc::clone(self.clock),
             operator: Arc::clone(&self.operator),
@@ -167,8 +172,26 @@ impl Outlets {
         match self.live.load(Ordering::Acquire) {
             // The end is said.
             0 => Ok(()),
-            _ => self.put::<()>(&Element::Barrier(number)),
+            _ => {
+                let now = self.clock.monotonic();
+                let encoded = self.encode::<()>(&Element::Barrier(number))?;
+                for outlet in self.others() {
+                    let outlet = &mut *outlet.lock();
+                    outlet.add(&encoded, now);
+                    outlet.barrier = Some(outlet.batch.len());
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// For a rank where the stage has no instance: nobody else says the end.
+    pub fn end_if_unused(&self) -> Result<(), Failure> {
+        if self.live.load(Ordering::Acquire) == 0 {
+            self.put::<()>(&Element::End { is_stopped: false })?;
+            self.send_all()?;
+        }
+        Ok(())
     }
 
     pub fn is_at_rest(&self) -> bool {
@@ -180,11 +203,15 @@ impl Outlets {
 
     fn put<T: Message>(&self, element: &Element<T>) -> Result<(), Failure> {
         let now = self.clock.monotonic();
-        let encoded = postcard::to_stdvec(element).map_err(|error| self.failure(error))?;
+        let encoded = self.encode(element)?;
         for outlet in self.others() {
             outlet.lock().add(&encoded, now);
         }
         Ok(())
+    }
+
+    fn encode<T: Message>(&self, element: &Element<T>) -> Result<Vec<u8>, Failure> {
+        postcard::to_stdvec(element).map_err(|error| self.failure(error))
     }
 }
 
@@ -196,23 +223,29 @@ impl Outlet {
         self.batch.extend_from_slice(elements);
     }
 
+    /// What is to go in one message.
+    fn next(&mut self, all: bool, now: Duration) -> Option<Bytes> {
+        let len = self.batch.len();
+        let is_due = all || len >= BATCH_BYTES || now.saturating_sub(self.since) >= BATCH_WAIT;
+        if len == 0 || (self.barrier.is_none() && !is_due) {
+            return None;
+        }
+        let rest = self.batch.split_off(self.barrier.take().unwrap_or(len));
+        Some(std::mem::replace(&mut self.batch, rest).into())
+    }
+
     fn send(&mut self, all: bool, now: Duration) -> Result<bool, SendError> {
-        let is_due =
-            all || self.batch.len() >= BATCH_BYTES || now.saturating_sub(self.since) >= BATCH_WAIT;
-        if self.unsent.is_none() && !self.batch.is_empty() && is_due {
-            self.unsent = Some(std::mem::take(&mut self.batch).into());
-        }
-        let Some(message) = self.unsent.take() else {
-            return Ok(true);
-        };
-        match self.sender.send(message) {
-            Ok(()) => Ok(true),
-            Err(SendError::Full(message)) => {
-                self.unsent = Some(message);
-                Ok(false)
+        while let Some(message) = self.unsent.take().or_else(|| self.next(all, now)) {
+            match self.sender.send(message) {
+                Ok(()) => {}
+                Err(SendError::Full(message)) => {
+                    self.unsent = Some(message);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        Ok(true)
     }
 }
 
@@ -230,7 +263,7 @@ impl<T: Message> Remote<T> {
     /// The way of a further instance.
     pub fn new(outlets: &Arc<Outlets>, writer: WriterId) -> Self {
         outlets.live.fetch_add(1, Ordering::Relaxed);
-        outlets.marks.add_writer(writer);
+        outlets.marks.lock().add_writer(writer);
         Remote {
             staged: outlets.outlets.iter().map(|_| Default::default()).collect(),
             outlets: Arc::clone(outlets),
@@ -269,8 +302,9 @@ impl<T: Message> Remote<T> {
             *whole = 0;
         }
         if let Some(mark) = mark {
-            self.outlets.marks.say(0, self.writer, mark);
-            if let Some(sum) = self.outlets.marks.meet(0) {
+            let marks = self.outlets.marks.lock();
+            marks.say(0, self.writer, mark);
+            if let Some(sum) = marks.meet(0) {
                 self.outlets.put::<T>(&Element::Said(sum))?;
             }
         }
@@ -418,5 +452,98 @@ impl<T: Message> Input for RemoteInput<T> {
 
     fn done(&mut self) {
         self.items.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::SystemClock;
+
+    use super::*;
+
+    /// Both ends of a channel from one rank to another.
+    struct Ends {
+        remote: Remote<Vec<u8>>,
+        input: RemoteInput<Vec<u8>>,
+        pause: Arc<Pause>,
+        _ranks: Vec<Ranks>,
+    }
+
+    fn ends() -> Ends {
+        let ranks = Ranks::threads(2);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let doorbell = Arc::new(Doorbell::new(Arc::clone(&clock)));
+        let (stopping, pause) = (Arc::default(), Arc::default());
+        let meeting = |rank: usize| Meeting {
+            ranks: &ranks[rank],
+            channel: ChannelId {
+                source: 0,
+                target: 1,
+            },
+            operator: "items".into(),
+            clock: &clock,
+            doorbell: &doorbell,
+            stopping: &stopping,
+            pause: &pause,
+        };
+        let input = meeting(1).inputs().remove(0);
+        let remote = Remote::new(&meeting(0).outlets(), 7);
+        Ends {
+            remote,
+            input,
+            pause,
+            _ranks: ranks,
+        }
+    }
+
+    impl Ends {
+        fn send(&mut self, item: Vec<u8>) {
+            assert!(self.remote.put(1, &item).is_ok());
+            assert!(self.remote.commit(None).is_ok());
+        }
+
+        fn pause(&mut self) -> bool {
+            self.remote.pause().unwrap_or_else(|_| panic!("it failed"))
+        }
+
+        /// How many items come in the next message.
+        fn take(&mut self) -> Option<usize> {
+            let took = self.input.take(1);
+            let is_there = took.is_ok_and(|took| took == Took::Items);
+            let items = self.input.items.len();
+            self.input.done();
+            is_there.then_some(items)
+        }
+    }
+
+    #[test]
+    fn what_came_while_there_was_no_credit_goes_with_what_waited_for_it() {
+        let mut ends = ends();
+        let large = vec![0; CREDIT_BYTES as usize * 2 / 3];
+        ends.send(large.clone());
+        ends.send(large);
+        ends.send(vec![1]);
+        assert!(!ends.pause(), "there is credit for one");
+        assert_eq!(ends.take(), Some(1));
+        assert!(ends.pause());
+        assert!(ends.remote.is_at_rest(), "nobody would come for the rest");
+        assert_eq!((ends.take(), ends.take()), (Some(1), Some(1)));
+        assert_eq!(ends.take(), None);
+    }
+
+    #[test]
+    fn what_is_said_behind_a_barrier_comes_in_another_message() {
+        let mut ends = ends();
+        assert!(ends.remote.put(1, &vec![1]).is_ok());
+        assert!(ends.remote.commit(None).is_ok());
+        assert!(ends.remote.outlets.say_barrier(1).is_ok());
+        assert!(ends.remote.end(InputEnd::Complete).is_ok());
+        assert!(ends.pause());
+        assert_eq!(ends.take(), Some(1));
+        assert!(ends.input.is_at_rest(1) && ends.input.readable() == 0);
+        assert!(!ends.input.is_finished());
+        ends.pause.done.store(1, Ordering::SeqCst);
+        assert_eq!((ends.input.readable(), ends.take()), (1, Some(0)));
+        assert!(ends.input.is_finished());
     }
 }

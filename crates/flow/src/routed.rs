@@ -83,7 +83,8 @@ impl<T: Message> Routed<T> {
 
     pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
         if let Some(remote) = &mut self.remote {
-            remote.commit(mark)?;
+            // Who goes by event time does so on all ranks.
+            remote.commit(mark.filter(|_| self.local.wants_marks()))?;
         }
         Ok(self.local.commit(stamp, mark))
     }

@@ -122,6 +122,9 @@ pub trait Stage: Send + Sync {
 
     fn has_ended(&self) -> bool;
 
+    /// Called once, before anything is activated: a stage without instances has ended by then.
+    fn begin(&self);
+
     /// The flow is over.
     fn close(&self);
 
@@ -305,7 +308,9 @@ where
         }
         self.work(context, instance)?;
 
-        let mark = instance.time.after_items(instance.met.take());
+        let met = instance.met.take();
+        let now = || context.clock.monotonic();
+        let mark = instance.time.after_items(met, now);
         let Instance {
             input, terminal, ..
         } = instance;
@@ -372,10 +377,16 @@ where
             true => ((room as f64 / selectivity) as usize).clamp(1, items),
             false => items,
         };
+        // What lies before the items, whoever met it.
+        let before = input.meet_mark();
+        time.reach(input.time());
         let took = input.take(items)?;
         if let Took::Items = took {
-            *met = input.meet_mark();
+            *met = input.meet_mark().or(before);
             return Ok(Claim::Work);
+        }
+        if let Some(mark) = before {
+            return Ok(Claim::Say(mark));
         }
         if let Took::Idle = took
             && let Some(told_at) = time.silent(context.clock.monotonic())
@@ -500,6 +511,10 @@ where
         })
     }
 
+    fn end_outputs(&self) {
+        self.outputs.iter().for_each(|channel| channel.end_writer());
+    }
+
     fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {
         let end = match self.stopping.load(Ordering::Relaxed) {
             true => InputEnd::Stopped,
@@ -511,9 +526,7 @@ where
         self.counters.add_out(results);
         instance.ended = true;
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
-            for channel in &self.outputs {
-                channel.end_writer();
-            }
+            self.end_outputs();
         }
         Ok(Activation::Done(0))
     }
@@ -644,6 +657,12 @@ where
 
     fn has_ended(&self) -> bool {
         self.live.load(Ordering::Acquire) == 0
+    }
+
+    fn begin(&self) {
+        if self.instances.is_empty() {
+            self.end_outputs();
+        }
     }
 
     fn close(&self) {

@@ -212,10 +212,15 @@ impl<T> Outbox<T> {
         count
     }
 
+    /// Whether somebody further on goes by event time.
+    pub fn wants_marks(&self) -> bool {
+        let mut outlets = self.outlets.iter();
+        outlets.any(|outlet| outlet.channel.wants_marks())
+    }
+
     /// Says that nothing more will come; `false` when there is no room for that.
     pub fn finish(&mut self, end: InputEnd) -> bool {
-        let wants_marks = |outlet: &Outlet<T>| outlet.channel.wants_marks();
-        if end == InputEnd::Stopped || !self.outlets.iter().any(wants_marks) {
+        if end == InputEnd::Stopped || !self.wants_marks() {
             return true;
         }
         let has_room = self.reserve(1).is_some();

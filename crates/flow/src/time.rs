@@ -53,6 +53,8 @@ pub struct StageTime {
     watermarks: Option<Watermarks>,
     /// The latest of an item.
     latest: Cell<Timestamp>,
+    /// Whether an item's time was seen since items were worked on last.
+    has_seen: Cell<bool>,
     /// What the clock allows.
     latest_allowed: Cell<Timestamp>,
     /// What the input has said, or how far time has come during a silence.
@@ -67,7 +69,7 @@ struct Silence {
     since: Duration,
     /// When it is told so next. Each time takes twice as long as the one before.
     told_at: Duration,
-    /// Where time stood.
+    /// Where the watermark stood: what comes late after a silence may be as much out of order as before.
     from: Timestamp,
 }
 
@@ -76,6 +78,7 @@ impl StageTime {
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
+            has_seen: Cell::new(false),
             latest_allowed: Cell::new(Timestamp(i64::MAX)),
             floor: Timestamp(i64::MIN),
             told: None,
@@ -113,6 +116,7 @@ impl StageTime {
         let is_allowed = time <= self.latest_allowed.get();
         if is_allowed {
             self.latest.set(self.latest.get().max(time));
+            self.has_seen.set(true);
         }
         is_allowed
     }
@@ -133,27 +137,42 @@ impl StageTime {
         self.floor.max(Timestamp(latest))
     }
 
-    /// After items were worked on: what is to be said, `met` having been met behind them.
-    pub fn after_items(&mut self, met: Option<Mark>) -> Option<Mark> {
-        self.silence = None;
+    /// After items were worked on: what is to be said, `met` having been met behind them. A source of
+    /// whose items none tells the time is as good as silent.
+    pub fn after_items(
+        &mut self,
+        met: Option<Mark>,
+        now: impl FnOnce() -> Duration,
+    ) -> Option<Mark> {
         self.meet(met);
-        match self.watermarks {
-            Some(_) => self.tell(Mark::Watermark(self.watermark())),
-            None => met,
+        if self.watermarks.is_none() {
+            return met;
         }
+        if self.has_seen.replace(false) {
+            self.silence = None;
+            return self.tell(Mark::Watermark(self.watermark()));
+        }
+        let now = now();
+        self.silent(now);
+        self.tell_silence(now)
     }
 
     /// The input said something.
     pub fn meet(&mut self, met: Option<Mark>) {
         if let Some(Mark::Watermark(time) | Mark::Idle(time)) = met {
-            self.floor = self.floor.max(time);
+            self.reach(time);
         }
+    }
+
+    /// Time has come so far.
+    pub fn reach(&mut self, time: Timestamp) {
+        self.floor = self.floor.max(time);
     }
 
     /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
-        let from = self.latest.get();
+        let from = self.watermark();
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
             told_at: now + watermarks.idle_after,

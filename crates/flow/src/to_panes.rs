@@ -71,7 +71,7 @@ where
 {
     /// Sends what is due; `false` when there is no room.
     fn send(&mut self) -> Result<bool, Failure> {
-        if !self.send_late() {
+        if !self.send_late(self.waiting.mark) {
             return Ok(false);
         }
         let Waiting { until, mark, .. } = &self.waiting;
@@ -107,16 +107,48 @@ where
         })
     }
 
-    fn send_late(&mut self) -> bool {
-        let Some(late) = self.late.as_mut().filter(|_| !self.late_items.is_empty()) else {
+    /// Sends what came late, and says `mark` behind it; `false` when there is no room.
+    fn send_late(&mut self, mark: Option<Mark>) -> bool {
+        let Some(late) = &mut self.late else {
             return true;
         };
-        if late.reserve(self.late_items.len()).is_none() {
-            return false;
+        let mark = mark.filter(|_| late.wants_marks());
+        if self.late_items.is_empty() && mark.is_none() {
+            return true;
         }
-        self.late_items.drain(..).for_each(|item| late.put(0, item));
-        late.commit(self.stamp, None);
-        true
+        let has_room = late.reserve(self.late_items.len().max(1)).is_some();
+        if has_room {
+            self.commit_late(mark);
+        }
+        has_room
+    }
+
+    /// Into the room that was reserved.
+    fn commit_late(&mut self, mark: Option<Mark>) {
+        if let Some(late) = &mut self.late {
+            self.late_items.drain(..).for_each(|item| late.put(0, item));
+            late.commit(self.stamp, mark);
+        }
+    }
+
+    /// Room for what comes of a slice, and for what of it comes late. Nobody knows how much that will
+    /// be; more will find a place.
+    fn reserve_in_turn(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        let late = self.late.as_mut();
+        if late.is_some_and(|late| late.reserve(1).is_none()) {
+            return Ok(None);
+        }
+        let room = self.routed.reserve(results)?;
+        if room.is_none() {
+            self.cancel_late();
+        }
+        Ok(room)
+    }
+
+    fn cancel_late(&mut self) {
+        if let Some(late) = &mut self.late {
+            late.cancel();
+        }
     }
 
     /// Takes note of what is to be said, if it makes a difference to any window.
@@ -125,12 +157,12 @@ where
             Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
             Some(Mark::End) | None => return,
         };
-        let pane = |time| self.spec.windows.pane_of(time).start;
         let is_watermark = matches!(mark, Some(Mark::Watermark(_)));
-        let makes_no_difference = self
-            .waiting
-            .told
-            .is_some_and(|told| pane(told) == pane(time));
+        let makes_no_difference = self.waiting.told.is_some_and(|told| {
+            let pane = |time| self.spec.windows.pane_of(time).start;
+            // Without panes it may make one to windows further on.
+            pane(told) > Timestamp(i64::MIN) && pane(told) == pane(time)
+        });
         if is_watermark && makes_no_difference {
             return;
         }
@@ -152,16 +184,14 @@ where
 
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         if self.is_in_turn {
-            return match self.send_late() {
-                true => self.routed.reserve(results),
-                false => Ok(None),
-            };
+            return self.reserve_in_turn(results);
         }
         Ok(self.send()?.then_some(results))
     }
 
     fn cancel(&mut self) {
         self.routed.cancel();
+        self.cancel_late();
     }
 
     fn begin(&mut self) -> &mut Self {
@@ -172,7 +202,7 @@ where
         self.stamp = stamp;
         if self.is_in_turn {
             self.flush(Timestamp(i64::MAX))?;
-            self.send_late();
+            self.commit_late(mark);
             return self.routed.commit(stamp, mark);
         }
         self.note(mark);

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use millstream_base::Clock;
-use millstream_exchange::Ranks;
+use millstream_exchange::{ExchangeError, Ranks};
 use parking_lot::{Condvar, Mutex};
 
 use crate::attempt::{Label, panic_message};
@@ -99,11 +99,18 @@ struct Adjusted {
 impl Workers {
     /// Starts the first worker, which calls for more when there is more to do.
     pub fn start(flow: Flow, purpose: Purpose) -> Result<Arc<Workers>, FlowError> {
+        let exits = flow.exits;
         let settings = flow.settings;
         let now = settings.clock.monotonic();
         let cycles = cycles::find(&flow.stages);
         if let Some(operator) = cycles.iter().find_map(Cycle::windows) {
             return Err(FlowError::WindowsInCycle {
+                operator: operator.to_owned(),
+                flow: flow.name,
+            });
+        }
+        if let Some(operator) = cycles.iter().find_map(Cycle::exit) {
+            return Err(FlowError::RanksInCycle {
                 operator: operator.to_owned(),
                 flow: flow.name,
             });
@@ -147,6 +154,9 @@ impl Workers {
             let doorbell = Arc::clone(&workers.doorbell);
             workers.ranks.on_failure(Waker::from(doorbell));
         }
+        workers.stages.iter().for_each(|stage| stage.begin());
+        let ended = exits.iter().try_for_each(|exit| exit.end_if_unused());
+        ended.map_err(|failure| workers.error(failure))?;
         workers.spawn_new().map_err(|error| FlowError::Worker {
             flow: workers.name.clone(),
             error: Arc::new(error),
@@ -175,6 +185,12 @@ impl Workers {
 
     /// Ends the flow where it stands.
     pub fn abandon(&self) {
+        if self.ranks.count() > 1 && !self.is_finished() {
+            self.ranks.fail(&format!(
+                "flow \"{}\" was dropped before its end",
+                self.name
+            ));
+        }
         self.leaving.store(true, Ordering::Relaxed);
         self.doorbell.ring_all();
         let _ = self.join();
@@ -304,6 +320,10 @@ impl Workers {
             is_blocked = false;
             rings = self.doorbell.rings();
             now = self.clock.monotonic();
+            if let Some(error) = self.failure_elsewhere() {
+                self.fail(error);
+                return Leaving::Ended;
+            }
             if let Next::Worked = next {
                 self.unsettle();
                 self.cuts.worked();
@@ -404,12 +424,28 @@ impl Workers {
     }
 
     fn fail(&self, error: FlowError) {
-        if self.ranks.count() > 1 {
-            self.ranks.fail(&error.to_string());
+        // What comes of a failure is not worth telling: neither of one elsewhere, nor what other
+        // workers find once the ranks know of this one.
+        let error = self.failure_elsewhere().unwrap_or(error);
+        let message = error.to_string();
+        let mut first = self.error.lock();
+        let is_first = first.is_none();
+        first.get_or_insert(error);
+        drop(first);
+        if is_first && self.ranks.count() > 1 {
+            self.ranks.fail(&message);
         }
-        self.error.lock().get_or_insert(error);
         self.leaving.store(true, Ordering::Relaxed);
         self.doorbell.ring_all();
+    }
+
+    /// What has ended all ranks, if it was another one.
+    fn failure_elsewhere(&self) -> Option<FlowError> {
+        let (rank, message) = self.ranks.failure()?;
+        (rank != self.ranks.rank()).then(|| FlowError::Ranks {
+            flow: self.name.clone(),
+            error: ExchangeError::Failed { rank, message },
+        })
     }
 
     /// Ends cycles that are at rest, and makes room in those that hold themselves up.

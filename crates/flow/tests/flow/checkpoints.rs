@@ -142,7 +142,11 @@ fn run(
             .for_each(|results| results.lock().unwrap().clear());
     }
     let rank = |ranks: Ranks, results: &Results| {
-        let running = start(&ranks, place, resume, items, results).unwrap();
+        let running = match start(&ranks, place, resume, items, results) {
+            Ok(running) => running,
+            // Another has died before this one began.
+            Err(error) => return until.map(|_| false).expect(&error),
+        };
         match until {
             Some((rank, after)) if rank == ranks.rank() as usize => {
                 thread::sleep(after);

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_exchange::Ranks;
 use millstream_flow::{
     BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourceStatus,
 };
@@ -25,6 +27,25 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
         assert!(started_at.elapsed() < Duration::from_secs(10), "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Runs the same on several ranks, each a thread, until all have left. Returns what came of it by rank.
+pub fn on_ranks<R: Send>(count: u32, run: impl Fn(&Ranks) -> R + Sync) -> Vec<R> {
+    let run_rank = |ranks: Ranks| {
+        let result = run(&ranks);
+        // What has failed is up to the test.
+        let _ = ranks.leave();
+        result
+    };
+    let run_rank = &run_rank;
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(count)
+            .into_iter()
+            .map(|ranks| scope.spawn(move || run_rank(ranks)))
+            .collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results.collect()
+    })
 }
 
 /// Keeps all items.

@@ -1,35 +1,38 @@
 //! Windows of a flow, on one rank and on several, against a dumb model.
 
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
-use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{Flow, FlowError, FlowSettings, Order, Watermarks};
 use proptest::prelude::*;
 
-use crate::support::{Collect, settings, wait_until};
+use crate::support::{Collect, on_ranks, settings, wait_until};
 
-type Event = (u32, i64);
-type Result = WindowResult<u32, u64>;
+pub type Event = (u32, i64);
+pub type Result = WindowResult<u32, u64>;
 
 /// What came out on one rank.
 #[derive(Default)]
-struct Outcome {
-    results: Vec<Result>,
-    late: Vec<Event>,
-    late_events: u64,
+pub struct Outcome {
+    pub results: Vec<Result>,
+    pub late: Vec<Event>,
+    pub late_events: u64,
 }
 
-fn disorder(ms: u64) -> Watermarks {
+pub fn disorder(ms: u64) -> Watermarks {
     Watermarks::bounded(Duration::from_millis(ms)).ahead_max(None)
 }
 
 /// Counts the events of some sources, each in order, by key and window.
-fn run(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, settings: FlowSettings) -> Outcome {
+pub fn run(
+    sources: &[Vec<Event>],
+    windows: Windows,
+    bound_ms: u64,
+    settings: FlowSettings,
+) -> Outcome {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
     let mut flow = Flow::with_settings("windows", settings);
@@ -50,7 +53,7 @@ fn run(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, settings: FlowSe
     running.join().unwrap();
     let totals = state.totals();
     assert_eq!(
-        totals.open_events, 0,
+        totals.open_windows, 0,
         "the end of the input closes all windows"
     );
     let outcome = Outcome {
@@ -63,32 +66,28 @@ fn run(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, settings: FlowSe
 }
 
 /// The same on several ranks, each of which reads a part of the sources.
-fn run_on_ranks(ranks: u32, sources: &[Vec<Event>], windows: Windows, bound_ms: u64) -> Outcome {
-    let run_rank = |ranks: Ranks| {
+pub fn run_on_ranks(
+    ranks: u32,
+    sources: &[Vec<Event>],
+    windows: Windows,
+    bound_ms: u64,
+) -> Outcome {
+    let outcomes = on_ranks(ranks, |ranks| {
         let (rank, count) = (ranks.rank() as usize, ranks.count() as usize);
         let own: Vec<_> = sources.iter().skip(rank).step_by(count).cloned().collect();
         let settings = FlowSettings {
             ranks: ranks.clone(),
             ..settings(1 + rank % 2, 7)
         };
-        let outcome = run(&own, windows, bound_ms, settings);
-        ranks.leave().unwrap();
-        outcome
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = Ranks::threads(ranks)
-            .into_iter()
-            .map(|ranks| scope.spawn(move || run_rank(ranks)))
-            .collect();
-        let mut sum = Outcome::default();
-        for thread in threads {
-            let outcome = thread.join().unwrap();
-            sum.results.extend(outcome.results);
-            sum.late.extend(outcome.late);
-            sum.late_events += outcome.late_events;
-        }
-        sum
-    })
+        run(&own, windows, bound_ms, settings)
+    });
+    let mut sum = Outcome::default();
+    for outcome in outcomes {
+        sum.results.extend(outcome.results);
+        sum.late.extend(outcome.late);
+        sum.late_events += outcome.late_events;
+    }
+    sum
 }
 
 /// What has to come out: each window once, and what each source brings too late.
@@ -129,7 +128,7 @@ fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_ms: u
     assert_eq!(late_items, late);
 }
 
-fn sources(count: usize) -> impl Strategy<Value = Vec<Vec<Event>>> {
+pub fn sources(count: usize) -> impl Strategy<Value = Vec<Vec<Event>>> {
     let events = prop::collection::vec((0u32..10, -1000i64..1000), 0..700);
     prop::collection::vec(events, count)
 }

@@ -1,0 +1,402 @@
+//! Event time where sources are silent, and where clocks jump.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::{Clock, Timestamp};
+use millstream_flow::sources::Generator;
+use millstream_flow::windows::{Count, WindowResult, Windows};
+use millstream_flow::{
+    BoxError, Flow, FlowSettings, Output, Running, Source, SourceStatus, Watermarks, Windowed,
+};
+
+use crate::support::{Collect, Letters, on_ranks, settings, wait_until};
+
+/// A clock that stands still unless it is moved.
+#[derive(Default)]
+pub struct HandClock(Mutex<(Timestamp, Duration)>);
+
+impl HandClock {
+    /// Time goes on.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.0.lock().unwrap();
+        state.0.0 += i64::try_from(by.as_millis()).unwrap();
+        state.1 += by;
+    }
+
+    /// Somebody sets the wall clock.
+    pub fn set(&self, now: Timestamp) {
+        self.0.lock().unwrap().0 = now;
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        self.0.lock().unwrap().0
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.lock().unwrap().1
+    }
+}
+
+type Event = (u32, i64);
+
+/// A source that gives what it is given, and can be woken.
+#[derive(Clone, Default)]
+struct Given(Arc<Mutex<GivenState>>);
+
+#[derive(Default)]
+struct GivenState {
+    events: VecDeque<Event>,
+    has_ended: bool,
+    polls: u64,
+    waker: Option<Waker>,
+}
+
+impl Given {
+    fn give(&self, events: impl IntoIterator<Item = Event>) {
+        self.0.lock().unwrap().events.extend(events);
+        self.wake();
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap().has_ended = true;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let waker = self.0.lock().unwrap().waker.clone();
+        waker.inspect(Waker::wake_by_ref);
+    }
+
+    /// Waits until it was asked twice, so that what came of the first time has been passed on.
+    fn wait_until_asked(&self) {
+        let polls = || self.0.lock().unwrap().polls;
+        let before = polls();
+        wait_until("a source is asked", || {
+            self.wake();
+            polls() > before + 1
+        });
+    }
+}
+
+impl Source for Given {
+    type Item = Event;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Event>,
+        _: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        let mut state = self.0.lock().unwrap();
+        state.polls += 1;
+        state.waker = Some(waker.clone());
+        let is_empty = state.events.is_empty();
+        out.extend(state.events.drain(..));
+        Ok(match (is_empty, state.has_ended) {
+            (false, _) => SourceStatus::Ready,
+            (true, true) => SourceStatus::End,
+            (true, false) => SourceStatus::Idle,
+        })
+    }
+}
+
+const IDLE_AFTER: Duration = Duration::from_secs(30);
+const WINDOW_MS: i64 = 10_000;
+
+type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
+
+struct Scene {
+    clock: Arc<HandClock>,
+    sources: Vec<Given>,
+    state: Windowed<u32, Count>,
+    results: Results,
+    running: Running,
+}
+
+impl Scene {
+    /// Counts what some sources give, which may be out of order by a second.
+    fn new(sources: usize, disorder_max: Duration) -> Scene {
+        Scene::filtered(sources, disorder_max, |_| true)
+    }
+
+    fn filtered(
+        sources: usize,
+        disorder_max: Duration,
+        filter: impl Fn(&Event) -> bool + Send + Sync + 'static,
+    ) -> Scene {
+        let clock = Arc::new(HandClock::default());
+        let sources: Vec<_> = (0..sources).map(|_| Given::default()).collect();
+        let (sink, results) = Collect::new();
+        let mut flow = Flow::with_settings(
+            "idle",
+            FlowSettings {
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                ..settings(2, 64)
+            },
+        );
+        let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
+        flow.sources("events", sources.clone())
+            .filter(filter)
+            .watermarks(
+                |(_, time)| Timestamp(*time),
+                Watermarks::bounded(disorder_max).idle_after(IDLE_AFTER),
+            )
+            .key_by(|(key, _)| *key)
+            .aggregate("count", &state, |(_, time)| Timestamp(*time))
+            .sink("results", sink);
+        let running = flow.run().unwrap();
+        Scene {
+            clock,
+            sources,
+            state,
+            results,
+            running,
+        }
+    }
+
+    fn settle(&self) {
+        self.sources.iter().for_each(Given::wait_until_asked);
+    }
+
+    /// Time goes on in steps in which everybody looks.
+    fn pass(&self, time: Duration) {
+        const STEPS: u32 = 10;
+        for _ in 0..STEPS {
+            self.clock.advance(time / STEPS);
+            self.settle();
+        }
+    }
+
+    fn starts(&self) -> Vec<i64> {
+        let results = self.results.lock().unwrap();
+        results.iter().map(|result| result.start.0).collect()
+    }
+
+    fn wait_for_results(&self, count: usize) {
+        wait_until("windows close", || self.starts().len() >= count);
+    }
+
+    fn end(self) -> Vec<i64> {
+        self.sources.iter().for_each(Given::end);
+        self.running.join().unwrap();
+        self.starts()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn windows_close_by_the_clock_while_all_sources_are_silent() {
+    let scene = Scene::new(2, SECOND);
+    scene.sources[0].give([(1, 5_000)]);
+    scene.sources[1].give([(1, 3_000)]);
+    scene.settle();
+    scene.pass(IDLE_AFTER / 2);
+    assert_eq!(scene.starts(), [0; 0]);
+    scene.pass(IDLE_AFTER);
+    scene.wait_for_results(1);
+    assert_eq!(scene.results.lock().unwrap()[0].value, 2);
+    assert_eq!(scene.end(), [0]);
+}
+
+#[test]
+fn one_silent_source_of_several_is_not_waited_for() {
+    let scene = Scene::new(2, SECOND);
+    scene.sources[1].give([(1, 100)]);
+    scene.sources[0].give([(1, 5_000), (1, 25_000)]);
+    scene.settle();
+    scene.pass(IDLE_AFTER / 2);
+    scene.sources[0].give([(1, 35_000)]);
+    scene.settle();
+    assert_eq!(scene.starts(), [0; 0], "the other may come back");
+    scene.pass(IDLE_AFTER * 2 / 3);
+    scene.sources[0].give([(1, 36_000)]);
+    scene.wait_for_results(2);
+    assert_eq!(scene.starts(), [0, 20_000]);
+    assert_eq!(scene.end(), [0, 20_000, 30_000]);
+}
+
+#[test]
+fn a_source_that_never_gave_anything_is_not_waited_for() {
+    let scene = Scene::new(2, SECOND);
+    scene.sources[0].give([(1, 5_000), (1, 25_000)]);
+    scene.settle();
+    scene.pass(IDLE_AFTER * 2);
+    scene.sources[0].give([(1, 26_000)]);
+    scene.wait_for_results(1);
+    assert_eq!(scene.starts()[0], 0);
+    scene.end();
+}
+
+#[test]
+fn a_source_that_comes_back_is_waited_for_again() {
+    let scene = Scene::new(2, SECOND);
+    scene.sources[1].give([(1, 100)]);
+    scene.sources[0].give([(1, 15_000)]);
+    scene.settle();
+    scene.pass(IDLE_AFTER * 2 / 3);
+    scene.sources[0].give([(1, 16_000)]);
+    scene.pass(IDLE_AFTER * 2 / 3);
+    scene.sources[0].give([(1, 17_000)]);
+    scene.wait_for_results(1);
+    // It comes back, and then has nothing for a while.
+    scene.sources[1].give([(1, 31_000)]);
+    scene.settle();
+    scene.sources[0].give([(1, 95_000)]);
+    scene.settle();
+    scene.sources[1].give([(2, 39_000)]);
+    scene.settle();
+    assert_eq!(scene.state.late_events(), 0);
+    assert_eq!(scene.starts(), [0, 10_000]);
+    assert_eq!(scene.end(), [0, 10_000, 30_000, 30_000, 90_000]);
+}
+
+#[test]
+fn a_silence_makes_nothing_late_that_is_out_of_order_as_before() {
+    let scene = Scene::new(1, Duration::from_secs(3600));
+    scene.sources[0].give([(1, 3_600_000)]);
+    scene.settle();
+    scene.pass(2 * IDLE_AFTER);
+    // Half an hour behind the latest, of which a minute was silent.
+    scene.sources[0].give([(1, 1_800_000)]);
+    scene.settle();
+    assert_eq!(scene.state.late_events(), 0);
+    assert_eq!(scene.end(), [1_800_000, 3_600_000]);
+}
+
+#[test]
+fn a_source_of_which_nothing_passes_a_filter_is_as_good_as_silent() {
+    let scene = Scene::filtered(2, SECOND, |(key, _)| *key == 1);
+    scene.sources[0].give([(1, 5_000)]);
+    scene.sources[1].give([(2, 5_000)]);
+    scene.settle();
+    for second in 0..60 {
+        scene.clock.advance(SECOND);
+        scene.sources[0].give([(1, 6_000 + 1000 * second)]);
+        scene.sources[1].give([(2, 6_000 + 1000 * second)]);
+        scene.settle();
+    }
+    scene.wait_for_results(5);
+    assert_eq!(scene.starts()[..2], [0, 10_000]);
+    scene.end();
+}
+
+#[test]
+fn a_rank_that_is_silent_holds_up_no_window_of_others() {
+    let clock = Arc::new(HandClock::default());
+    let is_over = Arc::new(Mutex::new(false));
+    on_ranks(2, |ranks| {
+        let source = Given::default();
+        let (sink, results) = Collect::new();
+        let mut flow = Flow::with_settings(
+            "idle",
+            FlowSettings {
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                ranks: ranks.clone(),
+                ..settings(1, 64)
+            },
+        );
+        let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
+        flow.source("events", source.clone())
+            .watermarks(
+                |(_, time)| Timestamp(*time),
+                Watermarks::bounded(SECOND).idle_after(IDLE_AFTER),
+            )
+            .key_by(|(key, _): &Event| *key)
+            .aggregate("count", &state, |(_, time)| Timestamp(*time))
+            .gather("gathered", 0)
+            .sink("results", sink);
+        let running = flow.run().unwrap();
+        if ranks.rank() == 0 {
+            source.give((0..100).map(|key| (key, 5_000)));
+            source.give([(0, 25_000)]);
+            wait_until("windows close", || {
+                clock.advance(SECOND);
+                source.give([(0, 26_000)]);
+                results.lock().unwrap().len() >= 100
+            });
+            *is_over.lock().unwrap() = true;
+        }
+        wait_until("the other rank", || {
+            source.wake();
+            *is_over.lock().unwrap()
+        });
+        source.end();
+        running.join().unwrap();
+    });
+}
+
+/// Counts these, where the clock stands at `now`; answers how many were counted, and the dead letters.
+fn ahead_of(now: i64, events: Vec<Event>, watermarks: Watermarks) -> (u64, Vec<String>) {
+    let clock = Arc::new(HandClock::default());
+    clock.set(Timestamp(now));
+    let letters = Arc::new(Letters::default());
+    let (sink, results) = Collect::<WindowResult<u32, u64>>::new();
+    let mut flow = Flow::with_settings(
+        "ahead",
+        FlowSettings {
+            clock: clock as Arc<dyn Clock>,
+            dead_letters: Some(letters.clone()),
+            ..settings(2, 64)
+        },
+    );
+    let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
+    let count = events.len() as u64;
+    flow.source(
+        "events",
+        Generator::new(move |number| events[number as usize]).limit(count),
+    )
+    .watermarks(|(_, time)| Timestamp(*time), watermarks)
+    .key_by(|(key, _)| *key)
+    .aggregate("count", &state, |(_, time)| Timestamp(*time))
+    .sink("results", sink);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(state.late_events(), 0);
+    let results = results.lock().unwrap();
+    let counted = results.iter().map(|result| result.value);
+    let letters = letters.0.lock().unwrap();
+    let errors = letters.iter().map(|letter| letter.error.clone());
+    (counted.sum(), errors.collect())
+}
+
+#[test]
+fn times_too_far_ahead_of_the_clock_are_dead_letters_and_make_nothing_late() {
+    let watermarks = Watermarks::bounded(SECOND).ahead_max(Some(SECOND));
+    let events = vec![(1, 100), (1, 1_100), (1, 1_101), (1, i64::MAX), (1, 200)];
+    let (counted, errors) = ahead_of(100, events, watermarks);
+    assert_eq!(counted, 3);
+    let error = |time: i64| {
+        format!(
+            "its time, {time} ms since 1970, is more than 1s ahead of the clock; see Watermarks::ahead_max"
+        )
+    };
+    assert_eq!(errors, [error(1_101), error(i64::MAX)]);
+}
+
+#[test]
+fn a_clock_at_the_ends_of_time_is_one_by_which_nothing_or_all_is_ahead() {
+    let watermarks = Watermarks::bounded(SECOND);
+    let events = || vec![(1, 100), (1, i64::MIN), (1, i64::MAX)];
+    let (counted, errors) = ahead_of(i64::MAX, vec![(1, 0), (1, i64::MAX)], watermarks);
+    assert_eq!((counted, errors.len()), (2, 0));
+    let disorder = Watermarks::bounded(Duration::MAX);
+    let (counted, errors) = ahead_of(i64::MIN, events(), disorder);
+    assert_eq!((counted, errors.len()), (1, 2));
+}
+
+#[test]
+fn a_wall_clock_that_jumps_moves_no_event_time() {
+    let scene = Scene::new(1, SECOND);
+    for (jump, time) in [(0, 1_000), (i64::MAX / 2, 2_000), (0, 3_000)] {
+        scene.clock.set(Timestamp(jump));
+        scene.sources[0].give([(1, time)]);
+        scene.settle();
+    }
+    assert_eq!(scene.starts(), [0; 0]);
+    assert_eq!(scene.end(), [0]);
+}

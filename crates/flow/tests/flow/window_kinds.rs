@@ -1,0 +1,184 @@
+//! Sliding, session and global windows of a flow, on any number of ranks, against a dumb model.
+
+use std::collections::BTreeMap;
+
+use millstream_base::Timestamp;
+use millstream_flow::windows::{Trigger, Windows};
+use proptest::prelude::*;
+
+use crate::support::settings;
+use crate::windows::{Event, Outcome, run, run_on_ranks, sources};
+
+/// Key, start, end and number of items of a window.
+type Window = (u32, i64, i64, u64);
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Sliding { size: i64, slide: i64 },
+    Session { gap: i64 },
+    EveryMs { period: i64, purges: bool },
+    EveryEvents { count: u64, purges: bool },
+}
+
+impl Kind {
+    fn windows(self) -> Windows {
+        let global = |trigger: Trigger, purges| {
+            Windows::global(match purges {
+                true => trigger.purging(),
+                false => trigger,
+            })
+        };
+        match self {
+            Kind::Sliding { size, slide } => Windows::sliding(size, slide),
+            Kind::Session { gap } => Windows::session(gap),
+            Kind::EveryMs { period, purges } => global(Trigger::every_ms(period), purges),
+            Kind::EveryEvents { count, purges } => global(Trigger::every_events(count), purges),
+        }
+    }
+
+    fn is_late(self, time: i64, watermark: i64) -> bool {
+        match self {
+            Kind::Sliding { size, slide } => {
+                let pane = (1..=slide)
+                    .rev()
+                    .find(|pane| size % pane == 0 && slide % pane == 0)
+                    .unwrap();
+                (time.div_euclid(pane) + 1) * pane <= watermark
+            }
+            Kind::Session { .. } => time < watermark,
+            Kind::EveryMs { .. } | Kind::EveryEvents { .. } => false,
+        }
+    }
+
+    /// The windows of one key whose items have these times, each with the watermark that its source had
+    /// reached with it.
+    fn of_key(self, items: &[(i64, i64)]) -> Vec<(i64, i64, u64)> {
+        match self {
+            Kind::Sliding { size, slide } => {
+                let mut counts = BTreeMap::new();
+                for (time, _) in items {
+                    let mut start = time.div_euclid(slide) * slide;
+                    while start + size > *time {
+                        *counts.entry(start).or_default() += 1;
+                        start -= slide;
+                    }
+                }
+                let windows = counts.into_iter();
+                windows
+                    .map(|(start, count)| (start, start + size, count))
+                    .collect()
+            }
+            Kind::Session { gap } => {
+                let mut times: Vec<i64> = items.iter().map(|(time, _)| *time).collect();
+                times.sort_unstable();
+                let sessions = times.chunk_by(|before, after| after - before < gap);
+                sessions
+                    .map(|times| (times[0], times[times.len() - 1] + gap, times.len() as u64))
+                    .collect()
+            }
+            Kind::EveryMs { period, purges } => {
+                let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+                for (time, watermark) in items {
+                    let counts_at = *time.max(watermark);
+                    *counts.entry(counts_at.div_euclid(period)).or_default() += 1;
+                }
+                let mut sum = 0;
+                let windows = counts.into_iter().map(|(pane, count)| {
+                    sum = if purges { count } else { sum + count };
+                    (i64::MIN, (pane + 1) * period, sum)
+                });
+                windows.collect()
+            }
+            Kind::EveryEvents { count, purges } => {
+                let all = items.len() as u64;
+                let results = (1..=all).filter(|number| number % count == 0 || *number == all);
+                let value = |number: u64| match (purges, number % count) {
+                    (true, 0) => count,
+                    (true, rest) => rest,
+                    (false, _) => number,
+                };
+                results
+                    .map(|number| (i64::MIN, i64::MAX, value(number)))
+                    .collect()
+            }
+        }
+    }
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        (1i64..60, 1i64..60).prop_map(|(a, b)| Kind::Sliding {
+            size: a.max(b),
+            slide: a.min(b),
+        }),
+        (1i64..100).prop_map(|gap| Kind::Session { gap }),
+        (1i64..200, any::<bool>()).prop_map(|(period, purges)| Kind::EveryMs { period, purges }),
+        (1u64..20, any::<bool>()).prop_map(|(count, purges)| Kind::EveryEvents { count, purges }),
+    ]
+}
+
+/// What has to come out, and what each source brings too late.
+fn model(kind: Kind, sources: &[Vec<Event>], bound_ms: u64) -> (Vec<Window>, Vec<Event>) {
+    let (mut items, mut late) = (BTreeMap::<u32, Vec<(i64, i64)>>::new(), Vec::new());
+    for events in sources {
+        let mut latest = i64::MIN;
+        for (key, time) in events {
+            latest = latest.max(*time);
+            let watermark = latest - bound_ms as i64;
+            match kind.is_late(*time, watermark) {
+                true => late.push((*key, *time)),
+                false => items.entry(*key).or_default().push((*time, watermark)),
+            }
+        }
+    }
+    let windows = items.into_iter().flat_map(|(key, items)| {
+        let windows = kind.of_key(&items).into_iter();
+        windows.map(move |(start, end, count)| (key, start, end, count))
+    });
+    let mut windows: Vec<_> = windows.collect();
+    windows.sort_unstable();
+    late.sort_unstable();
+    (windows, late)
+}
+
+fn check(kind: Kind, mut outcome: Outcome, sources: &[Vec<Event>], bound_ms: u64) {
+    let (windows, late) = model(kind, sources, bound_ms);
+    let results = outcome.results.iter();
+    let mut found: Vec<Window> = results
+        .map(|result| {
+            let (Timestamp(start), Timestamp(end)) = (result.start, result.end);
+            (result.key, start, end, result.value)
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, windows);
+    outcome.late.sort_unstable();
+    assert_eq!(outcome.late, late);
+    assert_eq!(outcome.late_events, late.len() as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn windows_of_any_kind_are_those_of_the_model(
+        kind in kinds(),
+        sources in sources(3),
+        bound_ms in 0u64..2500,
+        workers in 1usize..4,
+    ) {
+        let outcome = run(&sources, kind.windows(), bound_ms, settings(workers, 7));
+        check(kind, outcome, &sources, bound_ms);
+    }
+
+    #[test]
+    fn windows_of_any_kind_are_the_same_on_any_number_of_ranks(
+        kind in kinds(),
+        sources in sources(3),
+        bound_ms in 0u64..2500,
+        ranks in 1u32..5,
+    ) {
+        let outcome = run_on_ranks(ranks, &sources, kind.windows(), bound_ms);
+        check(kind, outcome, &sources, bound_ms);
+    }
+}
