@@ -1,17 +1,23 @@
 //! How a program learns that it was started as one of several.
 
+use std::num::NonZeroUsize;
+
 use crate::error::ExchangeError;
 use crate::ranks::Ranks;
 
 /// What launchers tell the processes that they start: the variable with their number. A variable beside it must be set
 /// as well, if one is named: SLURM tells the script of a job, which runs once, of all its tasks too, but of a step only
-/// what `srun` starts.
+/// what `srun` starts. It comes last, since `mpirun` starts its own helpers with `srun`.
 const LAUNCHERS: [(&str, Option<&str>); 4] = [
     ("OMPI_COMM_WORLD_SIZE", None),
     ("PMI_SIZE", None),
     ("MV2_COMM_WORLD_SIZE", None),
-    ("SLURM_STEP_NUM_TASKS", Some("SLURM_PROCID")),
+    (SLURM_TASKS, Some(SLURM_TASK)),
 ];
+
+const SLURM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+const SLURM_TASK: &str = "SLURM_PROCID";
+const SLURM_CPUS: &str = "SLURM_CPUS_PER_TASK";
 
 /// What a launcher has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +33,13 @@ impl Tasks {
         let told = |(name, beside): (&'static str, Option<&str>)| {
             let count = variable(name)?.trim().parse().ok()?;
             let is_meant = beside.is_none_or(|beside| variable(beside).is_some());
-            (is_meant && count > 1).then_some(Tasks {
+            is_meant.then_some(Tasks {
                 variable: name,
                 count,
             })
         };
-        LAUNCHERS.into_iter().find_map(told)
+        let tasks = LAUNCHERS.into_iter().find_map(told);
+        tasks.filter(|tasks| tasks.count > 1)
     }
 
     /// This rank among the others.
@@ -51,18 +58,33 @@ impl Tasks {
     }
 }
 
+/// The CPUs that this process was given by `srun -c`; `None` if it was not started so. SLURM does not bind processes to
+/// their CPUs on every cluster, so that they may see more.
+pub fn cpus_of_task() -> Option<NonZeroUsize> {
+    cpus(|name| std::env::var(name).ok())
+}
+
+fn cpus(variable: impl Fn(&str) -> Option<String>) -> Option<NonZeroUsize> {
+    // The script of a job has all CPUs of its node.
+    variable(SLURM_TASKS).and(variable(SLURM_TASK))?;
+    variable(SLURM_CPUS)?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(variables: &[(&str, &str)], expected: Option<(&'static str, u32)>) {
-        let read = |name: &str| {
+    fn reading<'a>(variables: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
-        };
+        }
+    }
+
+    #[track_caller]
+    fn check(variables: &[(&str, &str)], expected: Option<(&'static str, u32)>) {
         let expected = expected.map(|(variable, count)| Tasks { variable, count });
-        assert_eq!(Tasks::find(read), expected);
+        assert_eq!(Tasks::find(reading(variables)), expected);
     }
 
     #[test]
@@ -77,6 +99,26 @@ mod tests {
         check(&[(slurm, "8"), ("SLURM_PROCID", "7")], Some((slurm, 8)));
         // The script of a job is alone, however many tasks its steps will have.
         check(&[("SLURM_NTASKS", "8"), ("SLURM_PROCID", "0")], None);
+    }
+
+    #[test]
+    fn one_process_of_mpirun_is_alone_though_srun_started_a_helper_on_each_node() {
+        let helpers = [(SLURM_TASKS, "2"), (SLURM_TASK, "1")];
+        let one = ("OMPI_COMM_WORLD_SIZE", "1");
+        check(&[one, helpers[0], helpers[1]], None);
+    }
+
+    #[test]
+    fn the_cpus_of_a_task_are_those_that_srun_was_asked_for() {
+        let check = |variables: &[(&str, &str)], expected: Option<usize>| {
+            let cpus = cpus(reading(variables));
+            assert_eq!(cpus.map(usize::from), expected, "{variables:?}");
+        };
+        let task = [(SLURM_TASKS, "1"), (SLURM_TASK, "0")];
+        check(&[task[0], task[1], (SLURM_CPUS, "3")], Some(3));
+        check(&[task[0], task[1], (SLURM_CPUS, "0")], None);
+        check(&task, None);
+        check(&[task[1], (SLURM_CPUS, "3")], None);
     }
 
     #[cfg(not(feature = "mpi"))]

@@ -66,6 +66,7 @@ mod sender;
 mod threads;
 
 pub use crate::credit::{MESSAGE_BYTES_MAX, MESSAGE_OVERHEAD_BYTES};
+pub use crate::environment::cpus_of_task;
 pub use crate::error::{ExchangeError, SendError};
 pub use crate::fingerprint::{DESCRIPTION_BYTES_MAX, Fingerprint, PROGRAM_BYTES_MAX};
 pub use crate::parcel::ChannelId;

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use clap::CommandFactory;
+use millstream_exchange::cpus_of_task;
 use millstream_flow::{FlowSettings, Order, RoundRobin};
 use serde_json::json;
 
@@ -67,7 +68,8 @@ fn list(is_json: bool) -> anyhow::Result<()> {
 /// How a flow is run, as the flags and settings say; `order` is what it needs by itself.
 fn flow_settings(args: &RunArgs, settings: &Settings, order: Order) -> FlowSettings {
     let mut flow = FlowSettings::default();
-    flow.workers = settings.workers.unwrap_or(flow.workers);
+    let given = cpus_of_task().map_or(flow.workers, |cpus| cpus.min(flow.workers));
+    flow.workers = settings.workers.unwrap_or(given);
     flow.order = args.order.map_or(order, |name| match name {
         OrderName::Kept => Order::Kept,
         OrderName::Free => Order::Free,
