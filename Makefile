@@ -36,7 +36,7 @@ run: ## build the program and run `millstream quickstart`; more words in ARGS="-
 	@scripts/setup.sh run
 	@$(MILLSTREAM) quickstart $(ARGS)
 
-test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clients, the browser test
+test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clients, SLURM, the browser test
 	@scripts/setup.sh test
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked $(MPI) -- -D warnings
@@ -46,6 +46,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	$(if $(shell cargo +nightly miri --version 2>/dev/null),cargo +nightly miri test --locked --target-dir $(TARGET)/miri -p millstream-ring)
 	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
 	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/clients
+	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/slurm
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
 bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=soak; more words in ARGS="--for 2h"

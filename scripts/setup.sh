@@ -26,6 +26,17 @@ need_mpi() {
     fi
 }
 
+# A cluster is started for its tests alone, by root; who cannot install SLURM goes without them.
+need_slurm() {
+    command -v munged >/dev/null && command -v slurmctld >/dev/null && command -v slurmd >/dev/null &&
+        command -v srun >/dev/null && return
+    if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        missing_packages+=(munge slurmctld slurmd slurm-client)
+    else
+        echo "setup: there is no SLURM here: its tests are left out (munge, slurmctld, slurmd, slurm-client)" >&2
+    fi
+}
+
 # Rust's bindings of MPI are made from its header, with clang's library.
 has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || [ -n "${LIBCLANG_PATH:-}" ]
@@ -118,6 +129,7 @@ test)
     need javac openjdk-17-jdk-headless
     need mvn maven
     need_mpi
+    need_slurm
     # Debian's python3 cannot make a venv by itself.
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_packages+=(python3 python3-venv)
     if [ -f tests/browser/package.json ]; then

@@ -1,0 +1,64 @@
+"""The job scripts of docs/slurm.md, as they stand there."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster import TEXT
+
+PAGE = Path(__file__).parents[2] / "docs/slurm.md"
+
+
+def scripts():
+    """By the names of their jobs."""
+    blocks = re.findall(r"^```sh [^\n]*\n(#!/bin/bash\n.*?)^```$", PAGE.read_text(), re.M | re.S)
+    return {re.search(r"--job-name=(\w+)", block)[1]: block for block in blocks}
+
+
+@pytest.fixture
+def submit(cluster, program, mpi, request):
+    """Submits a script of the page from a folder of its own, with what else shall run there as `millstream`."""
+    folder = cluster.folder / request.node.name
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(parents=True)
+    shutil.copy(cluster.folder / TEXT, folder)
+
+    def submit(name, wrapper=""):
+        millstream = bin_folder / "millstream"
+        millstream.write_text(f'#!/bin/sh\n{wrapper}\nexec "{program}" "$@"\n')
+        millstream.chmod(0o755)
+        script = scripts()[name].replace("--mpi=pmix", f"--mpi={mpi}")
+        (folder / "job.sh").write_text(script)
+        return cluster.submit(folder, f"{bin_folder}:{cluster.environment['PATH']}")
+
+    return submit
+
+
+def test_a_job_counts_words(cluster, submit, program):
+    alone = cluster.run(program, "flow", "run", "words", "--file", TEXT)
+    job = submit("words")
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
+    assert table(job.output()) == table(alone.stdout)
+    assert job.errors() == ""
+
+
+def test_a_job_that_fails_says_why(cluster, submit):
+    job = submit("words", f"rm -f {TEXT}")
+    assert cluster.wait_for_end(job) == "FAILED", cluster.said()
+    assert f"cannot read {TEXT}" in job.errors()
+
+
+def test_a_job_begins_again_when_a_node_fails(cluster, submit, program):
+    alone = cluster.run(program, "flow", "run", "words", "--file", TEXT)
+    job = submit("requeue", '[ -n "$SLURM_RESTART_COUNT" ] || { echo started >&2; sleep 60; }')
+    cluster.wait("the job", lambda: job.errors().count("started") == 2)
+    cluster.fail_node("n2")
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
+    assert table(job.output()) == table(alone.stdout)
+
+
+def table(output):
+    """What is the same each time."""
+    return output.rpartition(";")[0]
