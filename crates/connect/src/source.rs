@@ -6,21 +6,29 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
-use millstream_base::{Cursor, LaneIndex};
+use millstream_base::{Cursor, LaneIndex, Timestamp};
 use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
 use millstream_log::{
-    Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
+    KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
-use millstream_record::{ChunkError, Filter, Record, Scratch};
+use millstream_record::{ChunkError, Chunks, Filter, Record, Scratch};
 use parking_lot::Mutex;
 
 /// How much one item of the source holds, unless a single chunk is larger.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// Whole chunks of one lane, in place: what a [`StreamSource`] gives.
+/// Whole chunks of one lane: what a [`StreamSource`] gives. A clone is another handle of the same memory.
+///
+/// They may be kept for as long as one likes: a quarter of the log's pool at most is kept in place so,
+/// and beyond that they are copies, of which all handles have the same one.
 #[derive(Debug, Clone)]
-pub struct StoredChunks {
-    chunks: ReadChunks,
+pub struct StoredChunks(Arc<Stored>);
+
+#[derive(Debug)]
+struct Stored {
+    cursor: Cursor,
+    lane: LaneIndex,
+    bytes: KeptSlice,
     fault: Arc<OnceLock<SourceError>>,
 }
 
@@ -58,21 +66,37 @@ pub enum SourceError {
 }
 
 impl StoredChunks {
-    /// Where they lie.
-    pub fn stored(&self) -> &ReadChunks {
-        &self.chunks
+    /// Where they begin.
+    pub fn cursor(&self) -> Cursor {
+        self.0.cursor
+    }
+
+    /// Whether they lie where the log has them.
+    pub fn is_in_place(&self) -> bool {
+        self.0.bytes.is_in_place()
+    }
+
+    /// The latest time of a record, as the chunks' headers say; [`i64::MIN`] if there is none. For
+    /// [`watermarks`](millstream_flow::Operators::watermarks).
+    pub fn latest(&self) -> Timestamp {
+        let chunks = Chunks::trusted(&self.0.bytes).map_while(Result::ok);
+        let times = chunks
+            .filter(|chunk| !chunk.header().attributes.is_control())
+            .map(|chunk| chunk.header().max_timestamp);
+        times.max().unwrap_or(Timestamp(i64::MIN))
     }
 
     #[inline]
     fn try_for_each_record(&self, mut visit: impl FnMut(&Record<'_>)) -> Result<(), SourceError> {
-        let ReadChunks { cursor, lane, .. } = self.chunks;
+        let Stored { cursor, lane, .. } = *self.0;
         let malformed = |error| SourceError::Chunk {
             cursor,
             lane,
             error,
         };
         let mut scratch = Scratch::default();
-        for chunk in self.chunks.chunks() {
+        // Their checksums were checked when they came in.
+        for chunk in Chunks::trusted(&self.0.bytes) {
             let chunk = chunk.map_err(malformed)?;
             if chunk.header().attributes.is_control() {
                 continue;
@@ -94,8 +118,12 @@ impl Parts for StoredChunks {
     fn for_each_part(&self, visit: impl FnMut(&Record<'_>)) {
         if let Err(fault) = self.try_for_each_record(visit) {
             // Only the first fault counts.
-            let _ = self.fault.set(fault);
+            let _ = self.0.fault.set(fault);
         }
+    }
+
+    fn fault(&self) -> Option<BoxError> {
+        Some(self.0.fault.get()?.clone().into())
     }
 }
 
@@ -274,10 +302,18 @@ impl Source for StreamSource {
             let next = subscription.next(SLICE_BYTES);
             match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
                 Next::Handed(handed) => {
-                    out.push(StoredChunks {
-                        chunks: handed.chunks,
+                    let ReadChunks {
+                        cursor,
+                        lane,
+                        bytes,
+                        ..
+                    } = handed.chunks;
+                    out.push(StoredChunks(Arc::new(Stored {
+                        cursor,
+                        lane,
+                        bytes: bytes.keep(),
                         fault: Arc::clone(&self.shared.fault),
-                    });
+                    })));
                     return Ok(SourceStatus::Ready);
                 }
                 Next::End => {

@@ -27,6 +27,8 @@ use event_listener::Event;
 use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 
+use crate::kept::{KeptBlocks, SEGMENTS_SHARE, WINDOWS_SHARE};
+
 /// The smallest block, and the unit in which arenas count.
 pub const BLOCK_BYTES_MIN: usize = 64 << 10;
 
@@ -55,6 +57,8 @@ pub struct Pool {
     map: MmapRaw,
     segments: Mutex<Buddy>,
     windows: Mutex<Buddy>,
+    kept_segments: KeptBlocks,
+    kept_windows: KeptBlocks,
     /// Notified whenever a block comes back.
     freed: Event,
 }
@@ -84,6 +88,8 @@ impl Pool {
         Ok(Arc::new(Pool {
             file,
             map,
+            kept_segments: segments.kept(SEGMENTS_SHARE),
+            kept_windows: windows.kept(WINDOWS_SHARE),
             segments: Mutex::new(segments),
             windows: Mutex::new(windows),
             freed: Event::new(),
@@ -146,6 +152,14 @@ impl Pool {
         &self.freed
     }
 
+    /// What is kept of an arena.
+    pub(crate) fn kept(&self, arena: Arena) -> &KeptBlocks {
+        match arena {
+            Arena::Segments => &self.kept_segments,
+            Arena::Windows => &self.kept_windows,
+        }
+    }
+
     fn arena(&self, arena: Arena) -> &Mutex<Buddy> {
         match arena {
             Arena::Segments => &self.segments,
@@ -198,6 +212,12 @@ impl Buddy {
 
     fn end(&self) -> usize {
         self.base + self.size_bytes
+    }
+
+    /// One in `share` of its largest blocks may have parts that are kept.
+    fn kept(&self, share: usize) -> KeptBlocks {
+        let block_bytes = BLOCK_BYTES_MIN << self.order_max;
+        KeptBlocks::new(self.base, self.size_bytes, block_bytes, share)
     }
 
     fn allocate(&mut self, order: usize) -> Option<usize> {
@@ -369,6 +389,10 @@ impl Slice {
     /// Where it begins in the pool's [shared](Pool::shared) file.
     pub fn position(&self) -> usize {
         self.buffer.start + self.start
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.buffer.pool
     }
 
     /// What the block is for that it holds.
