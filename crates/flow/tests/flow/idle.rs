@@ -172,9 +172,12 @@ impl Scene {
         }
     }
 
+    /// Of the windows that have closed. Those of different keys are in no order.
     fn starts(&self) -> Vec<i64> {
         let results = self.results.lock().unwrap();
-        results.iter().map(|result| result.start.0).collect()
+        let mut starts: Vec<_> = results.iter().map(|result| result.start.0).collect();
+        starts.sort_unstable();
+        starts
     }
 
     fn wait_for_results(&self, count: usize) {
