@@ -286,6 +286,7 @@ where
                 outbox: Outbox::of_channels(place, std::slice::from_ref(&late.channel)),
                 function: Arc::clone(&late.function),
                 waiting: Vec::new(),
+                mark: None,
             }),
             label: label.clone(),
             waiting: None,

@@ -40,6 +40,8 @@ pub struct Late<T: Parts, L> {
     pub outbox: Outbox<L>,
     pub function: Arc<LateFunction<T, L>>,
     pub waiting: Vec<L>,
+    /// What is to be said behind these.
+    pub mark: Option<Mark>,
 }
 
 pub type LateFunction<T, L> = dyn Fn(&<T as Parts>::Part<'_>) -> L + Send + Sync;
@@ -87,16 +89,18 @@ impl<T: Parts, L> ToCollected<T, L> {
 
 impl<T: Parts, L> Late<T, L> {
     fn send(&mut self, stamp: u64) -> bool {
-        if self.waiting.is_empty() {
+        let mark = self.mark.filter(|_| self.outbox.wants_marks());
+        if self.waiting.is_empty() && mark.is_none() {
             return true;
         }
-        if self.outbox.reserve(self.waiting.len()).is_none() {
+        if self.outbox.reserve(self.waiting.len().max(1)).is_none() {
             return false;
         }
+        self.mark = None;
         self.waiting
             .drain(..)
             .for_each(|item| self.outbox.put(0, item));
-        self.outbox.commit(stamp, None);
+        self.outbox.commit(stamp, mark);
         true
     }
 }
@@ -125,6 +129,9 @@ where
         if let Some(Mark::Watermark(time) | Mark::Idle(time)) = mark {
             self.store.advance(time);
             self.waiting = mark;
+            if let Some(late) = &mut self.late {
+                late.mark = mark;
+            }
         }
         self.send();
         self.tell();

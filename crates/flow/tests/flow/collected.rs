@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
-use millstream_flow::windows::{Trigger, WindowEvents, Windows};
+use millstream_flow::windows::{Count, Trigger, WindowEvents, Windows};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order,
     PartKey, Parts, Watermarks,
@@ -252,6 +252,40 @@ fn an_event_whose_pane_is_over_is_in_none_of_the_windows_that_are_open() {
     let windows = windows.lock().unwrap();
     let of_10 = windows.iter().find(|window| window.0 == 10).unwrap();
     assert_eq!(of_10.3, [(95, 0, 1), (105, 0, 0), (106, 0, 1)]);
+}
+
+#[test]
+fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
+    let batches = [batch([5, 105]), batch([15]), batch([1050])];
+    let hand = Hand::default();
+    let mut flow = Flow::with_settings("late", settings(2, 8));
+    let state = flow.collected("recent", Windows::tumbling(100));
+    let large = flow.windowed("large", Windows::tumbling(1000), Count);
+    let late_events = flow.channel::<i64>("late");
+    flow.source("events", hand.clone())
+        .map(move |number| batches[*number as usize].clone())
+        .watermarks(Batch::latest, disorder(0))
+        .over(&state)
+        .late_to(&late_events, |event| event.0)
+        .collect("windows", |event| Timestamp(event.0))
+        .sink("sink", Collect::new().0);
+    flow.stage("late", &late_events)
+        .key_by(|_| 0u32)
+        .aggregate("count late", &large, |time| Timestamp(*time))
+        .sink("late sink", Collect::new().0);
+    let running = flow.run().unwrap();
+    hand.give([0]);
+    wait_until("time goes on", || {
+        running.metrics()[0].idle > 0 && state.open_events() == 1
+    });
+    hand.give([1]);
+    wait_until("one comes late", || large.totals().open_events == 1);
+    hand.give([2]);
+    wait_until("the large window closes", || {
+        large.totals().closed_windows == 1
+    });
+    hand.end();
+    running.join().unwrap();
 }
 
 #[test]
