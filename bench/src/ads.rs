@@ -1,15 +1,15 @@
 //! SWA, YSB and YSB*, the benchmarks of section 5.1 of "AIR" (Venugopal et al.): how many events each second can be
 //! counted in windows for as long as one likes, by us, by hand, and by other systems.
 
-mod app;
 mod by_hand;
+mod contender;
 mod ours;
-mod outcome;
 mod peer;
 mod report;
 mod search;
 
-use self::app::App;
+use millstream_ads::benchmark::App;
+
 use self::report::sustainable;
 use crate::benchmark::Benchmark;
 

@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod benchmark;
 mod event;
 mod flow;
 mod generator;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_flow::sources::{LineBlock, LineFiles};
-use millstream_flow::{Counts, Emit, Flow, FlowError, FlowSettings, Partial, Running};
+use millstream_flow::{Counts, Emit, Flow, FlowError, FlowSettings, Partial, Running, gathered};
 
-use crate::collect::collect;
 use crate::words::{for_each_word, starts_with};
 
 /// The name of the flow.
@@ -75,8 +74,8 @@ impl WordCount {
         }
         let own = counts.iter().map(|(word, count)| (word.to_vec(), count));
         let settings = self.settings.clone();
-        collect::<(Vec<u8>, u64), Counts>(
-            "collected words",
+        gathered::<(Vec<u8>, u64), Counts>(
+            "gathered words",
             settings,
             own.collect(),
             at,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_flow::sources::{LineBlock, LineFiles};
-use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Partial, PartialState, Running};
+use millstream_flow::{
+    Emit, Flow, FlowError, FlowSettings, Partial, PartialState, Running, gathered,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::collect::collect;
 use crate::words::{WordRun, for_each_word, starts_with};
 
 /// The name of the flow.
@@ -146,7 +147,7 @@ impl LogParser {
             return Ok(own);
         }
         let settings = self.settings.clone();
-        collect("collected counts", settings, vec![own], at, Totals::merge)
+        gathered("gathered counts", settings, vec![own], at, Totals::merge)
     }
 
     /// The flow, for its metrics and its end.

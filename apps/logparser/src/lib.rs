@@ -28,12 +28,10 @@
 //!
 //! Beside it is a word count over any number of ranks, [`WordCount`].
 
-mod collect;
 mod count;
 mod flow;
 mod words;
 
-pub use collect::collect;
 pub use count::WordCount;
 pub use flow::{FLOW, LogParser, Staging, Totals};
 pub use words::{for_each_word, starts_with};

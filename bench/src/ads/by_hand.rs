@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
+use millstream_ads::benchmark::{App, Order, Outcome, Released};
 use millstream_ads::workload::{Block, CAMPAIGNS, Event, Fed, Feed, Kind, Made, campaign_of_ads};
 
-use super::app::App;
-use super::outcome::{Contender, INSTANCES, Order, Outcome, Released};
+use super::contender::{Contender, Counted, INSTANCES};
 use crate::measure::time;
 
 /// The loops for one application.
@@ -24,7 +24,7 @@ impl ByHand {
 }
 
 impl Contender for ByHand {
-    fn run(&mut self, order: &Order) -> Result<Outcome> {
+    fn run(&mut self, order: &Order) -> Result<Counted> {
         let campaigns = campaign_of_ads();
         match self.app {
             App::Swa => run(self.app, order, |event| event.ad() as usize),
@@ -56,7 +56,7 @@ impl Slot {
     }
 }
 
-fn run(app: App, order: &Order, slot: impl Fn(&Event<'_>) -> usize + Sync) -> Result<Outcome> {
+fn run(app: App, order: &Order, slot: impl Fn(&Event<'_>) -> usize + Sync) -> Result<Counted> {
     let windows = Windows {
         app,
         order,
@@ -86,11 +86,13 @@ fn run(app: App, order: &Order, slot: impl Fn(&Event<'_>) -> usize + Sync) -> Re
     })?;
     let open = windows.open.into_inner();
     let open = open.unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(Outcome {
-        seconds,
+    Ok(Counted {
+        outcome: Outcome {
+            seconds,
+            made,
+            released: open.released,
+        },
         cpu_seconds: took.cpu_seconds,
-        made,
-        released: open.released,
     })
 }
 

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use millstream_ads::benchmark::{App, Order, Outcome, Released};
 use millstream_ads::workload::Made;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use std::os::unix::process::CommandExt as _;
 
-use super::app::App;
-use super::outcome::{Contender, Order, Outcome, Released};
+use super::contender::{Contender, Counted};
 use crate::project;
 
 /// How long a system may take to start, and to end a run.
@@ -63,12 +63,13 @@ impl Peer {
 }
 
 impl Contender for Peer {
-    fn run(&mut self, order: &Order) -> Result<Outcome> {
+    fn run(&mut self, order: &Order) -> Result<Counted> {
         let Order {
             rate,
             duration_ms,
             window_ms,
             start_ms,
+            ..
         } = order;
         let app = self.app.name();
         writeln!(
@@ -91,15 +92,14 @@ impl Contender for Peer {
             )
         })?;
         let made = |(window_ms, events)| Made { window_ms, events };
-        Ok(Outcome {
-            seconds: said.seconds,
+        let of_instance = |of: Vec<_>| of.into_iter().map(made).collect();
+        Ok(Counted {
+            outcome: Outcome {
+                seconds: said.seconds,
+                made: said.made.into_iter().map(of_instance).collect(),
+                released: said.released,
+            },
             cpu_seconds: said.cpu_seconds,
-            made: said
-                .made
-                .into_iter()
-                .map(|of| of.into_iter().map(made).collect())
-                .collect(),
-            released: said.released,
         })
     }
 }

@@ -5,10 +5,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use super::app::App;
+use millstream_ads::benchmark::{App, Order, Probe, probe};
+
 use super::by_hand::ByHand;
+use super::contender::{Contender, INSTANCES};
 use super::ours::Ours;
-use super::outcome::{Contender, Order, Probe, probe};
 use super::peer::Peer;
 use super::search::{Search, Sustained};
 use crate::engine::build_peers;
@@ -80,7 +81,7 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn search_peer(bench: &Bench, app: App, peer: &Target) -> Result<Option<Sustained>> {
+fn search_peer(bench: &Bench, app: App, peer: &Target) -> Result<Option<Found>> {
     let is_built = project().join("target/peers").join(peer.built).exists();
     if !is_built || bench.is_quick() && peer.takes_long_to_start {
         return Ok(None);
@@ -91,24 +92,39 @@ fn search_peer(bench: &Bench, app: App, peer: &Target) -> Result<Option<Sustaine
     search(bench, app, peer.name, &mut process).map(Some)
 }
 
-fn search(bench: &Bench, app: App, name: &str, contender: &mut dyn Contender) -> Result<Sustained> {
+/// What was found of a contender, and the time of all processors in each run: without a rate, then with one.
+#[derive(Clone)]
+struct Found {
+    sustained: Sustained,
+    cpu_seconds: Vec<f64>,
+}
+
+fn search(bench: &Bench, app: App, name: &str, contender: &mut dyn Contender) -> Result<Found> {
     let search = Search {
         precision: 1.06,
         probes_max: bench.size(6, 3),
     };
+    let mut cpu_seconds = Vec::new();
     let run = |rate| {
         let order = order(bench, rate);
-        let probe = probe(app, &order, &contender.run(&order)?);
+        let counted = contender.run(&order)?;
+        cpu_seconds.push(counted.cpu_seconds);
+        let probe = probe(app, &order, &counted.outcome);
         eprintln!("bench: {} {name}: {}", app.name(), line(&probe));
         Ok(probe)
     };
-    search.run(run).context(name.to_owned())
+    let sustained = search.run(run).context(name.to_owned())?;
+    Ok(Found {
+        sustained,
+        cpu_seconds,
+    })
 }
 
 /// Without a rate, nobody waits for the end of a whole window.
 fn order(bench: &Bench, rate: u64) -> Order {
     let window_ms = bench.size(10_000, 500);
-    Order::of_window(if rate == 0 { window_ms / 2 } else { window_ms }, rate)
+    let window_ms = if rate == 0 { window_ms / 2 } else { window_ms };
+    Order::of_window(window_ms, rate, INSTANCES)
 }
 
 fn line(probe: &Probe) -> String {
@@ -124,24 +140,24 @@ fn line(probe: &Probe) -> String {
     )
 }
 
-fn million_per_s(sustained: &Sustained) -> f64 {
-    sustained.best.rate as f64 / 1e6
+fn million_per_s(found: &Found) -> f64 {
+    found.sustained.best.rate as f64 / 1e6
 }
 
-fn beside(name: &str, ours: &Sustained, theirs: &Sustained) -> Case {
+fn beside(name: &str, ours: &Found, theirs: &Found) -> Case {
     let (mine, other) = (million_per_s(ours), million_per_s(theirs));
     Case::new(name, "M events/s", Better::Higher, vec![mine])
         .by_hand(vec![other])
-        .detail("unlimited_m_per_s", ours.unlimited.achieved / 1e6)
+        .detail("unlimited_m_per_s", ours.sustained.unlimited.achieved / 1e6)
         .detail(
             "unlimited_of_the_other_m_per_s",
-            theirs.unlimited.achieved / 1e6,
+            theirs.sustained.unlimited.achieved / 1e6,
         )
 }
 
 /// Each at the highest rate that it sustains.
-fn latency_beside(name: &str, ours: &Sustained, theirs: &Sustained) -> Case {
-    let (mine, other) = (ours.best.latency, theirs.best.latency);
+fn latency_beside(name: &str, ours: &Found, theirs: &Found) -> Case {
+    let (mine, other) = (ours.sustained.best.latency, theirs.sustained.best.latency);
     Case::new(name, "ms", Better::Lower, vec![mine.mean])
         .by_hand(vec![other.mean])
         .target(1.0)
@@ -152,14 +168,15 @@ fn latency_beside(name: &str, ours: &Sustained, theirs: &Sustained) -> Case {
 }
 
 /// Every run.
-fn write_rates(bench: &Bench, all: &[(&str, Sustained)]) -> Result<()> {
+fn write_rates(bench: &Bench, all: &[(&str, Found)]) -> Result<()> {
     let mut csv = String::from(
         "contender,rate_per_s,made_per_s,is_on_time,missing,mean_ms,p50_ms,p99_ms,cpu_s,is_sustained\n",
     );
-    for (name, sustained) in all {
-        let unlimited = std::iter::once((&sustained.unlimited, false));
-        let probes = sustained.probes.iter().map(|(probe, is)| (probe, *is));
-        for (probe, is_sustained) in unlimited.chain(probes) {
+    for (name, found) in all {
+        let unlimited = std::iter::once((&found.sustained.unlimited, false));
+        let probes = found.sustained.probes.iter();
+        let runs = unlimited.chain(probes.map(|(probe, is)| (probe, *is)));
+        for ((probe, is_sustained), cpu_seconds) in runs.zip(&found.cpu_seconds) {
             let latency = probe.latency;
             // Writing into a string does not fail.
             let _ = writeln!(
@@ -172,7 +189,7 @@ fn write_rates(bench: &Bench, all: &[(&str, Sustained)]) -> Result<()> {
                 latency.mean,
                 latency.p50,
                 latency.p99,
-                probe.cpu_seconds,
+                cpu_seconds,
             );
         }
     }
@@ -180,15 +197,16 @@ fn write_rates(bench: &Bench, all: &[(&str, Sustained)]) -> Result<()> {
     fs::write(&path, csv).with_context(|| format!("cannot write {path:?}"))
 }
 
-fn draw(bench: &Bench, app: App, all: &[(&str, Sustained)]) -> Result<()> {
+fn draw(bench: &Bench, app: App, all: &[(&str, Found)]) -> Result<()> {
     let bars: Vec<(&str, f64)> = all
         .iter()
-        .map(|(name, sustained)| (*name, million_per_s(sustained)))
+        .map(|(name, found)| (*name, million_per_s(found)))
         .collect();
     let title = format!("{}: sustainable throughput, million events/s", app.name());
     plot::bars(&bench.out().join("sustainable.png"), &title, &bars)?;
-    let line = |(name, sustained): &(&str, Sustained)| {
-        let mut points: Vec<(f64, f64)> = sustained
+    let line = |(name, found): &(&str, Found)| {
+        let mut points: Vec<(f64, f64)> = found
+            .sustained
             .probes
             .iter()
             .map(|(probe, _)| (probe.rate as f64 / 1e6, probe.latency.mean))

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::outcome::Probe;
+use millstream_ads::benchmark::Probe;
 
 /// The low rate, as a part of what was made without a rate.
 const LOW: f64 = 0.2;
@@ -117,7 +117,7 @@ fn is_complete(probe: &Probe) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ads::outcome::Latency;
+    use millstream_ads::benchmark::Latency;
 
     const SEARCH: Search = Search {
         precision: 1.05,
@@ -157,7 +157,6 @@ mod tests {
                     p50: mean,
                     p99: mean,
                 },
-                cpu_seconds: 1.0,
             })
         }
     }

@@ -1,6 +1,7 @@
 //! What a program holds of its ranks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
 use crate::endpoint::{Counts, Endpoint};
@@ -22,6 +23,8 @@ pub struct Ranks {
 
 struct Handle {
     endpoint: Arc<Endpoint>,
+    /// Channels that were numbered.
+    channels: AtomicU32,
 }
 
 impl Drop for Handle {
@@ -38,7 +41,10 @@ impl Drop for Handle {
 impl Ranks {
     pub(crate) fn new(endpoint: Arc<Endpoint>) -> Ranks {
         Ranks {
-            handle: Arc::new(Handle { endpoint }),
+            handle: Arc::new(Handle {
+                endpoint,
+                channels: AtomicU32::new(0),
+            }),
         }
     }
 
@@ -85,6 +91,15 @@ impl Ranks {
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.endpoint().count
+    }
+
+    /// A channel that was not named by this before. All ranks that ask in the same order are told the same.
+    pub fn next_channel(&self) -> ChannelId {
+        let number = self.handle.channels.fetch_add(1, Ordering::Relaxed);
+        ChannelId {
+            source: number,
+            target: number,
+        }
     }
 
     /// Says what this rank runs, and waits until all have said so. Then all ranks have every channel that they made

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock, Timestamp};
-use millstream_exchange::{ChannelId, Ranks};
+use millstream_exchange::Ranks;
 use millstream_ring::{Ring, RingConfig};
 use parking_lot::Mutex;
 
@@ -295,13 +295,9 @@ impl Flow {
         if self.settings.ranks.count() == 1 {
             return None;
         }
-        let id = self.exits.len() as u32;
         let meeting = Meeting {
             ranks: &self.settings.ranks,
-            channel: ChannelId {
-                source: 2 * id,
-                target: 2 * id + 1,
-            },
+            channel: self.settings.ranks.next_channel(),
             operator: operator.into(),
             clock: &self.settings.clock,
             doorbell: &self.doorbell,

@@ -546,6 +546,42 @@ pub enum Application {
     /// The fields of --json: top, the most frequent words, each with word and count; all words, how many
     /// are different, bytes, seconds, and is_stopped if that was before the end.
     Words(WordsArgs),
+    /// Count made-up events of ads by ad, in windows
+    ///
+    /// One windowed count: the benchmark SWA of the paper on AIR. Events of 136 bytes on average are made by every
+    /// instance, and each result is checked against what was made.
+    ///
+    /// The fields of --json: application, ranks, instances, events, seconds, events_per_second, results of
+    /// windows, those that are missing or wrong, is_on_time if as many events were made as asked for, and
+    /// latency_ms of results: mean, p50 and p99 from the last event of a window on.
+    Swa(AdsArgs),
+    /// Count views of ads by campaign, in windows
+    ///
+    /// The Yahoo streaming benchmark with a generator in every instance: a filter, a table of campaigns, a
+    /// windowed count. Otherwise as swa.
+    Ysb(AdsArgs),
+    /// Count clicks for each view by campaign, in windows
+    ///
+    /// The Yahoo streaming benchmark as the paper on AIR extends it: views and clicks are split, counted in
+    /// windows by themselves, and joined by window. Otherwise as swa.
+    YsbStar(AdsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AdsArgs {
+    /// Events per second, of all instances together [default: as many as can be]
+    #[arg(long, value_name = "N", value_parser = number(1_u64, Some(1_000_000_000_000)))]
+    pub rate: Option<u64>,
+    /// How long events are made
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = crate::values::span)]
+    pub duration: Duration,
+    /// Length of the windows
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::values::span)]
+    pub window: Duration,
+    #[command(flatten)]
+    pub ranks: RankArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `millstream flow`: the applications that come along.
 
+mod ads;
 mod energy;
 mod logparser;
 mod observe;
@@ -11,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 use clap::CommandFactory;
+use millstream_ads::benchmark::App;
 use millstream_exchange::cpus_of_task;
 use millstream_flow::{FlowSettings, Order, RoundRobin};
 use serde_json::json;
@@ -29,6 +31,15 @@ pub fn run(
     match command {
         FlowCommand::Run(Application::Logparser(args)) => {
             logparser::run(&args, settings, is_json, &stop()?)
+        }
+        FlowCommand::Run(Application::Swa(args)) => {
+            ads::run(App::Swa, &args, settings, is_json, &stop()?)
+        }
+        FlowCommand::Run(Application::Ysb(args)) => {
+            ads::run(App::Ysb, &args, settings, is_json, &stop()?)
+        }
+        FlowCommand::Run(Application::YsbStar(args)) => {
+            ads::run(App::YsbStar, &args, settings, is_json, &stop()?)
         }
         FlowCommand::Run(Application::Words(args)) => {
             words::run(&args, settings, is_json, &stop()?)

@@ -99,6 +99,15 @@ pub fn time(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// How long events are made, or a window lasts.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let span = time(text)?;
+    match (Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60)).contains(&span) {
+        true => Ok(span),
+        false => Err("must be a time from 1ms to 24h".to_owned()),
+    }
+}
+
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "must be an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".to_owned()

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::block::Block;
 use super::facts::Facts;
 
@@ -29,7 +31,7 @@ pub struct Schedule {
 }
 
 /// How many events were made for a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// The start of the window, in milliseconds since 1970 UTC.
     pub window_ms: i64,

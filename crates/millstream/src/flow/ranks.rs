@@ -39,7 +39,11 @@ pub fn on_ranks<T: Send>(
     }
     let program = match in_process == count as usize {
         true => String::new(),
-        false => program()?,
+        false => program().inspect_err(|error| {
+            ranks
+                .iter()
+                .for_each(|ranks| ranks.fail(&format!("{error:#}")));
+        })?,
     };
     let run_rank = |ranks: Ranks| -> anyhow::Result<Option<T>> {
         let settings = FlowSettings {

@@ -51,6 +51,27 @@ fn words_are_the_same_on_any_number_of_ranks() {
 }
 
 #[test]
+fn events_of_ads_are_all_counted_on_any_number_of_ranks() {
+    for (application, ranks) in [("swa", "1"), ("ysb", "3"), ("ysb-star", "2")] {
+        let mut command = program();
+        command.args(["flow", "run", application, "--json", "--ranks", ranks]);
+        command.args(["--for", "700ms", "--window", "200ms", "--rate", "200000"]);
+        // It fails if a result is missing or wrong.
+        let report = finish(command.spawn().unwrap()).assert_done().json();
+        let events = report["events"].as_u64().unwrap();
+        assert!(events > 0 && events <= 140_000, "{report}");
+        assert_eq!(
+            (&report["missing"], &report["ranks"]),
+            (&0.into(), &ranks.parse::<u64>().unwrap().into())
+        );
+        assert!(report["results"].as_u64() > Some(0), "{report}");
+    }
+    let mut command = program();
+    command.args(["flow", "run", "swa", "--window", "0s"]);
+    finish(command.spawn().unwrap()).assert_fails(2, &["from 1ms to 24h"]);
+}
+
+#[test]
 fn a_rank_that_cannot_start_ends_all() {
     let run = words(&["--file", "/nowhere", "--ranks", "3"]);
     run.assert_fails(1, &["cannot read /nowhere"]);

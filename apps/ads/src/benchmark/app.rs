@@ -1,6 +1,6 @@
 //! The applications.
 
-use millstream_ads::workload::{ADS, CAMPAIGNS, WindowCounts};
+use crate::workload::{ADS, CAMPAIGNS, WindowCounts};
 
 /// What is counted. Each is a graph of an in-memory generator in every instance, and of:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,31 +1,25 @@
-//! What a contender is asked to do, what it did, and whether that was right.
+//! What is asked for, what was done, and whether that was right.
 
 use std::collections::HashMap;
 
-use anyhow::Result;
-use millstream_ads::workload::{Expected, Made, Schedule};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::app::{App, Counts};
-
-/// Instances of the generator, worker threads, threads by hand, slots.
-pub const INSTANCES: u32 = 2;
+use crate::workload::{Expected, Made, Schedule};
 
 /// How late a generator may be at the end: this part of its events is missing.
 const BEHIND: f64 = 0.01;
 
-/// Whoever counts events in windows.
-pub trait Contender {
-    /// Counts by what the order says, to the end.
-    fn run(&mut self, order: &Order) -> Result<Outcome>;
-}
-
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
+    /// Instances of the generator, on all ranks together.
+    pub instances: u32,
     /// Events in a second, of all instances together; 0: as many as can be.
     pub rate: u64,
+    /// How long events are made.
     pub duration_ms: u64,
+    /// Length of the windows.
     pub window_ms: i64,
     /// The time of events at the start.
     pub start_ms: i64,
@@ -33,11 +27,12 @@ pub struct Order {
 
 impl Order {
     /// A window of 10 seconds, and what of a window lies before.
-    pub fn of_window(window_ms: i64, rate: u64) -> Order {
+    pub fn of_window(window_ms: i64, rate: u64, instances: u32) -> Order {
         /// Any time would do; it is the start of a window of each length.
         const EPOCH_MS: i64 = 1_700_000_000_000;
         let before_ms = window_ms / 10;
         Order {
+            instances,
             rate,
             duration_ms: (window_ms + 2 * before_ms).unsigned_abs(),
             window_ms,
@@ -50,7 +45,7 @@ impl Order {
         Schedule {
             start_ms: self.start_ms,
             window_ms: self.window_ms,
-            rate: self.rate / u64::from(INSTANCES),
+            rate: self.rate / u64::from(self.instances),
             duration_ms: self.duration_ms,
         }
     }
@@ -62,13 +57,15 @@ impl Order {
 }
 
 /// What a window said of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Released {
     /// The start of the window.
     pub window_ms: i64,
+    /// The ad or the campaign.
     pub key: u32,
     /// Events, or views.
     pub count: u64,
+    /// 0 where none are counted.
     pub clicks: u64,
     /// Clicks for each view, where clicks are counted.
     pub ratio: f64,
@@ -83,15 +80,14 @@ pub struct Released {
 pub struct Outcome {
     /// From the start until the last event was made.
     pub seconds: f64,
-    /// Of all threads, in the whole run.
-    pub cpu_seconds: f64,
     /// By instance.
     pub made: Vec<Vec<Made>>,
+    /// What windows said.
     pub released: Vec<Released>,
 }
 
 /// What a run tells of its rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probe {
     /// Events in a second that were asked for; 0: as many as could be.
     pub rate: u64,
@@ -103,14 +99,16 @@ pub struct Probe {
     pub missing: u64,
     /// From the time of the last event of a result until it was released.
     pub latency: Latency,
-    pub cpu_seconds: f64,
 }
 
 /// In milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Latency {
+    /// Of all.
     pub mean: f64,
+    /// Half of them are no longer.
     pub p50: f64,
+    /// 99 % of them are no longer.
     pub p99: f64,
 }
 
@@ -148,7 +146,6 @@ pub fn probe(app: App, order: &Order, outcome: &Outcome) -> Probe {
         // What is left was made by nobody.
         missing: missing + found.len() as u64,
         latency: Latency::of(latencies),
-        cpu_seconds: outcome.cpu_seconds,
     }
 }
 
@@ -164,7 +161,8 @@ fn says(released: &Released, counts: Counts, app: App) -> bool {
 }
 
 impl Latency {
-    fn of(mut values: Vec<f64>) -> Latency {
+    /// Of these values.
+    pub fn of(mut values: Vec<f64>) -> Latency {
         values.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| {
             let place = (values.len() as f64 * part).ceil() as usize;
@@ -178,69 +176,5 @@ impl Latency {
             p50: at(0.5),
             p99: at(0.99),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ads::by_hand::ByHand;
-
-    fn run(app: App) -> (Order, Outcome) {
-        let order = Order::of_window(100, 400_000);
-        let outcome = ByHand::new(app).run(&order).unwrap();
-        (order, outcome)
-    }
-
-    #[test]
-    fn loops_by_hand_count_what_was_made() {
-        for app in [App::Swa, App::Ysb, App::YsbStar] {
-            let (order, outcome) = run(app);
-            let probe = probe(app, &order, &outcome);
-            assert_eq!(probe.missing, 0, "{app:?}");
-            assert!(probe.latency.p99 >= probe.latency.p50, "{probe:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_missing_wrong_twice_or_made_up_is_seen() {
-        let app = App::YsbStar;
-        let (order, outcome) = run(app);
-        let missing = |change: &dyn Fn(&mut Vec<Released>)| {
-            let mut changed = outcome.clone();
-            change(&mut changed.released);
-            probe(app, &order, &changed).missing
-        };
-        assert_eq!(missing(&|_| {}), 0);
-        assert_eq!(
-            missing(&|released| {
-                released.remove(0);
-            }),
-            1
-        );
-        assert_eq!(missing(&|released| released[0].clicks -= 1), 1);
-        assert_eq!(missing(&|released| released[0].ratio *= 1.1), 1);
-        assert_eq!(missing(&|released| released.push(released[0])), 1);
-        // One key is gone, and another is not known.
-        assert_eq!(missing(&|released| released[0].key = 100), 2);
-    }
-
-    #[test]
-    fn who_makes_too_few_events_is_behind() {
-        let (order, mut outcome) = run(App::Swa);
-        assert!(probe(App::Swa, &order, &outcome).is_on_time);
-        for made in outcome.made.iter_mut().flatten() {
-            made.events = made.events * 97 / 100;
-        }
-        assert!(!probe(App::Swa, &order, &outcome).is_on_time);
-    }
-
-    #[test]
-    fn latencies_are_summed_up() {
-        let latency = Latency::of((1..=200).map(f64::from).rev().collect());
-        assert_eq!(
-            (latency.mean, latency.p50, latency.p99),
-            (100.5, 100.0, 198.0)
-        );
     }
 }

@@ -1,15 +1,16 @@
 //! The generator as a source of the engine.
 
 use std::mem;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use millstream_ads::workload::{Block, Events, Fed, Feed, Made};
 use millstream_base::{Clock, Timestamp};
 use millstream_flow::{BoxError, Output, Source, SourceStatus};
 
-use crate::ads::outcome::{INSTANCES, Order, Released};
+use super::outcome::{Order, Released};
+use crate::workload::{Block, Events, Fed, Feed, Made};
 
 /// How many blocks are given at a time: they stay in a core's cache until they are read.
 const BLOCKS: usize = 2;
@@ -17,6 +18,7 @@ const BLOCKS: usize = 2;
 /// A run, and what its sources and its sink tell of it.
 pub struct Run {
     pub order: Order,
+    instances: Range<u32>,
     clock: Arc<dyn Clock>,
     /// When the first source was asked for events, by that clock.
     started: OnceLock<Duration>,
@@ -27,19 +29,21 @@ pub struct Run {
 pub struct Told {
     /// From the start until the last event was made.
     pub seconds: f64,
-    /// By instance.
+    /// By instance of this rank.
     pub made: Vec<Vec<Made>>,
     pub released: Vec<Released>,
 }
 
 impl Run {
-    pub fn new(order: Order, clock: &Arc<dyn Clock>) -> Run {
+    /// The part of a rank that has these instances.
+    pub fn new(order: Order, instances: Range<u32>, clock: &Arc<dyn Clock>) -> Run {
         Run {
             order,
+            instances: instances.clone(),
             clock: Arc::clone(clock),
             started: OnceLock::new(),
             told: Mutex::new(Told {
-                made: vec![Vec::new(); INSTANCES as usize],
+                made: vec![Vec::new(); instances.len()],
                 ..Told::default()
             }),
         }
@@ -67,7 +71,8 @@ impl Run {
 /// The events of one instance, in blocks that come back when they are read.
 pub struct Feeds {
     run: Arc<Run>,
-    instance: usize,
+    /// Among the instances of the rank.
+    place: usize,
     feed: Feed,
     read: Arc<Mutex<Vec<Block>>>,
 }
@@ -75,9 +80,10 @@ pub struct Feeds {
 impl Feeds {
     /// One for each instance.
     pub fn of(run: &Arc<Run>) -> Vec<Feeds> {
-        let feeds = (0..INSTANCES).map(|instance| Feeds {
+        let instances = run.instances.clone().enumerate();
+        let feeds = instances.map(|(place, instance)| Feeds {
             run: Arc::clone(run),
-            instance: instance as usize,
+            place,
             feed: Feed::new(run.order.schedule(), instance),
             read: Arc::default(),
         });
@@ -112,7 +118,7 @@ impl Source for Feeds {
                 }
                 Fed::End => {
                     self.run.tell(|told| {
-                        told.made[self.instance] = self.feed.made().to_vec();
+                        told.made[self.place] = self.feed.made().to_vec();
                         told.seconds = told.seconds.max(elapsed.as_secs_f64());
                     });
                     return Ok(SourceStatus::End);

@@ -1,14 +1,17 @@
 //! What ranks have found comes together on one of them.
 
-use millstream_flow::sources::Generator;
-use millstream_flow::{Flow, FlowError, FlowSettings, Message, PartialState};
+use crate::error::FlowError;
+use crate::graph::{Flow, FlowSettings};
+use crate::remote::Message;
+use crate::sources::Generator;
+use crate::state::PartialState;
 
 /// A flow that brings the items of all ranks to one of them, where `add` takes them into a state. All
 /// ranks call it; on the others the state stays empty.
 ///
 /// # Errors
 /// When a rank fails.
-pub fn collect<T, S>(
+pub fn gathered<T, S>(
     name: &str,
     settings: FlowSettings,
     items: Vec<T>,
@@ -20,14 +23,14 @@ where
     S: PartialState,
 {
     let mut flow = Flow::with_settings(name, settings);
-    let collected = flow.partial::<S>("collected");
+    let sum = flow.partial::<S>("gathered");
     let count = items.len() as u64;
     flow.source(
         "found",
         Generator::new(move |number| items[number as usize].clone()).limit(count),
     )
-    .gather("collect", at)
-    .fold_local(&collected, add);
+    .gather("gather", at)
+    .fold_local(&sum, add);
     flow.run()?.join()?;
-    Ok(collected.merged())
+    Ok(sum.merged())
 }

@@ -1,0 +1,306 @@
+//! The applications as flows, on any number of ranks.
+
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+use millstream_flow::windows::{Count, WindowResult, Windows, fold};
+use millstream_flow::{
+    BoxError, Channel, Emit, Flow, FlowError, FlowSettings, PartialState, Running, Sink,
+    Watermarks, gathered,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::app::App;
+use super::feeds::{Feeds, Lent, Run};
+use super::outcome::{Order, Outcome, Released};
+use crate::workload::{Event, Head, Kind, Made, campaign_of_ads};
+
+/// One of the applications at work, as far as it is on this rank.
+pub struct BenchmarkFlow {
+    running: Arc<Running>,
+    run: Arc<Run>,
+    settings: FlowSettings,
+    gather_at: u32,
+}
+
+impl BenchmarkFlow {
+    /// Starts this rank's part: as many instances as it has workers. What windows say comes together on the
+    /// rank `gather_at`. The order is the same on all ranks, and so are their workers.
+    ///
+    /// # Errors
+    /// When not all ranks run the same, or there are no threads for the flow.
+    pub fn start(
+        app: App,
+        order: Order,
+        settings: FlowSettings,
+        gather_at: u32,
+    ) -> Result<BenchmarkFlow, FlowError> {
+        let workers = settings.workers.get() as u32;
+        let first = settings.ranks.rank() * workers;
+        let run = Arc::new(Run::new(order, first..first + workers, &settings.clock));
+        let mut flow = Flow::with_settings(app.name(), settings.clone());
+        let end = End {
+            run: Arc::clone(&run),
+            gather_at,
+        };
+        match app {
+            App::Swa => swa(&mut flow, &end),
+            App::Ysb => ysb(&mut flow, &end),
+            App::YsbStar => ysb_star(&mut flow, &end),
+        }
+        Ok(BenchmarkFlow {
+            running: Arc::new(flow.run()?),
+            run,
+            settings,
+            gather_at,
+        })
+    }
+
+    /// This rank's flow, for its metrics and its end.
+    pub fn running(&self) -> &Arc<Running> {
+        &self.running
+    }
+
+    /// What was made on all ranks, and what windows said of it; nothing of that on other ranks than the one on
+    /// which all comes together. All of them call it, at the end of their flows.
+    ///
+    /// # Errors
+    /// When a rank fails.
+    pub fn gather(&self) -> Result<Outcome, FlowError> {
+        let told = self.run.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = (self.settings.ranks.rank() as usize) * told.made.len();
+        let made = told.made.iter().enumerate();
+        let made = made.map(|(place, made)| MadeOf {
+            instance: first + place,
+            made: made.clone(),
+            seconds: told.seconds,
+        });
+        let settings = FlowSettings {
+            checkpoints: None,
+            ..self.settings.clone()
+        };
+        let AllMade(mut made) = gathered(
+            "gathered feeds",
+            settings,
+            made.collect(),
+            self.gather_at,
+            |all: &mut AllMade, made: &MadeOf| all.0.push(made.clone()),
+        )?;
+        made.sort_by_key(|made| made.instance);
+        Ok(Outcome {
+            seconds: made.iter().map(|made| made.seconds).fold(0.0, f64::max),
+            made: made.into_iter().map(|made| made.made).collect(),
+            released: told.released.clone(),
+        })
+    }
+}
+
+/// What one instance has made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct MadeOf {
+    instance: usize,
+    made: Vec<Made>,
+    seconds: f64,
+}
+
+/// What all have made, in no particular order.
+#[derive(Debug, Default)]
+struct AllMade(Vec<MadeOf>);
+
+impl PartialState for AllMade {
+    fn merge(&mut self, part: &Self) {
+        self.0.extend_from_slice(&part.0);
+    }
+
+    fn get(_: &[&Self], _: &str) -> Option<Value> {
+        None
+    }
+
+    fn keys(_: &[&Self], _: usize) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Where results go.
+struct End {
+    run: Arc<Run>,
+    gather_at: u32,
+}
+
+impl End {
+    fn release(&self) -> Release {
+        Release(Arc::clone(&self.run))
+    }
+}
+
+/// A key, and the time of an event.
+type Keyed = (u32, Timestamp);
+
+fn swa(flow: &mut Flow, end: &End) {
+    let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
+    flow.sources("events", Feeds::of(&end.run))
+        .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
+        .flat_map(events)
+        .map(|head| (Event::new(head).ad(), time_of(head)))
+        .key_by(|(ad, _): &Keyed| *ad)
+        .aggregate("count", &counts, |(_, time)| *time)
+        .gather("release", end.gather_at)
+        .sink("release", end.release());
+}
+
+fn ysb(flow: &mut Flow, end: &End) {
+    let campaigns = campaign_of_ads();
+    let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
+    flow.sources("events", Feeds::of(&end.run))
+        .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
+        .flat_map(events)
+        .filter(|head| Event::new(head).kind() == Kind::View)
+        .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
+        .key_by(|(campaign, _): &Keyed| *campaign)
+        .aggregate("count", &counts, |(_, time)| *time)
+        .gather("release", end.gather_at)
+        .sink("release", end.release());
+}
+
+/// Views and clicks of a campaign in a window.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Both {
+    views: u64,
+    clicks: u64,
+    time_max_ms: i64,
+}
+
+/// How many views, or clicks, a campaign has in a window.
+#[derive(Debug, Clone, Copy)]
+struct OfKind {
+    campaign: u32,
+    start: Timestamp,
+    counts: Both,
+}
+
+fn ysb_star(flow: &mut Flow, end: &End) {
+    let views = flow.channel::<Head>("views");
+    let clicks = flow.channel::<Head>("clicks");
+    let both = flow.channel::<OfKind>("both");
+    flow.sources("events", Feeds::of(&end.run))
+        .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
+        .flat_map(events)
+        .filter(|head| Event::new(head).kind() != Kind::Purchase)
+        .split(&[views.clone(), clicks.clone()], |head| {
+            usize::from(Event::new(head).kind() == Kind::Click)
+        });
+    count_kind(flow, end, "count views", &views, &both, |views| Both {
+        views,
+        ..Both::default()
+    });
+    count_kind(flow, end, "count clicks", &clicks, &both, |clicks| Both {
+        clicks,
+        ..Both::default()
+    });
+    let join = fold(
+        Both::default,
+        |both: &mut Both, of: &OfKind| add(both, &of.counts),
+        |both: &mut Both, other: &Both| add(both, other),
+    );
+    let ratios = flow.windowed::<u32, _>("ratios", windows(&end.run), join);
+    flow.stage("both", &both)
+        .key_by(|of: &OfKind| of.campaign)
+        .aggregate("join", &ratios, |of| of.start)
+        .gather("release", end.gather_at)
+        .sink("release", end.release());
+}
+
+fn count_kind(
+    flow: &mut Flow,
+    end: &End,
+    name: &str,
+    events: &Channel<Head>,
+    counted: &Channel<OfKind>,
+    of_kind: impl Fn(u64) -> Both + Send + Sync + 'static,
+) {
+    let campaigns = campaign_of_ads();
+    let counts = flow.windowed::<u32, _>(name, windows(&end.run), Count);
+    flow.stage(&format!("{name}: join"), events)
+        .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
+        .key_by(|(campaign, _): &Keyed| *campaign)
+        .aggregate(name, &counts, |(_, time)| *time)
+        .map(move |result: &WindowResult<u32, u64>| OfKind {
+            campaign: result.key,
+            start: result.start,
+            counts: Both {
+                time_max_ms: result.time_max.0,
+                ..of_kind(result.value)
+            },
+        })
+        .to(counted);
+}
+
+fn add(both: &mut Both, other: &Both) {
+    both.views += other.views;
+    both.clicks += other.clicks;
+    both.time_max_ms = both.time_max_ms.max(other.time_max_ms);
+}
+
+fn windows(run: &Run) -> Windows {
+    Windows::tumbling(run.order.window_ms)
+}
+
+fn events(block: &Lent, emit: &mut Emit<'_, Head>) {
+    for event in block.events() {
+        emit(event.head());
+    }
+}
+
+fn time_of(head: &Head) -> Timestamp {
+    Timestamp(Event::new(head).time_ms())
+}
+
+/// Notes what windows say, and when.
+struct Release(Arc<Run>);
+
+impl Sink<WindowResult<u32, u64>> for Release {
+    fn push(&mut self, items: &[WindowResult<u32, u64>], _: &Waker) -> Result<usize, BoxError> {
+        let released_ms = self.0.now_ms();
+        self.0.release(items.iter().map(|result| Released {
+            window_ms: result.start.0,
+            key: result.key,
+            count: result.value,
+            clicks: 0,
+            ratio: 0.0,
+            time_ms: result.time_max.0,
+            released_ms,
+        }));
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+impl Sink<WindowResult<u32, Both>> for Release {
+    fn push(&mut self, items: &[WindowResult<u32, Both>], _: &Waker) -> Result<usize, BoxError> {
+        let released_ms = self.0.now_ms();
+        // As a join, which has nothing where one side has nothing.
+        let joined = items
+            .iter()
+            .filter(|result| result.value.views > 0 && result.value.clicks > 0);
+        self.0.release(joined.map(|result| Released {
+            window_ms: result.start.0,
+            key: result.key,
+            count: result.value.views,
+            clicks: result.value.clicks,
+            ratio: result.value.clicks as f64 / result.value.views as f64,
+            time_ms: result.value.time_max_ms,
+            released_ms,
+        }));
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}

@@ -1,0 +1,129 @@
+//! `millstream flow run swa`, `ysb` and `ysb-star`: made events of ads, counted in windows on any number of ranks.
+
+use std::io::Write;
+
+use anyhow::bail;
+use millstream_ads::benchmark::{App, BenchmarkFlow, Latency, Order as Asked, probe};
+use millstream_flow::{FlowSettings, Order};
+use serde::Serialize;
+
+use super::flow_settings;
+use super::ranks::{join, on_ranks};
+use crate::args::AdsArgs;
+use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+/// The time of events at the start; any would do that is the start of a window of each length.
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    application: &'static str,
+    ranks: u32,
+    /// Of the generator, on all ranks together.
+    instances: u32,
+    events: u64,
+    seconds: f64,
+    events_per_second: f64,
+    /// What windows said.
+    results: usize,
+    /// Results that did not come or were wrong, held against what the generator made.
+    missing: u64,
+    /// Whether the generator made as many events as it was asked for.
+    is_on_time: bool,
+    /// From the last event of a window to its result, in milliseconds.
+    latency_ms: Latency,
+}
+
+pub fn run(
+    app: App,
+    args: &AdsArgs,
+    settings: &Settings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let settings = flow_settings(&args.run, settings, Order::Kept);
+    let report = on_ranks(&args.ranks, &settings, |settings| {
+        count(app, args, settings, stop)
+    })?;
+    let Some(report) = report else {
+        // Another process tells.
+        return Ok(());
+    };
+    match is_json {
+        true => print_json(&report)?,
+        false => report.print()?,
+    }
+    if report.missing > 0 {
+        bail!("{} missing or wrong", count_of(report.missing, "result"));
+    }
+    Ok(())
+}
+
+fn count(app: App, args: &AdsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Result<Report> {
+    let ranks = settings.ranks.count();
+    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let asked = Asked {
+        instances: ranks * settings.workers.get() as u32,
+        rate: args.rate.unwrap_or(0),
+        duration_ms: millis(args.duration),
+        window_ms: millis(args.window) as i64,
+        start_ms: EPOCH_MS,
+    };
+    let flow = BenchmarkFlow::start(app, asked, settings, args.ranks.collect_at)?;
+    let summary = join(flow.running(), stop)?;
+    if summary.is_stopped {
+        bail!("stopped before the end: what was counted so far is not known");
+    }
+    let outcome = flow.gather()?;
+    let probe = probe(app, &asked, &outcome);
+    let made = outcome.made.iter().flatten();
+    Ok(Report {
+        application: app.name(),
+        ranks,
+        instances: asked.instances,
+        events: made.map(|made| made.events).sum(),
+        seconds: outcome.seconds,
+        events_per_second: probe.achieved,
+        results: outcome.released.len(),
+        missing: probe.missing,
+        is_on_time: probe.is_on_time,
+        latency_ms: probe.latency,
+    })
+}
+
+impl Report {
+    fn print(&self) -> anyhow::Result<()> {
+        let mut table = Table::new(&[(self.application, Align::Left), ("", Align::Right)]);
+        let millis = |ms: f64| match ms.is_finite() {
+            true => format!("{ms:.1} ms"),
+            false => "-".to_owned(),
+        };
+        for (name, value) in [
+            ("events", grouped(self.events)),
+            ("events per second", grouped(self.events_per_second as u64)),
+            ("results of windows", grouped(self.results as u64)),
+            ("latency of results, mean", millis(self.latency_ms.mean)),
+            ("half of them within", millis(self.latency_ms.p50)),
+            ("99 % within", millis(self.latency_ms.p99)),
+        ] {
+            table.row([name.to_owned(), value]);
+        }
+        print(|out| {
+            table.write(out)?;
+            let late = match self.is_on_time {
+                true => "",
+                false => "; fewer events were made than asked for",
+            };
+            writeln!(
+                out,
+                "on {} with {} of the generator; {:.2} s{late}",
+                count_of(u64::from(self.ranks), "rank"),
+                count_of(u64::from(self.instances), "instance"),
+                self.seconds,
+            )
+        })
+    }
+}
