@@ -27,7 +27,7 @@ BUILT := $(TARGET)/debug
 MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream --)
 
 # Ranks that are processes are tested where there is MPI, which setup.sh may have just installed.
-MPI := $$(command -v mpicc >/dev/null && echo --features millstream/mpi,millstream-exchange/mpi || true)
+MPI := $$(scripts/setup.sh has-mpi && echo --features millstream/mpi,millstream-exchange/mpi || true)
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

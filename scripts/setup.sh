@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # setup.sh run|test|bench: brings onto this machine what that target of the Makefile needs.
 # Changes nothing, and takes no time, where nothing is missing.
+# setup.sh has-mpi: whether ranks that are processes can be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -42,6 +43,15 @@ has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || [ -n "${LIBCLANG_PATH:-}" ]
 }
 
+# What is installed brings no daemon to life: the tests start their own.
+keep_services_off() {
+    local policy=/usr/sbin/policy-rc.d
+    [ -e "$policy" ] && return
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+}
+
 install_missing_packages() {
     [ "${#missing_packages[@]}" -gt 0 ] || return 0
     local packages="${missing_packages[*]}"
@@ -51,6 +61,7 @@ install_missing_packages() {
         fail "this needs the packages $packages: run 'apt-get install $packages' as root, then run make again"
     echo "setup: installing $packages" >&2
     export DEBIAN_FRONTEND=noninteractive
+    keep_services_off
     apt-get update -qq || fail "apt-get update failed (see above)"
     apt-get install -qq --no-install-recommends "${missing_packages[@]}" >&2 ||
         fail "apt-get could not install $packages (see above)"
@@ -148,8 +159,11 @@ test)
         install_npm_packages tests/browser
     fi
     ;;
+has-mpi)
+    command -v mpicc >/dev/null && has_libclang
+    ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench" >&2
+    echo "usage: scripts/setup.sh run|test|bench|has-mpi" >&2
     exit 2
     ;;
 esac

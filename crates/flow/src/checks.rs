@@ -11,6 +11,9 @@ use crate::stage::Stage;
 
 impl Flow {
     pub(crate) fn check(&self) -> Result<(), FlowError> {
+        if let Some(fault) = self.faults.first() {
+            return Err(fault.clone());
+        }
         if let Some(operator) = self.open.first() {
             return Err(FlowError::Unconnected {
                 flow: self.name.clone(),

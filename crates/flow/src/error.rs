@@ -83,6 +83,16 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// A state of windows that another operator fills.
+    #[error(
+        "flow \"{flow}\": the windows that \"{operator}\" fills are those of another operator; give it a state of its own"
+    )]
+    StateTaken {
+        /// The flow.
+        flow: String,
+        /// The second operator.
+        operator: String,
+    },
     /// Two stages, or two state elements, of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {

@@ -121,6 +121,8 @@ pub struct Flow {
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
     /// Stages that were begun and have no end yet.
     pub(crate) open: Vec<String>,
+    /// What was found wrong while it was built.
+    pub(crate) faults: Vec<FlowError>,
     /// Who says marks so far.
     writers: WriterId,
     /// The ways to other ranks so far.
@@ -148,6 +150,7 @@ impl Flow {
             channels: Vec::new(),
             states: Vec::new(),
             open: Vec::new(),
+            faults: Vec::new(),
             writers: 0,
             exits: Vec::new(),
             agreed: Vec::new(),

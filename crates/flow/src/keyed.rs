@@ -3,12 +3,14 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
 
 use crate::chain::{Chain, Same};
 use crate::channel::{Channel, ChannelState};
+use crate::error::FlowError;
 use crate::graph::Operators;
 use crate::input::{Input, RingInput};
 use crate::remote::{Message, Remote};
@@ -119,6 +121,12 @@ where
             late,
         } = self;
         let flow = &mut *operators.flow;
+        if state.spec.is_used.swap(true, Ordering::Relaxed) {
+            flow.faults.push(FlowError::StateTaken {
+                flow: flow.name.clone(),
+                operator: name.to_owned(),
+            });
+        }
         let partitions = flow.settings.workers.get();
         let (rings, channel) = flow.rings::<Partial<K, A::State>>(name, partitions);
         let (outlets, received) = flow.meeting::<Partial<K, A::State>>(name).unzip();

@@ -69,7 +69,10 @@ impl Default for RingMarks {
 impl RingMarks {
     /// Somebody who will say something: readers wait for it.
     pub fn add_writer(&self, writer: WriterId) {
-        self.state.lock().writers.push((writer, NOTHING));
+        let mut state = self.state.lock();
+        if !state.writers.iter().any(|(known, _)| *known == writer) {
+            state.writers.push((writer, NOTHING));
+        }
     }
 
     /// A writer says something behind what it has written before `position` of the ring.

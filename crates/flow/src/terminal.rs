@@ -110,6 +110,8 @@ struct Outlet<T> {
     channel: Arc<ChannelState>,
     /// Which of the channel's rings it is.
     index: usize,
+    /// Marks lie behind all that is written: of two that are in one ring the second one says them.
+    says_marks: bool,
 }
 
 impl<T> Outbox<T> {
@@ -119,6 +121,7 @@ impl<T> Outbox<T> {
             ring: Arc::clone(&channel.ring),
             channel: Arc::clone(&channel.state),
             index: 0,
+            says_marks: true,
         });
         Outbox::new(place, outlets.collect())
     }
@@ -129,11 +132,17 @@ impl<T> Outbox<T> {
             ring: Arc::clone(ring),
             channel: Arc::clone(channel),
             index,
+            says_marks: true,
         });
         Outbox::new(place, outlets.collect())
     }
 
-    fn new(place: Place<'_>, outlets: Vec<Outlet<T>>) -> Self {
+    fn new(place: Place<'_>, mut outlets: Vec<Outlet<T>>) -> Self {
+        for index in 0..outlets.len() {
+            let (before, behind) = outlets.split_at_mut(index + 1);
+            let is_same = |other: &Outlet<T>| Arc::ptr_eq(&other.ring, &before[index].ring);
+            before[index].says_marks = !behind.iter().any(is_same);
+        }
         Outbox {
             outlets,
             input: place.input.cloned(),
@@ -200,7 +209,8 @@ impl<T> Outbox<T> {
         for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
             count += slice.len();
             slice.set_stamp(stamp);
-            if let Some(mark) = mark.filter(|_| outlet.channel.wants_marks()) {
+            let says_marks = outlet.says_marks && outlet.channel.wants_marks();
+            if let Some(mark) = mark.filter(|_| says_marks) {
                 outlet.channel.marks[outlet.index].say(slice.end(), self.writer, mark);
             }
             slice.commit();

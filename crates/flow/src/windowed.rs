@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -43,6 +43,8 @@ pub(crate) struct WindowSpec<A> {
     pub aggregate: A,
     /// Items that were left out since their time was over.
     pub late: AtomicU64,
+    /// Items of one operator come in.
+    pub is_used: AtomicBool,
 }
 
 /// Keys of a partition whose last released window can be read.
@@ -69,6 +71,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 windows,
                 aggregate,
                 late: AtomicU64::new(0),
+                is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),
             homes,

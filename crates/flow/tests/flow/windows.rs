@@ -242,3 +242,46 @@ fn windows_without_watermarks_or_order_are_refused() {
         "flow \"refused\": the windows of \"count\" close by event time, which needs Order::Kept"
     );
 }
+
+#[test]
+fn a_state_of_windows_is_filled_by_one_operator() {
+    let mut flow = Flow::new("taken");
+    let state = flow.windowed::<u32, _>("counts", Windows::tumbling(10), Count);
+    for name in ["one", "other"] {
+        let (sink, _) = Collect::<Result>::new();
+        flow.source(
+            name,
+            Generator::new(|number| (1u32, number as i64)).limit(10),
+        )
+        .watermarks(|(_, time)| Timestamp(*time), disorder(0))
+        .key_by(|(key, _)| *key)
+        .aggregate(&format!("count {name}"), &state, |(_, time)| {
+            Timestamp(*time)
+        })
+        .sink(&format!("results {name}"), sink);
+    }
+    let error = flow.run().err().unwrap().to_string();
+    assert!(error.contains("\"count other\" fills"), "{error}");
+}
+
+#[test]
+fn what_is_split_into_one_channel_twice_is_counted_once() {
+    let (sink, results) = Collect::new();
+    let mut flow = Flow::with_settings("twice", settings(2, 8));
+    let state = flow.windowed("counts", Windows::tumbling(10), Count);
+    let numbers = flow.channel::<i64>("numbers");
+    flow.source("events", Generator::new(|number| number as i64).limit(1000))
+        .watermarks(|time| Timestamp(*time), disorder(0))
+        .split(&[numbers.clone(), numbers.clone()], |time| {
+            (*time % 2) as usize
+        });
+    flow.stage("count", &numbers)
+        .key_by(|_| 0u32)
+        .aggregate("windows", &state, |time| Timestamp(*time))
+        .sink("results", sink);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(state.late_events(), 0);
+    let results = results.lock().unwrap();
+    assert!(results.iter().all(|result| result.value == 10));
+    assert_eq!(results.len(), 100);
+}
