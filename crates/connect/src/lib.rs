@@ -34,12 +34,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod checkpoints;
 mod dead_letters;
+mod network;
 mod producer;
 mod server;
 mod sink;
 mod source;
 
+pub use checkpoints::{
+    CheckpointDir, CheckpointDirError, LogCheckpoints, PART_BYTES_MAX, ServerCheckpoints,
+};
 pub use dead_letters::DeadLetterStream;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};

@@ -135,6 +135,16 @@ impl StreamProducer {
         &self.lane
     }
 
+    /// Of the next record to send.
+    pub(crate) fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Goes on counting from another number, before anything was added.
+    pub(crate) fn set_sequence(&mut self, sequence: Sequence) {
+        self.sequence = sequence;
+    }
+
     /// Adds a record, without waiting for the disk.
     #[inline]
     pub(crate) fn add(

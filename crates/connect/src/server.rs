@@ -7,13 +7,15 @@ use std::task::{Context, Poll, Waker};
 
 use millstream_base::Offset;
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start, Topic,
     TopicPartition,
 };
 use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
 use millstream_record::Record;
-use tokio::runtime::{Builder, Runtime};
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+
+use crate::network::Network;
 
 /// What waits for a source's turn; how many bytes that may be is the consumer's setting.
 const ITEMS_MAX: usize = 16;
@@ -31,7 +33,8 @@ pub enum ServerEnd {
 /// [consumer's setting](ConsumerConfig::delivery): pushed through memory that a server on the same machine
 /// shares, pushed over the network, or pulled; they are the same records.
 ///
-/// Positions are not kept: it reads everything. [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
+/// Positions are kept in the flow's checkpoints alone: a flow that does not resume reads everything.
+/// [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
 ///
 /// ```no_run
 /// use millstream_client::{ClientConfig, ConsumerConfig};
@@ -54,10 +57,31 @@ pub enum ServerEnd {
 /// ```
 pub struct ServerSource {
     stream: Arc<str>,
+    reading: Reading,
     records: mpsc::Receiver<Result<ServerRecords, ClientError>>,
+    /// By partition, the first offset that it did not give.
+    positions: BTreeMap<i32, Offset>,
     fault: Arc<OnceLock<ServerSourceError>>,
     /// Where the consumer works, with those of the other sources.
-    _network: Arc<Network>,
+    network: Arc<Network>,
+}
+
+/// What is read, and how.
+struct Reading {
+    client: Client,
+    consumer: ConsumerConfig,
+    /// The identity of the stream.
+    id: [u8; 16],
+    places: Vec<TopicPartition>,
+    ends: Option<Ends>,
+}
+
+/// How far a source is.
+#[derive(Serialize, Deserialize)]
+struct SavedPlace {
+    /// The identity of the stream.
+    stream: [u8; 16],
+    positions: BTreeMap<i32, Offset>,
 }
 
 /// Why a flow cannot go on reading a server's stream.
@@ -88,17 +112,6 @@ pub struct ServerRecords {
     fault: Arc<OnceLock<ServerSourceError>>,
 }
 
-/// Threads for the network, which end in the background: nobody waits for a server.
-struct Network(Option<Runtime>);
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl ServerSource {
     /// Sources that share a stream's partitions, at most so many `instances`: each has some for itself.
     ///
@@ -111,48 +124,82 @@ impl ServerSource {
         instances: usize,
         end: ServerEnd,
     ) -> Result<Vec<ServerSource>, BoxError> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("millstream-source")
-            .enable_all()
-            .build()?;
+        let network = Arc::new(Network::start("millstream-source")?);
         let client = Client::new(server.clone());
-        let begun = runtime.block_on(async {
-            let places = partitions(&client, stream).await?;
+        let begun = network.wait(async {
+            let topic = client.topic(stream).await?;
+            let places = partitions(&topic);
             let ends = match end {
                 ServerEnd::Never => None,
                 ServerEnd::Now => Some(ends(&client, consumer, &places).await?),
             };
             let mut begun = Vec::new();
-            for share in shares(places, instances) {
-                let starts: Vec<_> = share
-                    .iter()
-                    .map(|place| (place.clone(), Start::Earliest))
-                    .collect();
-                let consumer = Consumer::assigned(&client, consumer.clone(), &starts).await?;
-                let ends = ends.as_ref().map(|ends| ends_of(&share, ends));
-                begun.push((consumer, ends));
+            for places in shares(places, instances) {
+                let reading = Reading {
+                    client: client.clone(),
+                    consumer: consumer.clone(),
+                    id: *topic.id.as_bytes(),
+                    ends: ends.as_ref().map(|ends| ends_of(&places, ends)),
+                    places,
+                };
+                begun.push((reading.consumer(&BTreeMap::new()).await?, reading));
             }
             Ok::<_, ClientError>(begun)
         });
-        let network = Arc::new(Network(Some(runtime)));
         let begun = begun.map_err(|error| ServerSourceError::new(stream, error))?;
-        let sources = begun.into_iter().map(|(consumer, ends)| {
-            let fault: Arc<OnceLock<ServerSourceError>> = Arc::default();
-            let (sender, records) = mpsc::channel(ITEMS_MAX);
-            let reading = read(consumer, ends, Arc::clone(&fault), sender);
-            if let Some(runtime) = &network.0 {
-                runtime.spawn(reading);
-            }
+        let sources = begun.into_iter().map(|(consumer, reading)| {
+            let fault = Arc::default();
+            let positions = by_partition(&consumer);
             ServerSource {
                 stream: stream.into(),
-                records,
+                records: reading.start(consumer, &fault, &network),
+                reading,
+                positions,
                 fault,
-                _network: Arc::clone(&network),
+                network: Arc::clone(&network),
             }
         });
         Ok(sources.collect())
     }
+
+    /// Takes note of what is given. Records behind the end are not.
+    fn note(&mut self, records: &ServerRecords) {
+        let next = records.fetched.next();
+        let next = records.until.map_or(next, |until| until.min(next));
+        let partition = records.fetched.partition();
+        self.positions.insert(partition, next);
+    }
+}
+
+impl Reading {
+    /// A consumer that goes on from these positions, and from the beginning of other partitions.
+    async fn consumer(&self, positions: &BTreeMap<i32, Offset>) -> Result<Consumer, ClientError> {
+        let start = |place: &TopicPartition| match positions.get(&place.partition) {
+            Some(position) => (place.clone(), Start::At(*position)),
+            None => (place.clone(), Start::Earliest),
+        };
+        let starts: Vec<_> = self.places.iter().map(start).collect();
+        Consumer::assigned(&self.client, self.consumer.clone(), &starts).await
+    }
+
+    /// Lets the consumer read in the background.
+    fn start(
+        &self,
+        consumer: Consumer,
+        fault: &Arc<OnceLock<ServerSourceError>>,
+        network: &Network,
+    ) -> mpsc::Receiver<Result<ServerRecords, ClientError>> {
+        let (sender, records) = mpsc::channel(ITEMS_MAX);
+        network.spawn(read(consumer, self.ends.clone(), Arc::clone(fault), sender));
+        records
+    }
+}
+
+fn by_partition(consumer: &Consumer) -> BTreeMap<i32, Offset> {
+    let positions = consumer.positions().into_iter();
+    positions
+        .map(|(place, position)| (place.partition, position))
+        .collect()
 }
 
 impl Source for ServerSource {
@@ -170,6 +217,7 @@ impl Source for ServerSource {
         }
         match self.records.poll_recv(&mut Context::from_waker(waker)) {
             Poll::Ready(Some(Ok(records))) => {
+                self.note(&records);
                 out.push(records);
                 Ok(SourceStatus::Ready)
             }
@@ -179,6 +227,32 @@ impl Source for ServerSource {
             Poll::Ready(None) => Ok(SourceStatus::End),
             Poll::Pending => Ok(SourceStatus::Idle),
         }
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        let place = SavedPlace {
+            stream: self.reading.id,
+            positions: self.positions.clone(),
+        };
+        Ok(postcard::to_stdvec(&place)?)
+    }
+
+    /// Goes on behind what was given, with partitions that were added since then from their beginning. What retention
+    /// has taken meanwhile ends the flow.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved: SavedPlace = postcard::from_bytes(saved)?;
+        if saved.stream != self.reading.id {
+            return Err(format!(
+                "stream {} is not the one that the checkpoint is of: it was made again since",
+                self.stream
+            )
+            .into());
+        }
+        let consumer = self.network.wait(self.reading.consumer(&saved.positions));
+        let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
+        self.positions = by_partition(&consumer);
+        self.records = self.reading.start(consumer, &self.fault, &self.network);
+        Ok(())
     }
 }
 
@@ -208,13 +282,12 @@ impl Parts for ServerRecords {
 /// Where bounded sources end, by partition.
 type Ends = BTreeMap<TopicPartition, Offset>;
 
-async fn partitions(client: &Client, stream: &str) -> Result<Vec<TopicPartition>, ClientError> {
-    let topic = client.topic(stream).await?;
+fn partitions(topic: &Topic) -> Vec<TopicPartition> {
     let place = |partition| TopicPartition {
         topic: Arc::clone(&topic.name),
         partition,
     };
-    Ok((0..).take(topic.leaders.len()).map(place).collect())
+    (0..).take(topic.leaders.len()).map(place).collect()
 }
 
 async fn ends(

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use millstream_base::{Offset, ProducerId, Timestamp};
+use millstream_base::{Offset, ProducerId, Sequence, Timestamp};
 use millstream_flow::{BoxError, Sink};
 use millstream_log::{LogError, Stream};
 
@@ -21,6 +21,13 @@ pub struct EncodedRecord {
 }
 
 /// Appends the results of a flow to a stream: `encode` turns an item into a record.
+///
+/// A flow that goes on from a checkpoint loses no result. Those that came after the checkpoint come again: without a
+/// producer's id they are in the stream *at least once*. With one they are numbered, those that the stream has are
+/// left out by their numbers, and each is there *exactly once*, if the sink gets the same results in the same
+/// order again. So it is where the sink has one rank and one source whose items come in order, and nothing in between depends
+/// on the time of day; it is not so where windows or several sources meet. Give no id there: results would be left
+/// out that the stream does not have.
 pub struct StreamSink<F> {
     producer: StreamProducer,
     encode: F,
@@ -111,5 +118,18 @@ where
             Some(newest) => Ok(self.is_durable(newest, waker)?),
             None => Ok(true),
         }
+    }
+
+    /// Everything was flushed.
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(self.producer.sequence().0.to_le_bytes().to_vec())
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved = saved.try_into();
+        let saved = saved.map_err(|_| "the number of a result has 4 bytes")?;
+        self.producer
+            .set_sequence(Sequence(i32::from_le_bytes(saved)));
+        Ok(())
     }
 }

@@ -6,13 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
-use millstream_base::{Cursor, LaneIndex, Timestamp};
+use millstream_base::{Cursor, LaneIndex, Offset, Timestamp};
 use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
 use millstream_log::{
     KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
 use millstream_record::{ChunkError, Chunks, Filter, Record, Scratch};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 /// How much one item of the source holds, unless a single chunk is larger.
 const SLICE_BYTES: usize = 1 << 20;
@@ -52,6 +53,33 @@ pub enum SourceError {
         partition: u32,
         /// Why.
         fault: String,
+    },
+    /// A checkpoint was taken of another stream.
+    #[error("stream {stream} is not the one that the checkpoint is of: it was made again since")]
+    Other {
+        /// The stream.
+        stream: String,
+    },
+    /// The stream does not hold what comes behind the checkpoint.
+    #[error(
+        "stream {stream}{}: the records behind the checkpoint cannot be read: {error}",
+        partition.map(|partition| format!(", partition {partition}")).unwrap_or_default()
+    )]
+    Gone {
+        /// The stream.
+        stream: String,
+        /// The lane's number among all of the stream.
+        partition: Option<u32>,
+        /// What the log says.
+        error: LogError,
+    },
+    /// How far an application is, is kept with it.
+    #[error(
+        "stream {stream} is read as an application, which keeps itself how far it is: read it without one to take checkpoints"
+    )]
+    OfApplication {
+        /// The stream.
+        stream: String,
     },
     /// The records of a chunk are not what its header promises.
     #[error("chunk at {cursor}, lane {lane}: {error}; it was stored as its producer sent it")]
@@ -289,6 +317,41 @@ impl Source for StreamSource {
         Ok(committed.map_err(|error| self.shared.error(error))?)
     }
 
+    fn shares_position(&self) -> bool {
+        true
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        self.shared.check_fault()?;
+        let stream = &self.shared.stream;
+        let positions = self.shared.subscription.lock().positions();
+        let place = Place {
+            stream: *stream.uuid().as_bytes(),
+            next: positions.ok_or_else(|| SourceError::OfApplication {
+                stream: stream.name().to_owned(),
+            })?,
+        };
+        Ok(postcard::to_stdvec(&place)?)
+    }
+
+    /// Goes on behind what all sources had given together that shared the work; with lanes that were added
+    /// since then from their beginning.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let place: Place = postcard::from_bytes(saved)?;
+        let stream = self.shared.stream.name().to_owned();
+        if place.stream != *self.shared.stream.uuid().as_bytes() {
+            return Err(SourceError::Other { stream }.into());
+        }
+        let sought = self.shared.subscription.lock().seek(&place.next);
+        Ok(
+            sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
+                stream,
+                partition: place,
+                error,
+            })?,
+        )
+    }
+
     /// Gives at most one slice.
     fn poll(
         &mut self,
@@ -330,6 +393,15 @@ impl Source for StreamSource {
             }
         }
     }
+}
+
+/// How far sources are that share their work.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    /// The identity of the stream.
+    stream: [u8; 16],
+    /// By partition, the first offset that none of them gave.
+    next: Vec<Offset>,
 }
 
 /// Whether the event may have happened since the last look.

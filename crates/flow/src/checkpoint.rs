@@ -37,6 +37,12 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// # Errors
     /// When it stays; it does no harm.
     fn remove(&self, key: PartKey) -> Result<(), BoxError>;
+
+    /// Where a part is, for messages.
+    fn describe(&self, key: PartKey) -> String {
+        let PartKey { checkpoint, rank } = key;
+        format!("the part of rank {rank} of checkpoint {checkpoint}")
+    }
 }
 
 /// Which part of which checkpoint.
@@ -197,11 +203,17 @@ impl Keeper {
                 .into(),
             });
         };
-        let part = self.place.get(PartKey {
+        let key = PartKey {
             checkpoint: number,
             rank: self.rank,
-        })?;
-        let wrong = |error| format!("the checkpoint {number} cannot be read: {error}");
+        };
+        let part = self.place.get(key)?;
+        let wrong = |error| {
+            format!(
+                "the checkpoint {number} cannot be read: {}: {error}",
+                self.place.describe(key)
+            )
+        };
         let (head, saved) = decode(&part).map_err(wrong)?;
         if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
             return Err(format!(

@@ -90,6 +90,11 @@ pub trait Input: Send + 'static {
         Ok(None)
     }
 
+    /// Whether any number of such inputs can go on from what one has saved.
+    fn shares_position(&self) -> bool {
+        false
+    }
+
     /// Goes on from what was [saved](Input::save).
     fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
         Ok(())
@@ -193,6 +198,10 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn wants_commits(&self) -> bool {
         self.source.wants_commits()
+    }
+
+    fn shares_position(&self) -> bool {
+        self.source.shares_position()
     }
 
     fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {

@@ -116,6 +116,7 @@ mod routed;
 mod running;
 mod scheduler;
 mod sink;
+pub mod sinks;
 mod source;
 pub mod sources;
 mod stage;

@@ -58,6 +58,12 @@ pub trait Source: Send + 'static {
         Err("it keeps no position, so it cannot go on from a checkpoint".into())
     }
 
+    /// Whether sources that share their work save the same, namely how far they all are together. Then any
+    /// number of them can go on from it; of all others there must be as many as there were.
+    fn shares_position(&self) -> bool {
+        false
+    }
+
     /// The flow is over, whether it came to its end or not: nothing more is asked of the source.
     fn close(&mut self) {}
 
@@ -102,6 +108,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         (**self).restore(saved)
+    }
+
+    fn shares_position(&self) -> bool {
+        (**self).shares_position()
     }
 }
 

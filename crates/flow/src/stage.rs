@@ -274,6 +274,22 @@ where
         format!("stage/{}/{instance}/{part}", self.name)
     }
 
+    /// Of how many sources something is saved, if those there are now can go on from it.
+    fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
+        let is_saved = |index: &usize| saved.get(&self.element(*index, "source")).is_ok();
+        let count = (0..).take_while(is_saved).count();
+        let mut instances = self.instances.iter();
+        let share = |slot: &Slot<I, T>| slot.instance.lock().input.shares_position();
+        match count == self.instances.len() || (count > 0 && instances.all(share)) {
+            true => Ok(count),
+            false => Err(format!(
+                "there were {count} sources and there are {} now, which cannot go on from where others were",
+                self.instances.len()
+            )
+            .into()),
+        }
+    }
+
     fn activate_instance(
         &self,
         context: &Context<'_>,
@@ -705,14 +721,19 @@ where
     }
 
     fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
+        let is_source = self.input.is_none() && !I::IS_REMOTE;
+        let sources = match is_source {
+            true => self.saved_sources(saved)?,
+            false => 0,
+        };
         for (index, slot) in self.instances.iter().enumerate() {
             let mut instance = slot.instance.lock();
-            if self.input.is_none() && !I::IS_REMOTE {
-                let source = saved.get(&self.element(index, "source"))?;
+            if is_source {
+                let from = index % sources;
+                let source = saved.get(&self.element(from, "source"))?;
                 instance.input.restore(source)?;
-                instance
-                    .time
-                    .restore(saved.get(&self.element(index, "time"))?)?;
+                let time = saved.get(&self.element(from, "time"))?;
+                instance.time.restore(time)?;
             }
             // As many instances as there are now, there may not have been.
             if let Ok(end) = saved.get(&self.element(index, "end")) {

@@ -11,6 +11,7 @@ use memchr::{memchr, memrchr};
 use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Disk, DiskFile, Text};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
 use crate::parts::Parts;
@@ -64,6 +65,12 @@ pub enum LineError {
         position: u64,
         /// The bound.
         line_bytes_max: u64,
+    },
+    /// A checkpoint was taken of other files, or of the files as they were.
+    #[error("{what}; the lines of a checkpoint go on in the files that it was taken of")]
+    Other {
+        /// What is not as it was.
+        what: String,
     },
     /// A range of no bytes, or lines shorter than a range.
     #[error("blocks of {} with lines of up to {}: a block must have at least one byte, and a line must be allowed the length of a block", ByteSize(limits.block_bytes), ByteSize(limits.line_bytes_max))]
@@ -236,6 +243,67 @@ impl Source for LineFiles {
             });
         }
         Ok(SourceStatus::Ready)
+    }
+
+    fn shares_position(&self) -> bool {
+        true
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(postcard::to_stdvec(&self.shared.place())?)
+    }
+
+    /// Goes on behind the lines that all of the sources had given together. The files have to be those of
+    /// then, and as long.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved: Place = postcard::from_bytes(saved)?;
+        self.shared.check(&saved)?;
+        let next = &self.shared.next_range;
+        next.store(saved.next_range, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// How far sources are that share their work.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    /// No range from here on was read.
+    next_range: u64,
+    /// What makes a number of a range.
+    block_bytes: u64,
+    lens: Vec<u64>,
+}
+
+impl Shared {
+    fn place(&self) -> Place {
+        let ranges = self.files.last().map_or(0, |file| file.ranges_end);
+        Place {
+            // Each source that found nothing left has counted on.
+            next_range: self.next_range.load(Ordering::Relaxed).min(ranges),
+            block_bytes: self.limits.block_bytes,
+            lens: self.files.iter().map(|file| file.len).collect(),
+        }
+    }
+
+    fn check(&self, saved: &Place) -> Result<(), LineError> {
+        let other = |what| Err(LineError::Other { what });
+        if saved.lens.len() != self.files.len() {
+            let (then, now) = (saved.lens.len(), self.files.len());
+            return other(format!("there were {then} files, and there are {now}"));
+        }
+        if saved.block_bytes != self.limits.block_bytes {
+            let [then, now] = [saved.block_bytes, self.limits.block_bytes].map(ByteSize);
+            return other(format!("blocks had {then}, and have {now}"));
+        }
+        let mut files = self.files.iter().zip(&saved.lens);
+        match files.find(|(file, len)| file.len != **len) {
+            None => Ok(()),
+            Some((file, len)) => other(format!(
+                "{} had {len} bytes, and has {}",
+                file.path.display(),
+                file.len
+            )),
+        }
     }
 }
 

@@ -171,3 +171,60 @@ fn no_files_and_limits_that_make_no_sense() {
         assert!(LineFiles::open(&SystemDisk, [], limits).is_err());
     }
 }
+
+/// What a source gives in so many turns.
+fn turns(source: &mut LineFiles, turns: usize) -> Vec<u8> {
+    let mut out = Output::default();
+    for _ in 0..turns {
+        source.poll(&mut out, 1, Waker::noop()).unwrap();
+    }
+    let blocks = out.items().iter();
+    blocks.flat_map(|block| block.bytes.to_vec()).collect()
+}
+
+#[test]
+fn lines_go_on_behind_those_that_were_given_by_whoever_shared_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a", "b"].map(|name| folder.path().join(name));
+    let text: String = (0..50).map(|number| format!("line {number}\n")).collect();
+    let (first, second) = text.split_at(200);
+    fs::write(&paths[0], first).unwrap();
+    fs::write(&paths[1], second).unwrap();
+    let limits = LineLimits {
+        block_bytes: 16,
+        line_bytes_max: 64,
+    };
+    let open = |limits| LineFiles::open(&SystemDisk, paths.clone(), limits).unwrap();
+    for before in [0, 1, 7, 20, 1000] {
+        let mut sources = open(limits).split(2);
+        let mut given = turns(&mut sources[0], before);
+        given.extend(turns(&mut sources[1], before));
+        let saved = sources[0].save().unwrap();
+        assert_eq!(saved, sources[1].save().unwrap());
+        let mut sources = open(limits).split(3);
+        sources[2].restore(&saved).unwrap();
+        given.extend(turns(&mut sources[1], 1000));
+        assert_eq!(String::from_utf8(given).unwrap(), text);
+    }
+    let saved = open(limits).save().unwrap();
+    let error = |files: &mut LineFiles| files.restore(&saved).unwrap_err().to_string();
+    let other = LineLimits {
+        block_bytes: 32,
+        ..limits
+    };
+    assert!(error(&mut open(other)).starts_with("blocks had 16 B"));
+    fs::write(&paths[1], "something else\n").unwrap();
+    let said = error(&mut open(limits));
+    let expected = format!(
+        "{} had {} bytes, and has 15",
+        paths[1].display(),
+        second.len()
+    );
+    assert!(said.starts_with(&expected), "{said}");
+    let one = LineFiles::open(&SystemDisk, [paths[0].clone()], limits);
+    let said = error(&mut one.unwrap());
+    assert!(
+        said.starts_with("there were 2 files, and there are 1"),
+        "{said}"
+    );
+}

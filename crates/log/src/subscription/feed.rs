@@ -64,6 +64,18 @@ impl Feed {
         }
     }
 
+    /// The first offset that was not handed out.
+    pub fn next(&self) -> Offset {
+        self.next
+    }
+
+    /// Goes on from another offset, if that is, or comes, in the lane.
+    pub fn seek(&mut self, next: Offset) -> Result<()> {
+        self.next = next;
+        self.at = None;
+        self.check()
+    }
+
     pub fn end_at_head(&mut self) {
         self.until = Some(self.lane.last_stable_offset());
     }

@@ -171,6 +171,32 @@ impl Subscription {
         }
     }
 
+    /// By lane, the first offset that was not handed out; `None` where an application knows how far it is, or
+    /// a lane has failed.
+    pub fn positions(&self) -> Option<Vec<Offset>> {
+        match &self.reader {
+            Reader::Lanes(reader) => reader.positions(),
+            Reader::Application(_) => None,
+        }
+    }
+
+    /// Goes on from [positions](Self::positions), before anything was handed out. Lanes that were added since
+    /// then are read from the beginning.
+    ///
+    /// # Errors
+    /// When retention has removed what comes next, there are fewer lanes or records than there were, or an
+    /// application knows how far it is.
+    pub fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
+        match &mut self.reader {
+            Reader::Lanes(reader) => reader.seek(positions),
+            Reader::Application(reader) => Err(LogError::UnknownLane {
+                stream: reader.stream().name().to_owned(),
+                what: "positions but those that the application keeps".to_owned(),
+            }
+            .into()),
+        }
+    }
+
     /// What there is next, of about `bytes_max` bytes at most, unless a single chunk is larger.
     ///
     /// # Errors
@@ -311,6 +337,31 @@ impl LanesReader {
                 self.add(Feed::new(lane, earliest));
             }
         }
+    }
+
+    fn positions(&self) -> Option<Vec<Offset>> {
+        let lanes = self.lanes.iter();
+        lanes
+            .map(|lane| lane.as_ref().map(|lane| lane.feed.next()))
+            .collect()
+    }
+
+    fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
+        self.add_new_lanes();
+        for (place, position) in (0..).zip(positions) {
+            let sought = match self.lanes.get_mut(place as usize) {
+                Some(Some(lane)) => lane.feed.seek(*position),
+                _ => Err(LogError::UnknownLane {
+                    stream: self.stream.as_ref().map_or("", Stream::name).to_owned(),
+                    what: format!("lane {place}"),
+                }),
+            };
+            sought.map_err(|error| SubscriptionError {
+                place: Some(place),
+                error,
+            })?;
+        }
+        Ok(())
     }
 
     fn end_at_head(&mut self) {

@@ -1,0 +1,228 @@
+//! Checkpoints in a directory that all ranks see.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{Disk, SystemDisk};
+use millstream_flow::{BoxError, Checkpoints, PartKey};
+
+use super::{check_len, named_part, part_name};
+
+/// Keeps the checkpoints of one flow in a directory of their own, a file for each part.
+///
+/// On several machines it is a directory of a file system that they share. A file is written under another
+/// name, made durable and renamed, so that it is there whole or not at all.
+///
+/// ```
+/// use millstream_connect::CheckpointDir;
+/// use millstream_flow::{Checkpointing, FlowSettings};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("checkpoints");
+/// let settings = FlowSettings {
+///     checkpoints: Some(Checkpointing {
+///         place: Arc::new(CheckpointDir::open(&path)?),
+///         interval: Duration::from_secs(10),
+///         resume: false,
+///     }),
+///     ..FlowSettings::default()
+/// };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CheckpointDir {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+}
+
+/// What is wrong with a directory for checkpoints.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointDirError {
+    /// The operating system refuses.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What it says.
+        error: io::Error,
+    },
+    /// It holds something else.
+    #[error(
+        "{} is not a part of a checkpoint; keep the checkpoints of each flow in a directory of their own",
+        path.display()
+    )]
+    Foreign {
+        /// What is not a part.
+        path: PathBuf,
+    },
+    /// A file ends before its length.
+    #[error("{} has {expected} bytes and only {found} can be read", path.display())]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        expected: u64,
+        /// What there is.
+        found: u64,
+    },
+}
+
+/// How names begin of parts, and of what becomes a part: one for each rank.
+const PART: &str = "checkpoint.";
+const UNFINISHED: &str = "unfinished.";
+
+impl CheckpointDir {
+    /// A directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made or read, or holds something else.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<CheckpointDir, CheckpointDirError> {
+        CheckpointDir::open_on(Arc::new(SystemDisk), dir)
+    }
+
+    /// The same on a disk of the caller's.
+    ///
+    /// # Errors
+    /// See [`CheckpointDir::open`].
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        dir: impl Into<PathBuf>,
+    ) -> Result<CheckpointDir, CheckpointDirError> {
+        let place = CheckpointDir {
+            disk,
+            dir: dir.into(),
+        };
+        place.make()?;
+        place.parts()?;
+        Ok(place)
+    }
+
+    /// Makes the directory, and those above it, so that they outlast a crash.
+    fn make(&self) -> Result<(), CheckpointDirError> {
+        let above = self
+            .dir
+            .ancestors()
+            .filter(|dir| !dir.as_os_str().is_empty());
+        let missing: Vec<&Path> = above
+            .take_while(|dir| matches!(self.disk.list(dir), Err(error) if error.kind() == io::ErrorKind::NotFound))
+            .collect();
+        let made = self.disk.create_dir_all(&self.dir);
+        made.map_err(io_error("make the directory", &self.dir))?;
+        for dir in missing {
+            let above = match dir.parent() {
+                Some(above) if !above.as_os_str().is_empty() => above,
+                _ => Path::new("."),
+            };
+            let synced = self.disk.sync_dir(above);
+            synced.map_err(io_error("make durable what is in", above))?;
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> Result<Vec<PartKey>, CheckpointDirError> {
+        let entries = self.disk.list(&self.dir);
+        let entries = entries.map_err(io_error("list", &self.dir))?;
+        let mut parts = Vec::new();
+        for entry in entries {
+            let name = entry.name.as_str();
+            let part = name.strip_prefix(PART).and_then(named_part);
+            match part.filter(|_| !entry.is_dir) {
+                Some(part) => parts.push(part),
+                None if name.starts_with(UNFINISHED) => {}
+                None => {
+                    let path = self.dir.join(name);
+                    return Err(CheckpointDirError::Foreign { path });
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    fn path(&self, key: PartKey) -> PathBuf {
+        self.dir.join(format!("{PART}{}", part_name(key)))
+    }
+
+    fn write(&self, path: &Path, part: &[u8]) -> Result<(), CheckpointDirError> {
+        let opened = self.disk.open(path, Access::Create);
+        let file = opened.map_err(io_error("create", path))?;
+        // Something may be left of an earlier attempt.
+        let written = file.set_len(0).and_then(|()| file.write_at(part, 0));
+        written.map_err(io_error("write", path))?;
+        file.sync().map_err(io_error("make durable", path))
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, BoxError> {
+        let opened = self.disk.open(path, Access::Read);
+        let file = opened.map_err(io_error("open", path))?;
+        let len = file.len().map_err(io_error("read", path))?;
+        check_len(&path.display().to_string(), len)?;
+        let mut part = vec![0; usize::try_from(len)?];
+        let read = file.read_full_at(&mut part, 0);
+        let found = read.map_err(io_error("read", path))?;
+        match found == part.len() {
+            true => Ok(part),
+            false => Err(CheckpointDirError::Short {
+                path: path.to_owned(),
+                expected: len,
+                found: found as u64,
+            }
+            .into()),
+        }
+    }
+}
+
+impl Checkpoints for CheckpointDir {
+    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+        check_len("it", part.len() as u64)?;
+        let unfinished = self.dir.join(format!("{UNFINISHED}{}", key.rank));
+        let path = self.path(key);
+        let written = self.write(&unfinished, part).and_then(|()| {
+            let renamed = self.disk.rename(&unfinished, &path);
+            renamed.map_err(io_error("rename", &unfinished))
+        });
+        if let Err(error) = written {
+            // It takes room. What stays is written over next time.
+            let _ = self.disk.remove_file(&unfinished);
+            return Err(error.into());
+        }
+        let synced = self.disk.sync_dir(&self.dir);
+        Ok(synced.map_err(io_error("make durable what is in", &self.dir))?)
+    }
+
+    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+        self.read(&self.path(key))
+    }
+
+    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+        Ok(self.parts()?)
+    }
+
+    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+        let path = self.path(key);
+        let removed = self.disk.remove_file(&path);
+        removed.map_err(io_error("remove", &path))?;
+        let synced = self.disk.sync_dir(&self.dir);
+        Ok(synced.map_err(io_error("make durable what is in", &self.dir))?)
+    }
+
+    fn describe(&self, key: PartKey) -> String {
+        self.path(key).display().to_string()
+    }
+}
+
+fn io_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> CheckpointDirError + 'a {
+    move |error| CheckpointDirError::Io {
+        action,
+        path: path.to_owned(),
+        error,
+    }
+}

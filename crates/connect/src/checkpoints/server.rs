@@ -1,0 +1,104 @@
+//! Checkpoints as objects of a server.
+
+use bytes::Bytes;
+use millstream_client::{Client, ClientConfig, ClientError};
+use millstream_flow::{BoxError, Checkpoints, PartKey};
+
+use super::objects::{part_of, prefix};
+use super::{check_len, part_name};
+use crate::network::Network;
+
+/// Bytes that are sent or asked for at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`.
+pub struct ServerCheckpoints {
+    client: Client,
+    /// Where the client works.
+    network: Network,
+    prefix: String,
+}
+
+impl ServerCheckpoints {
+    /// For the flow of this name.
+    ///
+    /// # Errors
+    /// When there is no thread for the network.
+    pub fn new(server: &ClientConfig, flow: &str) -> Result<ServerCheckpoints, BoxError> {
+        Ok(ServerCheckpoints {
+            client: Client::new(server.clone()),
+            network: Network::start("millstream-checkpoints")?,
+            prefix: prefix(flow),
+        })
+    }
+
+    fn name(&self, key: PartKey) -> String {
+        format!("{}{}", self.prefix, part_name(key))
+    }
+
+    async fn upload(&self, name: &str, part: &[u8]) -> Result<(), ClientError> {
+        let mut upload = self.client.put_object(name).await?;
+        for piece in part.chunks(PIECE_BYTES) {
+            upload.part(Bytes::copy_from_slice(piece)).await?;
+        }
+        upload.finish().await.map(drop)
+    }
+
+    async fn download(&self, name: &str) -> Result<Vec<u8>, BoxError> {
+        let mut part = Vec::new();
+        loop {
+            let start = part.len() as u64;
+            let got = self
+                .client
+                .get_object(name, start, PIECE_BYTES as u32)
+                .await?;
+            let (object, pieces) = got;
+            check_len(&format!("object {name}"), object.bytes.0)?;
+            pieces
+                .iter()
+                .for_each(|piece| part.extend_from_slice(piece));
+            let len = part.len() as u64;
+            if len >= object.bytes.0 {
+                return Ok(part);
+            }
+            if len == start {
+                return Err(format!("object {name} ends at byte {len}").into());
+            }
+        }
+    }
+}
+
+impl Checkpoints for ServerCheckpoints {
+    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+        check_len("it", part.len() as u64)?;
+        let name = self.name(key);
+        self.network.wait(async {
+            // Of an attempt that came to its end after all.
+            if !self.client.objects(&name).await?.is_empty() {
+                let _ = self.client.delete_object(&name).await;
+            }
+            Ok(self.upload(&name, part).await?)
+        })
+    }
+
+    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+        self.network.wait(self.download(&self.name(key)))
+    }
+
+    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+        let objects = self.network.wait(self.client.objects(&self.prefix))?;
+        objects
+            .iter()
+            .map(|object| part_of(&self.prefix, &object.name))
+            .collect()
+    }
+
+    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+        let name = self.name(key);
+        Ok(self.network.wait(self.client.delete_object(&name))?)
+    }
+
+    fn describe(&self, key: PartKey) -> String {
+        format!("object {}", self.name(key))
+    }
+}

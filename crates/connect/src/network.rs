@@ -1,0 +1,46 @@
+//! Threads for the network.
+
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// A thread for the network, which ends in the background: nobody waits for a server.
+pub struct Network(Option<Runtime>);
+
+impl Network {
+    pub fn start(name: &str) -> io::Result<Network> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(name)
+            .enable_all()
+            .build()?;
+        Ok(Network(Some(runtime)))
+    }
+
+    /// Waits for what a client does.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn wait<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.runtime().block_on(work)
+    }
+
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime().spawn(work);
+    }
+
+    fn runtime(&self) -> &Runtime {
+        let Some(runtime) = &self.0 else {
+            unreachable!("it is taken away by drop alone");
+        };
+        runtime
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Flows keep checkpoints in directories and logs, and go on from them.
+
+#[path = "../numbers/mod.rs"]
+mod numbers;
+mod places;
+mod sinks;
+mod sources;
+mod support;

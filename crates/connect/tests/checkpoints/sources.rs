@@ -1,0 +1,215 @@
+//! Sources go on behind what they had given.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::Waker;
+
+use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+use millstream_broker::{BrokerConfig, Server};
+use millstream_client::{ClientConfig, ConsumerConfig};
+use millstream_connect::{CheckpointDir, ServerEnd, ServerSource, StreamSource};
+use millstream_flow::{
+    BoxError, Counts, Emit, Flow, Output, Partial, Parts, Running, Source, SourceStatus,
+};
+use millstream_log::{Log, LogConfig, Stream, StreamConfig};
+use millstream_record::Record;
+use proptest::prelude::*;
+use tempfile::{TempDir, tempdir};
+
+use crate::numbers::produce;
+use crate::support::{settings, wait_until};
+
+fn open(streamlets: u32) -> (TempDir, Log, Stream) {
+    let dir = tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let config = StreamConfig {
+        streamlets,
+        group_segments: 1,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    (dir, log, stream)
+}
+
+/// A flow that counts each number of the sources.
+fn count<S>(
+    place: &Arc<CheckpointDir>,
+    resume: bool,
+    sources: Vec<S>,
+) -> Result<(Running, Partial<Counts>), String>
+where
+    S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+{
+    let mut flow = Flow::with_settings("numbers", settings(place, resume));
+    let counts = flow.partial::<Counts>("counts");
+    flow.sources("numbers", sources)
+        .each(|record, emit: &mut Emit<[u8]>| {
+            emit(record.value.unwrap_or_default());
+            Ok(())
+        })
+        .fold_local(&counts, |counts, number| counts.add(number, 1));
+    let running = flow.run().map_err(|error| error.to_string())?;
+    Ok((running, counts))
+}
+
+/// What was counted: by number, how often.
+fn counted(counts: &Partial<Counts>) -> Vec<(u64, u64)> {
+    let counts = counts.merged();
+    let mut numbers: Vec<(u64, u64)> = counts
+        .iter()
+        .map(|(number, count)| (u64::from_le_bytes(number.try_into().unwrap()), count))
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Flows are ended wherever they are; the stream gets more records, and more lanes.
+    #[test]
+    fn flows_that_end_early_count_each_record_of_a_stream_once(
+        runs in prop::collection::vec((1usize..4, 0u64..3000), 1..5),
+    ) {
+        let (_dir, log, stream) = open(1);
+        let folder = tempdir().unwrap();
+        let place = Arc::new(CheckpointDir::open(folder.path()).unwrap());
+        let mut next = 0;
+        let mut resume = false;
+        for (instances, records) in runs {
+            let (running, _) =
+                count(&place, resume, StreamSource::new(&stream).split(instances)).unwrap();
+            let streamlets = stream.config().streamlets;
+            for streamlet in 0..streamlets {
+                produce(&stream, streamlet, next..next + records);
+                next += records;
+            }
+            if records > 0 {
+                wait_until("a checkpoint is kept", || running.checkpoints().unwrap().kept > 0);
+                resume = true;
+            }
+            drop(running);
+            log.grow_stream("s", streamlets + 1, 1).unwrap();
+        }
+        let source = StreamSource::bounded(&stream);
+        let (running, counts) = count(&place, resume, source.split(2)).unwrap();
+        running.join().unwrap();
+        let expected: Vec<_> = (0..next).map(|number| (number, 1)).collect();
+        prop_assert!(counted(&counts) == expected);
+    }
+}
+
+/// Numbers that a source gives, and what it saves behind them.
+fn give(source: &mut StreamSource) -> (Vec<u64>, Result<Vec<u8>, BoxError>) {
+    let mut numbers = Vec::new();
+    let mut out = Output::default();
+    while source.poll(&mut out, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
+    for chunks in out.items() {
+        chunks.for_each_part(|record| {
+            let value = record.value.unwrap_or_default();
+            numbers.push(u64::from_le_bytes(value.try_into().unwrap()));
+        });
+    }
+    (numbers, source.save())
+}
+
+#[test]
+fn a_filtered_source_goes_on_filtered_and_ends_where_it_was_told_to() {
+    let (_dir, _log, stream) = open(1);
+    produce(&stream, 0, 0..10);
+    let (numbers, saved) = give(&mut StreamSource::new(&stream));
+    assert_eq!(numbers, Vec::from_iter(0..10));
+    produce(&stream, 0, 10..20);
+    let filter = millstream_record::Filter::parse(r#"value starts with "\x0b""#).unwrap();
+    let mut source = StreamSource::bounded(&stream).filtered(filter);
+    produce(&stream, 0, 11..12);
+    source.restore(&saved.unwrap()).unwrap();
+    assert_eq!(give(&mut source).0, [11]);
+}
+
+#[test]
+fn what_retention_has_taken_behind_a_checkpoint_is_said() {
+    let (_dir, log, stream) = open(1);
+    produce(&stream, 0, 0..10);
+    let (_, saved) = give(&mut StreamSource::new(&stream));
+    produce(&stream, 0, 10..20);
+    // The records are of 1970.
+    log.set_retention("s", Some(1000), None).unwrap();
+    log.persist();
+    log.apply_retention().unwrap();
+    let earliest = stream.partition(0).unwrap().earliest_offset();
+    assert!(earliest.0 > 10);
+    let error = StreamSource::new(&stream)
+        .restore(&saved.unwrap())
+        .unwrap_err();
+    let start = format!(
+        "stream s, partition 0: the records behind the checkpoint cannot be read: offset 10 is not stored: the lane holds {earliest} up to"
+    );
+    assert!(error.to_string().starts_with(&start), "{error}");
+}
+
+#[test]
+fn a_checkpoint_of_another_stream_or_of_an_application_is_refused() {
+    let (_dir, log, stream) = open(1);
+    let saved = StreamSource::new(&stream).save().unwrap();
+    log.delete_stream("s").unwrap();
+    let again = log.create_stream("s", StreamConfig::default()).unwrap();
+    let error = StreamSource::new(&again)
+        .restore(&saved)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("stream s is not the one that the checkpoint is of"),
+        "{error}"
+    );
+
+    let mut source = StreamSource::of_application(&log, "s", "app").unwrap();
+    let error = source.save().unwrap_err().to_string();
+    assert!(
+        error.contains("stream s is read as an application"),
+        "{error}"
+    );
+}
+
+#[test]
+fn sources_of_a_server_go_on_behind_what_they_had_given() {
+    let (_dir, log, stream) = open(3);
+    let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+    let server = ClientConfig::new(server.local_address().to_string());
+    let begin = |end| {
+        let consumer = ConsumerConfig::default();
+        ServerSource::of_stream(&server, &consumer, "s", 2, end).unwrap()
+    };
+    let folder = tempdir().unwrap();
+    let place = Arc::new(CheckpointDir::open(folder.path()).unwrap());
+    produce(&stream, 0, 0..1000);
+    produce(&stream, 1, 1000..2000);
+    for resume in [false, true] {
+        let (running, _) = count(&place, resume, begin(ServerEnd::Never)).unwrap();
+        produce(&stream, 0, if resume { 2000..2500 } else { 2500..3000 });
+        wait_until("checkpoints are kept", || {
+            running.checkpoints().unwrap().kept > 0
+        });
+        drop(running);
+    }
+    produce(&stream, 2, 3000..4000);
+    let (running, counts) = count(&place, true, begin(ServerEnd::Now)).unwrap();
+    running.join().unwrap();
+    assert!(counted(&counts) == Vec::from_iter((0..4000).map(|number| (number, 1))));
+
+    log.delete_stream("s").unwrap();
+    log.create_stream("s", stream.config()).unwrap();
+    let error = count(&place, true, begin(ServerEnd::Now)).err().unwrap();
+    assert!(
+        error.contains("stream s is not the one that the checkpoint is of"),
+        "{error}"
+    );
+    let one = ServerSource::of_stream(&server, &ConsumerConfig::default(), "s", 1, ServerEnd::Now);
+    let error = count(&place, true, one.unwrap()).err().unwrap();
+    assert!(
+        error.contains("there were 2 sources and there are 1 now"),
+        "{error}"
+    );
+}

@@ -1,0 +1,34 @@
+//! What tests of checkpoints share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millstream_flow::{Checkpointing, Checkpoints, FlowSettings, Running};
+
+/// Takes checkpoints as often as it can.
+pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
+    FlowSettings {
+        checkpoints: Some(Checkpointing {
+            place: Arc::clone(place) as Arc<dyn Checkpoints>,
+            interval: Duration::from_millis(1),
+            resume,
+        }),
+        ..FlowSettings::default()
+    }
+}
+
+/// Waits until `condition` holds, for up to ten seconds.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let started_at = Instant::now();
+    while !condition() {
+        assert!(started_at.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until everything that the flow did before is in a checkpoint.
+pub fn wait_for_checkpoint(running: &Running) {
+    let kept = || running.checkpoints().unwrap().kept;
+    let before = kept();
+    wait_until("a checkpoint is kept", || kept() > before);
+}
