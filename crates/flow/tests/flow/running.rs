@@ -19,6 +19,17 @@ fn activations(running: &Running) -> u64 {
         .sum()
 }
 
+/// Waits until no stage is activated for so long. Until the flow has adjusted itself once, which takes half a
+/// second, it is not idle.
+#[track_caller]
+fn wait_until_quiet(running: &Running, time: Duration) {
+    wait_until("nothing is activated any more", || {
+        let before = activations(running);
+        thread::sleep(time);
+        activations(running) == before
+    });
+}
+
 #[test]
 fn an_idle_flow_does_nothing_until_it_is_woken() {
     let hand = Hand::default();
@@ -32,10 +43,7 @@ fn an_idle_flow_does_nothing_until_it_is_woken() {
     wait_until("the items arrive", || {
         collected.lock().unwrap().len() == 100
     });
-    thread::sleep(Duration::from_millis(50));
-    let before = activations(&running);
-    thread::sleep(Duration::from_millis(300));
-    assert_eq!(activations(&running), before);
+    wait_until_quiet(&running, Duration::from_millis(300));
     hand.give([1]);
     wait_until("the flow wakes up", || {
         collected.lock().unwrap().len() == 101
@@ -53,10 +61,7 @@ fn a_sink_without_room_holds_the_flow_up_without_work() {
         .boundary("pass")
         .sink("hand", sink.clone());
     let running = flow.run().unwrap();
-    thread::sleep(Duration::from_millis(50));
-    let before = activations(&running);
-    thread::sleep(Duration::from_millis(100));
-    assert_eq!(activations(&running), before);
+    wait_until_quiet(&running, Duration::from_millis(100));
     assert!(running.metrics().iter().all(|stage| stage.blocked > 0));
     sink.open();
     running.join().unwrap();
