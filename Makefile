@@ -49,7 +49,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/slurm
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
-bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=soak; more words in ARGS="--for 2h"
+bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=soak; more words in ARGS="--for 2h"
 	@scripts/setup.sh bench
 	@cargo build --release --locked -p millstream -p millstream-bench
 	@$(TARGET)/release/millstream-bench $(NAME) $(ARGS)

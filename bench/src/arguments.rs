@@ -138,7 +138,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = [
-            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "soak",
+            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "soak",
         ];
         assert_eq!(names(""), all);
         assert_eq!(names("engine"), ["engine"]);

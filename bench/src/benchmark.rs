@@ -4,10 +4,10 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{ads, broker, engine, log, push, soak};
+use crate::{ads, broker, engine, log, push, soak, windows};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 8] = [
+pub const BENCHMARKS: [Benchmark; 9] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
@@ -15,6 +15,7 @@ pub const BENCHMARKS: [Benchmark; 8] = [
     ads::SWA,
     ads::YSB,
     ads::YSB_STAR,
+    windows::BENCHMARK,
     soak::BENCHMARK,
 ];
 

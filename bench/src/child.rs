@@ -9,7 +9,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{log, push};
+use crate::{log, push, windows};
 
 /// The first word of a command line that asks this program to be a child of a benchmark.
 pub const CHILD: &str = "child";
@@ -19,6 +19,7 @@ pub const CHILD: &str = "child";
 pub enum Task {
     Log(log::Task),
     Push(push::Task),
+    Windows(windows::Task),
 }
 
 /// Runs the task that the command line names.
@@ -27,6 +28,7 @@ pub fn run(task: &str) -> Result<()> {
     match serde_json::from_str(task)? {
         Task::Log(task) => log::run_child(task),
         Task::Push(task) => push::run_child(task),
+        Task::Windows(task) => windows::run_child(&task),
     }
 }
 

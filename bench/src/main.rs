@@ -16,6 +16,7 @@ mod proc;
 mod push;
 mod report;
 mod soak;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -113,3 +113,8 @@ fn the_engine_draws_its_throughput_over_time() {
     assert!(csv.lines().count() > 5, "{csv}");
     assert!(csv.starts_with("round,contender,seconds,mb_per_s\n1,ours,"));
 }
+
+#[test]
+fn every_case_of_windows_runs() {
+    check("windows", 2, "shared", 2);
+}

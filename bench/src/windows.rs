@@ -1,0 +1,132 @@
+//! Windows with all of their events: ten operators over the same sliding window, which share the log's
+//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4).
+
+mod copies;
+mod operators;
+
+use anyhow::{Result, ensure};
+
+use self::operators::{Keep, Measured};
+pub use self::operators::{Task, run as run_child};
+use crate::benchmark::Benchmark;
+use crate::child::{self, Working};
+use crate::measure::{Bench, median};
+use crate::report::{Better, Case};
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "windows",
+    cases: &[(SHARED, shared)],
+};
+
+const SHARED: &str = "shared";
+
+const OPERATORS: usize = 10;
+
+/// What memory of ten operators may be, as a multiple of that of one.
+const MEMORY_MAX: f64 = 1.3;
+
+/// What latency may be, as a multiple of that with copies.
+const LATENCY_MAX: f64 = 1.2;
+
+/// One round: each contender in a process of its own.
+struct Round {
+    none: Measured,
+    one: Measured,
+    ten: Measured,
+    copies: Measured,
+}
+
+impl Round {
+    fn run(bench: &Bench) -> Result<Round> {
+        let round = Round {
+            none: measure(bench, 0, Keep::Shared)?,
+            one: measure(bench, 1, Keep::Shared)?,
+            ten: measure(bench, OPERATORS, Keep::Shared)?,
+            copies: measure(bench, OPERATORS, Keep::Copies)?,
+        };
+        for measured in [&round.one, &round.ten, &round.copies] {
+            ensure!(
+                measured.windows > 0,
+                "no window had all of its events: the machine does not keep up"
+            );
+        }
+        Ok(round)
+    }
+
+    /// What a process has for its windows, in MiB: what it allocated beyond one without operators, and the
+    /// events that are kept where the log has them.
+    fn window_mib(&self, measured: &Measured) -> f64 {
+        measured.allocated_mib - self.none.allocated_mib + measured.in_place_mib
+    }
+}
+
+fn measure(bench: &Bench, operators: usize, keep: Keep) -> Result<Measured> {
+    let folder = bench.folder("windows", 1 << 30)?;
+    let task = Task {
+        dir: folder.path().to_owned(),
+        operators,
+        keep,
+        events_per_second: bench.size(100_000, 10_000),
+        windows: bench.size(30, 3),
+    };
+    Working::start(&child::Task::Windows(task))?.hear()
+}
+
+/// Ten operators that share what they keep, beside one, and beside ten that do not.
+fn shared(bench: &Bench) -> Result<Vec<Case>> {
+    let rounds = bench.rounds(|| Round::run(bench))?;
+    let of = |value: fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
+    let middle = |value: fn(&Round) -> f64| median(&of(value));
+    let memory = Case::new(
+        format!("{SHARED}/memory"),
+        "MiB",
+        Better::Lower,
+        of(|round| round.window_mib(&round.ten)),
+    );
+    let copies = of(|round| round.window_mib(&round.copies));
+    let memory = memory
+        .by_hand(of(|round| round.window_mib(&round.one)))
+        .target(1.0 / MEMORY_MAX)
+        .peer("copies", median(&copies))
+        .detail("copies_mib", median(&copies))
+        .detail("resident_mib", middle(|round| round.ten.resident_mib))
+        .detail(
+            "resident_of_one_mib",
+            middle(|round| round.one.resident_mib),
+        )
+        .detail(
+            "resident_with_copies_mib",
+            middle(|round| round.copies.resident_mib),
+        )
+        .detail(
+            "resident_without_operators_mib",
+            middle(|round| round.none.resident_mib),
+        );
+    let latency = Case::new(
+        format!("{SHARED}/latency"),
+        "ms",
+        Better::Lower,
+        of(|round| round.ten.latency_ms.mean),
+    );
+    let latency = latency
+        .by_hand(of(|round| round.copies.latency_ms.mean))
+        .target(1.0 / LATENCY_MAX)
+        .detail("p50_ms", middle(|round| round.ten.latency_ms.p50))
+        .detail("p99_ms", middle(|round| round.ten.latency_ms.p99))
+        .detail(
+            "p50_with_copies_ms",
+            middle(|round| round.copies.latency_ms.p50),
+        )
+        .detail(
+            "p99_with_copies_ms",
+            middle(|round| round.copies.latency_ms.p99),
+        )
+        .detail(
+            "mean_of_one_operator_ms",
+            middle(|round| round.one.latency_ms.mean),
+        )
+        .detail("cpu_s", middle(|round| round.ten.cpu_s))
+        .detail("cpu_with_copies_s", middle(|round| round.copies.cpu_s))
+        .detail("windows", middle(|round| round.ten.windows as f64));
+    Ok(vec![memory, latency])
+}
