@@ -252,6 +252,8 @@ fn without_room() {
     producer.create_topic("t", 1);
     producer.produce("t", 0, &["a"]);
     let mut connection = node.connect_locally();
+    // Answered, so the server has its end of it.
+    connection.fetch("t", 0, 0);
     let limit = getrlimit(Limited::Nofile);
     let next = File::open("/dev/null").unwrap().as_raw_fd();
     let none = Rlimit {
