@@ -169,6 +169,8 @@ pub struct StreamSource {
 
 struct Shared {
     stream: Stream,
+    /// Lanes that held something when the source was made: what it says of time waits for all of them.
+    filled_lanes: u32,
     subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
     fault: Arc<OnceLock<SourceError>>,
@@ -256,6 +258,7 @@ impl StreamSource {
     fn with(stream: &Stream, subscription: Subscription) -> Self {
         StreamSource {
             shared: Arc::new(Shared {
+                filled_lanes: filled_lanes(stream),
                 stream: stream.clone(),
                 subscription: Mutex::new(subscription),
                 fault: Arc::default(),
@@ -302,6 +305,12 @@ impl StreamSource {
 
 impl Source for StreamSource {
     type Item = StoredChunks;
+
+    fn lane_of(&self, item: &StoredChunks) -> (u64, u32) {
+        let Stored { cursor, lane, .. } = &*item.0;
+        let lane = u64::from(cursor.streamlet.0) << 32 | u64::from(lane.0);
+        (lane, self.shared.filled_lanes)
+    }
 
     fn wants_commits(&self) -> bool {
         self.shared.subscription.lock().has_application()
@@ -402,6 +411,12 @@ struct Place {
     stream: [u8; 16],
     /// By partition, the first offset that none of them gave.
     next: Vec<Offset>,
+}
+
+fn filled_lanes(stream: &Stream) -> u32 {
+    let lanes = (0..stream.lane_count()).filter_map(|number| stream.partition(number).ok());
+    let filled = lanes.filter(|lane| lane.earliest_offset() < lane.last_stable_offset());
+    filled.count() as u32
 }
 
 /// Whether the event may have happened since the last look.

@@ -10,13 +10,19 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
+use millstream_base::{
+    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp, crc32c,
+};
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
     StreamSink, StreamSource,
 };
 use millstream_flow::sources::Generator;
-use millstream_flow::{Emit, Flow, FlowSettings, Output, Parts, Running, Source, SourceStatus};
+use millstream_flow::windows::{Count, Windows};
+use millstream_flow::{
+    BoxError, Emit, Flow, FlowSettings, Output, Parts, Running, Sink, Source, SourceStatus,
+    Watermarks,
+};
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
@@ -686,5 +692,52 @@ fn no_position_is_kept_behind_a_malformed_chunk() {
         let (running, ending) = copy(&log, &copies, "copy");
         ending.end_at_durable_head();
         check(running);
+    }
+}
+
+#[test]
+fn a_lane_that_is_read_ahead_of_another_makes_nothing_of_it_late() {
+    let (_dir, _log, stream) = open(3);
+    // Each streamlet has an hour in order, in chunks of a minute, and the source reads one after the other.
+    let minutes = 60;
+    for streamlet in 0..3 {
+        for minute in 0..minutes {
+            let mut chunk = ChunkBuilder::new(Compression::None);
+            for second in 0..60 {
+                let time = Timestamp((minute * 60 + second) * 1000);
+                chunk.push(time, None, Some(b"x"), &[]).unwrap();
+            }
+            let chunk = chunk.finish(None).unwrap();
+            let (lane, appended) = stream.append(StreamletIndex(streamlet), chunk).unwrap();
+            lane.acknowledge(&appended).unwrap();
+        }
+    }
+    let mut flow = Flow::new("late");
+    let counts = flow.windowed::<u32, _>("counts", Windows::tumbling(60_000), Count);
+    flow.source("records", StreamSource::bounded(&stream))
+        .each(|record, emit: &mut Emit<Timestamp>| {
+            emit(&record.timestamp);
+            Ok(())
+        })
+        .watermarks(|time| *time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|_| 0)
+        .aggregate("count", &counts, |time| *time)
+        .filter(|result| result.value != 180)
+        .sink("wrong", Nothing);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(counts.late_events(), 0);
+    assert_eq!(counts.totals().closed_windows, minutes as u64);
+}
+
+/// Takes nothing.
+struct Nothing;
+
+impl<T> Sink<T> for Nothing {
+    fn push(&mut self, _: &[T], _: &Waker) -> Result<usize, BoxError> {
+        panic!("nothing should come");
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
     }
 }

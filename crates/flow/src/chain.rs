@@ -9,7 +9,7 @@ use millstream_base::Timestamp;
 
 use crate::attempt::{Attempt, Label};
 use crate::error::BoxError;
-use crate::parts::Parts;
+use crate::parts::{Flatten, Parts};
 use crate::table::Table;
 
 /// A series of fused operators.
@@ -77,6 +77,28 @@ where
             if let Some(true) = attempt.call(&self.label, item, || (self.function)(item)) {
                 out(item);
             }
+        });
+    }
+}
+
+/// Takes items apart.
+pub struct Flat<C> {
+    pub(crate) before: C,
+    pub(crate) label: Label,
+}
+
+impl<In: ?Sized, C: Chain<In>> Chain<In> for Flat<C>
+where
+    C::Out: Flatten + Debug,
+{
+    type Out = <C::Out as Flatten>::Item;
+
+    #[inline]
+    fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&Self::Out)) {
+        self.before.process(attempt, item, &mut |item: &C::Out| {
+            attempt.call(&self.label, item, || {
+                item.for_each_item(|item| out(item));
+            });
         });
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::attempt::Label;
 use crate::begin;
-use crate::chain::{Chain, Each, Emit, Filter, FlatMap, Join, Map, Same, SeeTime};
+use crate::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
 use crate::channel::{AnyRing, Channel, ChannelState};
 use crate::checkpoint::Checkpointing;
 use crate::cuts::Pause;
@@ -27,7 +27,7 @@ use crate::error::{BoxError, FlowError};
 use crate::input::{Input, RingInput, SourceInput};
 use crate::marks::WriterId;
 use crate::metrics::Counters;
-use crate::parts::Parts;
+use crate::parts::{Flatten, Parts};
 use crate::remote::{Meeting, Message, Outlets, RemoteInput};
 use crate::routed::Homes;
 use crate::running::Running;
@@ -470,6 +470,40 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
             label,
             result: PhantomData,
         })
+    }
+
+    /// Takes each item apart: as [`flat_map`](Operators::flat_map), where the items themselves say what they
+    /// hold, so that all that follows is compiled into one loop with it.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Flatten, Flow};
+    ///
+    /// #[derive(Debug)]
+    /// struct Pair([u64; 2]);
+    ///
+    /// impl Flatten for Pair {
+    ///     type Item = u64;
+    ///
+    ///     fn for_each_item(&self, visit: impl FnMut(&u64)) {
+    ///         self.0.iter().for_each(visit);
+    ///     }
+    /// }
+    ///
+    /// let mut flow = Flow::new("pairs");
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("pairs", Generator::new(|number| Pair([number, 1])).limit(10))
+    ///     .flatten()
+    ///     .fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 45 + 10);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn flatten(self) -> Operators<'f, I, Flat<C>>
+    where
+        C::Out: Flatten + Debug,
+    {
+        self.add("flatten", |before, label| Flat { before, label })
     }
 
     /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map)

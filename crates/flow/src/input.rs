@@ -67,6 +67,11 @@ pub trait Input: Send + 'static {
     /// The items in hand.
     fn parts(&self) -> [&[Self::Item]; 2];
 
+    /// Which lane of the source an item in hand is of, and how many there are.
+    fn lane_of(&self, _item: &Self::Item) -> (u64, u32) {
+        (0, 1)
+    }
+
     /// When the newest item in hand that is known of entered the flow, in ns of the flow's clock.
     fn stamp(&mut self) -> u64;
 
@@ -194,6 +199,10 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn wake_at(&self, time: Duration) {
         self.doorbell.ring_at(time);
+    }
+
+    fn lane_of(&self, item: &S::Item) -> (u64, u32) {
+        self.source.lane_of(item)
     }
 
     fn wants_commits(&self) -> bool {

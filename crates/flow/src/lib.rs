@@ -141,7 +141,7 @@ pub use gathered::gathered;
 pub use graph::{Flow, FlowSettings, Operators, Order};
 pub use keyed::Keyed;
 pub use metrics::{Latency, StageMetrics};
-pub use parts::Parts;
+pub use parts::{Flatten, Parts};
 pub use remote::Message;
 pub use running::{Running, Summary};
 pub use scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};

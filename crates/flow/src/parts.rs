@@ -19,3 +19,12 @@ pub trait Parts: 'static {
         None
     }
 }
+
+/// An item that holds others: what [`Operators::flatten`](crate::Operators::flatten) gives.
+pub trait Flatten {
+    /// One of them; it may be a slice of the whole.
+    type Item: ?Sized + 'static;
+
+    /// Calls `visit` with each of them, in order.
+    fn for_each_item(&self, visit: impl FnMut(&Self::Item));
+}

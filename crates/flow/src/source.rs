@@ -36,6 +36,12 @@ pub trait Source: Send + 'static {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError>;
 
+    /// Which lane an item is of, and how many lanes there are: items of a lane are in an order of their
+    /// own, and one lane may be far ahead of another. Watermarks go by the lane that is furthest behind.
+    fn lane_of(&self, _item: &Self::Item) -> (u64, u32) {
+        (0, 1)
+    }
+
     /// Whether [`commit`](Source::commit) is to be called.
     fn wants_commits(&self) -> bool {
         false
@@ -88,6 +94,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         (**self).poll(out, budget, waker)
+    }
+
+    fn lane_of(&self, item: &Self::Item) -> (u64, u32) {
+        (**self).lane_of(item)
     }
 
     fn wants_commits(&self) -> bool {

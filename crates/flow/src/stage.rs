@@ -455,6 +455,8 @@ where
             for items in part[done..].chunks(MORTAL_ITEMS) {
                 context.die_if_condemned();
                 for item in items {
+                    let (lane, lanes) = input.lane_of(item);
+                    time.enter_lane(lane, lanes, || context.clock.monotonic());
                     self.chain.process(&first, item, &mut |result| {
                         slice.take(&first, result);
                         progress.results += 1;

@@ -1,6 +1,7 @@
 //! Event time: how far it has come, as seen by one instance of a stage.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
@@ -53,6 +54,9 @@ pub struct StageTime {
     watermarks: Option<Watermarks>,
     /// The latest of an item.
     latest: Cell<Timestamp>,
+    /// Of which lane of the source that is, and how many it has.
+    lane: Cell<(u64, u32)>,
+    lanes: RefCell<Lanes>,
     /// Whether an item's time was seen since items were worked on last.
     has_seen: Cell<bool>,
     /// What the clock allows.
@@ -62,6 +66,22 @@ pub struct StageTime {
     /// What this instance has said itself.
     told: Option<Mark>,
     silence: Option<Silence>,
+}
+
+/// The lanes of a source, each of which has an order of its own: while it catches up, one may be far ahead of
+/// another.
+#[derive(Default)]
+struct Lanes {
+    /// The latest time of each that has given something, and when it did that last.
+    seen: BTreeMap<u64, SeenLane>,
+    /// The source had nothing to give once: till then those that have not given anything are waited for.
+    has_caught_up: bool,
+}
+
+#[derive(Clone, Copy)]
+struct SeenLane {
+    latest: Timestamp,
+    at: Duration,
 }
 
 /// A source gives nothing.
@@ -78,6 +98,8 @@ impl StageTime {
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
+            lane: Cell::new((0, 1)),
+            lanes: RefCell::default(),
             has_seen: Cell::new(false),
             latest_allowed: Cell::new(Timestamp(i64::MAX)),
             floor: Timestamp(i64::MIN),
@@ -88,18 +110,77 @@ impl StageTime {
 
     /// What is kept of it in a checkpoint: what makes items late.
     pub fn save(&self) -> Vec<u8> {
-        let latest = self.latest.get().0.to_le_bytes();
-        [latest, self.floor.0.to_le_bytes()].concat()
+        self.leave_lane(Duration::ZERO);
+        let lanes = self.lanes.borrow();
+        let lanes = lanes.seen.iter().map(|(lane, seen)| (*lane, seen.latest));
+        let saved = (self.floor, lanes.collect::<Vec<_>>());
+        // Plain numbers are always encoded.
+        postcard::to_stdvec(&saved).unwrap_or_default()
     }
 
     pub fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let (latest, floor) = saved
-            .split_first_chunk()
-            .and_then(|(latest, rest)| Some((*latest, rest.try_into().ok()?)))
-            .ok_or("what was saved of a source's time has 16 bytes")?;
-        self.latest.set(Timestamp(i64::from_le_bytes(latest)));
-        self.floor = Timestamp(i64::from_le_bytes(floor));
+        let (floor, lanes): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
+        self.floor = floor;
+        let at = Duration::ZERO;
+        let lanes = lanes.into_iter();
+        let mut own = self.lanes.borrow_mut();
+        own.seen = lanes
+            .map(|(lane, latest)| (lane, SeenLane { latest, at }))
+            .collect();
+        let current = own.seen.get(&self.lane.get().0);
+        self.latest
+            .set(current.map_or(Timestamp(i64::MIN), |seen| seen.latest));
         Ok(())
+    }
+
+    /// The items that come now are of this lane, of so many.
+    #[inline]
+    pub fn enter_lane(&self, lane: u64, count: u32, now: impl FnOnce() -> Duration) {
+        if self.lane.get() != (lane, count) {
+            self.change_lane(lane, count, now());
+        }
+    }
+
+    #[cold]
+    fn change_lane(&self, lane: u64, count: u32, now: Duration) {
+        self.leave_lane(now);
+        self.lane.set((lane, count));
+        let lanes = self.lanes.borrow();
+        let seen = lanes.seen.get(&lane);
+        self.latest
+            .set(seen.map_or(Timestamp(i64::MIN), |seen| seen.latest));
+    }
+
+    /// Notes how far the current lane is.
+    fn leave_lane(&self, now: Duration) {
+        let latest = self.latest.get();
+        if latest > Timestamp(i64::MIN) {
+            let (lane, _) = self.lane.get();
+            let seen = SeenLane { latest, at: now };
+            self.lanes.borrow_mut().seen.insert(lane, seen);
+        }
+    }
+
+    /// How far the lanes have come that are to be waited for, at `now`.
+    fn latest_of_all(&self, now: Duration) -> Timestamp {
+        let latest = self.latest.get();
+        let (current, count) = self.lane.get();
+        if count <= 1 {
+            return latest;
+        }
+        let lanes = self.lanes.borrow();
+        let others = lanes.seen.iter().filter(|(lane, _)| **lane != current);
+        let idle_after = self
+            .watermarks
+            .map_or(IDLE_AFTER, |watermarks| watermarks.idle_after);
+        let live = |seen: &SeenLane| now.saturating_sub(seen.at) < idle_after;
+        let known = 1 + others.clone().count();
+        if !lanes.has_caught_up && known < count as usize {
+            return Timestamp(i64::MIN);
+        }
+        let live = others.filter(|(_, seen)| live(seen));
+        live.map(|(_, seen)| seen.latest)
+            .fold(latest, Timestamp::min)
     }
 
     /// Before items are worked on.
@@ -127,13 +208,18 @@ impl StageTime {
         ahead_max.unwrap_or(Duration::MAX)
     }
 
-    /// No item that is in time is earlier.
+    /// No item of the current lane that is in time is earlier.
     #[inline]
     pub fn watermark(&self) -> Timestamp {
+        self.watermark_of(self.latest.get())
+    }
+
+    #[inline]
+    fn watermark_of(&self, latest: Timestamp) -> Timestamp {
         let disorder_max_ms = self
             .watermarks
             .map_or(0, |watermarks| watermarks.disorder_max_ms);
-        let latest = self.latest.get().0.saturating_sub(disorder_max_ms);
+        let latest = latest.0.saturating_sub(disorder_max_ms);
         self.floor.max(Timestamp(latest))
     }
 
@@ -148,11 +234,12 @@ impl StageTime {
         if self.watermarks.is_none() {
             return met;
         }
+        let now = now();
         if self.has_seen.replace(false) {
             self.silence = None;
-            return self.tell(Mark::Watermark(self.watermark()));
+            let latest = self.latest_of_all(now);
+            return self.tell(Mark::Watermark(self.watermark_of(latest)));
         }
-        let now = now();
         self.silent(now);
         self.tell_silence(now)
     }
@@ -172,7 +259,8 @@ impl StageTime {
     /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
-        let from = self.watermark();
+        self.lanes.borrow_mut().has_caught_up = true;
+        let from = self.watermark_of(self.latest_of_all(now));
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
             told_at: now + watermarks.idle_after,

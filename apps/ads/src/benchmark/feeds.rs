@@ -7,10 +7,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
-use millstream_flow::{BoxError, Output, Source, SourceStatus};
+use millstream_flow::{BoxError, Flatten, Output, Source, SourceStatus};
 
 use super::outcome::{Order, Released};
-use crate::workload::{Block, Events, Fed, Feed, Made};
+use crate::workload::{Block, Events, Fed, Feed, Head, Made};
 
 /// How many blocks are given at a time: they stay in a core's cache until they are read.
 const BLOCKS: usize = 2;
@@ -145,6 +145,15 @@ impl Lent {
     pub fn time(&self) -> Timestamp {
         let first = self.events().next();
         Timestamp(first.map_or(i64::MIN, |event| event.time_ms()))
+    }
+}
+
+impl Flatten for Lent {
+    type Item = Head;
+
+    #[inline]
+    fn for_each_item(&self, mut visit: impl FnMut(&Head)) {
+        self.events().for_each(|event| visit(event.head()));
     }
 }
 

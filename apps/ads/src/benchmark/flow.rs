@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
-    BoxError, Channel, Emit, Flow, FlowError, FlowSettings, PartialState, Running, Sink,
-    Watermarks, gathered,
+    BoxError, Channel, Flow, FlowError, FlowSettings, PartialState, Running, Sink, Watermarks,
+    gathered,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -143,7 +143,7 @@ fn swa(flow: &mut Flow, end: &End) {
     let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
-        .flat_map(events)
+        .flatten()
         .map(|head| (Event::new(head).ad(), time_of(head)))
         .key_by(|(ad, _): &Keyed| *ad)
         .aggregate("count", &counts, |(_, time)| *time)
@@ -156,7 +156,7 @@ fn ysb(flow: &mut Flow, end: &End) {
     let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
-        .flat_map(events)
+        .flatten()
         .filter(|head| Event::new(head).kind() == Kind::View)
         .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
         .key_by(|(campaign, _): &Keyed| *campaign)
@@ -187,7 +187,7 @@ fn ysb_star(flow: &mut Flow, end: &End) {
     let both = flow.channel::<OfKind>("both");
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
-        .flat_map(events)
+        .flatten()
         .filter(|head| Event::new(head).kind() != Kind::Purchase)
         .split(&[views.clone(), clicks.clone()], |head| {
             usize::from(Event::new(head).kind() == Kind::Click)
@@ -246,12 +246,6 @@ fn add(both: &mut Both, other: &Both) {
 
 fn windows(run: &Run) -> Windows {
     Windows::tumbling(run.order.window_ms)
-}
-
-fn events(block: &Lent, emit: &mut Emit<'_, Head>) {
-    for event in block.events() {
-        emit(event.head());
-    }
 }
 
 fn time_of(head: &Head) -> Timestamp {

@@ -5,6 +5,7 @@ mod collected;
 mod engine;
 mod graphs;
 mod idle;
+mod lanes;
 mod lines;
 mod parts;
 mod ranks;
