@@ -36,7 +36,7 @@ def test_words_are_the_same_on_any_number_of_tasks(cluster, mpi, words, options)
 
 def test_there_can_be_more_workers_than_cpus(cluster, mpi, words):
     alone = counts(cluster.run(*words))
-    instances = ["--instances", "5", "--collect-at", "1"]
+    instances = ["--instances", "5", "--gather-at", "1"]
     assert counts(cluster.srun(mpi, "-N 2 -n 2", *words, *instances)) == alone
 
 

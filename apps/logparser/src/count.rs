@@ -67,7 +67,7 @@ impl WordCount {
     ///
     /// # Errors
     /// When a rank fails.
-    pub fn collect(&self, at: u32) -> Result<Counts, FlowError> {
+    pub fn gather(&self, at: u32) -> Result<Counts, FlowError> {
         let counts = self.counts.merged();
         if self.settings.ranks.count() == 1 {
             return Ok(counts);

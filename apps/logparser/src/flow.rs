@@ -137,7 +137,7 @@ impl LogParser {
     ///
     /// # Errors
     /// When a rank fails.
-    pub fn collect(&self, at: u32) -> Result<Totals, FlowError> {
+    pub fn gather(&self, at: u32) -> Result<Totals, FlowError> {
         let own = Totals {
             count: self.count(),
             words: self.words(),

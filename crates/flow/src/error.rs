@@ -83,6 +83,20 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// Items are to come together on a rank that there is not.
+    #[error(
+        "flow \"{flow}\": \"{operator}\" gathers on rank {rank}, and there are {ranks}, counted from 0"
+    )]
+    NoSuchRank {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+        /// The rank that it names.
+        rank: u32,
+        /// How many there are.
+        ranks: u32,
+    },
     /// A state of windows that another operator fills.
     #[error(
         "flow \"{flow}\": the windows that \"{operator}\" fills are those of another operator; give it a state of its own"

@@ -1,44 +1,36 @@
 //! Building a flow: the typed API.
 
 use std::fmt::Debug;
-use std::hash::Hash;
-use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use millstream_base::{Clock, SystemClock, Timestamp};
+use millstream_base::{Clock, SystemClock};
 use millstream_exchange::Ranks;
 use millstream_ring::{Ring, RingConfig};
-use parking_lot::Mutex;
 
 use crate::attempt::Label;
 use crate::begin;
-use crate::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
+use crate::chain::Same;
 use crate::channel::{AnyRing, Channel, ChannelState};
 use crate::checkpoint::Checkpointing;
 use crate::cuts::Pause;
 use crate::dead_letter::DeadLetters;
 use crate::doorbell::Doorbell;
-use crate::error::{BoxError, FlowError};
-use crate::input::{Input, RingInput, SourceInput};
+use crate::error::FlowError;
+use crate::input::{RingInput, SourceInput};
 use crate::marks::WriterId;
-use crate::metrics::Counters;
-use crate::parts::{Flatten, Parts};
+use crate::operators::Operators;
 use crate::remote::{Meeting, Message, Outlets, RemoteInput};
 use crate::routed::Homes;
 use crate::running::Running;
 use crate::scheduler::{Priority, Scheduler};
-use crate::sink::Sink;
 use crate::source::{Output, Source};
-use crate::stage::{FusedStage, Instance, Slot, Stage};
+use crate::stage::Stage;
 use crate::state::{Partial, PartialState, StateReader};
-use crate::table::Table;
-use crate::terminal::{Outbox, Place, Terminal, ToAll, ToRing, ToSink, ToSplit, ToState};
-use crate::time::{StageTime, Watermarks};
 use crate::windowed::{Key, Windowed};
 use crate::windows::{Combine, Windows};
 
@@ -124,7 +116,7 @@ pub struct Flow {
     /// What was found wrong while it was built.
     pub(crate) faults: Vec<FlowError>,
     /// Who says marks so far.
-    writers: WriterId,
+    pub(crate) writers: WriterId,
     /// The ways to other ranks so far.
     pub(crate) exits: Vec<Arc<Outlets>>,
     /// What the types of the graph do not show and has to be the same on all ranks.
@@ -318,13 +310,12 @@ impl Flow {
         name: &str,
         inputs: Vec<RemoteInput<T>>,
     ) -> Operators<'_, RemoteInput<T>, Same> {
-        Operators {
-            tells_time: true,
-            ..Operators::begin(self, name, None, inputs)
-        }
+        let mut operators = Operators::begin(self, name, None, inputs);
+        operators.tells_time = true;
+        operators
     }
 
-    fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.doorbell))
     }
 
@@ -355,428 +346,5 @@ impl Flow {
         let state = ChannelState::new(name, erased.collect());
         self.channels.push(Arc::clone(&state));
         (rings, state)
-    }
-}
-
-/// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
-/// operators `C` to whatever is added next.
-///
-/// Operators get their items by reference. All operators up to the next
-/// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
-/// loop.
-#[must_use = "operators whose results go nowhere do not run"]
-pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
-    pub(crate) flow: &'f mut Flow,
-    stage: String,
-    /// The channel that the inputs are rings of; none for a source.
-    channel: Option<Arc<ChannelState>>,
-    pub(crate) inputs: Vec<I>,
-    /// Whether they share one ring.
-    pub(crate) is_shared: bool,
-    chain: C,
-    /// How many operators the stage has.
-    pub(crate) operators: usize,
-    watermarks: Option<Watermarks>,
-    /// Whether it says marks, being the first stage.
-    tells_time: bool,
-}
-
-impl<'f, I: Input> Operators<'f, I, Same>
-where
-    I::Item: 'static,
-{
-    pub(crate) fn begin(
-        flow: &'f mut Flow,
-        stage: &str,
-        channel: Option<Arc<ChannelState>>,
-        inputs: Vec<I>,
-    ) -> Self {
-        flow.open.push(stage.to_owned());
-        Operators {
-            flow,
-            stage: stage.to_owned(),
-            channel,
-            is_shared: I::IS_SHARED,
-            inputs,
-            chain: Same,
-            operators: 0,
-            watermarks: None,
-            tells_time: false,
-        }
-    }
-}
-
-impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
-    /// Tells how far event time has come: the source's items have the times that `time` gives, and are
-    /// out of order by as much as `watermarks` says. Windows further on close by that.
-    pub fn watermarks<F>(
-        mut self,
-        time: F,
-        watermarks: Watermarks,
-    ) -> Operators<'f, SourceInput<S>, SeeTime<C, F>>
-    where
-        C::Out: Debug,
-        F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
-    {
-        self.watermarks = Some(watermarks);
-        self.tells_time = true;
-        self.add("watermarks", |before, label| SeeTime {
-            before,
-            function: time,
-            label,
-        })
-    }
-}
-
-impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
-    /// Turns each item into another.
-    pub fn map<U, F>(self, function: F) -> Operators<'f, I, Map<C, F, U>>
-    where
-        C::Out: Debug,
-        F: Fn(&C::Out) -> U + Send + Sync + 'static,
-        U: 'static,
-    {
-        self.add("map", |before, label| Map {
-            before,
-            function,
-            label,
-            result: PhantomData,
-        })
-    }
-
-    /// Lets pass the items for which `function` holds.
-    pub fn filter<F>(self, function: F) -> Operators<'f, I, Filter<C, F>>
-    where
-        C::Out: Debug,
-        F: Fn(&C::Out) -> bool + Send + Sync + 'static,
-    {
-        self.add("filter", |before, label| Filter {
-            before,
-            function,
-            label,
-        })
-    }
-
-    /// Turns each item into any number of others, which may be parts of it: `U` may be `[u8]`.
-    pub fn flat_map<U, F>(self, function: F) -> Operators<'f, I, FlatMap<C, F, U>>
-    where
-        C::Out: Debug,
-        F: Fn(&C::Out, &mut Emit<'_, U>) + Send + Sync + 'static,
-        U: ?Sized + 'static,
-    {
-        self.add("flat_map", |before, label| FlatMap {
-            before,
-            function,
-            label,
-            result: PhantomData,
-        })
-    }
-
-    /// Takes each item apart: as [`flat_map`](Operators::flat_map), where the items themselves say what they
-    /// hold, so that all that follows is compiled into one loop with it.
-    ///
-    /// ```
-    /// use millstream_flow::sources::Generator;
-    /// use millstream_flow::{Flatten, Flow};
-    ///
-    /// #[derive(Debug)]
-    /// struct Pair([u64; 2]);
-    ///
-    /// impl Flatten for Pair {
-    ///     type Item = u64;
-    ///
-    ///     fn for_each_item(&self, visit: impl FnMut(&u64)) {
-    ///         self.0.iter().for_each(visit);
-    ///     }
-    /// }
-    ///
-    /// let mut flow = Flow::new("pairs");
-    /// let sum = flow.partial::<u64>("sum");
-    /// flow.source("pairs", Generator::new(|number| Pair([number, 1])).limit(10))
-    ///     .flatten()
-    ///     .fold_local(&sum, |sum, number| *sum += number);
-    /// flow.run()?.join()?;
-    /// assert_eq!(sum.merged(), 45 + 10);
-    /// # Ok::<(), millstream_flow::FlowError>(())
-    /// ```
-    pub fn flatten(self) -> Operators<'f, I, Flat<C>>
-    where
-        C::Out: Flatten + Debug,
-    {
-        self.add("flatten", |before, label| Flat { before, label })
-    }
-
-    /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map)
-    /// does with whole items. A part that makes `function` panic twice, or for which it answers an
-    /// error, becomes a dead letter; the other parts go their way. What `function` does beside its
-    /// results may be done again for the parts before one that it panics on.
-    ///
-    /// ```
-    /// use millstream_base::SystemDisk;
-    /// use millstream_flow::sources::{LineFiles, LineLimits};
-    /// use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings};
-    /// use std::sync::{Arc, Mutex};
-    ///
-    /// #[derive(Default)]
-    /// struct Letters(Mutex<Vec<DeadLetter>>);
-    /// impl DeadLetters for Letters {
-    ///     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
-    ///         self.0.lock().unwrap().extend_from_slice(letters);
-    ///         Ok(())
-    ///     }
-    /// }
-    ///
-    /// # let folder = tempfile::tempdir()?;
-    /// # let path = folder.path().join("text");
-    /// # std::fs::write(&path, "1\ntwo\n3\n")?;
-    /// let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
-    /// let letters = Arc::new(Letters::default());
-    /// let mut flow = Flow::with_settings("sum", FlowSettings {
-    ///     dead_letters: Some(letters.clone()),
-    ///     ..FlowSettings::default()
-    /// });
-    /// let sum = flow.partial::<u64>("sum");
-    /// flow.source("read", files)
-    ///     .each(|line, emit: &mut Emit<u64>| {
-    ///         emit(&str::from_utf8(line)?.parse()?);
-    ///         Ok(())
-    ///     })
-    ///     .fold_local(&sum, |sum, number| *sum += number);
-    /// flow.run()?.join()?;
-    /// assert_eq!(sum.merged(), 4);
-    /// let letter = &letters.0.lock().unwrap()[0];
-    /// assert_eq!(letter.item, r#"b"two""#);
-    /// assert_eq!(letter.error, "invalid digit found in string");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn each<U, F>(self, function: F) -> Operators<'f, I, Each<C, F, U>>
-    where
-        C::Out: Parts + Debug,
-        F: Fn(&<C::Out as Parts>::Part<'_>, &mut Emit<'_, U>) -> Result<(), BoxError>
-            + Send
-            + Sync
-            + 'static,
-        U: ?Sized + 'static,
-    {
-        self.add("each", |before, label| Each {
-            before,
-            function,
-            label,
-            result: PhantomData,
-        })
-    }
-
-    /// Joins each item with the row of a table that `key` leads to. Items without one are dropped.
-    ///
-    /// ```
-    /// use millstream_flow::sources::Generator;
-    /// use millstream_flow::{Flow, Table};
-    ///
-    /// let prices = Table::new([("tea", 3), ("milk", 2)]);
-    /// let mut flow = Flow::new("bill");
-    /// let sum = flow.partial::<u64>("sum");
-    /// flow.source("orders", Generator::new(|number| ["tea", "milk", "air"][number as usize % 3]).limit(6))
-    ///     .join(&prices, |order| *order, |_, price| *price)
-    ///     .fold_local(&sum, |sum, price| *sum += price);
-    /// flow.run()?.join()?;
-    /// assert_eq!(sum.merged(), 2 * (3 + 2));
-    /// # Ok::<(), millstream_flow::FlowError>(())
-    /// ```
-    pub fn join<K, V, U, F, G>(
-        self,
-        table: &Table<K, V>,
-        key: F,
-        function: G,
-    ) -> Operators<'f, I, Join<C, K, V, F, G, U>>
-    where
-        C::Out: Debug,
-        K: Hash + Eq + Send + Sync + 'static,
-        V: Send + Sync + 'static,
-        F: Fn(&C::Out) -> K + Send + Sync + 'static,
-        G: Fn(&C::Out, &V) -> U + Send + Sync + 'static,
-        U: 'static,
-    {
-        let table = table.clone();
-        self.add("join", |before, label| Join {
-            before,
-            table,
-            key,
-            function,
-            label,
-            result: PhantomData,
-        })
-    }
-
-    /// Ends the stage and begins another of this name, joined by a ring.
-    pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let channel = self.flow.channel(name);
-        self.end_in(&channel).stage(name, &channel)
-    }
-
-    /// Ends the stage in a channel.
-    pub fn to(self, channel: &Channel<C::Out>)
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        self.end_in(channel);
-    }
-
-    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let channels = [channel.clone()];
-        self.end(
-            &channels.each_ref().map(|channel| &channel.state),
-            |place| ToRing(Outbox::of_channels(place, &channels)),
-        )
-    }
-
-    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
-    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
-    where
-        C::Out: Clone + Debug + Send + Sized + 'static,
-        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
-    {
-        let route = Arc::new(route);
-        let label = self.label("split");
-        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToSplit {
-            outbox: Outbox::of_channels(place, channels),
-            route: Arc::clone(&route),
-            label: label.clone(),
-        });
-    }
-
-    /// Ends the stage in several channels, each of which gets every item: for several operators over the
-    /// same items. Items that are handles of something larger are the cheaper.
-    pub fn to_all(self, channels: &[Channel<C::Out>])
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToAll(Outbox::of_channels(place, channels)));
-    }
-
-    /// Ends the graph in a partial state: `step` takes each item into a part of it.
-    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
-    where
-        C::Out: Debug,
-        S: PartialState,
-        F: Fn(&mut S, &C::Out) + Send + Sync + 'static,
-    {
-        let step = Arc::new(step);
-        let label = self.label("fold_local");
-        self.end(&[], |_| ToState {
-            part: state.add_part(),
-            step: Arc::clone(&step),
-            label: label.clone(),
-        });
-    }
-
-    /// Ends the graph in a sink.
-    pub fn sink<K>(mut self, name: &str, sink: K)
-    where
-        C::Out: Clone + Send + Sized + 'static,
-        K: Sink<C::Out>,
-    {
-        let sink = Arc::new(Mutex::new(sink));
-        let label = Label(name.into());
-        let waker = self.flow.waker();
-        if self.keeps_order() {
-            // One worker at a time brings the items, in their order.
-            self.inputs.truncate(1);
-        }
-        self.end(&[], |_| ToSink {
-            sink: Arc::clone(&sink),
-            waker: waker.clone(),
-            label: label.clone(),
-            waiting: Vec::new(),
-            unflushed: false,
-        });
-    }
-
-    fn add<D: Chain<I::Item>>(
-        mut self,
-        kind: &str,
-        fuse: impl FnOnce(C, Label) -> D,
-    ) -> Operators<'f, I, D> {
-        self.operators += 1;
-        let label = self.label(kind);
-        Operators {
-            flow: self.flow,
-            stage: self.stage,
-            channel: self.channel,
-            inputs: self.inputs,
-            is_shared: self.is_shared,
-            chain: fuse(self.chain, label),
-            operators: self.operators,
-            watermarks: self.watermarks,
-            tells_time: self.tells_time,
-        }
-    }
-
-    /// Names an operator by its stage and its place in it.
-    pub(crate) fn label(&self, kind: &str) -> Label {
-        Label(format!("{}/{}.{kind}", self.stage, self.operators).into())
-    }
-
-    /// Adds the stage to the flow, with a terminal for each of its instances.
-    pub(crate) fn end<T: Terminal<C::Out>>(
-        self,
-        outputs: &[&Arc<ChannelState>],
-        mut terminal: impl FnMut(Place<'_>) -> T,
-    ) -> &'f mut Flow {
-        let keeps_order = self.keeps_order();
-        let flow = self.flow;
-        flow.open.pop();
-        let count = self.inputs.len();
-        let first = flow.writers;
-        let writers = match self.is_shared {
-            true => first..first + 1,
-            false => first..first + count as WriterId,
-        };
-        flow.writers = writers.end;
-        let writers: Vec<_> = writers.collect();
-        outputs
-            .iter()
-            .for_each(|channel| channel.add_writer(&writers));
-        let instances = self.inputs.into_iter().zip(writers.iter().cycle());
-        let instances: Vec<_> = instances
-            .map(|(input, writer)| {
-                let place = Place {
-                    input: self.channel.as_ref(),
-                    writer: *writer,
-                };
-                let time = StageTime::new(self.watermarks);
-                Slot::new(Instance::new(input, terminal(place), time))
-            })
-            .collect();
-        flow.stages.push(Arc::new(FusedStage {
-            name: self.stage,
-            chain: self.chain,
-            live: AtomicUsize::new(instances.len()),
-            order: (keeps_order && instances.len() > 1).then(Mutex::default),
-            instances,
-            turn: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
-            giving_since_ns: AtomicU64::new(0),
-            is_blocked: AtomicBool::new(false),
-            idle_since: AtomicU64::new(0),
-            tells_time: self.tells_time,
-            input: self.channel,
-            outputs: outputs.iter().map(|channel| Arc::clone(channel)).collect(),
-            stopping: Arc::clone(&flow.stopping),
-            counters: Counters::default(),
-        }));
-        flow
-    }
-
-    /// Whether the instances share a ring whose order counts.
-    pub(crate) fn keeps_order(&self) -> bool {
-        self.is_shared && self.flow.settings.order == Order::Kept
     }
 }

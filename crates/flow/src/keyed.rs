@@ -11,9 +11,9 @@ use millstream_base::Timestamp;
 use crate::chain::{Chain, Same};
 use crate::channel::{Channel, ChannelState};
 use crate::error::FlowError;
-use crate::graph::Operators;
 use crate::input::{Input, RingInput};
-use crate::remote::{Message, Remote};
+use crate::operators::Operators;
+use crate::remote::{Message, Outlets, Remote, RemoteInput};
 use crate::routed::{Home, Routed, ToHome, ToRank};
 use crate::terminal::{Outbox, Place, ToRing};
 use crate::to_panes::{PaneCode, ToPanes, Waiting};
@@ -44,44 +44,74 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Ends the stage and begins another of this name, which gets the items of all ranks on one of them,
-    /// and nothing on the others. On a rank that does not exist nobody gets any.
+    /// and nothing on the others.
     pub fn gather(mut self, name: &str, rank: u32) -> Operators<'f, RingInput<C::Out>, Same>
     where
         C::Out: Message + Clone + Sized,
     {
         let channel = self.flow.channel::<C::Out>(name);
         self.flow.agreed.push(format!("{name}: on rank {rank}"));
-        let (outlets, received) = self.flow.meeting::<C::Out>(name).unzip();
-        if outlets.is_some() && self.keeps_order() {
-            // What is sent to other ranks is in nobody's turn.
-            self.inputs.truncate(1);
+        let exchange = self.exchange::<C::Out>(name);
+        if rank >= exchange.ranks {
+            self.flow.faults.push(FlowError::NoSuchRank {
+                flow: self.flow.name.clone(),
+                operator: name.to_owned(),
+                rank,
+                ranks: exchange.ranks,
+            });
         }
-        let (own, ranks) = (
-            self.flow.settings.ranks.rank(),
-            self.flow.settings.ranks.count(),
-        );
         let label = self.label("gather");
         let channels = [channel.clone()];
         let flow = self.end(&[&channel.state], |place| ToRank {
-            routed: Routed {
-                local: Outbox::of_channels(place, &channels),
-                remote: outlets
-                    .as_ref()
-                    .map(|outlets| Remote::new(outlets, place.writer)),
-                rank: own,
-                ranks,
-            },
+            routed: exchange.routed(Outbox::of_channels(place, &channels), place),
             home: Home { rank, partition: 0 },
             label: label.clone(),
             has_ended: false,
         });
-        if let Some(received) = received {
+        if let Some(received) = exchange.received {
             flow.receive(&format!("{name}/received"), received)
                 .end(&[&channel.state], |place| {
                     ToRing(Outbox::of_channels(place, &channels))
                 });
         }
         flow.stage(name, &channel)
+    }
+
+    /// What the operator `name` sends to other ranks and gets from them.
+    fn exchange<T: Message>(&mut self, name: &str) -> Exchange<T> {
+        let (outlets, received) = self.flow.meeting(name).unzip();
+        if outlets.is_some() && self.keeps_order() {
+            // What is sent to other ranks is in nobody's turn.
+            self.inputs.truncate(1);
+        }
+        let ranks = &self.flow.settings.ranks;
+        Exchange {
+            outlets,
+            received,
+            rank: ranks.rank(),
+            ranks: ranks.count(),
+        }
+    }
+}
+
+/// Both ends of an operator's channels to other ranks; none if there is no other.
+struct Exchange<T> {
+    outlets: Option<Arc<Outlets>>,
+    received: Option<Vec<RemoteInput<T>>>,
+    rank: u32,
+    ranks: u32,
+}
+
+impl<T: Message> Exchange<T> {
+    /// The way of one instance, to this rank's rings and to other ranks.
+    fn routed(&self, local: Outbox<T>, place: Place<'_>) -> Routed<T> {
+        let outlets = self.outlets.as_ref();
+        Routed {
+            local,
+            remote: outlets.map(|outlets| Remote::new(outlets, place.writer)),
+            rank: self.rank,
+            ranks: self.ranks,
+        }
     }
 }
 
@@ -129,13 +159,8 @@ where
         }
         let partitions = flow.settings.workers.get();
         let (rings, channel) = flow.rings::<Partial<K, A::State>>(name, partitions);
-        let (outlets, received) = flow.meeting::<Partial<K, A::State>>(name).unzip();
         let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
-        let (rank, ranks) = (flow.settings.ranks.rank(), flow.settings.ranks.count());
-        if outlets.is_some() && operators.keeps_order() {
-            // What is sent to other ranks is in nobody's turn.
-            operators.inputs.truncate(1);
-        }
+        let exchange = operators.exchange::<Partial<K, A::State>>(name);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {
             key,
@@ -151,14 +176,7 @@ where
             panes: LocalPanes::new(spec.windows),
             spec: Arc::clone(&spec),
             code: Arc::clone(&code),
-            routed: Routed {
-                local: Outbox::of_rings(place, &rings, &channel),
-                remote: outlets
-                    .as_ref()
-                    .map(|outlets| Remote::new(outlets, place.writer)),
-                rank,
-                ranks,
-            },
+            routed: exchange.routed(Outbox::of_rings(place, &rings, &channel), place),
             homes: homes.clone(),
             late: late
                 .as_ref()
@@ -172,12 +190,12 @@ where
             has_ended: false,
             item: PhantomData,
         });
-        if let Some(received) = received {
+        if let Some(received) = exchange.received {
             flow.receive(&format!("{name}/received"), received)
                 .end(&[&channel], |place| ToHome {
                     outbox: Outbox::of_rings(place, &rings, &channel),
                     homes: homes.clone(),
-                    ranks,
+                    ranks: exchange.ranks,
                 });
         }
         let inputs = rings.iter().enumerate();

@@ -165,9 +165,6 @@ impl<T: Message + Clone> Terminal<T> for ToRank<T> {
 
 impl<T: Message + Clone> Slice<T> for &mut ToRank<T> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        if self.home.rank >= self.routed.ranks {
-            return;
-        }
         if let Err(error) = self.routed.put(self.home, item.clone()) {
             attempt.reject(
                 &self.label,

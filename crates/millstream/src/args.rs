@@ -614,7 +614,7 @@ pub struct RankArgs {
     pub instances: Option<NonZeroUsize>,
     /// The rank on which results come together
     #[arg(long, value_name = "RANK", default_value_t = 0)]
-    pub collect_at: u32,
+    pub gather_at: u32,
 }
 
 #[derive(Debug, Args)]

@@ -323,6 +323,7 @@ proptest! {
         home in 0u32..5,
     ) {
         let ranks = counts.len() as u32;
+        let home = home % ranks;
         let parts = on_ranks(ranks, |ranks| {
             let (sink, results) = Collect::new();
             let mut flow = Flow::with_settings("gathered", settings_of(ranks));

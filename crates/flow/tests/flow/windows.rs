@@ -285,3 +285,17 @@ fn what_is_split_into_one_channel_twice_is_counted_once() {
     assert!(results.iter().all(|result| result.value == 10));
     assert_eq!(results.len(), 100);
 }
+
+#[test]
+fn items_gather_on_a_rank_that_there_is() {
+    let mut flow = Flow::new("gather");
+    let (sink, _) = Collect::<u64>::new();
+    flow.source("numbers", Generator::new(|number| number).limit(10))
+        .gather("gathered", 1)
+        .sink("results", sink);
+    let error = flow.run().err().unwrap().to_string();
+    assert_eq!(
+        error,
+        "flow \"gather\": \"gathered\" gathers on rank 1, and there are 1, counted from 0"
+    );
+}

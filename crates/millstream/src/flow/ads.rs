@@ -72,7 +72,7 @@ fn count(app: App, args: &AdsArgs, settings: FlowSettings, stop: &Stop) -> anyho
         window_ms: millis(args.window) as i64,
         start_ms: EPOCH_MS,
     };
-    let flow = BenchmarkFlow::start(app, asked, settings, args.ranks.collect_at)?;
+    let flow = BenchmarkFlow::start(app, asked, settings, args.ranks.gather_at)?;
     let summary = join(flow.running(), stop)?;
     if summary.is_stopped {
         bail!("stopped before the end: what was counted so far is not known");

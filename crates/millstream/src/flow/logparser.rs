@@ -54,7 +54,7 @@ pub fn run(
     }
 }
 
-/// Counts the part of one rank; on the collecting rank, which is looked at, everything.
+/// Counts the part of one rank; on the gathering rank, which is looked at, everything.
 fn run_rank(
     args: &LogparserArgs,
     settings: &Settings,
@@ -65,8 +65,8 @@ fn run_rank(
     args.file.iter().try_for_each(|path| check_file(path))?;
     let files = LineFiles::open(&SystemDisk, args.file.clone(), LineLimits::default())?;
     let input_bytes = files.len_bytes();
-    let is_collecting = of_rank.ranks.rank() == args.ranks.collect_at;
-    let record = match is_collecting {
+    let is_gathering = of_rank.ranks.rank() == args.ranks.gather_at;
+    let record = match is_gathering {
         true => record(&args.run, &args.file)?,
         false => None,
     };
@@ -75,14 +75,14 @@ fn run_rank(
         Stages::Separate => Staging::Separate,
     };
     let prefix = args.prefix.as_bytes();
-    let progress = Progress::new(is_json || !is_collecting);
+    let progress = Progress::new(is_json || !is_gathering);
     let parser = Arc::new(LogParser::start(files, prefix, staging, of_rank)?);
     let content = Arc::new(LogParserContent {
         parser: Arc::clone(&parser),
         input_bytes,
         started_at: Instant::now(),
     });
-    let http = settings.http.filter(|_| is_collecting);
+    let http = settings.http.filter(|_| is_gathering);
     let server = serve(http, None, content, &progress)?;
     let observer = Observer {
         running: parser.running(),
@@ -95,7 +95,7 @@ fn run_rank(
     };
     let observed = observer.run()?;
     drop(server);
-    let totals = parser.collect(args.ranks.collect_at)?;
+    let totals = parser.gather(args.ranks.gather_at)?;
     let report = Report {
         count: totals.count,
         words: totals.words,

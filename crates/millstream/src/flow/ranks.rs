@@ -15,7 +15,7 @@ use crate::stop::Stop;
 use crate::values::LOOK_INTERVAL;
 
 /// Runs a flow on all ranks that are in this process; gives the result of the rank on which results are
-/// collected, if that is one of them.
+/// gathered, if that is one of them.
 pub fn on_ranks<T: Send>(
     args: &RankArgs,
     settings: &FlowSettings,
@@ -27,10 +27,10 @@ pub fn on_ranks<T: Send>(
     };
     let count = ranks[0].count();
     let in_process = ranks.len();
-    if args.collect_at >= count {
+    if args.gather_at >= count {
         let error = anyhow!(
-            "--collect-at {} names no rank: there are {count}, counted from 0",
-            args.collect_at
+            "--gather-at {} names no rank: there are {count}, counted from 0",
+            args.gather_at
         );
         ranks
             .iter()
@@ -55,7 +55,7 @@ pub fn on_ranks<T: Send>(
         let result = run(settings).inspect_err(|error| ranks.fail(&format!("{error:#}")))?;
         let left = ranks.leave();
         left.with_context(|| format!("rank {} of {count}", ranks.rank()))?;
-        Ok((ranks.rank() == args.collect_at).then_some(result))
+        Ok((ranks.rank() == args.gather_at).then_some(result))
     };
     let run_rank = &run_rank;
     let results: Vec<anyhow::Result<Option<T>>> = thread::scope(|scope| {

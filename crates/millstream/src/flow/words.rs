@@ -17,7 +17,7 @@ use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// What the collecting rank has.
+/// What the gathering rank has.
 struct Found {
     counts: Counts,
     input_bytes: u64,
@@ -83,7 +83,7 @@ fn count(args: &WordsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Resul
     let count = WordCount::start(files, args.prefix.as_bytes(), settings)?;
     let summary = join(count.running(), stop)?;
     Ok(Found {
-        counts: count.collect(args.ranks.collect_at)?,
+        counts: count.gather(args.ranks.gather_at)?,
         input_bytes,
         is_stopped: summary.is_stopped,
     })

@@ -41,8 +41,8 @@ fn words_are_the_same_on_any_number_of_ranks() {
     );
     assert_eq!(counts(&alone).1, 160_000);
     for args in [
-        ["--ranks", "1", "--collect-at", "0"],
-        ["--ranks", "3", "--collect-at", "2"],
+        ["--ranks", "1", "--gather-at", "0"],
+        ["--ranks", "3", "--gather-at", "2"],
         ["--ranks", "4", "--instances", "3"],
     ] {
         let report = words(&[&["--file", path], &args[..]].concat()).json();
@@ -75,7 +75,7 @@ fn events_of_ads_are_all_counted_on_any_number_of_ranks() {
 fn a_rank_that_cannot_start_ends_all() {
     let run = words(&["--file", "/nowhere", "--ranks", "3"]);
     run.assert_fails(1, &["cannot read /nowhere"]);
-    let run = words(&["--file", FILE, "--ranks", "3", "--collect-at", "3"]);
+    let run = words(&["--file", FILE, "--ranks", "3", "--gather-at", "3"]);
     run.assert_fails(1, &["names no rank: there are 3"]);
 }
 

@@ -1,0 +1,650 @@
+//! A stage of operators that are compiled into one loop.
+
+use std::any::{self, Any};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::attempt::{Again, First, Label, Rejected};
+use crate::chain::Chain;
+use crate::channel::ChannelState;
+use crate::checkpoint::Saved;
+use crate::error::{BoxError, Failure};
+use crate::input::{Input, Took};
+use crate::marks::Mark;
+use crate::metrics::Counters;
+use crate::remote::Outlets;
+use crate::stage::{Activation, Context, Killed, Rest, Stage};
+use crate::terminal::{InputEnd, Slice, Terminal};
+use crate::time::StageTime;
+
+/// A source that has given something without a break for so long has more, enough for another worker.
+const RICH_NS: u64 = 400_000;
+
+/// What is assumed of a stage that has not worked yet.
+const UNKNOWN_ITEM_NS: f64 = 1_000.0;
+
+/// How many items a worker finishes before it looks whether it is to die.
+const MORTAL_ITEMS: usize = 64;
+
+/// A stage has several instances, so that several workers can be in it at once; each instance has
+/// one worker at a time.
+pub struct FusedStage<I, C, T> {
+    pub name: String,
+    pub chain: C,
+    pub instances: Vec<Slot<I, T>>,
+    /// Where the next activation begins to look for an instance that is free.
+    pub turn: AtomicUsize,
+    /// Instances that workers are in.
+    pub busy: AtomicUsize,
+    /// Since when the source has always had something to give, in nanoseconds of the flow's clock; 0 if
+    /// it was idle when it was last asked, and for stages that read a ring.
+    pub giving_since_ns: AtomicU64,
+    /// It was found without room for its results when it was last looked at.
+    pub is_blocked: AtomicBool,
+    /// Instances that have not ended. Each is counted down once, by the worker that ends it.
+    pub live: AtomicUsize,
+    /// Held while a slice is read and room for its results reserved, so that results come in the
+    /// order of the items. Only where the instances share a ring whose order counts.
+    pub order: Option<Mutex<()>>,
+    /// 1 + how often the doorbell had been rung when the source was last found idle.
+    pub idle_since: AtomicU64,
+    pub tells_time: bool,
+    pub input: Option<Arc<ChannelState>>,
+    pub outputs: Vec<Arc<ChannelState>>,
+    pub stopping: Arc<AtomicBool>,
+    pub counters: Counters,
+}
+
+/// The place of an instance.
+pub struct Slot<I, T> {
+    instance: Mutex<Instance<I, T>>,
+    /// A worker came while another was in the instance, and went to sleep perhaps: who leaves the
+    /// instance without having found anything to do looks again. Set by those who find it locked,
+    /// taken back by who leaves.
+    missed: AtomicBool,
+}
+
+impl<I, T> Slot<I, T> {
+    pub fn new(instance: Instance<I, T>) -> Self {
+        Slot {
+            instance: Mutex::new(instance),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// The instance, unless another worker is in it, who then knows that it was missed.
+    fn enter(&self) -> Option<MutexGuard<'_, Instance<I, T>>> {
+        self.instance.try_lock().or_else(|| {
+            self.missed.store(true, Ordering::Relaxed);
+            // Either the other worker has left by now, or it will see the mark: one of the two fences
+            // comes first.
+            fence(Ordering::SeqCst);
+            self.instance.try_lock()
+        })
+    }
+
+    /// Whether it was missed by another worker. The caller has left it.
+    fn was_missed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What an instance has in hand stays in it when its worker dies; the next one goes on with it.
+pub struct Instance<I, T> {
+    input: I,
+    terminal: T,
+    /// There are items in hand.
+    is_working: bool,
+    progress: Progress,
+    time: StageTime,
+    /// What the input said behind the items in hand.
+    met: Option<Mark>,
+    ended: bool,
+}
+
+/// How far the items in hand are processed.
+#[derive(Default, Clone, Copy)]
+struct Progress {
+    /// Items that are finished.
+    items: usize,
+    /// Results that were passed on of the item behind them.
+    results: usize,
+}
+
+impl<I, T> Instance<I, T> {
+    pub fn new(input: I, terminal: T, time: StageTime) -> Self {
+        Instance {
+            time,
+            met: None,
+            input,
+            terminal,
+            is_working: false,
+            progress: Progress::default(),
+            ended: false,
+        }
+    }
+}
+
+/// What became of an attempt to get items in hand.
+enum Claim {
+    Work,
+    /// There are no items, but something is to be said.
+    Say(Mark),
+    Blocked,
+    Idle,
+    End,
+}
+
+impl<I, C, T> FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    /// Names what is saved of an instance.
+    fn element(&self, instance: usize, part: &str) -> String {
+        format!("stage/{}/{instance}/{part}", self.name)
+    }
+
+    /// Of how many sources something is saved, if those there are now can go on from it.
+    fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
+        let is_saved = |index: &usize| saved.get(&self.element(*index, "source")).is_ok();
+        let count = (0..).take_while(is_saved).count();
+        let mut instances = self.instances.iter();
+        let share = |slot: &Slot<I, T>| slot.instance.lock().input.shares_position();
+        match count == self.instances.len() || (count > 0 && instances.all(share)) {
+            true => Ok(count),
+            false => Err(format!(
+                "there were {count} sources and there are {} now, which cannot go on from where others were",
+                self.instances.len()
+            )
+            .into()),
+        }
+    }
+
+    fn activate_instance(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Activation, Failure> {
+        if instance.ended {
+            return Ok(Activation::Ended);
+        }
+        let started_ns = context.now_ns();
+        if !instance.is_working {
+            match self.claim(context, instance)? {
+                Claim::Work => {
+                    instance.is_working = true;
+                    instance.progress = Progress::default();
+                }
+                Claim::Say(mark) => {
+                    let results = instance
+                        .terminal
+                        .commit(instance.input.stamp(), Some(mark))?;
+                    self.counters.add_out(results);
+                    return Ok(Activation::Done(0));
+                }
+                Claim::Blocked => return Ok(Activation::Blocked),
+                Claim::Idle => {
+                    return Ok(match instance.terminal.pause()? {
+                        true => Activation::Idle,
+                        false => Activation::Blocked,
+                    });
+                }
+                Claim::End => return self.end(instance),
+            }
+        }
+        self.work(context, instance)?;
+
+        let met = instance.met.take();
+        let now = || context.clock.monotonic();
+        let mark = instance.time.after_items(met, now);
+        let Instance {
+            input, terminal, ..
+        } = instance;
+        let items = instance.progress.items;
+        let results = terminal.commit(input.stamp(), mark)?;
+        instance.is_working = false;
+        let now_ns = context.now_ns();
+        if self.outputs.is_empty() {
+            let mut latency = self.counters.latency().lock();
+            input.sample(|stamp| latency.saturating_record(now_ns.saturating_sub(stamp)));
+        }
+        input.done();
+        self.counters.add_slice(items, results, now_ns - started_ns);
+        if let Some(channel) = &self.input {
+            channel.set_reader_ns(self.counters.item_ns() as u64);
+        }
+        Ok(Activation::Done(items))
+    }
+
+    /// Gets items in hand, and room for their results.
+    fn claim(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Claim, Failure> {
+        let Instance {
+            input,
+            terminal,
+            time,
+            met,
+            ..
+        } = instance;
+        let _order = self.order.as_ref().map(Mutex::lock);
+        let wanted = context.items.map(|items| items.max(1));
+        let budget = wanted.unwrap_or_else(|| self.counters.budget());
+        let readable = input.readable();
+        if readable == 0 {
+            if input.is_finished() {
+                return Ok(Claim::End);
+            }
+            if !input.meets_mark() {
+                return Ok(Claim::Idle);
+            }
+            if terminal.reserve(1)?.is_none() {
+                return Ok(Claim::Blocked);
+            }
+            let mark = input.meet_mark();
+            time.meet(mark);
+            return Ok(mark.map_or_else(
+                || {
+                    terminal.cancel();
+                    Claim::Idle
+                },
+                Claim::Say,
+            ));
+        }
+        let items = budget.min(readable);
+        let selectivity = self.counters.selectivity();
+        let expected = (items as f64 * selectivity).ceil() as usize + 1;
+        let Some(room) = terminal.reserve(expected)? else {
+            return Ok(Claim::Blocked);
+        };
+        let items = match room < expected {
+            true => ((room as f64 / selectivity) as usize).clamp(1, items),
+            false => items,
+        };
+        // What lies before the items, whoever met it.
+        let before = input.meet_mark();
+        time.reach(input.time());
+        let took = input.take(items)?;
+        if let Took::Items = took {
+            *met = input.meet_mark().or(before);
+            return Ok(Claim::Work);
+        }
+        if let Some(mark) = before {
+            return Ok(Claim::Say(mark));
+        }
+        if let Took::Idle = took
+            && let Some(told_at) = time.silent(context.clock.monotonic())
+        {
+            if let Some(mark) = time.tell_silence(context.clock.monotonic()) {
+                return Ok(Claim::Say(mark));
+            }
+            input.wake_at(told_at);
+        }
+        terminal.cancel();
+        Ok(match took {
+            Took::End => Claim::End,
+            _ => Claim::Idle,
+        })
+    }
+
+    /// Processes the items in hand.
+    fn work(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Result<(), Failure> {
+        loop {
+            let first = AssertUnwindSafe(|| self.first_attempt(context, instance));
+            match panic::catch_unwind(first) {
+                Ok(rejected) if rejected.is_empty() => return Ok(()),
+                Ok(rejected) => self.keep(context, rejected)?,
+                Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
+                Err(panic) => {
+                    let rejected = self.second_attempt(instance, panic);
+                    self.keep(context, rejected)?;
+                }
+            }
+        }
+    }
+
+    /// Goes on with the items in hand, up to one of which something is rejected; unwinds where code
+    /// of the user panics.
+    fn first_attempt(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Vec<Rejected> {
+        let Instance {
+            input,
+            terminal,
+            progress,
+            time,
+            ..
+        } = instance;
+        time.begin(|| context.clock.now());
+        let mut first = First::new(time);
+        let mut slice = terminal.begin();
+        let mut before = progress.items;
+        for part in input.parts() {
+            let done = before.min(part.len());
+            before -= done;
+            for items in part[done..].chunks(MORTAL_ITEMS) {
+                context.die_if_condemned();
+                for item in items {
+                    let (lane, lanes) = input.lane_of(item);
+                    time.enter_lane(lane, lanes, || context.clock.monotonic());
+                    self.chain.process(&first, item, &mut |result| {
+                        slice.take(&first, result);
+                        progress.results += 1;
+                    });
+                    progress.items += 1;
+                    progress.results = 0;
+                    if !first.rejected.get_mut().is_empty() {
+                        return first.rejected.into_inner();
+                    }
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Processes the item again that code of the user panicked on.
+    #[cold]
+    fn second_attempt(
+        &self,
+        instance: &mut Instance<I, T>,
+        panic: Box<dyn Any + Send>,
+    ) -> Vec<Rejected> {
+        let Instance {
+            input,
+            terminal,
+            progress,
+            time,
+            ..
+        } = instance;
+        let [first, second] = input.parts();
+        let mut items = first.iter().chain(second).skip(progress.items);
+        let Some(item) = items.next() else {
+            panic::resume_unwind(panic);
+        };
+        Label::take_panicked();
+        let again = Again(First::new(time));
+        let mut passed_on = progress.results;
+        let mut slice = terminal.begin();
+        let process = AssertUnwindSafe(|| {
+            self.chain.process(&again, item, &mut |result| {
+                if passed_on > 0 {
+                    passed_on -= 1;
+                } else {
+                    slice.take(&again, result);
+                }
+            });
+        });
+        // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
+        if let Err(panic) = panic::catch_unwind(process) {
+            again.0.reject_unseen(&self.name, &*panic);
+        }
+        drop(slice);
+        progress.items += 1;
+        progress.results = 0;
+        again.0.rejected.into_inner()
+    }
+
+    /// Makes dead letters of what is rejected.
+    #[cold]
+    fn keep(&self, context: &Context<'_>, rejected: Vec<Rejected>) -> Result<(), Failure> {
+        self.counters.add_dead_letters(rejected.len());
+        let Some(dead_letters) = context.dead_letters else {
+            let first = rejected.into_iter().next();
+            return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
+        };
+        let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
+        dead_letters.put(&letters).map_err(|error| Failure::Error {
+            operator: "dead letters".into(),
+            error,
+        })
+    }
+
+    fn end_outputs(&self) {
+        self.outputs.iter().for_each(|channel| channel.end_writer());
+    }
+
+    fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {
+        let end = match self.stopping.load(Ordering::Relaxed) {
+            true => InputEnd::Stopped,
+            false => InputEnd::Complete,
+        };
+        let Some(results) = instance.terminal.finish(end)? else {
+            return Ok(Activation::Blocked);
+        };
+        self.counters.add_out(results);
+        instance.ended = true;
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end_outputs();
+        }
+        Ok(Activation::Done(0))
+    }
+}
+
+/// Counts the workers in a stage.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl<'a> Busy<'a> {
+    fn enter(busy: &'a AtomicUsize) -> Self {
+        busy.fetch_add(1, Ordering::Relaxed);
+        Busy(busy)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<I, C, T> Stage for FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn activate(&self, context: &Context<'_>) -> Result<Activation, Failure> {
+        if self.has_ended() {
+            return Ok(Activation::Ended);
+        }
+        let _busy = Busy::enter(&self.busy);
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let (mut is_blocked, mut is_contended) = (false, false);
+        for index in 0..self.instances.len() {
+            let slot = &self.instances[first.wrapping_add(index) % self.instances.len()];
+            loop {
+                // An instance that another worker is in is left to that worker.
+                let Some(mut instance) = slot.enter() else {
+                    is_contended = true;
+                    break;
+                };
+                let activation = self.activate_instance(context, &mut instance)?;
+                drop(instance);
+                if let Activation::Done(_) = activation {
+                    self.is_blocked.store(false, Ordering::Relaxed);
+                    if self.input.is_none() && self.giving_since_ns.load(Ordering::Relaxed) == 0 {
+                        self.giving_since_ns
+                            .store(context.now_ns(), Ordering::Relaxed);
+                    }
+                    self.counters.add_activation(activation);
+                    return Ok(activation);
+                }
+                if !slot.was_missed() {
+                    is_blocked |= activation == Activation::Blocked;
+                    break;
+                }
+            }
+        }
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
+        let activation = if is_blocked {
+            Activation::Blocked
+        } else if self.has_ended() {
+            Activation::Ended
+        } else {
+            if !is_contended {
+                self.idle_since.store(context.rings + 1, Ordering::Relaxed);
+                self.giving_since_ns.store(0, Ordering::Relaxed);
+            }
+            Activation::Idle
+        };
+        self.counters.add_activation(activation);
+        Ok(activation)
+    }
+
+    fn readable(&self, rings: u64) -> usize {
+        match &self.input {
+            Some(channel) => channel.readable(),
+            None if self.has_ended() => 0,
+            None if self.idle_since.load(Ordering::Relaxed) == rings + 1 => 0,
+            None => self.counters.budget(),
+        }
+    }
+
+    fn waiting_ns(&self, rings: u64, now_ns: u64) -> f64 {
+        let giving_since_ns = self.giving_since_ns.load(Ordering::Relaxed);
+        if giving_since_ns > 0 && now_ns.saturating_sub(giving_since_ns) > RICH_NS {
+            return RICH_NS as f64;
+        }
+        let item_ns = match self.counters.item_ns() {
+            0.0 => UNKNOWN_ITEM_NS,
+            item_ns => item_ns,
+        };
+        self.readable(rings) as f64 * item_ns
+    }
+
+    fn has_free_instance(&self) -> bool {
+        !self.is_blocked.load(Ordering::Relaxed)
+            && self.busy.load(Ordering::Relaxed) < self.live.load(Ordering::Relaxed)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    fn goes_by_time(&self) -> bool {
+        T::GOES_BY_TIME
+    }
+
+    fn tells_time(&self) -> bool {
+        self.tells_time
+    }
+
+    fn describe(&self) -> String {
+        let read = self.input.as_ref().map_or("", |input| &input.name);
+        let written: Vec<_> = self
+            .outputs
+            .iter()
+            .map(|output| output.name.as_str())
+            .collect();
+        let code = any::type_name::<(I, C, T)>();
+        format!("{} reads \"{read}\", writes {written:?}: {code}", self.name)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0
+    }
+
+    fn begin(&self) {
+        if self.instances.is_empty() {
+            self.end_outputs();
+        }
+    }
+
+    fn close(&self) {
+        for slot in &self.instances {
+            slot.instance.lock().input.close();
+        }
+    }
+
+    fn rest(&self, number: u64) -> Rest {
+        for slot in &self.instances {
+            let Some(instance) = slot.enter() else {
+                return Rest::Busy;
+            };
+            let is_at_rest = !instance.is_working
+                && instance.input.is_at_rest(number)
+                && instance.terminal.is_at_rest();
+            drop(instance);
+            if slot.was_missed() {
+                return Rest::Missed;
+            }
+            if !is_at_rest {
+                return Rest::Busy;
+            }
+        }
+        Rest::Quiet
+    }
+
+    fn save(&self, saved: &mut Saved) -> Result<(), Failure> {
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if let Some(bytes) = instance.input.save()? {
+                saved.put(self.element(index, "source"), bytes);
+                saved.put(self.element(index, "time"), instance.time.save());
+            }
+            if let Some(bytes) = instance.terminal.save()? {
+                saved.put(self.element(index, "end"), bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
+        let is_source = self.input.is_none() && !I::IS_REMOTE;
+        let sources = match is_source {
+            true => self.saved_sources(saved)?,
+            false => 0,
+        };
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if is_source {
+                let from = index % sources;
+                let source = saved.get(&self.element(from, "source"))?;
+                instance.input.restore(source)?;
+                let time = saved.get(&self.element(from, "time"))?;
+                instance.time.restore(time)?;
+            }
+            // As many instances as there are now, there may not have been.
+            if let Ok(end) = saved.get(&self.element(index, "end")) {
+                instance.terminal.restore(end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outlets(&self) -> Option<Arc<Outlets>> {
+        let first = self.instances.first()?;
+        first.instance.lock().terminal.outlets()
+    }
+
+    fn wants_commits(&self) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|slot| slot.instance.lock().input.wants_commits())
+    }
+
+    fn commit(&self) -> Result<(), Failure> {
+        let mut instances = self.instances.iter();
+        instances.try_for_each(|slot| slot.instance.lock().input.commit())
+    }
+
+    fn input(&self) -> Option<&Arc<ChannelState>> {
+        self.input.as_ref()
+    }
+
+    fn outputs(&self) -> &[Arc<ChannelState>] {
+        &self.outputs
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
