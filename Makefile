@@ -26,8 +26,8 @@ BUILT := $(TARGET)/debug
 # documentation's commands are executed without a second build.
 MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream --)
 
-# Ranks that are processes are tested where there is MPI, which setup.sh may have just installed.
-MPI := $$(scripts/setup.sh has-mpi && echo --features millstream/mpi,millstream-exchange/mpi || true)
+# Ranks that are processes are tested, and measured, where there is MPI, which setup.sh may have just installed.
+MPI := $$(scripts/setup.sh has-mpi && echo --features millstream/mpi,millstream-exchange/mpi,millstream-bench/mpi || true)
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,7 +49,8 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/slurm
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
-bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=soak; more words in ARGS="--for 2h"
+# What measures no ranks measures the program as it is without MPI.
+bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak; more words in ARGS="--for 2h"
 	@scripts/setup.sh bench
-	@cargo build --release --locked -p millstream -p millstream-bench
+	@cargo build --release --locked -p millstream -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/release/millstream-bench $(NAME) $(ARGS)

@@ -17,13 +17,13 @@ need() {
     command -v "$1" >/dev/null || missing_packages+=("${@:2}")
 }
 
-# Ranks that are processes need MPI to be tested; who has none and cannot install it goes without these tests.
+# Ranks that are processes need MPI to be tested and measured; who has none and cannot install it goes without.
 need_mpi() {
     command -v mpicc >/dev/null && has_libclang && return
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
         missing_packages+=(libopenmpi-dev openmpi-bin libclang-dev)
     else
-        echo "setup: there is no MPI here: its tests are left out (libopenmpi-dev, openmpi-bin, libclang-dev)" >&2
+        echo "setup: there is no MPI here: ranks that are processes are left out (libopenmpi-dev, openmpi-bin, libclang-dev)" >&2
     fi
 }
 
@@ -131,6 +131,7 @@ run)
 bench)
     need_rust
     need valgrind valgrind
+    need_mpi
     install_missing_packages
     ;;
 test)

@@ -138,7 +138,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = [
-            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "soak",
+            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "ranks", "soak",
         ];
         assert_eq!(names(""), all);
         assert_eq!(names("engine"), ["engine"]);

@@ -4,10 +4,10 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{ads, broker, engine, log, push, soak, windows};
+use crate::{ads, broker, engine, log, push, ranks, soak, windows};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 9] = [
+pub const BENCHMARKS: [Benchmark; 10] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
@@ -16,6 +16,7 @@ pub const BENCHMARKS: [Benchmark; 9] = [
     ads::YSB,
     ads::YSB_STAR,
     windows::BENCHMARK,
+    ranks::BENCHMARK,
     soak::BENCHMARK,
 ];
 

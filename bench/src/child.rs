@@ -9,7 +9,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{log, push, windows};
+use crate::{log, push, ranks, windows};
 
 /// The first word of a command line that asks this program to be a child of a benchmark.
 pub const CHILD: &str = "child";
@@ -20,6 +20,7 @@ pub enum Task {
     Log(log::Task),
     Push(push::Task),
     Windows(windows::Task),
+    Ranks(ranks::Task),
 }
 
 /// Runs the task that the command line names.
@@ -29,6 +30,7 @@ pub fn run(task: &str) -> Result<()> {
         Task::Log(task) => log::run_child(task),
         Task::Push(task) => push::run_child(task),
         Task::Windows(task) => windows::run_child(&task),
+        Task::Ranks(task) => ranks::run_child(task),
     }
 }
 

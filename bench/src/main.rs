@@ -14,6 +14,7 @@ mod measure;
 mod plot;
 mod proc;
 mod push;
+mod ranks;
 mod report;
 mod soak;
 mod windows;

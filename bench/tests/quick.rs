@@ -118,3 +118,14 @@ fn the_engine_draws_its_throughput_over_time() {
 fn every_case_of_windows_runs() {
     check("windows", 2, "shared", 2);
 }
+
+/// But for processes, where there is no MPI.
+#[test]
+fn every_case_of_ranks_runs() {
+    let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
+    if program.exists() {
+        check("ranks", 23, "pipelining", 3);
+    } else {
+        eprintln!("left out: {program:?} is not built");
+    }
+}

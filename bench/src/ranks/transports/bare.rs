@@ -1,12 +1,11 @@
 //! The limit of processes: MPI's own calls that wait, into memory that is there.
 
-use std::error::Error;
-
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Equivalence, Source};
 
-use super::cases::{self, Link};
+use super::link::{self, Figure, Link, Plan};
 
 struct Calls {
     world: SimpleCommunicator,
@@ -28,8 +27,9 @@ impl Link for Calls {
     }
 }
 
-pub fn process() -> Result<(), Box<dyn Error>> {
-    let universe = mpi::initialize().ok_or("MPI has begun before")?;
+/// This process's rank, of two.
+pub fn process(plan: Plan) -> Result<Option<Vec<Figure>>> {
+    let universe = mpi::initialize().context("MPI has begun before")?;
     let world = universe.world();
     let (rank, other) = (world.rank(), 1 - world.rank());
     let calls = Calls {
@@ -37,6 +37,5 @@ pub fn process() -> Result<(), Box<dyn Error>> {
         other,
         memory: vec![0; 64 << 10],
     };
-    cases::run(calls, rank == 0);
-    Ok(())
+    Ok(link::run(calls, rank == 0, plan))
 }

@@ -1,12 +1,12 @@
 //! The limit of threads: channels of the standard library.
 
-use std::error::Error;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use anyhow::Result;
 use bytes::Bytes;
 
-use super::cases::{self, Link};
+use super::link::{self, Figure, Link, Plan};
 
 struct Channels {
     sender: Sender<Bytes>,
@@ -28,7 +28,8 @@ impl Link for Channels {
     }
 }
 
-pub fn threads() -> Result<(), Box<dyn Error>> {
+/// Both ends in this process.
+pub fn threads(plan: Plan) -> Result<Option<Vec<Figure>>> {
     let (to_second, from_first) = mpsc::channel();
     let (to_first, from_second) = mpsc::channel();
     let first = Channels {
@@ -39,8 +40,10 @@ pub fn threads() -> Result<(), Box<dyn Error>> {
         sender: to_first,
         receiver: from_first,
     };
-    let thread = thread::spawn(move || cases::run(second, false));
-    cases::run(first, true);
-    thread.join().map_err(|_| "the other end panicked")?;
-    Ok(())
+    let thread = thread::spawn(move || link::run(second, false, plan));
+    let figures = link::run(first, true, plan);
+    match thread.join() {
+        Ok(_) => Ok(figures),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }

@@ -1,15 +1,15 @@
 //! Channels of the exchange.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::thread::{self, Thread};
 
+use anyhow::Result;
 use bytes::Bytes;
 use millstream_exchange::{ChannelId, Fingerprint, Ranks, Receiver, SendError, Sender};
 
-use super::cases::{self, Link};
+use super::link::{self, Figure, Link, Plan};
 
 const CHANNEL: ChannelId = ChannelId {
     source: 1,
@@ -18,21 +18,24 @@ const CHANNEL: ChannelId = ChannelId {
 const CREDIT: u64 = 4 << 20;
 
 /// Two ranks in this process. They sleep when there is nothing to do, or look again and again.
-pub fn threads(sleeps: bool) -> Result<(), Box<dyn Error>> {
-    let run = |ranks| thread::spawn(move || rank(&ranks, sleeps));
+pub fn threads(plan: Plan, sleeps: bool) -> Result<Option<Vec<Figure>>> {
+    let run = |ranks| thread::spawn(move || rank(&ranks, plan, sleeps));
     let threads: Vec<_> = Ranks::threads(2).into_iter().map(run).collect();
+    let mut figures = None;
     for thread in threads {
-        thread.join().map_err(|_| "a rank panicked")??;
+        let of_rank = thread.join();
+        let of_rank = of_rank.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        figures = figures.or(of_rank);
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// This process's rank, of two.
-pub fn process(sleeps: bool) -> Result<(), Box<dyn Error>> {
-    Ok(rank(&Ranks::from_environment()?, sleeps)?)
+pub fn process(plan: Plan, sleeps: bool) -> Result<Option<Vec<Figure>>> {
+    rank(&Ranks::from_environment()?, plan, sleeps)
 }
 
-fn rank(ranks: &Ranks, sleeps: bool) -> Result<(), millstream_exchange::ExchangeError> {
+fn rank(ranks: &Ranks, plan: Plan, sleeps: bool) -> Result<Option<Vec<Figure>>> {
     let other = 1 - ranks.rank();
     let mut link = Channels {
         sender: ranks.sender(other, CHANNEL, CREDIT),
@@ -44,8 +47,9 @@ fn rank(ranks: &Ranks, sleeps: bool) -> Result<(), millstream_exchange::Exchange
         link.receiver.set_waker(alarm.clone().into());
     }
     ranks.agree(Fingerprint::default(), 0)?;
-    cases::run(link, ranks.rank() == 0);
-    ranks.leave()
+    let figures = link::run(link, ranks.rank() == 0, plan);
+    ranks.leave()?;
+    Ok(figures)
 }
 
 struct Channels {

@@ -1,0 +1,25 @@
+//! Ranks: the applications on more and more of them (figures 10 and 11 of "AIR", Venugopal et al.), what it costs to
+//! hand events on, a word count, and the transports beside their limits.
+
+mod launch;
+mod pipelining;
+mod scaling;
+mod transports;
+mod words;
+
+use millstream_ads::benchmark::App;
+
+pub use self::transports::{Task, run as run_child};
+use crate::benchmark::Benchmark;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "ranks",
+    cases: &[
+        ("swa", |bench| scaling::scaling(bench, App::Swa)),
+        ("ysb", |bench| scaling::scaling(bench, App::Ysb)),
+        ("ysb-star", |bench| scaling::scaling(bench, App::YsbStar)),
+        (pipelining::PIPELINING, pipelining::pipelining),
+        (words::WORDS, words::words),
+        (transports::TRANSPORTS, transports::transports),
+    ],
+};

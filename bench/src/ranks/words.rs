@@ -1,0 +1,81 @@
+//! A word count over a file on any number of ranks: the same counts, word by word.
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use super::launch::{Launcher, Setting};
+use crate::engine::Text;
+use crate::measure::Bench;
+use crate::report::{Better, Case};
+
+pub const WORDS: &str = "words";
+
+/// More than there are different words.
+const ALL: &str = "1000000";
+
+const SETTINGS: [Setting; 5] = [
+    Setting::threads(1, 2),
+    Setting::threads(2, 1),
+    Setting::threads(4, 1),
+    Setting::mpi(2, 1),
+    Setting::mpi(4, 1),
+];
+
+/// What the program tells.
+#[derive(Debug, Deserialize)]
+struct Said {
+    top: Vec<Counted>,
+    words: u64,
+    /// With all that MPI takes to begin.
+    seconds: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Counted {
+    word: String,
+    count: u64,
+}
+
+/// Each setting in turn; all must say the same.
+pub fn words(bench: &Bench) -> Result<Vec<Case>> {
+    let Some(launcher) = Launcher::find(WORDS) else {
+        return Ok(Vec::new());
+    };
+    let text = Text::of_words(bench, bench.size(512 << 20, 1 << 20))?;
+    let path = text.path.to_str().context("the text's path is no UTF-8")?;
+    let settings = launcher.startable(SETTINGS);
+    let mut rates = vec![Vec::new(); settings.len()];
+    let mut counted: Option<Vec<Counted>> = None;
+    for _ in 0..bench.size(4, 1) {
+        for (setting, rates) in settings.iter().zip(&mut rates) {
+            let mut said: Said =
+                launcher.run(*setting, &["words", "--top", ALL, "--file", path])?;
+            let expected = text.expected.words;
+            ensure!(
+                said.words == expected,
+                "{}: {} words of {expected}",
+                setting.name(),
+                said.words
+            );
+            // Words that occur as often are in no particular order.
+            said.top.sort_unstable();
+            let first = counted.get_or_insert_with(|| said.top.clone());
+            ensure!(
+                *first == said.top,
+                "{}: other counts than before",
+                setting.name()
+            );
+            rates.push(text.bytes as f64 / 1e6 / said.seconds);
+        }
+    }
+    let different = counted.unwrap_or_default().len() as f64;
+    let cases = settings.iter().zip(&rates).map(|(setting, ours)| {
+        let name = format!("{WORDS}/{}", setting.name());
+        let case = Case::new(name, "MB/s", Better::Higher, ours.clone());
+        match *setting == settings[0] {
+            true => case.detail("different_words", different),
+            false => case.by_hand(rates[0].clone()),
+        }
+    });
+    Ok(cases.collect())
+}
