@@ -37,6 +37,9 @@ pub trait Attempt {
     /// Takes note of an `item` for which code of the operator `label` answered an error.
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
 
+    /// Takes note of what was rejected of items that had been put off.
+    fn reject_all(&self, rejected: Vec<Rejected>);
+
     /// Event time where the item is.
     fn time(&self) -> &StageTime;
 }
@@ -130,6 +133,10 @@ impl Attempt for First<'_> {
         });
     }
 
+    fn reject_all(&self, rejected: Vec<Rejected>) {
+        self.rejected.borrow_mut().extend(rejected);
+    }
+
     #[inline(always)]
     fn time(&self) -> &StageTime {
         self.time
@@ -163,6 +170,10 @@ impl Attempt for Again<'_> {
 
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
         self.0.reject(label, item, error);
+    }
+
+    fn reject_all(&self, rejected: Vec<Rejected>) {
+        self.0.reject_all(rejected);
     }
 
     fn time(&self) -> &StageTime {

@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 
 use crate::chain::{Chain, Same};
 use crate::channel::{Channel, ChannelState};
+use crate::entry::Entry;
 use crate::error::BoxError;
 use crate::graph::Flow;
-use crate::input::{Input, RingInput};
+use crate::input::RingInput;
 use crate::operators::Operators;
+use crate::outbox::Outbox;
 use crate::parts::Parts;
 use crate::state::StateReader;
-use crate::terminal::{Outbox, Place};
+use crate::terminal::Place;
 use crate::to_collected::{Late, LateFunction, ToCollected};
 use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
 
@@ -100,7 +102,7 @@ impl StateReader for Collected {
 
 /// Operators whose results are about to be collected in windows.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Collecting<'f, I: Input, C: Chain<I::Item, Out: Parts + Sized>, L> {
+pub struct Collecting<'f, I: Entry, C: Chain<I::Item, Out: Parts + Sized>, L> {
     operators: Operators<'f, I, C>,
     collected: Collected,
     late: Option<LateTo<C::Out, L>>,
@@ -133,7 +135,7 @@ impl Flow {
 
 impl<'f, I, C, T> Operators<'f, I, C>
 where
-    I: Input,
+    I: Entry,
     C: Chain<I::Item, Out = T>,
     T: Parts + Clone + Debug + Send + Sync,
 {
@@ -204,7 +206,7 @@ where
 
 impl<'f, I, C, T, L> Collecting<'f, I, C, L>
 where
-    I: Input,
+    I: Entry,
     C: Chain<I::Item, Out = T>,
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
@@ -269,7 +271,7 @@ where
 {
     fn end<I, C>(self, mut operators: Operators<'_, I, C>) -> &mut Flow
     where
-        I: Input,
+        I: Entry,
         C: Chain<I::Item, Out = T>,
     {
         operators.inputs.truncate(1);

@@ -77,12 +77,14 @@ impl Cuts {
         interval: Duration,
         now: Duration,
     ) -> Self {
-        let gates = stages.iter().filter_map(|stage| {
-            let before = checks::all_before(stages, stage).into_iter();
-            Some(Gate {
-                outlets: stage.outlets()?,
-                before: before.chain([stage]).cloned().collect(),
-                said: 0,
+        let gates = stages.iter().flat_map(|stage| {
+            stage.outlets().into_iter().map(move |outlets| {
+                let before = checks::all_before(stages, stage).into_iter();
+                Gate {
+                    outlets,
+                    before: before.chain([stage]).cloned().collect(),
+                    said: 0,
+                }
             })
         });
         Cuts {

@@ -135,7 +135,7 @@ impl Cycle {
         let exit = self
             .members
             .iter()
-            .find(|stage| stage.outlets().is_some())?;
+            .find(|stage| !stage.outlets().is_empty())?;
         Some(exit.name())
     }
 

@@ -1,13 +1,12 @@
 //! A stage of operators that are compiled into one loop.
 
-use std::any::{self, Any};
-use std::panic::{self, AssertUnwindSafe};
+use std::any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::attempt::{Again, First, Label, Rejected};
+use crate::attempt::Rejected;
 use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
@@ -16,18 +15,16 @@ use crate::input::{Input, Took};
 use crate::marks::Mark;
 use crate::metrics::Counters;
 use crate::remote::Outlets;
-use crate::stage::{Activation, Context, Killed, Rest, Stage};
-use crate::terminal::{InputEnd, Slice, Terminal};
+use crate::stage::{Activation, Context, Rest, Stage};
+use crate::terminal::{InputEnd, Terminal};
 use crate::time::StageTime;
+use crate::work::{Progress, Work};
 
 /// A source that has given something without a break for so long has more, enough for another worker.
 const RICH_NS: u64 = 400_000;
 
 /// What is assumed of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;
-
-/// How many items a worker finishes before it looks whether it is to die.
-const MORTAL_ITEMS: usize = 64;
 
 /// A stage has several instances, so that several workers can be in it at once; each instance has
 /// one worker at a time.
@@ -104,15 +101,6 @@ pub struct Instance<I, T> {
     /// What the input said behind the items in hand.
     met: Option<Mark>,
     ended: bool,
-}
-
-/// How far the items in hand are processed.
-#[derive(Default, Clone, Copy)]
-struct Progress {
-    /// Items that are finished.
-    items: usize,
-    /// Results that were passed on of the item behind them.
-    results: usize,
 }
 
 impl<I, T> Instance<I, T> {
@@ -297,23 +285,6 @@ where
 
     /// Processes the items in hand.
     fn work(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Result<(), Failure> {
-        loop {
-            let first = AssertUnwindSafe(|| self.first_attempt(context, instance));
-            match panic::catch_unwind(first) {
-                Ok(rejected) if rejected.is_empty() => return Ok(()),
-                Ok(rejected) => self.keep(context, rejected)?,
-                Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
-                Err(panic) => {
-                    let rejected = self.second_attempt(instance, panic);
-                    self.keep(context, rejected)?;
-                }
-            }
-        }
-    }
-
-    /// Goes on with the items in hand, up to one of which something is rejected; unwinds where code
-    /// of the user panics.
-    fn first_attempt(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Vec<Rejected> {
         let Instance {
             input,
             terminal,
@@ -322,72 +293,23 @@ where
             ..
         } = instance;
         time.begin(|| context.clock.now());
-        let mut first = First::new(time);
-        let mut slice = terminal.begin();
-        let mut before = progress.items;
-        for part in input.parts() {
-            let done = before.min(part.len());
-            before -= done;
-            for items in part[done..].chunks(MORTAL_ITEMS) {
-                context.die_if_condemned();
-                for item in items {
-                    let (lane, lanes) = input.lane_of(item);
-                    time.enter_lane(lane, lanes, || context.clock.monotonic());
-                    self.chain.process(&first, item, &mut |result| {
-                        slice.take(&first, result);
-                        progress.results += 1;
-                    });
-                    progress.items += 1;
-                    progress.results = 0;
-                    if !first.rejected.get_mut().is_empty() {
-                        return first.rejected.into_inner();
-                    }
-                }
-            }
-        }
-        Vec::new()
-    }
-
-    /// Processes the item again that code of the user panicked on.
-    #[cold]
-    fn second_attempt(
-        &self,
-        instance: &mut Instance<I, T>,
-        panic: Box<dyn Any + Send>,
-    ) -> Vec<Rejected> {
-        let Instance {
-            input,
+        let work = Work {
+            name: &self.name,
+            chain: &self.chain,
             terminal,
-            progress,
             time,
-            ..
-        } = instance;
-        let [first, second] = input.parts();
-        let mut items = first.iter().chain(second).skip(progress.items);
-        let Some(item) = items.next() else {
-            panic::resume_unwind(panic);
+            progress,
         };
-        Label::take_panicked();
-        let again = Again(First::new(time));
-        let mut passed_on = progress.results;
-        let mut slice = terminal.begin();
-        let process = AssertUnwindSafe(|| {
-            self.chain.process(&again, item, &mut |result| {
-                if passed_on > 0 {
-                    passed_on -= 1;
-                } else {
-                    slice.take(&again, result);
-                }
-            });
-        });
-        // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
-        if let Err(panic) = panic::catch_unwind(process) {
-            again.0.reject_unseen(&self.name, &*panic);
-        }
-        drop(slice);
-        progress.items += 1;
-        progress.results = 0;
-        again.0.rejected.into_inner()
+        work.finish(
+            input.parts(),
+            |item| {
+                let (lane, lanes) = input.lane_of(item);
+                time.enter_lane(lane, lanes, || context.clock.monotonic());
+                item
+            },
+            || context.die_if_condemned(),
+            |rejected| self.keep(context, rejected),
+        )
     }
 
     /// Makes dead letters of what is rejected.
@@ -531,7 +453,8 @@ where
     }
 
     fn goes_by_time(&self) -> bool {
-        T::GOES_BY_TIME
+        let mut instances = self.instances.iter();
+        instances.any(|slot| slot.instance.lock().terminal.goes_by_time())
     }
 
     fn tells_time(&self) -> bool {
@@ -621,9 +544,9 @@ where
         Ok(())
     }
 
-    fn outlets(&self) -> Option<Arc<Outlets>> {
-        let first = self.instances.first()?;
-        first.instance.lock().terminal.outlets()
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
+        let first = self.instances.first();
+        first.map_or_else(Vec::new, |slot| slot.instance.lock().terminal.outlets())
     }
 
     fn wants_commits(&self) -> bool {

@@ -9,12 +9,16 @@ use millstream_base::{Clock, Timestamp};
 use millstream_ring::{ReadSlice, Ring, SAMPLE_EVERY};
 
 use crate::attempt::Label;
+use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::cuts::Pause;
 use crate::doorbell::Doorbell;
+use crate::entry::{self, EndRow, Entry, Give, Row};
 use crate::error::{BoxError, Failure};
+use crate::graph::Flow;
 use crate::marks::Mark;
 use crate::source::{Output, Source, SourceStatus};
+use crate::terminal::Terminal;
 
 /// What became of an attempt to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +31,7 @@ pub enum Took {
 
 /// Holds on to a batch of items from `take` until `done`, whoever works on it: a worker that dies
 /// leaves the rest of its batch to the next one.
-pub trait Input: Send + 'static {
-    type Item: Send + 'static;
-
-    /// Whether the instances of a stage share one ring, and have to keep the order of its items.
-    const IS_SHARED: bool;
-
+pub trait Input: Entry {
     /// Whether it is what other ranks send.
     const IS_REMOTE: bool = false;
 
@@ -135,11 +134,19 @@ pub struct SourceInput<S: Source> {
     pub ended: bool,
 }
 
-impl<S: Source> Input for SourceInput<S> {
+impl<S: Source> Give for SourceInput<S> {
     type Item = S::Item;
 
     const IS_SHARED: bool = false;
+}
 
+impl<S: Source> EndRow<S::Item> for SourceInput<S> {
+    fn end<C: Chain<S::Item>, T: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, T>) {
+        entry::add_stage(flow, row);
+    }
+}
+
+impl<S: Source> Input for SourceInput<S> {
     /// More than usual, to find out whether it could give more.
     fn readable(&self) -> usize {
         match self.is_finished() || self.pause.is_on.load(Ordering::SeqCst) {
@@ -271,11 +278,19 @@ impl<T> RingInput<T> {
     }
 }
 
-impl<T: Send + 'static> Input for RingInput<T> {
+impl<T: Send + 'static> Give for RingInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = true;
+}
 
+impl<T: Send + 'static> EndRow<T> for RingInput<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+        entry::add_stage(flow, row);
+    }
+}
+
+impl<T: Send + 'static> Input for RingInput<T> {
     fn readable(&self) -> usize {
         self.ring.readable()
     }

@@ -10,26 +10,29 @@ use millstream_base::Timestamp;
 
 use crate::chain::{Chain, Same};
 use crate::channel::{Channel, ChannelState};
+use crate::entry::Entry;
 use crate::error::FlowError;
-use crate::input::{Input, RingInput};
+use crate::input::RingInput;
 use crate::operators::Operators;
+use crate::outbox::Outbox;
 use crate::remote::{Message, Outlets, Remote, RemoteInput};
 use crate::routed::{Home, Routed, ToHome, ToRank};
-use crate::terminal::{Outbox, Place, ToRing};
+use crate::terminal::Place;
 use crate::to_panes::{PaneCode, ToPanes, Waiting};
+use crate::to_rings::{ToOne, ToRings};
 use crate::to_windows::ToWindows;
 use crate::windowed::{Key, Windowed};
 use crate::windows::{Aggregate, LocalPanes, Partial, WindowResult};
 
 /// Operators whose results are routed by a key.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Keyed<'f, I: Input, C: Chain<I::Item, Out: Sized>, F> {
+pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
     operators: Operators<'f, I, C>,
     key: F,
     late: Option<Channel<C::Out>>,
 }
 
-impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Routes the items by their key, so that all items of a key meet in one place.
     pub fn key_by<K, F>(self, key: F) -> Keyed<'f, I, C, F>
     where
@@ -70,8 +73,9 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         });
         if let Some(received) = exchange.received {
             flow.receive(&format!("{name}/received"), received)
-                .end(&[&channel.state], |place| {
-                    ToRing(Outbox::of_channels(place, &channels))
+                .end(&[&channel.state], |place| ToRings {
+                    outbox: Outbox::of_channels(place, &channels),
+                    way: ToOne,
                 });
         }
         flow.stage(name, &channel)
@@ -117,7 +121,7 @@ impl<T: Message> Exchange<T> {
 
 impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
 where
-    I: Input,
+    I: Entry,
     C: Chain<I::Item, Out = T>,
     T: Clone + Debug + Send + 'static,
     K: Key,
@@ -192,10 +196,12 @@ where
         });
         if let Some(received) = exchange.received {
             flow.receive(&format!("{name}/received"), received)
-                .end(&[&channel], |place| ToHome {
+                .end(&[&channel], |place| ToRings {
                     outbox: Outbox::of_rings(place, &rings, &channel),
-                    homes: homes.clone(),
-                    ranks: exchange.ranks,
+                    way: ToHome {
+                        homes: homes.clone(),
+                        ranks: exchange.ranks,
+                    },
                 });
         }
         let inputs = rings.iter().enumerate();

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use millstream_base::Timestamp;
 use parking_lot::Mutex;
@@ -12,19 +12,23 @@ use parking_lot::Mutex;
 use crate::attempt::Label;
 use crate::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
 use crate::channel::{Channel, ChannelState};
+use crate::entry::{Entry, Row};
 use crate::error::BoxError;
-use crate::fused::{FusedStage, Instance, Slot};
+use crate::fork::{self, Branch, Ends, ToFork};
 use crate::graph::{Flow, Order};
-use crate::input::{Input, RingInput, SourceInput};
+use crate::input::{RingInput, SourceInput};
 use crate::marks::WriterId;
-use crate::metrics::Counters;
+use crate::outbox::Outbox;
 use crate::parts::{Flatten, Parts};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::state::{Partial, PartialState};
 use crate::table::Table;
-use crate::terminal::{Outbox, Place, Terminal, ToAll, ToRing, ToSink, ToSplit, ToState};
-use crate::time::{StageTime, Watermarks};
+use crate::terminal::{Place, Terminal};
+use crate::time::Watermarks;
+use crate::to_rings::{Route, ToAll, ToOne, ToRings};
+use crate::to_sink::ToSink;
+use crate::to_state::ToState;
 
 /// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
 /// operators `C` to whatever is added next.
@@ -33,7 +37,7 @@ use crate::time::{StageTime, Watermarks};
 /// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
 /// loop.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
+pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     pub(crate) flow: &'f mut Flow,
     stage: String,
     /// The channel that the inputs are rings of; none for a source.
@@ -49,7 +53,7 @@ pub struct Operators<'f, I: Input, C: Chain<I::Item>> {
     pub(crate) tells_time: bool,
 }
 
-impl<'f, I: Input> Operators<'f, I, Same>
+impl<'f, I: Entry> Operators<'f, I, Same>
 where
     I::Item: 'static,
 {
@@ -96,7 +100,7 @@ impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
     }
 }
 
-impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Turns each item into another.
     pub fn map<U, F>(self, function: F) -> Operators<'f, I, Map<C, F, U>>
     where
@@ -299,7 +303,10 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let channels = [channel.clone()];
         self.end(
             &channels.each_ref().map(|channel| &channel.state),
-            |place| ToRing(Outbox::of_channels(place, &channels)),
+            |place| ToRings {
+                outbox: Outbox::of_channels(place, &channels),
+                way: ToOne,
+            },
         )
     }
 
@@ -312,11 +319,69 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         let route = Arc::new(route);
         let label = self.label("split");
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToSplit {
+        self.end(&states, |place| ToRings {
             outbox: Outbox::of_channels(place, channels),
-            route: Arc::clone(&route),
-            label: label.clone(),
+            way: Route {
+                function: Arc::clone(&route),
+                label: label.clone(),
+            },
         });
+    }
+
+    /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
+    /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
+    /// by several workers at once; what goes to a branch, no ring has to carry.
+    ///
+    /// ```
+    /// use millstream_flow::Flow;
+    /// use millstream_flow::sources::Generator;
+    ///
+    /// let mut flow = Flow::new("parity");
+    /// let [even, odd] = ["even", "odd"].map(|name| flow.partial::<u64>(name));
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .fork(&["even", "odd"], |number| (number % 2) as usize, |branch, numbers| match branch {
+    ///         0 => numbers.map(|number| number / 2).fold_local(&even, |sum, number| *sum += number),
+    ///         _ => numbers.fold_local(&odd, |sum, number| *sum += number),
+    ///     });
+    /// flow.run()?.join()?;
+    /// assert_eq!((even.merged(), odd.merged()), (0 + 1 + 2 + 3 + 4, 1 + 3 + 5 + 7 + 9));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn fork<F>(
+        mut self,
+        names: &[&str],
+        route: F,
+        mut build: impl FnMut(usize, Operators<'_, Branch<C::Out>, Same>),
+    ) where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("fork");
+        let (mut branches, mut outputs) = (Vec::new(), Vec::new());
+        for (number, name) in names.iter().enumerate() {
+            let (entries, grown) = fork::branch(self.inputs.len());
+            let name = format!("{}/{name}", self.stage);
+            let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
+            operators.is_shared = self.is_shared;
+            build(number, operators);
+            let Ends {
+                arms,
+                outputs: written,
+            } = grown.into_ends();
+            // What one alone may bring is brought by one.
+            self.inputs.truncate(arms.len().max(1));
+            branches.push(arms.into_iter());
+            outputs.extend(written);
+        }
+        let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
+            let arms = branches.iter_mut().filter_map(Iterator::next);
+            let function = Arc::clone(&route);
+            let label = label.clone();
+            (input, ToFork::new(arms, Route { function, label }))
+        });
+        let instances = instances.collect();
+        self.end_with(instances, outputs);
     }
 
     /// Ends the stage in several channels, each of which gets every item: for several operators over the
@@ -326,7 +391,10 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Clone + Send + Sized + 'static,
     {
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToAll(Outbox::of_channels(place, channels)));
+        self.end(&states, |place| ToRings {
+            outbox: Outbox::of_channels(place, channels),
+            way: ToAll,
+        });
     }
 
     /// Ends the graph in a partial state: `step` takes each item into a part of it.
@@ -394,52 +462,53 @@ impl<'f, I: Input, C: Chain<I::Item>> Operators<'f, I, C> {
 
     /// Adds the stage to the flow, with a terminal for each of its instances.
     pub(crate) fn end<T: Terminal<C::Out>>(
-        self,
+        mut self,
         outputs: &[&Arc<ChannelState>],
         mut terminal: impl FnMut(Place<'_>) -> T,
     ) -> &'f mut Flow {
-        let keeps_order = self.keeps_order();
-        let flow = self.flow;
-        flow.open.pop();
-        let count = self.inputs.len();
-        let first = flow.writers;
-        let writers = match self.is_shared {
-            true => first..first + 1,
-            false => first..first + count as WriterId,
+        let first = self.flow.writers;
+        let count = match self.is_shared {
+            true => 1,
+            false => self.inputs.len() as WriterId,
         };
-        flow.writers = writers.end;
-        let writers: Vec<_> = writers.collect();
+        self.flow.writers += count;
+        let writers: Vec<_> = (first..first + count).collect();
         outputs
             .iter()
             .for_each(|channel| channel.add_writer(&writers));
-        let instances = self.inputs.into_iter().zip(writers.iter().cycle());
-        let instances: Vec<_> = instances
-            .map(|(input, writer)| {
-                let place = Place {
-                    input: self.channel.as_ref(),
-                    writer: *writer,
-                };
-                let time = StageTime::new(self.watermarks);
-                Slot::new(Instance::new(input, terminal(place), time))
-            })
-            .collect();
-        flow.stages.push(Arc::new(FusedStage {
+        let inputs = mem::take(&mut self.inputs).into_iter();
+        let instances = inputs.zip(writers.iter().cycle()).map(|(input, writer)| {
+            let place = Place {
+                input: self.channel.as_ref(),
+                writer: *writer,
+            };
+            (input, terminal(place))
+        });
+        let instances = instances.collect();
+        let outputs = outputs.iter().map(|channel| Arc::clone(channel)).collect();
+        self.end_with(instances, outputs)
+    }
+
+    /// Adds them to the flow with both ends of each instance, and all channels that they write.
+    fn end_with<T: Terminal<C::Out>>(
+        self,
+        instances: Vec<(I, T)>,
+        outputs: Vec<Arc<ChannelState>>,
+    ) -> &'f mut Flow {
+        let keeps_order = self.keeps_order();
+        let flow = self.flow;
+        flow.open.retain(|open| *open != self.stage);
+        let row = Row {
             name: self.stage,
+            channel: self.channel,
             chain: self.chain,
-            live: AtomicUsize::new(instances.len()),
-            order: (keeps_order && instances.len() > 1).then(Mutex::default),
             instances,
-            turn: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
-            giving_since_ns: AtomicU64::new(0),
-            is_blocked: AtomicBool::new(false),
-            idle_since: AtomicU64::new(0),
+            keeps_order,
+            watermarks: self.watermarks,
             tells_time: self.tells_time,
-            input: self.channel,
-            outputs: outputs.iter().map(|channel| Arc::clone(channel)).collect(),
-            stopping: Arc::clone(&flow.stopping),
-            counters: Counters::default(),
-        }));
+            outputs,
+        };
+        I::end(flow, row);
         flow
     }
 

@@ -17,12 +17,16 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Chain;
 use crate::cuts::Pause;
 use crate::doorbell::Doorbell;
+use crate::entry::{self, EndRow, Give, Row};
 use crate::error::{BoxError, Failure};
+use crate::graph::Flow;
 use crate::input::{Input, Took};
 use crate::marks::{Mark, RingMarks, WriterId};
 use crate::terminal::InputEnd;
+use crate::terminal::Terminal;
 
 /// What goes to other ranks.
 pub trait Message: Serialize + DeserializeOwned + Send + 'static {}
@@ -406,11 +410,19 @@ impl<T: Message> RemoteInput<T> {
     }
 }
 
-impl<T: Message> Input for RemoteInput<T> {
+impl<T: Message> Give for RemoteInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = false;
+}
 
+impl<T: Message> EndRow<T> for RemoteInput<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+        entry::add_stage(flow, row);
+    }
+}
+
+impl<T: Message> Input for RemoteInput<T> {
     const IS_REMOTE: bool = true;
 
     fn readable(&self) -> usize {

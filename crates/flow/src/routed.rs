@@ -8,8 +8,10 @@ use foldhash::fast::FixedState;
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
 use crate::marks::Mark;
+use crate::outbox::Outbox;
 use crate::remote::{Message, Outlets, Remote};
-use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
+use crate::terminal::{End, InputEnd, Slice, Terminal};
+use crate::to_rings::Way;
 use crate::windows::Partial;
 
 /// Where keys live. All ranks agree on it when they begin.
@@ -94,8 +96,8 @@ impl<T: Message> Routed<T> {
         self.remote.as_mut().map_or(Ok(true), Remote::pause)
     }
 
-    pub fn outlets(&self) -> Option<Arc<Outlets>> {
-        self.remote.as_ref().map(Remote::outlets)
+    pub fn outlets(&self) -> Vec<Arc<Outlets>> {
+        self.remote.iter().map(Remote::outlets).collect()
     }
 
     pub fn is_at_rest(&self) -> bool {
@@ -126,19 +128,13 @@ pub struct ToRank<T> {
     pub has_ended: bool,
 }
 
-impl<T: Message + Clone> Terminal<T> for ToRank<T> {
-    type Slice<'a> = &'a mut Self;
-
+impl<T: Message + Clone> End for ToRank<T> {
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         self.routed.reserve(results)
     }
 
     fn cancel(&mut self) {
         self.routed.cancel();
-    }
-
-    fn begin(&mut self) -> &mut Self {
-        self
     }
 
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
@@ -153,13 +149,21 @@ impl<T: Message + Clone> Terminal<T> for ToRank<T> {
         self.routed.is_at_rest()
     }
 
-    fn outlets(&self) -> Option<Arc<Outlets>> {
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
         self.routed.outlets()
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
         let is_finished = self.routed.finish(end, &mut self.has_ended)?;
         Ok(is_finished.then_some(0))
+    }
+}
+
+impl<T: Message + Clone> Terminal<T> for ToRank<T> {
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
     }
 }
 
@@ -175,51 +179,21 @@ impl<T: Message + Clone> Slice<T> for &mut ToRank<T> {
     }
 }
 
-/// Into the ring of the partition where a key lives that is at home on this rank.
-pub struct ToHome<T> {
-    pub outbox: Outbox<T>,
+/// To the partition where the key lives, which is at home on this rank.
+pub struct ToHome {
     pub homes: Homes,
     pub ranks: u32,
 }
 
-impl<K, S> Terminal<Partial<K, S>> for ToHome<Partial<K, S>>
-where
-    K: Hash + Clone + Send + 'static,
-    S: Clone + Send + 'static,
-{
-    type Slice<'a> = &'a mut Self;
-
-    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
-        Ok(self.outbox.reserve(results))
-    }
-
-    fn cancel(&mut self) {
-        self.outbox.cancel();
-    }
-
-    fn begin(&mut self) -> &mut Self {
-        self
-    }
-
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
-        Ok(self.outbox.commit(stamp, mark))
-    }
-
-    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
-        Ok(self.outbox.finish(end).then_some(0))
-    }
-}
-
-impl<K, S> Slice<Partial<K, S>> for &mut ToHome<Partial<K, S>>
+impl<K, S> Way<Partial<K, S>> for ToHome
 where
     K: Hash + Clone,
     S: Clone,
 {
     #[inline]
-    fn take<A: Attempt>(&mut self, _: &A, item: &Partial<K, S>) {
-        let partitions = self.outbox.len();
-        let home = self.homes.of(&item.key, self.ranks, partitions);
-        self.outbox.put(home.partition, item.clone());
+    fn put<A: Attempt>(&self, _: &A, item: &Partial<K, S>, outbox: &mut Outbox<Partial<K, S>>) {
+        let home = self.homes.of(&item.key, self.ranks, outbox.len());
+        outbox.put(home.partition, item.clone());
     }
 }
 

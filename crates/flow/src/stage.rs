@@ -121,8 +121,8 @@ pub trait Stage: Send + Sync {
     /// Goes on from what was saved. Called before it is activated.
     fn restore(&self, saved: &Saved) -> Result<(), BoxError>;
 
-    /// The way to other ranks, if it leads there.
-    fn outlets(&self) -> Option<Arc<Outlets>>;
+    /// The ways to other ranks, if it leads there.
+    fn outlets(&self) -> Vec<Arc<Outlets>>;
 
     fn wants_commits(&self) -> bool;
 

@@ -202,6 +202,12 @@ impl StageTime {
         is_allowed
     }
 
+    /// The item that comes now is where time had come so far.
+    #[inline]
+    pub fn stand_at(&self, watermark: Timestamp) {
+        self.latest.set(watermark);
+    }
+
     /// How far the clock lets an item's time lie ahead.
     pub fn ahead_max(&self) -> Duration {
         let ahead_max = self.watermarks.and_then(|watermarks| watermarks.ahead_max);

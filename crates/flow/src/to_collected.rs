@@ -11,8 +11,9 @@ use crate::attempt::{Attempt, Label};
 use crate::collect::{CollectedState, Kept};
 use crate::error::Failure;
 use crate::marks::Mark;
+use crate::outbox::Outbox;
 use crate::parts::Parts;
-use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
+use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windows::{EventStore, WindowEvents};
 
 /// Windows that go out at once, so that others are not held up.
@@ -105,24 +106,20 @@ impl<T: Parts, L> Late<T, L> {
     }
 }
 
-impl<T, L> Terminal<T> for ToCollected<T, L>
+impl<T, L> End for ToCollected<T, L>
 where
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
 {
-    type Slice<'a> = &'a mut Self;
-
-    const GOES_BY_TIME: bool = true;
+    fn goes_by_time(&self) -> bool {
+        true
+    }
 
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         Ok(self.send().then_some(results))
     }
 
     fn cancel(&mut self) {}
-
-    fn begin(&mut self) -> &mut Self {
-        self
-    }
 
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
         self.stamp = stamp;
@@ -159,6 +156,18 @@ where
         let late = self.late.as_mut();
         let is_finished = is_sent && late.is_none_or(|late| late.outbox.finish(end));
         Ok(is_finished.then(|| mem::take(&mut self.sent)))
+    }
+}
+
+impl<T, L> Terminal<T> for ToCollected<T, L>
+where
+    T: Parts + Clone + Debug + Send + Sync,
+    L: Send + 'static,
+{
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
     }
 }
 

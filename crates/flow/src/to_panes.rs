@@ -11,9 +11,10 @@ use millstream_base::{Clock, Timestamp};
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
 use crate::marks::Mark;
+use crate::outbox::Outbox;
 use crate::remote::Outlets;
 use crate::routed::{Homes, Routed};
-use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
+use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windowed::{Key, WindowSpec};
 use crate::windows::{Aggregate, Arrival, LocalPanes, Partial};
 
@@ -172,7 +173,7 @@ where
     }
 }
 
-impl<K, T, A, F, E> Terminal<T> for ToPanes<K, T, A, F, E>
+impl<K, T, A, F, E> End for ToPanes<K, T, A, F, E>
 where
     K: Key,
     T: Clone + Debug + Send + 'static,
@@ -180,8 +181,6 @@ where
     F: Fn(&T) -> K + Send + Sync + 'static,
     E: Fn(&T) -> Timestamp + Send + Sync + 'static,
 {
-    type Slice<'a> = &'a mut Self;
-
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         if self.is_in_turn {
             return self.reserve_in_turn(results);
@@ -192,10 +191,6 @@ where
     fn cancel(&mut self) {
         self.routed.cancel();
         self.cancel_late();
-    }
-
-    fn begin(&mut self) -> &mut Self {
-        self
     }
 
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
@@ -226,7 +221,7 @@ where
         self.panes.is_empty() && is_sent && self.routed.is_at_rest()
     }
 
-    fn outlets(&self) -> Option<Arc<Outlets>> {
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
         self.routed.outlets()
     }
 
@@ -236,6 +231,21 @@ where
         let late = self.late.as_mut();
         let is_finished = is_finished && late.is_none_or(|late| late.finish(end));
         Ok(is_finished.then_some(0))
+    }
+}
+
+impl<K, T, A, F, E> Terminal<T> for ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+{
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
     }
 }
 

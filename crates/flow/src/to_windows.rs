@@ -8,7 +8,8 @@ use parking_lot::MutexGuard;
 use crate::attempt::Attempt;
 use crate::error::Failure;
 use crate::marks::Mark;
-use crate::terminal::{InputEnd, Outbox, Slice, Terminal};
+use crate::outbox::Outbox;
+use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windowed::{Key, SharedStore, WindowSpec};
 use crate::windows::{Arrival, Combine, Partial, WindowResult, WindowStore};
 
@@ -21,10 +22,10 @@ pub struct ToWindows<K, A: Combine> {
     pub stamp: u64,
 }
 
-impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
-    type Slice<'a> = WindowSlice<'a, K, A>;
-
-    const GOES_BY_TIME: bool = true;
+impl<K: Key, A: Combine> End for ToWindows<K, A> {
+    fn goes_by_time(&self) -> bool {
+        true
+    }
 
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         Ok(self.outbox.reserve(results))
@@ -32,13 +33,6 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
 
     fn cancel(&mut self) {
         self.outbox.cancel();
-    }
-
-    fn begin(&mut self) -> WindowSlice<'_, K, A> {
-        WindowSlice {
-            spec: &self.spec,
-            store: self.store.lock(),
-        }
     }
 
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
@@ -68,6 +62,17 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
             .lock()
             .close_all(aggregate, &mut |result| outbox.put(0, result));
         Ok(Some(self.outbox.commit(self.stamp, Some(Mark::End))))
+    }
+}
+
+impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
+    type Slice<'a> = WindowSlice<'a, K, A>;
+
+    fn begin(&mut self) -> WindowSlice<'_, K, A> {
+        WindowSlice {
+            spec: &self.spec,
+            store: self.store.lock(),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Windowed<K, A: Combine> {
 }
 
 /// What is computed over which windows.
-pub(crate) struct WindowSpec<A> {
+pub struct WindowSpec<A> {
     pub windows: Windows,
     pub aggregate: A,
     /// Items that were left out since their time was over.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
-    BoxError, Channel, Flow, FlowError, FlowSettings, PartialState, Running, Sink, Watermarks,
-    gathered,
+    BoxError, Flow, FlowError, FlowSettings, PartialState, Running, Sink, Watermarks, gathered,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -182,24 +181,41 @@ struct OfKind {
 }
 
 fn ysb_star(flow: &mut Flow, end: &End) {
-    let views = flow.channel::<Head>("views");
-    let clicks = flow.channel::<Head>("clicks");
+    const KINDS: [&str; 2] = ["views", "clicks"];
+    let campaigns = campaign_of_ads();
+    let counts = KINDS.map(|kind| flow.windowed::<u32, _>(kind, windows(&end.run), Count));
     let both = flow.channel::<OfKind>("both");
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
         .flatten()
         .filter(|head| Event::new(head).kind() != Kind::Purchase)
-        .split(&[views.clone(), clicks.clone()], |head| {
-            usize::from(Event::new(head).kind() == Kind::Click)
-        });
-    count_kind(flow, end, "count views", &views, &both, |views| Both {
-        views,
-        ..Both::default()
-    });
-    count_kind(flow, end, "count clicks", &clicks, &both, |clicks| Both {
-        clicks,
-        ..Both::default()
-    });
+        .fork(
+            &KINDS,
+            |head| usize::from(Event::new(head).kind() == Kind::Click),
+            |kind, events| {
+                events
+                    .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
+                    .key_by(|(campaign, _): &Keyed| *campaign)
+                    .aggregate(
+                        &format!("count {}", KINDS[kind]),
+                        &counts[kind],
+                        |(_, time)| *time,
+                    )
+                    .map(move |result: &WindowResult<u32, u64>| {
+                        let mut counts = Both {
+                            time_max_ms: result.time_max.0,
+                            ..Both::default()
+                        };
+                        *[&mut counts.views, &mut counts.clicks][kind] = result.value;
+                        OfKind {
+                            campaign: result.key,
+                            start: result.start,
+                            counts,
+                        }
+                    })
+                    .to(&both);
+            },
+        );
     let join = fold(
         Both::default,
         |both: &mut Both, of: &OfKind| add(both, &of.counts),
@@ -211,31 +227,6 @@ fn ysb_star(flow: &mut Flow, end: &End) {
         .aggregate("join", &ratios, |of| of.start)
         .gather("release", end.gather_at)
         .sink("release", end.release());
-}
-
-fn count_kind(
-    flow: &mut Flow,
-    end: &End,
-    name: &str,
-    events: &Channel<Head>,
-    counted: &Channel<OfKind>,
-    of_kind: impl Fn(u64) -> Both + Send + Sync + 'static,
-) {
-    let campaigns = campaign_of_ads();
-    let counts = flow.windowed::<u32, _>(name, windows(&end.run), Count);
-    flow.stage(&format!("{name}: join"), events)
-        .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
-        .key_by(|(campaign, _): &Keyed| *campaign)
-        .aggregate(name, &counts, |(_, time)| *time)
-        .map(move |result: &WindowResult<u32, u64>| OfKind {
-            campaign: result.key,
-            start: result.start,
-            counts: Both {
-                time_max_ms: result.time_max.0,
-                ..of_kind(result.value)
-            },
-        })
-        .to(counted);
 }
 
 fn add(both: &mut Both, other: &Both) {

@@ -86,7 +86,7 @@ enum Held<K, S> {
     Items(LocalItems<K, S>),
 }
 
-impl<K: Hash + Eq + Clone, S> LocalPanes<K, S> {
+impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// Holds nothing yet.
     pub fn new(windows: Windows) -> Self {
         let held = match (windows.kind, windows.grid()) {

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use super::aggregate::Aggregate;
 use super::cell::Cell;
 use super::local::{Arrival, Partial};
-use super::map::Map;
 use super::spec::Grid;
+use super::table::Table;
 
 /// Empty tables that are kept for the next panes: as many as are usually open at a time.
 const SPARE_TABLES: usize = 8;
@@ -22,7 +22,7 @@ pub(super) struct PaneTables<K, S> {
     /// Where in `tables` the pane of a number is.
     by_pane: BTreeMap<i64, usize>,
     /// Those that `by_pane` does not name are empty, and in `spare`.
-    tables: Vec<Map<K, Cell<S>>>,
+    tables: Vec<Table<K, Cell<S>>>,
     spare: Vec<usize>,
     /// Entries of all tables.
     len: usize,
@@ -42,7 +42,7 @@ const NO_PANE: Current = Current {
     table: 0,
 };
 
-impl<K: Hash + Eq + Clone, S> PaneTables<K, S> {
+impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
     pub fn new(grid: Grid, counts_late_items: bool) -> Self {
         Self {
             grid,
@@ -104,7 +104,7 @@ impl<K: Hash + Eq + Clone, S> PaneTables<K, S> {
         }
         let table = *self.by_pane.entry(pane).or_insert_with(|| {
             self.spare.pop().unwrap_or_else(|| {
-                self.tables.push(Map::default());
+                self.tables.push(Table::default());
                 self.tables.len() - 1
             })
         });
@@ -126,12 +126,9 @@ impl<K: Hash + Eq + Clone, S> PaneTables<K, S> {
             let start = self.grid.start(pane);
             let table = &mut self.tables[place];
             self.len -= table.len();
-            table.trim();
-            for (key, cell) in table.drain() {
-                out(Partial::new(key, start, cell));
-            }
+            table.drain(|key, cell| out(Partial::new(key, start, cell)));
             if self.spare.len() >= SPARE_TABLES {
-                *table = Map::default();
+                *table = Table::default();
             }
             self.spare.push(place);
             self.current = NO_PANE;

@@ -54,6 +54,7 @@ mod sessions;
 mod sliding;
 mod spec;
 mod store;
+mod table;
 mod tumbling;
 mod two_stacks;
 

@@ -81,6 +81,8 @@ impl Sink<WindowResult<u32, u64>> for Ledger {
 enum Shape {
     /// Numbers are counted by key.
     Counts,
+    /// Numbers are counted by key, those of even keys in another branch than the others.
+    CountsInBranches,
     /// These counts are added up by half of the keys, in other windows. The last of several ranks has no
     /// sources.
     SumsOfCounts,
@@ -91,13 +93,13 @@ impl Shape {
         let is_last = ranks > 1 && rank + 1 == ranks;
         match self {
             Shape::SumsOfCounts if is_last => 0,
-            Shape::Counts | Shape::SumsOfCounts => 2,
+            _ => 2,
         }
     }
 
     fn key(self, key: u32) -> u32 {
         match self {
-            Shape::Counts => key,
+            Shape::Counts | Shape::CountsInBranches => key,
             Shape::SumsOfCounts => key / 2,
         }
     }
@@ -144,14 +146,31 @@ fn start(
         flow.windowed::<u32, _>("sums", Windows::tumbling(WINDOW_MS), sum)
     });
     let sources = shape.sources(ranks.rank(), ranks.count());
-    let counted = flow
+    let key = |number: &u64| (*number % u64::from(KEYS)) as u32;
+    let time = |number: &u64| Timestamp(*number as i64);
+    let branches = ["even", "odd"]
+        .map(|name| flow.windowed::<u32, _>(name, Windows::tumbling(WINDOW_MS), Count));
+    let merged = flow.channel("merged");
+    let numbers = flow
         .sources("numbers", (0..sources).map(|_| source()))
-        .watermarks(
-            |number| Timestamp(*number as i64),
-            Watermarks::bounded(Duration::ZERO),
-        )
-        .key_by(|number| (*number % u64::from(KEYS)) as u32)
-        .aggregate("count", &counts, |number| Timestamp(*number as i64));
+        .watermarks(time, Watermarks::bounded(Duration::ZERO));
+    match shape {
+        Shape::CountsInBranches => numbers.fork(
+            &["even", "odd"],
+            move |number| key(number) as usize % 2,
+            |branch, numbers| {
+                numbers
+                    .key_by(key)
+                    .aggregate(["count even", "count odd"][branch], &branches[branch], time)
+                    .to(&merged);
+            },
+        ),
+        _ => numbers
+            .key_by(key)
+            .aggregate("count", &counts, time)
+            .to(&merged),
+    }
+    let counted = flow.stage("merged", &merged);
     let sink = Ledger(Arc::clone(results));
     match &sums {
         None => counted.sink("results", sink),
@@ -241,7 +260,11 @@ proptest! {
 
     #[test]
     fn ranks_that_die_lose_nothing_and_count_nothing_twice(
-        shape in prop_oneof![Just(Shape::Counts), Just(Shape::SumsOfCounts)],
+        shape in prop_oneof![
+            Just(Shape::Counts),
+            Just(Shape::CountsInBranches),
+            Just(Shape::SumsOfCounts),
+        ],
         count in 1u32..4,
         deaths in prop::collection::vec((0usize..4, 0u64..40), 0..4),
     ) {

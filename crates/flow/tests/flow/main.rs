@@ -3,6 +3,7 @@
 mod checkpoints;
 mod collected;
 mod engine;
+mod forks;
 mod graphs;
 mod idle;
 mod lanes;

@@ -113,7 +113,7 @@ fn model(
     (counts, late)
 }
 
-fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_ms: u64) {
+pub fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_ms: u64) {
     let (counts, late) = model(sources, windows, bound_ms);
     let mut found = BTreeMap::new();
     for result in &outcome.results {

@@ -1,0 +1,323 @@
+//! Branches of a stage: what comes out of it goes on in one of several ways, within the stage.
+
+use std::any;
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::mem;
+use std::sync::Arc;
+
+use millstream_base::Timestamp;
+use parking_lot::Mutex;
+
+use crate::attempt::{Attempt, Rejected};
+use crate::chain::Chain;
+use crate::channel::ChannelState;
+use crate::entry::{EndRow, Give, Row};
+use crate::error::{BoxError, Failure};
+use crate::graph::Flow;
+use crate::marks::Mark;
+use crate::remote::Outlets;
+use crate::terminal::{End, InputEnd, Slice, Terminal};
+use crate::time::StageTime;
+use crate::to_rings::Route;
+use crate::work::{Progress, Work};
+
+/// Memory of the items that a branch gets at a time, about, and how many they are: all work on them is
+/// done while they are in a core's cache, and one call for each costs little.
+const BATCH_BYTES: usize = 8 << 10;
+const BATCH_ITEMS_MAX: usize = 256;
+
+/// Where the operators of a branch begin.
+pub struct Branch<T> {
+    ends: Arc<Mutex<Ends<T>>>,
+}
+
+/// What a branch leads to.
+pub struct Ends<T> {
+    /// Of each instance that the stage may have.
+    pub arms: Vec<Box<dyn Arm<T>>>,
+    /// All channels that they write.
+    pub outputs: Vec<Arc<ChannelState>>,
+}
+
+impl<T> Default for Ends<T> {
+    fn default() -> Self {
+        Ends {
+            arms: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+}
+
+/// A branch that has come to its end.
+pub struct Grown<T>(Arc<Mutex<Ends<T>>>);
+
+/// A branch, and what it will have come to when it is built.
+pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Grown<T>) {
+    let ends = Arc::<Mutex<Ends<T>>>::default();
+    let entry = |_| Branch {
+        ends: Arc::clone(&ends),
+    };
+    ((0..instances).map(entry).collect(), Grown(ends))
+}
+
+impl<T> Grown<T> {
+    pub fn into_ends(self) -> Ends<T> {
+        mem::take(&mut *self.0.lock())
+    }
+}
+
+impl<T: Send + 'static> Give for Branch<T> {
+    type Item = T;
+
+    /// As the stage that it is in.
+    const IS_SHARED: bool = false;
+}
+
+impl<T: Send + 'static> EndRow<T> for Branch<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+        let code = any::type_name::<(C, E)>();
+        flow.agreed.push(format!("{}: {code}", row.name));
+        let (name, chain) = (Arc::<str>::from(row.name), Arc::new(row.chain));
+        for (Branch { ends }, terminal) in row.instances {
+            let mut ends = ends.lock();
+            ends.arms.push(Box::new(FusedArm {
+                name: Arc::clone(&name),
+                chain: Arc::clone(&chain),
+                terminal,
+                time: StageTime::new(None),
+                progress: Progress::default(),
+            }));
+            ends.outputs.clone_from(&row.outputs);
+        }
+    }
+}
+
+/// An item, and how far event time had come where it was.
+pub struct Timed<T> {
+    item: T,
+    watermark: Timestamp,
+}
+
+/// A branch as one instance of the stage has it.
+pub trait Arm<T>: Send {
+    /// Works on items; gives what of them is rejected.
+    fn work(&mut self, items: &[Timed<T>]) -> Vec<Rejected>;
+
+    fn end(&self) -> &dyn End;
+
+    fn end_mut(&mut self) -> &mut dyn End;
+}
+
+struct FusedArm<C, E> {
+    name: Arc<str>,
+    chain: Arc<C>,
+    terminal: E,
+    /// Event time where the item is that is worked on.
+    time: StageTime,
+    progress: Progress,
+}
+
+impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
+    fn work(&mut self, items: &[Timed<T>]) -> Vec<Rejected> {
+        let mut all = Vec::new();
+        let time = &self.time;
+        let work = Work {
+            name: &self.name,
+            chain: &*self.chain,
+            terminal: &mut self.terminal,
+            time,
+            progress: &mut self.progress,
+        };
+        let Ok(()) = work.finish(
+            [items, &[]],
+            |timed| {
+                time.stand_at(timed.watermark);
+                &timed.item
+            },
+            || {},
+            |rejected| -> Result<(), Infallible> {
+                all.extend(rejected);
+                Ok(())
+            },
+        );
+        self.progress = Progress::default();
+        all
+    }
+
+    fn end(&self) -> &dyn End {
+        &self.terminal
+    }
+
+    fn end_mut(&mut self) -> &mut dyn End {
+        &mut self.terminal
+    }
+}
+
+/// Into the branches of the stage.
+pub struct ToFork<T, F> {
+    branches: Vec<Feed<T>>,
+    route: Route<F>,
+}
+
+/// A branch, and what goes there.
+struct Feed<T> {
+    arm: Box<dyn Arm<T>>,
+    batch: Vec<Timed<T>>,
+    /// How many results its end gave, once that is finished.
+    finished: Option<usize>,
+}
+
+impl<T, F> ToFork<T, F> {
+    const BATCH_ITEMS: usize = {
+        let items = BATCH_BYTES / size_of::<Timed<T>>();
+        match items {
+            0 => 1,
+            1..BATCH_ITEMS_MAX => items,
+            _ => BATCH_ITEMS_MAX,
+        }
+    };
+
+    pub fn new(arms: impl Iterator<Item = Box<dyn Arm<T>>>, route: Route<F>) -> Self {
+        let branches = arms.map(|arm| Feed {
+            arm,
+            batch: Vec::with_capacity(Self::BATCH_ITEMS),
+            finished: None,
+        });
+        ToFork {
+            branches: branches.collect(),
+            route,
+        }
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &dyn End> {
+        self.branches.iter().map(|branch| branch.arm.end())
+    }
+
+    fn ends_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut dyn End> {
+        self.branches.iter_mut().map(|branch| branch.arm.end_mut())
+    }
+}
+
+impl<T> Feed<T> {
+    fn work<A: Attempt>(&mut self, attempt: &A) {
+        let rejected = self.arm.work(&self.batch);
+        self.batch.clear();
+        attempt.reject_all(rejected);
+    }
+}
+
+impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
+    fn goes_by_time(&self) -> bool {
+        self.ends().any(|end| end.goes_by_time())
+    }
+
+    /// All may go one way.
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        let mut room_min = usize::MAX;
+        for number in 0..self.branches.len() {
+            let Some(room) = self.branches[number].arm.end_mut().reserve(results)? else {
+                // From the last to the first: they may have reserved in one ring.
+                let reserved = self.ends_mut().take(number);
+                reserved
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev()
+                    .for_each(|end| end.cancel());
+                return Ok(None);
+            };
+            room_min = room_min.min(room);
+        }
+        Ok(Some(room_min))
+    }
+
+    fn cancel(&mut self) {
+        self.ends_mut().rev().for_each(|end| end.cancel());
+    }
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.ends_mut().map(|end| end.commit(stamp, mark)).sum()
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        let mut are_done = true;
+        for end in self.ends_mut() {
+            are_done &= end.pause()?;
+        }
+        Ok(are_done)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.ends().all(|end| end.is_at_rest())
+    }
+
+    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let saved: Result<Vec<_>, _> = self.ends_mut().map(|end| end.save()).collect();
+        // Bytes are always encoded.
+        Ok(Some(postcard::to_stdvec(&saved?).unwrap_or_default()))
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved: Vec<Option<Vec<u8>>> = postcard::from_bytes(saved)?;
+        for (end, saved) in self.ends_mut().zip(saved) {
+            if let Some(saved) = saved {
+                end.restore(&saved)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
+        self.ends().flat_map(|end| end.outlets()).collect()
+    }
+
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        for Feed { arm, finished, .. } in &mut self.branches {
+            if finished.is_none() {
+                *finished = arm.end_mut().finish(end)?;
+            }
+        }
+        Ok(self.branches.iter().map(|branch| branch.finished).sum())
+    }
+}
+
+impl<T, F> Terminal<T> for ToFork<T, F>
+where
+    T: Clone + Debug + Send + 'static,
+    F: Fn(&T) -> usize + Send + Sync + 'static,
+{
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<T, F> Slice<T> for &mut ToFork<T, F>
+where
+    T: Clone + Debug,
+    F: Fn(&T) -> usize,
+{
+    #[inline]
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        let count = self.branches.len();
+        let Some(number) = self.route.output(attempt, item, count) else {
+            return;
+        };
+        let branch = &mut self.branches[number];
+        branch.batch.push(Timed {
+            item: item.clone(),
+            watermark: attempt.time().watermark(),
+        });
+        if branch.batch.len() >= ToFork::<T, F>::BATCH_ITEMS {
+            branch.work(attempt);
+        }
+    }
+
+    fn end<A: Attempt>(&mut self, attempt: &A) {
+        let begun = self.branches.iter_mut();
+        begun
+            .filter(|branch| !branch.batch.is_empty())
+            .for_each(|branch| branch.work(attempt));
+    }
+}

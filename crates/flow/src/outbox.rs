@@ -1,0 +1,157 @@
+//! Rings of later stages, as an instance of a stage writes them.
+
+use std::sync::Arc;
+
+use millstream_ring::{Ring, WriteSlice};
+
+use crate::channel::{self, Channel, ChannelState};
+use crate::marks::{Mark, WriterId};
+use crate::terminal::{InputEnd, Place};
+
+/// One ring per instance of the next stage, or one for all of them.
+pub struct Outbox<T> {
+    outlets: Vec<Outlet<T>>,
+    /// What the stage reads; none for a source.
+    input: Option<Arc<ChannelState>>,
+    writer: WriterId,
+    /// Of each ring, while a slice of input is worked on.
+    open: Vec<WriteSlice<T>>,
+    /// Those of them that are smaller than was asked for.
+    small: Vec<usize>,
+}
+
+struct Outlet<T> {
+    ring: Arc<Ring<T>>,
+    channel: Arc<ChannelState>,
+    /// Which of the channel's rings it is.
+    index: usize,
+    /// Marks lie behind all that is written: of two that are in one ring the second one says them.
+    says_marks: bool,
+}
+
+impl<T> Outbox<T> {
+    /// Into the only ring of each of some channels.
+    pub fn of_channels(place: Place<'_>, channels: &[Channel<T>]) -> Self {
+        let outlets = channels.iter().map(|channel| Outlet {
+            ring: Arc::clone(&channel.ring),
+            channel: Arc::clone(&channel.state),
+            index: 0,
+            says_marks: true,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    /// Into all rings of one channel.
+    pub fn of_rings(place: Place<'_>, rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+        let outlets = rings.iter().enumerate().map(|(index, ring)| Outlet {
+            ring: Arc::clone(ring),
+            channel: Arc::clone(channel),
+            index,
+            says_marks: true,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    fn new(place: Place<'_>, mut outlets: Vec<Outlet<T>>) -> Self {
+        for index in 0..outlets.len() {
+            let (before, behind) = outlets.split_at_mut(index + 1);
+            let is_same = |other: &Outlet<T>| Arc::ptr_eq(&other.ring, &before[index].ring);
+            before[index].says_marks = !behind.iter().any(is_same);
+        }
+        Outbox {
+            outlets,
+            input: place.input.cloned(),
+            writer: place.writer,
+            open: Vec::new(),
+            small: Vec::new(),
+        }
+    }
+
+    /// How many rings there are.
+    pub fn len(&self) -> usize {
+        self.outlets.len()
+    }
+
+    /// Reserves room in every ring; `None` when one of them has none to speak of. Returns for how
+    /// many items there is room if they spread evenly.
+    pub fn reserve(&mut self, results: usize) -> Option<usize> {
+        let count = self.outlets.len();
+        let share = results.div_ceil(count).max(1);
+        let mut room_min = share;
+        for (index, outlet) in self.outlets.iter().enumerate() {
+            let Outlet { ring, channel, .. } = outlet;
+            let is_led_back = channel.is_led_back_from(self.input.as_deref());
+            // What comes into a cycle from outside leaves room for what is led back: that may have to
+            // find a place before the ring's own reader can go on.
+            if is_led_back == Some(false) && ring.readable() > ring.capacity_max() / 2 {
+                self.cancel();
+                return None;
+            }
+            let slice = ring.try_write_at_least(channel::room_min(ring, share), share);
+            let room = slice.as_ref().map_or(0, WriteSlice::room);
+            let may_grow = room < share && channel.may_grow(ring.capacity());
+            let Some(slice) = slice else {
+                if may_grow {
+                    ring.grow();
+                }
+                self.cancel();
+                return None;
+            };
+            self.open.push(slice);
+            if may_grow {
+                self.small.push(index);
+            }
+            room_min = room_min.min(room);
+        }
+        Some(room_min * count)
+    }
+
+    /// From the last to the first: where two are in one ring, the first can give back its room only
+    /// when nothing is reserved behind it.
+    pub fn cancel(&mut self) {
+        while self.open.pop().is_some() {}
+        self.small.clear();
+    }
+
+    #[inline]
+    pub fn put(&mut self, ring: usize, item: T) {
+        self.open[ring].push(item);
+    }
+
+    /// Passes the results on, and says `mark` behind them.
+    pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> usize {
+        let mut count = 0;
+        for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
+            count += slice.len();
+            slice.set_stamp(stamp);
+            let says_marks = outlet.says_marks && outlet.channel.wants_marks();
+            if let Some(mark) = mark.filter(|_| says_marks) {
+                outlet.channel.marks[outlet.index].say(slice.end(), self.writer, mark);
+            }
+            slice.commit();
+        }
+        // Not before there are results: a source that finds nothing needs no room.
+        for index in self.small.drain(..).filter(|_| count > 0) {
+            self.outlets[index].ring.grow();
+        }
+        count
+    }
+
+    /// Whether somebody further on goes by event time.
+    pub fn wants_marks(&self) -> bool {
+        let mut outlets = self.outlets.iter();
+        outlets.any(|outlet| outlet.channel.wants_marks())
+    }
+
+    /// Says that nothing more will come; `false` when there is no room for that.
+    pub fn finish(&mut self, end: InputEnd) -> bool {
+        if end == InputEnd::Stopped || !self.wants_marks() {
+            return true;
+        }
+        let has_room = self.reserve(1).is_some();
+        if has_room {
+            self.commit(0, Some(Mark::End));
+        }
+        has_room
+    }
+}

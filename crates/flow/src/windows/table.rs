@@ -1,0 +1,151 @@
+//! What keys have, where it is to be found fast: keys that are small numbers by their place, all others
+//! by their hash.
+
+use std::any::Any;
+use std::hash::Hash;
+
+use super::map::Map;
+
+/// Memory of the places at most.
+const PLACES_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Debug)]
+pub(super) struct Table<K, V> {
+    /// By number; as many as the largest one asks for.
+    places: Vec<Option<V>>,
+    /// The numbers that have something, in the order in which they came.
+    taken: Vec<usize>,
+    others: Map<K, V>,
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            taken: Vec::new(),
+            others: Map::default(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
+    /// Numbers below this have a place.
+    const PLACES_MAX: usize = PLACES_BYTES_MAX / size_of::<Option<V>>();
+
+    pub fn len(&self) -> usize {
+        self.taken.len() + self.others.len()
+    }
+
+    /// What `key` has, made by `make` if there is nothing.
+    #[inline]
+    pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+        match number_of(key) {
+            Some(number) if number < Self::PLACES_MAX => {
+                if number >= self.places.len() {
+                    self.make_places(number);
+                }
+                let taken = &mut self.taken;
+                self.places[number].get_or_insert_with(|| {
+                    taken.push(number);
+                    make()
+                })
+            }
+            _ => self.others.get_or_make(key, make),
+        }
+    }
+
+    #[cold]
+    fn make_places(&mut self, number: usize) {
+        let count = (number + 1).next_power_of_two().min(Self::PLACES_MAX);
+        self.places.resize_with(count, || None);
+    }
+
+    /// Takes everything out. Costs what that is.
+    pub fn drain(&mut self, mut out: impl FnMut(K, V)) {
+        for number in self.taken.drain(..) {
+            if let (Some(key), Some(value)) = (of_number(number), self.places[number].take()) {
+                out(key, value);
+            }
+        }
+        self.others.trim();
+        for (key, value) in self.others.drain() {
+            out(key, value);
+        }
+    }
+}
+
+/// Does the same with each type whose values may be small numbers.
+macro_rules! numbers {
+    ($($number:ty),*) => {
+        /// The number that a key is. Which type it has is known when this is compiled: nothing is left of
+        /// the question.
+        #[inline(always)]
+        fn number_of<K: 'static>(key: &K) -> Option<usize> {
+            let key: &dyn Any = key;
+            $(if let Some(number) = key.downcast_ref::<$number>() {
+                return usize::try_from(*number).ok();
+            })*
+            None
+        }
+
+        /// The key that [`number_of`] says this of.
+        fn of_number<K: Clone + 'static>(number: usize) -> Option<K> {
+            $(if let Ok(number) = <$number>::try_from(number)
+                && let Some(key) = (&number as &dyn Any).downcast_ref::<K>()
+            {
+                return Some(key.clone());
+            })*
+            None
+        }
+    };
+}
+
+numbers!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+
+    /// Counts keys, some of them twice, and gives what the table says in the end.
+    fn count<K: Hash + Ord + Clone + Debug + 'static>(keys: &[K]) -> Vec<(K, u64)> {
+        let mut table = Table::default();
+        for _ in 0..2 {
+            for (times, key) in keys.iter().enumerate() {
+                for _ in 0..=times {
+                    *table.get_or_make(key, || 0_u64) += 1;
+                }
+            }
+            assert_eq!(table.len(), keys.len());
+            let mut counts = Vec::new();
+            table.drain(|key, count| counts.push((key, count)));
+            assert_eq!(table.len(), 0);
+            counts.sort();
+            let mut expected: Vec<_> = keys.iter().cloned().zip(1..).collect();
+            expected.sort();
+            assert_eq!(counts, expected);
+        }
+        let mut counts = Vec::new();
+        table.drain(|key, count: u64| counts.push((key, count)));
+        counts
+    }
+
+    #[test]
+    fn numbers_small_large_and_negative_are_told_apart() {
+        count(&[0_u8, 1, 255]);
+        count(&[7_u32, 0, u32::MAX, 4_000, 70_000]);
+        count(&[-1_i64, 0, 1, i64::MIN, i64::MAX, 8_191, 8_192]);
+        count(&[u64::MAX, 3]);
+        count(&["3", "", "three"]);
+        count(&[(1_u32, 2_u32), (2, 1)]);
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_how_large_numbers_are() {
+        let mut table = Table::<u64, u64>::default();
+        for bits in 0..64 {
+            table.get_or_make(&(1 << bits), || 0);
+        }
+        assert!(table.places.len() * size_of::<Option<u64>>() <= PLACES_BYTES_MAX);
+    }
+}
