@@ -50,13 +50,29 @@ def test_a_job_that_fails_says_why(cluster, submit):
     assert f"cannot read {TEXT}" in job.errors()
 
 
-def test_a_job_begins_again_when_a_node_fails(cluster, submit, program):
-    alone = cluster.run(program, "flow", "run", "words", "--file", TEXT)
+def test_a_job_begins_again_when_a_node_fails_before_the_first_checkpoint(cluster, submit):
     job = submit("requeue", '[ -n "$SLURM_RESTART_COUNT" ] || { echo started >&2; sleep 60; }')
     cluster.wait("the job", lambda: job.errors().count("started") == 2)
     cluster.fail_node("n2")
     assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
-    assert table(job.output()) == table(alone.stdout)
+    assert checkpoints(job), "it keeps some"
+    assert job.output().count("results of windows") == 1
+
+
+def test_a_job_goes_on_from_its_checkpoint_when_a_node_fails(cluster, submit):
+    job = submit("requeue", '[ -z "$SLURM_RESTART_COUNT" ] || { ls checkpoints-* >&2; sleep 2; }')
+    cluster.wait("checkpoints", lambda: {"2.0", "2.1"} <= checkpoints(job))
+    cluster.fail_node("n2")
+    # It fails if a result is missing, wrong, or there twice.
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
+    assert re.search(r"checkpoint\.[2-9]\.0", job.errors()), job.errors()
+    assert job.output().count("results of windows") == 1
+
+
+def checkpoints(job):
+    """The parts that are kept, by the number of the checkpoint and the rank."""
+    parts = (job.folder / f"checkpoints-{job.number}").glob("checkpoint.*")
+    return {part.name.removeprefix("checkpoint.") for part in parts}
 
 
 def table(output):

@@ -1,11 +1,11 @@
 //! Another flow: how often does each word occur?
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_flow::sources::{LineBlock, LineFiles};
 use millstream_flow::{Counts, Emit, Flow, FlowError, FlowSettings, Partial, Running, gathered};
 
+use crate::read::CountedLines;
 use crate::words::{for_each_word, starts_with};
 
 /// The name of the flow.
@@ -15,7 +15,6 @@ const FLOW: &str = "words";
 pub struct WordCount {
     running: Arc<Running>,
     counts: Partial<Counts>,
-    bytes: Arc<AtomicU64>,
     settings: FlowSettings,
 }
 
@@ -31,23 +30,20 @@ impl WordCount {
     ) -> Result<WordCount, FlowError> {
         let ranks = &settings.ranks;
         let files = files.of_rank(ranks.rank(), ranks.count());
-        let sources = files.split(settings.workers.get());
-        let prefix: Box<[u8]> = prefix.into();
-        let bytes = Arc::new(AtomicU64::new(0));
-        let read = Arc::clone(&bytes);
+        let prefix: Arc<[u8]> = prefix.into();
+        let read = Arc::default();
+        let sources = CountedLines::split(files, settings.workers.get(), &read, &prefix);
         let mut flow = Flow::with_settings(FLOW, settings.clone());
         let counts = flow.partial::<Counts>("counts");
         flow.sources("read", sources)
             .flat_map(move |block: &LineBlock, emit: &mut Emit<[u8]>| {
                 for_each_word(&block.bytes, emit);
-                read.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
             })
             .filter(move |word| starts_with(word, &prefix))
             .fold_local(&counts, |counts, word| counts.add(word, 1));
         Ok(WordCount {
             running: Arc::new(flow.run()?),
             counts,
-            bytes,
             settings,
         })
     }
@@ -55,11 +51,6 @@ impl WordCount {
     /// This rank's flow, for its metrics and its end.
     pub fn running(&self) -> &Arc<Running> {
         &self.running
-    }
-
-    /// Bytes of the lines that this rank has read so far.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
     }
 
     /// What all ranks have counted, on the rank `at`; nothing on the others. All of them call it, at the

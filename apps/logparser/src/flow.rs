@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_flow::sources::{LineBlock, LineFiles};
 use millstream_flow::{
@@ -11,6 +10,7 @@ use millstream_flow::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::read::{CountedLines, ReadCounts};
 use crate::words::{WordRun, for_each_word, starts_with};
 
 /// The name of the flow.
@@ -48,6 +48,8 @@ pub struct Totals {
     pub words: u64,
     /// Bytes of the lines.
     pub bytes: u64,
+    /// How many of them were read before the checkpoint that the flow went on from.
+    pub bytes_before: u64,
 }
 
 impl PartialState for Totals {
@@ -55,6 +57,7 @@ impl PartialState for Totals {
         self.count += part.count;
         self.words += part.words;
         self.bytes += part.bytes;
+        self.bytes_before += part.bytes_before;
     }
 
     fn get(parts: &[&Self], key: &str) -> Option<Value> {
@@ -64,16 +67,11 @@ impl PartialState for Totals {
     }
 
     fn keys(_: &[&Self], limit: usize) -> Vec<String> {
-        let keys = ["count", "words", "bytes"].into_iter().take(limit);
+        let keys = ["count", "words", "bytes", "bytes_before"]
+            .into_iter()
+            .take(limit);
         keys.map(str::to_owned).collect()
     }
-}
-
-/// Added to once per block.
-#[derive(Default)]
-struct ReadCounts {
-    bytes: AtomicU64,
-    words: AtomicU64,
 }
 
 impl LogParser {
@@ -90,9 +88,9 @@ impl LogParser {
         settings.ring_items_max = settings.ring_items_max.min(RING_ITEMS_MAX);
         let ranks = &settings.ranks;
         let files = files.of_rank(ranks.rank(), ranks.count());
-        let sources = files.split(settings.workers.get());
-        let prefix: Box<[u8]> = prefix.into();
+        let prefix: Arc<[u8]> = prefix.into();
         let read = Arc::new(ReadCounts::default());
+        let sources = CountedLines::split(files, settings.workers.get(), &read, &prefix);
         let counts = Arc::clone(&read);
         let mut flow = Flow::with_settings(FLOW, settings.clone());
         let count = flow.partial::<u64>("count");
@@ -142,6 +140,7 @@ impl LogParser {
             count: self.count(),
             words: self.words(),
             bytes: self.bytes(),
+            bytes_before: self.bytes_before(),
         };
         if self.settings.ranks.count() == 1 {
             return Ok(own);
@@ -162,19 +161,16 @@ impl LogParser {
 
     /// All words so far.
     pub fn words(&self) -> u64 {
-        self.read.words.load(Ordering::Relaxed)
+        self.read.words()
     }
 
     /// Bytes of the lines so far.
     pub fn bytes(&self) -> u64 {
-        self.read.bytes.load(Ordering::Relaxed)
+        self.read.bytes()
     }
-}
 
-impl ReadCounts {
-    fn add(&self, block: &LineBlock, words: u64) {
-        let bytes = block.bytes.len() as u64;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.words.fetch_add(words, Ordering::Relaxed);
+    /// How many of them were read before the checkpoint that the flow goes on from.
+    pub fn bytes_before(&self) -> u64 {
+        self.read.bytes_before()
     }
 }

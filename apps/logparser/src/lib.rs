@@ -30,6 +30,7 @@
 
 mod count;
 mod flow;
+mod read;
 mod words;
 
 pub use count::WordCount;

@@ -17,7 +17,11 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
         error: error.into(),
     };
     let keeper = keeper(flow);
-    let beginning = beginning(flow, keeper.as_ref()).map_err(wrong)?;
+    let resume = flow.settings.checkpoints.as_ref().map(|it| it.resume);
+    let beginning = match (&keeper, resume) {
+        (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
+        _ => None,
+    };
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
     let agreed = agree(flow, number)?;
     let seed = beginning
@@ -46,19 +50,6 @@ fn keeper(flow: &Flow) -> Option<Keeper> {
     let ranks = &flow.settings.ranks;
     let place = std::sync::Arc::clone(&checkpoints.place);
     Some(Keeper::new(place, &flow.name, ranks.rank(), ranks.count()))
-}
-
-fn beginning(flow: &Flow, keeper: Option<&Keeper>) -> Result<Option<Beginning>, BoxError> {
-    let (Some(keeper), Some(checkpoints)) = (keeper, &flow.settings.checkpoints) else {
-        return Ok(None);
-    };
-    if !checkpoints.resume {
-        keeper.check_empty()?;
-        return Ok(None);
-    }
-    let beginning = keeper.resume()?;
-    keeper.remove_later(beginning.number)?;
-    Ok(Some(beginning))
 }
 
 /// Returns the seed by which keys are spread, if it is not that of a checkpoint.

@@ -61,8 +61,19 @@ pub struct Checkpointing {
     pub place: Arc<dyn Checkpoints>,
     /// How often.
     pub interval: Duration,
-    /// Goes on from the last checkpoint that is complete. Without it there must be none.
-    pub resume: bool,
+    /// Where it begins.
+    pub resume: Resume,
+}
+
+/// Whether a flow goes on from the last checkpoint that is complete: of which all ranks have kept their parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// It begins at the start, and there must be no checkpoint.
+    Never,
+    /// If there is one; else it begins at the start. For those who start it again without looking what there is.
+    IfAny,
+    /// There must be one.
+    Always,
 }
 
 impl fmt::Debug for Checkpointing {
@@ -189,20 +200,27 @@ impl Keeper {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// What to go on from.
-    pub fn resume(&self) -> Result<Beginning, BoxError> {
+    /// What to go on from, if from anything. Nothing is left of this rank that parts to come could be mixed with.
+    pub fn beginning(&self, resume: Resume) -> Result<Option<Beginning>, BoxError> {
         let parts = self.place.list()?;
-        let Some(number) = newest_complete(&parts, self.ranks) else {
-            return Err(match parts.iter().map(|key| key.rank).max() {
-                None => "there is no checkpoint to resume from".into(),
-                Some(rank) => format!(
-                    "there is no checkpoint with the parts of all {} ranks to resume from; the newest parts are of {} ranks",
-                    self.ranks,
-                    rank + 1
-                )
-                .into(),
-            });
+        let newest = match resume {
+            Resume::Never => return check_empty(&parts).map(|()| None),
+            Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
         };
+        let beginning = match newest {
+            Some(number) => Some(self.read(number)?),
+            None if resume == Resume::IfAny => {
+                self.check_unfinished(&parts)?;
+                None
+            }
+            None => return Err(self.none_complete(&parts)),
+        };
+        self.remove_later(newest.unwrap_or(0))?;
+        Ok(beginning)
+    }
+
+    /// This rank's part of a checkpoint.
+    fn read(&self, number: u64) -> Result<Beginning, BoxError> {
         let key = PartKey {
             checkpoint: number,
             rank: self.rank,
@@ -229,24 +247,36 @@ impl Keeper {
         })
     }
 
+    fn none_complete(&self, parts: &[PartKey]) -> BoxError {
+        match parts.iter().map(|key| key.rank).max() {
+            None => "there is no checkpoint to resume from".into(),
+            Some(rank) => format!(
+                "there is no checkpoint with the parts of all {} ranks to resume from; the newest parts are of {} ranks",
+                self.ranks,
+                rank + 1
+            )
+            .into(),
+        }
+    }
+
+    /// Whether parts of which none is complete are of this flow's first checkpoint, which it did not live to
+    /// complete. Each rank looks at its own ones, which nobody else removes.
+    fn check_unfinished(&self, parts: &[PartKey]) -> Result<(), BoxError> {
+        if parts.iter().any(|key| key.rank >= self.ranks) {
+            return Err(self.none_complete(parts));
+        }
+        let own = parts.iter().filter(|key| key.rank == self.rank);
+        own.map(|key| key.checkpoint)
+            .try_for_each(|number| self.read(number).map(drop))
+    }
+
     /// Forgets this rank's parts of later checkpoints, which were not complete: else they could be taken for parts
     /// of those to come.
-    pub fn remove_later(&self, number: u64) -> Result<(), BoxError> {
+    fn remove_later(&self, number: u64) -> Result<(), BoxError> {
         let parts = self.place.list()?;
         let own = parts.iter().filter(|key| key.rank == self.rank);
         own.filter(|key| key.checkpoint > number)
             .try_for_each(|key| self.place.remove(*key))
-    }
-
-    /// Whether nothing is kept that a new run would mix with.
-    pub fn check_empty(&self) -> Result<(), BoxError> {
-        match self.place.list()?.iter().map(|key| key.checkpoint).max() {
-            None => Ok(()),
-            Some(number) => Err(format!(
-                "there is a checkpoint, number {number}, of an earlier run; resume from it, or remove it first"
-            )
-            .into()),
-        }
     }
 
     /// Keeps a part in the background. One is written at a time: the flow waits for the one before.
@@ -307,6 +337,17 @@ impl Keeper {
                 self.counts.lock().failed += 1;
             }
         }
+    }
+}
+
+/// Whether nothing is kept that a new run would mix with.
+fn check_empty(parts: &[PartKey]) -> Result<(), BoxError> {
+    match parts.iter().map(|key| key.checkpoint).max() {
+        None => Ok(()),
+        Some(number) => Err(format!(
+            "there is a checkpoint, number {number}, of an earlier run; resume from it, or remove it first"
+        )
+        .into()),
     }
 }
 

@@ -22,6 +22,11 @@ where
     T: Message + Clone + std::fmt::Debug,
     S: PartialState,
 {
+    let settings = FlowSettings {
+        // What is gathered is at hand, and those of another flow are no place for its own.
+        checkpoints: None,
+        ..settings
+    };
     let mut flow = Flow::with_settings(name, settings);
     let sum = flow.partial::<S>("gathered");
     let count = items.len() as u64;

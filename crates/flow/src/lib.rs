@@ -142,7 +142,7 @@ mod workers;
 
 pub use chain::Emit;
 pub use channel::Channel;
-pub use checkpoint::{CheckpointCounts, Checkpointing, Checkpoints, PartKey};
+pub use checkpoint::{CheckpointCounts, Checkpointing, Checkpoints, PartKey, Resume};
 pub use collect::{Collected, Collecting};
 pub use dead_letter::{DeadLetter, DeadLetters};
 pub use error::{BoxError, FlowError};

@@ -533,10 +533,10 @@ pub enum Application {
     ///
     /// The items that the table counts are blocks of lines; behind the stage split, runs of words.
     ///
-    /// The fields of --json: count of the words with the prefix, all words and bytes, seconds,
-    /// is_stopped if that was before the end, cpu_seconds, joules where the machine tells,
-    /// workers_replaced, throughput as pairs of second and MB/s for every 100 ms, latency from source
-    /// to end, and stages with all that is measured of each.
+    /// The fields of --json: count of the words with the prefix, all words and bytes, bytes_before, which
+    /// are those before the checkpoint that it went on from, seconds, is_stopped if that was before the
+    /// end, cpu_seconds, joules where the machine tells, workers_replaced, throughput as pairs of second
+    /// and MB/s for every 100 ms, latency from source to end, and stages with all that is measured of each.
     Logparser(LogparserArgs),
     /// Count how often each word of files occurs
     ///
@@ -658,6 +658,32 @@ pub struct RunArgs {
     /// Write all that is measured of the stages to this file every 100 ms, as CSV
     #[arg(long, value_name = "PATH")]
     pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub checkpoints: CheckpointArgs,
+}
+
+/// What an application keeps to go on from when it has ended early, however that was.
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Keep checkpoints in this directory, which is made if it is missing, and has to be the same for all
+    /// ranks. Nothing else may be in it
+    #[arg(long, value_name = "DIR", value_parser = crate::values::path)]
+    pub checkpoints: Option<PathBuf>,
+    /// Keep one so often
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time, requires = "checkpoints")]
+    pub checkpoint_interval: Duration,
+    /// Go on from the last checkpoint that is complete, with as many ranks as before and all else the same
+    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+        default_missing_value = "always", requires = "checkpoints")]
+    pub resume: Option<ResumeWhen>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResumeWhen {
+    /// There must be one
+    Always,
+    /// Begin at the start if there is none
+    IfAny,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

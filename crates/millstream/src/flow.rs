@@ -1,6 +1,7 @@
 //! `millstream flow`: the applications that come along.
 
 mod ads;
+mod checkpoints;
 mod energy;
 mod logparser;
 mod observe;

@@ -2,15 +2,17 @@
 
 use std::mem;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
 use millstream_flow::{BoxError, Flatten, Output, Source, SourceStatus};
+use serde::{Deserialize, Serialize};
 
 use super::outcome::{Order, Released};
-use crate::workload::{Block, Events, Fed, Feed, Head, Made};
+use crate::workload::{Block, Events, Fed, Feed, Head, Made, Position};
 
 /// How many blocks are given at a time: they stay in a core's cache until they are read.
 const BLOCKS: usize = 2;
@@ -18,10 +20,14 @@ const BLOCKS: usize = 2;
 /// A run, and what its sources and its sink tell of it.
 pub struct Run {
     pub order: Order,
+    /// The rank on which results come together.
+    gather_at: u32,
     instances: Range<u32>,
     clock: Arc<dyn Clock>,
     /// When the first source was asked for events, by that clock.
     started: OnceLock<Duration>,
+    /// How long the run had lasted at the checkpoint that it goes on from, in nanoseconds. Written before it starts.
+    before_ns: AtomicU64,
     pub told: Mutex<Told>,
 }
 
@@ -36,12 +42,14 @@ pub struct Told {
 
 impl Run {
     /// The part of a rank that has these instances.
-    pub fn new(order: Order, instances: Range<u32>, clock: &Arc<dyn Clock>) -> Run {
+    pub fn new(order: Order, gather_at: u32, instances: Range<u32>, clock: &Arc<dyn Clock>) -> Run {
         Run {
             order,
+            gather_at,
             instances: instances.clone(),
             clock: Arc::clone(clock),
             started: OnceLock::new(),
+            before_ns: AtomicU64::new(0),
             told: Mutex::new(Told {
                 made: vec![Vec::new(); instances.len()],
                 ..Told::default()
@@ -49,9 +57,11 @@ impl Run {
         }
     }
 
+    /// How long the run has lasted, without the time between its end and a resume.
     fn elapsed(&self) -> Duration {
         let now = self.clock.monotonic();
-        now.saturating_sub(*self.started.get_or_init(|| now))
+        let since = now.saturating_sub(*self.started.get_or_init(|| now));
+        Duration::from_nanos(self.before_ns.load(Ordering::Relaxed)) + since
     }
 
     /// By the clock that gives events their times.
@@ -61,6 +71,19 @@ impl Run {
 
     pub fn release(&self, released: impl Iterator<Item = Released>) {
         self.tell(|told| told.released.extend(released));
+    }
+
+    /// What was released, for a checkpoint.
+    pub fn save_released(&self) -> Result<Vec<u8>, BoxError> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(postcard::to_stdvec(&told.released)?)
+    }
+
+    /// What came later is forgotten: it is released again.
+    pub fn restore_released(&self, saved: &[u8]) -> Result<(), BoxError> {
+        let released = postcard::from_bytes(saved)?;
+        self.tell(|told| told.released = released);
+        Ok(())
     }
 
     fn tell(&self, what: impl FnOnce(&mut Told)) {
@@ -96,6 +119,18 @@ impl Feeds {
     }
 }
 
+/// What an instance needs to go on.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    /// Another order would have other windows, or other events.
+    order: Order,
+    gather_at: u32,
+    elapsed: Duration,
+    position: Position,
+    /// Of the whole rank, as far as instances have come to their ends.
+    seconds: f64,
+}
+
 impl Source for Feeds {
     type Item = Lent;
 
@@ -127,6 +162,51 @@ impl Source for Feeds {
         }
         Ok(SourceStatus::Ready)
     }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        let mut seconds = 0.0;
+        self.run.tell(|told| seconds = told.seconds);
+        Ok(postcard::to_stdvec(&Saved {
+            order: self.run.order,
+            gather_at: self.run.gather_at,
+            elapsed: self.run.elapsed(),
+            position: self.feed.position().clone(),
+            seconds,
+        })?)
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let saved: Saved = postcard::from_bytes(saved)?;
+        let run = &*self.run;
+        if (saved.order, saved.gather_at) != (run.order, run.gather_at) {
+            let then = described(&saved.order, saved.gather_at);
+            let now = described(&run.order, run.gather_at);
+            return Err(format!("the checkpoint is of {then}, and this run has {now}").into());
+        }
+        let elapsed_ns = u64::try_from(saved.elapsed.as_nanos())?;
+        run.before_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
+        run.tell(|told| {
+            // Who had come to the end is not asked again.
+            told.made[self.place] = saved.position.made.clone();
+            told.seconds = told.seconds.max(saved.seconds);
+        });
+        self.feed.go_on_from(saved.position);
+        Ok(())
+    }
+}
+
+fn described(order: &Order, gather_at: u32) -> String {
+    let Order {
+        instances,
+        rate,
+        duration_ms,
+        window_ms,
+        start_ms,
+    } = order;
+    format!(
+        "{instances} instances, {rate} events per second (0: as many as can be) for {duration_ms} ms from {start_ms}, \
+         in windows of {window_ms} ms, gathered on rank {gather_at}"
+    )
 }
 
 /// A block of events, all of the same time.
@@ -162,5 +242,119 @@ impl Drop for Lent {
         let block = mem::replace(&mut self.block, Block::empty());
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.push(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDER: Order = Order {
+        instances: 1,
+        rate: 100_000,
+        duration_ms: 4_000,
+        window_ms: 1_000,
+        start_ms: 5_000,
+    };
+
+    /// A clock that is set by hand.
+    #[derive(Default)]
+    struct Set(AtomicU64);
+
+    impl Set {
+        fn at(seconds: u64) -> Arc<Set> {
+            let clock = Set::default();
+            clock.set(seconds);
+            Arc::new(clock)
+        }
+
+        fn set(&self, seconds: u64) {
+            self.0.store(seconds * 1_000_000_000, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for Set {
+        fn now(&self) -> Timestamp {
+            Timestamp(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    fn feed(clock: &Arc<Set>, order: Order) -> Feeds {
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as Arc<dyn Clock>;
+        let run = Arc::new(Run::new(order, 0, 0..1, &clock));
+        Feeds::of(&run).remove(0)
+    }
+
+    /// Times of all events that are due.
+    fn poll(feed: &mut Feeds) -> Vec<i64> {
+        let mut times = Vec::new();
+        loop {
+            let mut out = Output::default();
+            let status = feed.poll(&mut out, 0, Waker::noop()).unwrap();
+            let events = out.items().iter().flat_map(Lent::events);
+            times.extend(events.map(|event| event.time_ms()));
+            if status != SourceStatus::Ready {
+                return times;
+            }
+        }
+    }
+
+    #[test]
+    fn who_resumes_makes_what_was_not_made_as_if_no_time_had_passed() {
+        let clock = Set::at(10);
+        let mut first = feed(&clock, ORDER);
+        assert!(poll(&mut first).is_empty());
+        clock.set(13);
+        assert_eq!(poll(&mut first).len(), 300_000);
+        let saved = first.save().unwrap();
+
+        // After the next start of the machine.
+        let clock = Set::at(2);
+        let mut second = feed(&clock, ORDER);
+        second.restore(&saved).unwrap();
+        assert!(poll(&mut second).is_empty());
+        clock.set(3);
+        let times = poll(&mut second);
+        assert_eq!(times.len(), 100_000);
+        assert!(times.iter().all(|time_ms| *time_ms > 8_000));
+        clock.set(4);
+        assert!(poll(&mut second).is_empty());
+        let told = second.run.told.lock().unwrap();
+        let events: u64 = told.made[0].iter().map(|made| made.events).sum();
+        assert_eq!((events, told.seconds), (400_000, 5.0));
+    }
+
+    #[test]
+    fn who_had_come_to_the_end_is_known_without_being_asked_again() {
+        let clock = Set::at(0);
+        let mut first = feed(&clock, ORDER);
+        poll(&mut first);
+        clock.set(4);
+        poll(&mut first);
+        let mut second = feed(&Set::at(0), ORDER);
+        second.restore(&first.save().unwrap()).unwrap();
+        let told = |feed: &Feeds| {
+            let told = feed.run.told.lock().unwrap();
+            (told.made.clone(), told.seconds)
+        };
+        assert_eq!(told(&second), told(&first));
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_order_is_refused() {
+        let mut first = feed(&Set::at(0), ORDER);
+        let other = Order {
+            window_ms: 2_000,
+            ..ORDER
+        };
+        let mut second = feed(&Set::at(0), other);
+        let error = second.restore(&first.save().unwrap()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("of 1000 ms"), "{error}");
+        assert!(error.contains("of 2000 ms"), "{error}");
     }
 }

@@ -39,7 +39,8 @@ impl BenchmarkFlow {
     ) -> Result<BenchmarkFlow, FlowError> {
         let workers = settings.workers.get() as u32;
         let first = settings.ranks.rank() * workers;
-        let run = Arc::new(Run::new(order, first..first + workers, &settings.clock));
+        let instances = first..first + workers;
+        let run = Arc::new(Run::new(order, gather_at, instances, &settings.clock));
         let mut flow = Flow::with_settings(app.name(), settings.clone());
         let end = End {
             run: Arc::clone(&run),
@@ -77,13 +78,9 @@ impl BenchmarkFlow {
             made: made.clone(),
             seconds: told.seconds,
         });
-        let settings = FlowSettings {
-            checkpoints: None,
-            ..self.settings.clone()
-        };
         let AllMade(mut made) = gathered(
             "gathered feeds",
-            settings,
+            self.settings.clone(),
             made.collect(),
             self.gather_at,
             |all: &mut AllMade, made: &MadeOf| all.0.push(made.clone()),
@@ -264,6 +261,14 @@ impl Sink<WindowResult<u32, u64>> for Release {
     fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
         Ok(true)
     }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        self.0.save_released()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        self.0.restore_released(saved)
+    }
 }
 
 impl Sink<WindowResult<u32, Both>> for Release {
@@ -287,5 +292,13 @@ impl Sink<WindowResult<u32, Both>> for Release {
 
     fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
         Ok(true)
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        self.0.save_released()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        self.0.restore_released(saved)
     }
 }

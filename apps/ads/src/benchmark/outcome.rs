@@ -11,7 +11,7 @@ use crate::workload::{Expected, Made, Schedule};
 const BEHIND: f64 = 0.01;
 
 /// One run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// Instances of the generator, on all ranks together.
     pub instances: u32,

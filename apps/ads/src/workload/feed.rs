@@ -58,10 +58,16 @@ pub enum Fed {
 pub struct Feed {
     schedule: Schedule,
     instance: u32,
+    position: Position,
+}
+
+/// What one instance has made so far: another one that starts from there makes what comes next.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
     /// The number of the next event.
-    next: u64,
-    /// By window, in order of time.
-    made: Vec<Made>,
+    pub next: u64,
+    /// How many events were made, by window, in order of time.
+    pub made: Vec<Made>,
 }
 
 impl Feed {
@@ -70,38 +76,50 @@ impl Feed {
         Feed {
             schedule,
             instance,
-            next: 0,
-            made: Vec::new(),
+            position: Position::default(),
         }
     }
 
     /// Fills a block with what is due so long after the start.
     #[inline]
     pub fn next(&mut self, elapsed: Duration, block: &mut Block) -> Fed {
-        let (events, time_ms) = match self.schedule.due(elapsed, self.next) {
+        let (events, time_ms) = match self.schedule.due(elapsed, self.position.next) {
             Due::Events(events, time_ms) => (events, time_ms),
             Due::Later(wait) => return Fed::Wait(wait),
             Due::Never => return Fed::End,
         };
         let instance = self.instance;
-        let numbers = self.next..self.next + events;
+        let next = self.position.next;
+        let numbers = next..next + events;
         block.fill(numbers.map(|number| Facts::new(instance, number)), time_ms);
-        self.next += events;
+        self.position.next += events;
         self.note(time_ms, events);
         Fed::Events
     }
 
     fn note(&mut self, time_ms: i64, events: u64) {
         let window_ms = time_ms - time_ms.rem_euclid(self.schedule.window_ms);
-        match self.made.last_mut() {
+        let made = &mut self.position.made;
+        match made.last_mut() {
             Some(last) if last.window_ms == window_ms => last.events += events,
-            _ => self.made.push(Made { window_ms, events }),
+            _ => made.push(Made { window_ms, events }),
         }
     }
 
     /// How many events were made, by window, in order of time.
     pub fn made(&self) -> &[Made] {
-        &self.made
+        &self.position.made
+    }
+
+    /// How far it is.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Goes on from where another one of the same schedule and instance was. What is due then is told by
+    /// the time that had passed.
+    pub fn go_on_from(&mut self, position: Position) {
+        self.position = position;
     }
 }
 
@@ -197,6 +215,27 @@ mod tests {
         let times: Vec<i64> = block.events().map(|event| event.time_ms()).collect();
         assert_eq!(times, [5_002; BATCH_EVENTS]);
         assert_eq!(feed.next(Duration::from_secs(8), &mut block), Fed::End);
+    }
+
+    #[test]
+    fn who_goes_on_from_where_another_was_makes_what_that_one_would_have_made() {
+        let half = Schedule {
+            duration_ms: 3_500,
+            ..SCHEDULE
+        };
+        let mut alone = Feed::new(SCHEDULE, 0);
+        let expected = run(&mut alone, |_, _| {});
+        let mut first = Feed::new(half, 0);
+        let before = run(&mut first, |_, _| {});
+        let mut second = Feed::new(SCHEDULE, 0);
+        second.go_on_from(first.position().clone());
+        let mut times = Vec::new();
+        let events = run(&mut second, |_, block| {
+            times.extend(block.events().map(|event| event.time_ms()));
+        });
+        assert_eq!(before + events, expected);
+        assert_eq!(second.position(), alone.position());
+        assert!(times.iter().all(|time_ms| *time_ms >= 5_000 + 3_500));
     }
 
     #[test]

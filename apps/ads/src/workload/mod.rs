@@ -43,4 +43,4 @@ mod feed;
 pub use block::{Block, Event, Events, Head};
 pub use expected::{Expected, KindCounts, WindowCounts};
 pub use facts::{ADS, CAMPAIGNS, EVENT_BYTES_MAX, Facts, Kind, campaign_of_ads};
-pub use feed::{BATCH_EVENTS, Fed, Feed, Made, Schedule};
+pub use feed::{BATCH_EVENTS, Fed, Feed, Made, Position, Schedule};

@@ -17,7 +17,7 @@ use super::{check_len, named_part, part_name};
 ///
 /// ```
 /// use millstream_connect::CheckpointDir;
-/// use millstream_flow::{Checkpointing, FlowSettings};
+/// use millstream_flow::{Checkpointing, FlowSettings, Resume};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
@@ -27,7 +27,7 @@ use super::{check_len, named_part, part_name};
 ///     checkpoints: Some(Checkpointing {
 ///         place: Arc::new(CheckpointDir::open(&path)?),
 ///         interval: Duration::from_secs(10),
-///         resume: false,
+///         resume: Resume::Never,
 ///     }),
 ///     ..FlowSettings::default()
 /// };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_flow::{Checkpointing, Checkpoints, FlowSettings, Running};
+use millstream_flow::{Checkpointing, Checkpoints, FlowSettings, Resume, Running};
 
 /// Takes checkpoints as often as it can.
 pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
@@ -11,7 +11,10 @@ pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
         checkpoints: Some(Checkpointing {
             place: Arc::clone(place) as Arc<dyn Checkpoints>,
             interval: Duration::from_millis(1),
-            resume,
+            resume: match resume {
+                true => Resume::Always,
+                false => Resume::Never,
+            },
         }),
         ..FlowSettings::default()
     }

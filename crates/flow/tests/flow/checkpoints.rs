@@ -11,7 +11,8 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PartKey, Running, Sink, Watermarks,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PartKey, Resume, Running, Sink,
+    Watermarks,
 };
 use proptest::prelude::*;
 
@@ -110,7 +111,7 @@ fn start(
     shape: Shape,
     ranks: &Ranks,
     place: &Arc<Place>,
-    resume: bool,
+    resume: Resume,
     items: u64,
     results: &Results,
 ) -> Result<Running, String> {
@@ -192,14 +193,18 @@ fn run(
     results: &[Results],
     until: Option<(usize, Duration)>,
 ) -> bool {
-    let resume = {
+    let is_kept = {
         let parts = place.list().unwrap();
         let of = |rank| parts.iter().filter(move |key| key.rank == rank);
         of(0).any(|key| {
             (1..count).all(|rank| of(rank).any(|other| other.checkpoint == key.checkpoint))
         })
     };
-    if !resume {
+    let resume = match is_kept {
+        true => Resume::Always,
+        false => Resume::Never,
+    };
+    if !is_kept {
         place.parts.lock().unwrap().clear();
         results
             .iter()
@@ -285,7 +290,15 @@ fn a_flow_goes_on_from_its_checkpoint_and_not_from_the_beginning() {
     let place = Arc::new(Place::default());
     let results = [Results::default()];
     let ranks = Ranks::alone();
-    let running = start(Shape::Counts, &ranks, &place, false, u64::MAX, &results[0]).unwrap();
+    let running = start(
+        Shape::Counts,
+        &ranks,
+        &place,
+        Resume::Never,
+        u64::MAX,
+        &results[0],
+    )
+    .unwrap();
     wait_until("checkpoints are kept", || {
         running.checkpoints().unwrap().kept > 3
     });
@@ -300,7 +313,7 @@ fn a_flow_goes_on_from_its_checkpoint_and_not_from_the_beginning() {
         Shape::Counts,
         &Ranks::alone(),
         &place,
-        true,
+        Resume::Always,
         u64::MAX,
         &results[0],
     )
@@ -323,7 +336,7 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
         Shape::Counts,
         &Ranks::alone(),
         &place,
-        false,
+        Resume::Never,
         30_000,
         &results,
     )
@@ -342,7 +355,15 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
 fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one() {
     let place = Arc::new(Place::default());
     let results = Results::default();
-    let error = start(Shape::Counts, &Ranks::alone(), &place, true, 1, &results).err();
+    let error = start(
+        Shape::Counts,
+        &Ranks::alone(),
+        &place,
+        Resume::Always,
+        1,
+        &results,
+    )
+    .err();
     assert_eq!(
         error.as_deref(),
         Some("flow \"counted\": there is no checkpoint to resume from")
@@ -351,7 +372,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
         Shape::Counts,
         &Ranks::alone(),
         &place,
-        false,
+        Resume::Never,
         u64::MAX,
         &results,
     )
@@ -360,9 +381,16 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
         running.checkpoints().unwrap().kept > 0
     });
     drop(running);
-    let error = start(Shape::Counts, &Ranks::alone(), &place, false, 1, &results)
-        .err()
-        .unwrap();
+    let error = start(
+        Shape::Counts,
+        &Ranks::alone(),
+        &place,
+        Resume::Never,
+        1,
+        &results,
+    )
+    .err()
+    .unwrap();
     assert!(
         error.contains("of an earlier run; resume from it, or remove it first"),
         "{error}"
@@ -370,7 +398,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     let threads = Ranks::threads(2).into_iter().map(|ranks| {
         let (place, results) = (Arc::clone(&place), Arc::clone(&results));
         thread::spawn(move || {
-            start(Shape::Counts, &ranks, &place, true, 1, &results)
+            start(Shape::Counts, &ranks, &place, Resume::Always, 1, &results)
                 .err()
                 .unwrap()
         })
@@ -382,4 +410,53 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
             "{error}"
         );
     }
+}
+
+#[test]
+fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
+    let place = Arc::new(Place::default());
+    let start = |count: u32, results: &Results| {
+        let threads = Ranks::threads(count).into_iter().map(|ranks| {
+            let (place, results) = (Arc::clone(&place), Arc::clone(results));
+            thread::spawn(move || {
+                let running = start(
+                    Shape::Counts,
+                    &ranks,
+                    &place,
+                    Resume::IfAny,
+                    30_000,
+                    &results,
+                )?;
+                running.join().map_err(|error| error.to_string())?;
+                ranks.leave().map_err(|error| error.to_string())
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+        ends.collect::<Vec<Result<(), String>>>()
+    };
+    // Nothing was kept.
+    let results = Results::default();
+    assert_eq!(start(1, &results), [Ok(())]);
+    check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
+    // One is complete, but not of so many ranks.
+    let errors = start(2, &results).into_iter().map(Result::unwrap_err);
+    assert!(
+        errors
+            .filter(|error| error.contains("on 1 ranks, and this is"))
+            .count()
+            > 0
+    );
+    // The end again, from the last one.
+    assert_eq!(start(1, &results), [Ok(())]);
+    check(Shape::Counts, 1, 30_000, &[results]);
+    // Of the first one only a part was kept.
+    place.parts.lock().unwrap().clear();
+    let results = Results::default();
+    assert_eq!(start(2, &results), [Ok(()), Ok(())]);
+    let of_rank_0 = |key: &PartKey| key.rank == 0;
+    place.parts.lock().unwrap().retain(|key, _| of_rank_0(key));
+    let results = Results::default();
+    assert_eq!(start(2, &results), [Ok(()), Ok(())]);
+    check(Shape::Counts, 2, 30_000, &[results]);
 }

@@ -10,7 +10,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Trigger, WindowEvents, Windows};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order,
-    PartKey, Parts, Watermarks,
+    PartKey, Parts, Resume, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -600,7 +600,7 @@ fn there_is_no_checkpoint_without_what_windows_refer_to() {
     let checkpoints = Some(Checkpointing {
         place: Arc::new(Nowhere),
         interval: Duration::from_millis(1),
-        resume: false,
+        resume: Resume::Never,
     });
     let mut flow = Flow::with_settings(
         "not kept",

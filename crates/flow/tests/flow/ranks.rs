@@ -13,8 +13,8 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, PartKey, Running, Sink,
-    Watermarks, Windowed,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, PartKey, Resume, Running,
+    Sink, Watermarks, Windowed,
 };
 
 use crate::support::{Collect, Hand, on_ranks, settings, wait_until};
@@ -297,7 +297,7 @@ fn checkpoints_on_one_rank_alone_are_refused_by_all() {
         let checkpoints = (ranks.rank() == 2).then(|| Checkpointing {
             place: Arc::new(Nowhere),
             interval: Duration::from_millis(1),
-            resume: false,
+            resume: Resume::Never,
         });
         let settings = FlowSettings {
             checkpoints,

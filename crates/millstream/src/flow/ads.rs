@@ -7,6 +7,7 @@ use millstream_ads::benchmark::{App, BenchmarkFlow, Latency, Order as Asked, pro
 use millstream_flow::{FlowSettings, Order};
 use serde::Serialize;
 
+use super::checkpoints::CheckpointWatch;
 use super::flow_settings;
 use super::ranks::{join, on_ranks};
 use crate::args::AdsArgs;
@@ -45,7 +46,7 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let settings = flow_settings(&args.run, settings, Order::Kept);
-    let report = on_ranks(&args.ranks, &settings, |settings| {
+    let report = on_ranks(&args.ranks, &args.run.checkpoints, &settings, |settings| {
         count(app, args, settings, stop)
     })?;
     let Some(report) = report else {
@@ -64,6 +65,7 @@ pub fn run(
 
 fn count(app: App, args: &AdsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Result<Report> {
     let ranks = settings.ranks.count();
+    let watch = CheckpointWatch::new(&settings.ranks);
     let millis = |duration: std::time::Duration| duration.as_millis() as u64;
     let asked = Asked {
         instances: ranks * settings.workers.get() as u32,
@@ -73,7 +75,7 @@ fn count(app: App, args: &AdsArgs, settings: FlowSettings, stop: &Stop) -> anyho
         start_ms: EPOCH_MS,
     };
     let flow = BenchmarkFlow::start(app, asked, settings, args.ranks.gather_at)?;
-    let summary = join(flow.running(), stop)?;
+    let summary = join(flow.running(), stop, watch)?;
     if summary.is_stopped {
         bail!("stopped before the end: what was counted so far is not known");
     }

@@ -15,6 +15,7 @@ use millstream_serve::{Content, Metric};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::checkpoints::CheckpointWatch;
 use super::flow_settings;
 use super::observe::{Observed, Observer, record};
 use super::ranks::on_ranks;
@@ -31,6 +32,8 @@ struct Report {
     count: u64,
     words: u64,
     bytes: u64,
+    /// How many of them were read before the checkpoint that it went on from.
+    bytes_before: u64,
     #[serde(flatten)]
     observed: Observed,
 }
@@ -43,7 +46,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     // No count depends on it.
     let of_rank = flow_settings(&args.run, settings, Order::Free);
-    let report = on_ranks(&args.ranks, &of_rank, |of_rank| {
+    let report = on_ranks(&args.ranks, &args.run.checkpoints, &of_rank, |of_rank| {
         run_rank(args, settings, of_rank, is_json, stop)
     })?;
     match report {
@@ -76,6 +79,7 @@ fn run_rank(
     };
     let prefix = args.prefix.as_bytes();
     let progress = Progress::new(is_json || !is_gathering);
+    let checkpoints = CheckpointWatch::new(&of_rank.ranks);
     let parser = Arc::new(LogParser::start(files, prefix, staging, of_rank)?);
     let content = Arc::new(LogParserContent {
         parser: Arc::clone(&parser),
@@ -87,9 +91,11 @@ fn run_rank(
     let observer = Observer {
         running: parser.running(),
         bytes: &|| parser.bytes(),
+        bytes_before: parser.bytes_before(),
         input_bytes,
         kills: args.run.kill_workers,
         record,
+        checkpoints,
         stop,
         progress,
     };
@@ -100,6 +106,7 @@ fn run_rank(
         count: totals.count,
         words: totals.words,
         bytes: totals.bytes,
+        bytes_before: totals.bytes_before,
         observed,
     };
     Ok((report, input_bytes))
@@ -144,7 +151,7 @@ impl Content for LogParserContent {
             "uptime_s": seconds,
             "input_bytes": self.input_bytes,
             "bytes": bytes,
-            "bytes_per_second": bytes as f64 / seconds,
+            "bytes_per_second": (bytes - self.parser.bytes_before()) as f64 / seconds,
             "words": self.parser.words(),
             "count": self.parser.count(),
         })
@@ -193,6 +200,7 @@ impl Report {
             1 => "starts",
             _ => "start",
         };
+        let bytes_now = self.bytes - self.bytes_before;
         let joules = joules.map(|joules| format!(" and {joules:.0} J"));
         print(|out| {
             table.write(out)?;
@@ -226,7 +234,7 @@ impl Report {
                 count_of(self.words, "word"),
                 grouped(self.count),
                 grouped(self.bytes),
-                self.bytes as f64 / 1e6 / seconds,
+                bytes_now as f64 / 1e6 / seconds,
             )
         })
     }

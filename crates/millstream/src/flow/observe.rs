@@ -13,6 +13,7 @@ use millstream_base::ByteSize;
 use millstream_flow::{Latency, Running, StageMetrics, Summary};
 use serde::Serialize;
 
+use super::checkpoints::CheckpointWatch;
 use super::energy::{ENERGY_FOLDER, EnergyMeter, cpu_time};
 use super::record::{Moment, Record};
 use crate::args::RunArgs;
@@ -47,10 +48,13 @@ pub struct Observer<'a> {
     pub running: &'a Running,
     /// How much of the input has been processed.
     pub bytes: &'a dyn Fn() -> u64,
+    /// How much of it was before the checkpoint that the flow goes on from.
+    pub bytes_before: u64,
     /// How much there is.
     pub input_bytes: u64,
     pub kills: Option<Kills>,
     pub record: Option<Record>,
+    pub checkpoints: CheckpointWatch,
     pub stop: &'a Stop,
     pub progress: Progress,
 }
@@ -85,7 +89,10 @@ impl Observer<'_> {
         let cpu_before = cpu_time();
         let mut energy = EnergyMeter::start(Path::new(ENERGY_FOLDER));
         let mut joules = None;
-        let mut throughput = Throughput::default();
+        let mut throughput = Throughput {
+            bytes: self.bytes_before,
+            ..Throughput::default()
+        };
         let running = self.running;
         let summary: anyhow::Result<Summary> = thread::scope(|scope| {
             let (done, is_done) = channel::<()>();
@@ -111,6 +118,7 @@ impl Observer<'_> {
                 if self.stop.is_set() {
                     running.stop();
                 }
+                self.checkpoints.look(running);
                 if let (Some(kills), Some(at)) = (self.kills, &mut kill_at)
                     && *at <= now
                 {
@@ -143,6 +151,7 @@ impl Observer<'_> {
             Ok(summary)
         });
         self.progress.finish();
+        self.checkpoints.end(running);
         let summary = summary?;
         Ok(Observed {
             seconds: summary.duration.as_secs_f64(),

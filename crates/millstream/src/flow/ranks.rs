@@ -10,7 +10,8 @@ use millstream_base::crc32c;
 use millstream_exchange::Ranks;
 use millstream_flow::{FlowError, FlowSettings, Running, Summary};
 
-use crate::args::RankArgs;
+use super::checkpoints::{CheckpointWatch, checkpointing};
+use crate::args::{CheckpointArgs, RankArgs};
 use crate::stop::Stop;
 use crate::values::LOOK_INTERVAL;
 
@@ -18,6 +19,7 @@ use crate::values::LOOK_INTERVAL;
 /// gathered, if that is one of them.
 pub fn on_ranks<T: Send>(
     args: &RankArgs,
+    checkpoints: &CheckpointArgs,
     settings: &FlowSettings,
     run: impl Fn(FlowSettings) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Option<T>> {
@@ -46,13 +48,18 @@ pub fn on_ranks<T: Send>(
         })?,
     };
     let run_rank = |ranks: Ranks| -> anyhow::Result<Option<T>> {
-        let settings = FlowSettings {
-            workers: workers(args, settings, in_process),
-            ranks: ranks.clone(),
-            program: program.clone(),
-            ..settings.clone()
-        };
-        let result = run(settings).inspect_err(|error| ranks.fail(&format!("{error:#}")))?;
+        let result = checkpointing(checkpoints)
+            .map_err(anyhow::Error::from)
+            .and_then(|checkpoints| {
+                run(FlowSettings {
+                    workers: workers(args, settings, in_process),
+                    ranks: ranks.clone(),
+                    program: program.clone(),
+                    checkpoints,
+                    ..settings.clone()
+                })
+            });
+        let result = result.inspect_err(|error| ranks.fail(&format!("{error:#}")))?;
         let left = ranks.leave();
         left.with_context(|| format!("rank {} of {count}", ranks.rank()))?;
         Ok((ranks.rank() == args.gather_at).then_some(result))
@@ -104,8 +111,12 @@ fn program() -> anyhow::Result<String> {
 }
 
 /// Waits for the end of a flow, which is stopped when it is time to.
-pub fn join(running: &Running, stop: &Stop) -> Result<Summary, FlowError> {
-    thread::scope(|scope| {
+pub fn join(
+    running: &Running,
+    stop: &Stop,
+    mut checkpoints: CheckpointWatch,
+) -> Result<Summary, FlowError> {
+    let summary = thread::scope(|scope| {
         let (ended, end) = channel();
         scope.spawn(move || {
             // Nobody hears it when this thread is unwinding.
@@ -117,8 +128,11 @@ pub fn join(running: &Running, stop: &Stop) -> Result<Summary, FlowError> {
                 Err(_) if stop.is_set() => running.stop(),
                 Err(_) => {}
             }
+            checkpoints.look(running);
         }
-    })
+    });
+    checkpoints.end(running);
+    summary
 }
 
 /// Workers of each rank: the cores are shared by the ranks in this process, unless told otherwise.

@@ -9,6 +9,7 @@ use millstream_flow::{Counts, FlowSettings, Order};
 use millstream_logparser::WordCount;
 use serde_json::json;
 
+use super::checkpoints::CheckpointWatch;
 use super::flow_settings;
 use super::logparser::check_file;
 use super::ranks::{join, on_ranks};
@@ -32,7 +33,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let started_at = Instant::now();
     let settings = flow_settings(&args.run, settings, Order::Free);
-    let found = on_ranks(&args.ranks, &settings, |settings| {
+    let found = on_ranks(&args.ranks, &args.run.checkpoints, &settings, |settings| {
         count(args, settings, stop)
     })?;
     let seconds = started_at.elapsed().as_secs_f64();
@@ -80,8 +81,9 @@ fn count(args: &WordsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Resul
     args.file.iter().try_for_each(|path| check_file(path))?;
     let files = LineFiles::open(&SystemDisk, args.file.clone(), LineLimits::default())?;
     let input_bytes = files.len_bytes();
+    let watch = CheckpointWatch::new(&settings.ranks);
     let count = WordCount::start(files, args.prefix.as_bytes(), settings)?;
-    let summary = join(count.running(), stop)?;
+    let summary = join(count.running(), stop, watch)?;
     Ok(Found {
         counts: count.gather(args.ranks.gather_at)?,
         input_bytes,

@@ -7,6 +7,7 @@ mod network;
 mod output;
 mod quickstart;
 mod ranks;
+mod resume;
 mod security;
 mod signals;
 mod start;

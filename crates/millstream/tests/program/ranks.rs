@@ -92,29 +92,11 @@ fn who_is_started_as_one_of_several_without_mpi_is_told_what_to_do() {
 #[cfg(feature = "mpi")]
 mod mpi {
     use super::*;
-    use std::process::{Command, Stdio};
+    use crate::support;
     use std::time::{Duration, Instant};
 
-    /// `mpirun` with some arguments for each of the processes.
     fn mpirun(processes: &[&[&str]]) -> Run {
-        let mut command = Command::new("mpirun");
-        command
-            .args(["--oversubscribe", "-q"])
-            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        for (index, args) in processes.iter().enumerate() {
-            if index > 0 {
-                command.arg(":");
-            }
-            let program = program();
-            command.args(["-n", "1"]).arg(program.get_program());
-            command.args(["flow", "run"]).args(*args);
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        finish(command.spawn().unwrap())
+        finish(support::mpirun(processes).spawn().unwrap())
     }
 
     #[test]

@@ -43,6 +43,30 @@ fn prepared(mut command: Command) -> Command {
     command
 }
 
+/// Flows under `mpirun`, with some arguments for each of the processes.
+#[cfg(feature = "mpi")]
+pub fn mpirun(processes: &[&[&str]]) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--oversubscribe", "-q"])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    for (index, args) in processes.iter().enumerate() {
+        if index > 0 {
+            command.arg(":");
+        }
+        command
+            .args(["-n", "1"])
+            .arg(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["flow", "run"]).args(*args);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
 /// What a finished run left.
 #[derive(Debug)]
 pub struct Run {

@@ -1,0 +1,75 @@
+//! Checkpoints of the applications: where they lie, and how they fare.
+
+use std::sync::Arc;
+
+use millstream_connect::{CheckpointDir, CheckpointDirError};
+use millstream_exchange::Ranks;
+use millstream_flow::{Checkpointing, Resume, Running};
+
+use crate::args::{CheckpointArgs, ResumeWhen};
+use crate::console::{count_of, tell};
+
+/// What a rank is to keep, if the flags ask for it.
+///
+/// # Errors
+/// When the directory cannot be made or read, or holds something else.
+pub fn checkpointing(args: &CheckpointArgs) -> Result<Option<Checkpointing>, CheckpointDirError> {
+    let Some(dir) = &args.checkpoints else {
+        return Ok(None);
+    };
+    Ok(Some(Checkpointing {
+        place: Arc::new(CheckpointDir::open(dir)?),
+        interval: args.checkpoint_interval,
+        resume: match args.resume {
+            None => Resume::Never,
+            Some(ResumeWhen::IfAny) => Resume::IfAny,
+            Some(ResumeWhen::Always) => Resume::Always,
+        },
+    }))
+}
+
+/// Tells on stderr of checkpoints that a rank cannot keep: its flow goes on all the same.
+pub struct CheckpointWatch {
+    /// Where there are several.
+    rank: Option<u32>,
+    /// What was told last, so that a disk which stays full is not told of each time.
+    told: Option<String>,
+}
+
+impl CheckpointWatch {
+    pub fn new(ranks: &Ranks) -> CheckpointWatch {
+        CheckpointWatch {
+            rank: (ranks.count() > 1).then(|| ranks.rank()),
+            told: None,
+        }
+    }
+
+    /// Looks at the flow now.
+    pub fn look(&mut self, running: &Running) {
+        let error = running.checkpoints().and_then(|counts| counts.error);
+        if error.is_some() && error != self.told {
+            let reason = error.as_deref().unwrap_or_default();
+            self.tell(&format!(
+                "a checkpoint cannot be kept, and the flow goes on: {reason}"
+            ));
+            self.told = error;
+        }
+    }
+
+    /// Looks at a flow that has ended.
+    pub fn end(&mut self, running: &Running) {
+        self.look(running);
+        let counts = running.checkpoints().unwrap_or_default();
+        if counts.failed > 0 {
+            let all = count_of(counts.kept + counts.failed, "checkpoint");
+            self.tell(&format!("{} of {all} could not be kept", counts.failed));
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        match self.rank {
+            Some(rank) => tell(format_args!("rank {rank}: {message}")),
+            None => tell(format_args!("{message}")),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Applications that are killed go on from their checkpoints: results are those of runs that nobody disturbed.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+use crate::support::{Run, finish, program, send_signal, wait_until};
+
+/// So much that counting its words takes a while.
+const LONG_MIB: usize = 64;
+
+/// So much that there is time for a checkpoint.
+const SHORT_MIB: usize = 8;
+
+/// A folder with a text, and a place for checkpoints.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new(text_mib: usize) -> Place {
+        let dir = tempdir().unwrap();
+        let lines =
+            (0..100_000).map(|number| format!("the {} of {}\n", number % 1_000, number % 7));
+        let mib: String = lines.collect::<String>()[..(1 << 20) - 4].to_owned() + " to\n";
+        fs::write(dir.path().join("text"), mib.repeat(text_mib)).unwrap();
+        Place { dir }
+    }
+
+    fn text(&self) -> String {
+        let path = self.dir.path().join("text");
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.dir.path().join("checkpoints")
+    }
+
+    /// The flags that keep them, as often as it says.
+    fn keep(&self, interval: &str) -> Vec<String> {
+        let dir = self.checkpoints().to_str().unwrap().to_owned();
+        let interval = interval.to_owned();
+        vec![
+            "--checkpoints".to_owned(),
+            dir,
+            "--checkpoint-interval".to_owned(),
+            interval,
+        ]
+    }
+
+    /// The number of the last checkpoint of which all ranks have kept their parts; 0 for none.
+    fn newest(&self, ranks: u32) -> u64 {
+        let newest = |rank: u32| newest_part(&self.checkpoints(), rank);
+        (0..ranks).map(newest).min().unwrap()
+    }
+}
+
+fn newest_part(dir: &Path, rank: u32) -> u64 {
+    let files = fs::read_dir(dir).into_iter().flatten();
+    let numbers = files.filter_map(|file| {
+        let name = file.ok()?.file_name().into_string().ok()?;
+        let (number, of) = name.strip_prefix("checkpoint.")?.split_once('.')?;
+        (of == rank.to_string()).then(|| number.parse().unwrap())
+    });
+    numbers.max().unwrap_or(0)
+}
+
+fn start(args: &[&str], more: &[String]) -> Child {
+    let mut command = program();
+    command.args(["flow", "run"]).args(args).args(more);
+    command.arg("--json").spawn().unwrap()
+}
+
+fn run(args: &[&str], more: &[String]) -> Run {
+    finish(start(args, more))
+}
+
+fn with(args: &[String], more: &[&str]) -> Vec<String> {
+    let more = more.iter().map(|arg| (*arg).to_owned());
+    args.iter().cloned().chain(more).collect()
+}
+
+/// Kills a run with SIGKILL when it has kept some checkpoints more.
+fn kill(place: &Place, ranks: u32, args: &[&str], more: &[String]) {
+    let before = place.newest(ranks);
+    let mut child = start(args, more);
+    wait_until("checkpoints are kept", || {
+        place.newest(ranks) > before + 2 || child.try_wait().unwrap().is_some()
+    });
+    send_signal(&child, Signal::KILL);
+    let run = finish(child);
+    assert_eq!(run.status.signal(), Some(9), "{run:?}");
+}
+
+/// Kills a run and the one that goes on, and lets the third one come to its end.
+fn kill_twice(place: &Place, ranks: u32, args: &[&str], interval: &str) -> Value {
+    let keep = place.keep(interval);
+    kill(place, ranks, args, &keep);
+    let resume = with(&keep, &["--resume"]);
+    kill(place, ranks, args, &resume);
+    run(args, &resume).assert_done().json()
+}
+
+#[test]
+fn words_that_were_counted_before_kills_are_counted_once() {
+    let place = Place::new(LONG_MIB);
+    let text = place.text();
+    let args = ["words", "--file", &text, "--ranks", "2", "--top", "2000"];
+    let alone = run(&args, &[]).assert_done().json();
+    let resumed = kill_twice(&place, 2, &args, "10ms");
+    for field in ["top", "words", "different"] {
+        assert_eq!(resumed[field], alone[field], "{field}");
+    }
+}
+
+#[test]
+fn all_figures_of_the_log_parser_are_those_of_all_runs_together() {
+    for stages in ["fused", "separate"] {
+        let place = Place::new(LONG_MIB);
+        let text = place.text();
+        let args = [
+            "logparser",
+            "--file",
+            &text,
+            "--prefix",
+            "9",
+            "--stages",
+            stages,
+        ];
+        let alone = run(&args, &[]).assert_done().json();
+        let resumed = kill_twice(&place, 1, &args, "10ms");
+        for field in ["count", "words", "bytes"] {
+            assert_eq!(resumed[field], alone[field], "{field} with {stages}");
+        }
+        let before = resumed["bytes_before"].as_u64().unwrap();
+        assert!(before > 0 && before <= alone["bytes"].as_u64().unwrap());
+        assert_eq!(alone["bytes_before"], 0);
+    }
+}
+
+const FOR_ADS: [&str; 6] = ["--for", "3s", "--window", "200ms", "--rate", "40000"];
+
+fn check_ads(report: &Value) {
+    assert_eq!(report["missing"], 0, "{report}");
+    let events = report["events"].as_u64().unwrap();
+    assert!(events > 0 && events <= 120_000, "{report}");
+    // Those of all runs, without the time between them.
+    let seconds = report["seconds"].as_f64().unwrap();
+    assert!((2.9..20.0).contains(&seconds), "{report}");
+}
+
+#[test]
+fn each_window_of_ads_has_one_right_result_after_kills() {
+    for (application, ranks) in [("swa", 1), ("ysb", 2), ("ysb-star", 2)] {
+        let place = Place::new(0);
+        let ranks_text = ranks.to_string();
+        let args = [&[application, "--ranks", &ranks_text][..], &FOR_ADS].concat();
+        // It fails if a result is missing, wrong, or there twice.
+        let report = kill_twice(&place, ranks, &args, "50ms");
+        check_ads(&report);
+    }
+}
+
+#[test]
+fn who_resumes_needs_a_checkpoint_unless_it_says_if_any() {
+    let place = Place::new(1);
+    let text = place.text();
+    for ranks in ["1", "3"] {
+        let args = ["words", "--file", &text, "--ranks", ranks];
+        let failed = run(&args, &with(&place.keep("1ms"), &["--resume"]));
+        failed.assert_fails(1, &["there is no checkpoint to resume from"]);
+    }
+    let args = ["words", "--file", &text, "--ranks", "2"];
+    let alone = run(&args, &[]).assert_done().json();
+    let done = run(&args, &with(&place.keep("1ms"), &["--resume=if-any"])).assert_done();
+    assert_eq!(done.json()["top"], alone["top"]);
+    run(&args, &["--resume".to_owned()]).assert_fails(2, &["--checkpoints"]);
+    let never = with(&place.keep("1ms"), &["--resume=never"]);
+    run(&args, &never).assert_fails(2, &["always, if-any"]);
+    let interval = ["--checkpoint-interval", "1s"].map(str::to_owned);
+    run(&args, &interval).assert_fails(2, &["--checkpoints"]);
+}
+
+#[test]
+fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
+    let place = Place::new(SHORT_MIB);
+    let text = place.text();
+    let args = ["words", "--file", &text, "--ranks", "2"];
+    let keep = place.keep("1ms");
+    let done = run(&args, &keep).assert_done();
+    let again = "resume from it, or remove it first";
+    run(&args, &keep).assert_fails(1, &[again]);
+    let resume = with(&keep, &["--resume"]);
+    let other = with(&resume, &["--prefix", "o"]);
+    run(&args, &other).assert_fails(1, &["words that start with \"\"", "those with \"o\""]);
+    let args_of_three = ["words", "--file", &text, "--ranks", "3"];
+    run(&args_of_three, &resume).assert_fails(1, &["the parts of all 3 ranks"]);
+    // A run that came to its end gives its result again.
+    let top = |run: Run| run.assert_done().json()["top"].clone();
+    assert_eq!(top(run(&args, &resume)), top(done));
+
+    let place = Place::new(0);
+    let args = [&["ysb", "--ranks", "1"][..], &FOR_ADS].concat();
+    let keep = place.keep("50ms");
+    kill(&place, 1, &args, &keep);
+    let other = with(&keep, &["--resume", "--instances", "5"]);
+    run(&args, &other).assert_fails(1, &[]);
+    let mut args = args;
+    args[6] = "100ms";
+    let other = with(&keep, &["--resume"]);
+    run(&args, &other).assert_fails(1, &["in windows of 200 ms", "in windows of 100 ms"]);
+}
+
+#[test]
+fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
+    let place = Place::new(SHORT_MIB);
+    let text = place.text();
+    // As on a full disk, also for root: a part cannot be written.
+    fs::create_dir_all(place.checkpoints().join("unfinished.1")).unwrap();
+    for application in ["words", "logparser"] {
+        let args = [application, "--file", &text, "--ranks", "2"];
+        let alone = run(&args, &[]).assert_done().json();
+        let done = run(&args, &place.keep("1ms")).assert_done();
+        assert_eq!(done.json()["words"], alone["words"]);
+        let told = &done.stderr;
+        assert!(
+            told.contains(
+                "rank 1: a checkpoint cannot be kept, and the flow goes on: cannot create"
+            ),
+            "{told}"
+        );
+        assert!(told.contains("could not be kept"), "{told}");
+        assert!(!told.contains("rank 0"), "{told}");
+        fs::read_dir(place.checkpoints())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .for_each(|path| fs::remove_file(path).unwrap());
+    }
+    fs::write(place.checkpoints().join("notes"), "").unwrap();
+    let args = ["words", "--file", &text, "--ranks", "2"];
+    run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a part of a checkpoint"]);
+}
+
+#[cfg(feature = "mpi")]
+mod mpi {
+    use super::*;
+    use crate::support::mpirun;
+
+    fn start(args: &[&str], more: &[String]) -> Child {
+        let more = more.iter().map(String::as_str);
+        let args: Vec<&str> = args.iter().copied().chain(more).chain(["--json"]).collect();
+        mpirun(&[&args, &args]).spawn().unwrap()
+    }
+
+    /// The processes that are ranks: what they were told names a folder of this test alone.
+    fn ranks(place: &Place) -> Vec<rustix::process::Pid> {
+        let is_rank = |process: &Path| {
+            let executable = fs::read_link(process.join("exe")).unwrap_or_default();
+            let told = fs::read(process.join("cmdline")).unwrap_or_default();
+            executable == Path::new(env!("CARGO_BIN_EXE_millstream"))
+                && String::from_utf8_lossy(&told).contains(place.dir.path().to_str().unwrap())
+        };
+        let processes = fs::read_dir("/proc").unwrap();
+        let ranks = processes.filter_map(|process| {
+            let process = process.ok()?;
+            let number = process.file_name().to_str()?.parse().ok()?;
+            let pid = rustix::process::Pid::from_raw(number)?;
+            is_rank(&process.path()).then_some(pid)
+        });
+        ranks.collect()
+    }
+
+    fn kill_a_rank(place: &Place, args: &[&str], more: &[String]) {
+        let before = place.newest(2);
+        let child = start(args, more);
+        wait_until("checkpoints are kept", || place.newest(2) > before + 2);
+        let last = ranks(place).pop().expect("the ranks are at work");
+        rustix::process::kill_process(last, Signal::KILL).unwrap();
+        let run = finish(child);
+        assert!(!run.status.success(), "{run:?}");
+        wait_until("all ranks end", || ranks(place).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_is_killed_ends_all_and_they_go_on_together() {
+        let place = Place::new(LONG_MIB);
+        let text = place.text();
+        let words = ["words", "--file", &text, "--top", "2000"];
+        let alone = run(&words, &[]).assert_done().json();
+        let keep = place.keep("1ms");
+        kill_a_rank(&place, &words, &keep);
+        let resume = with(&keep, &["--resume"]);
+        let resumed = finish(start(&words, &resume)).assert_done().json();
+        for field in ["top", "words", "different"] {
+            assert_eq!(resumed[field], alone[field], "{field}");
+        }
+        for application in ["ysb", "ysb-star"] {
+            let place = Place::new(0);
+            let args = [&[application][..], &FOR_ADS].concat();
+            let keep = place.keep("50ms");
+            kill_a_rank(&place, &args, &keep);
+            let resume = with(&keep, &["--resume=if-any"]);
+            check_ads(&finish(start(&args, &resume)).assert_done().json());
+        }
+    }
+
+    #[test]
+    fn no_process_resumes_without_a_checkpoint() {
+        let place = Place::new(1);
+        let text = place.text();
+        let resume = with(&place.keep("1s"), &["--resume"]);
+        let run = finish(start(&["words", "--file", &text], &resume));
+        assert!(!run.status.success());
+        let told = &run.stderr;
+        assert!(
+            told.contains("there is no checkpoint to resume from"),
+            "{told}"
+        );
+    }
+}
