@@ -125,8 +125,8 @@ fn the_report_tells_what_the_help_says() {
         let mut fields = names_of(&report);
         // Only where the machine tells.
         fields.remove("joules");
-        let expected = "bytes count cpu_seconds is_stopped latency seconds stages throughput words \
-                        workers_replaced";
+        let expected = "bytes bytes_before count cpu_seconds is_stopped latency seconds stages throughput \
+                        words workers_replaced";
         assert!(fields.into_iter().eq(expected.split(' ')), "{report}");
         assert_eq!(report["is_stopped"], false);
         assert_eq!(report["workers_replaced"], 0);
