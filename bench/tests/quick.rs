@@ -124,7 +124,7 @@ fn every_case_of_windows_runs() {
 fn every_case_of_ranks_runs() {
     let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
     if program.exists() {
-        check("ranks", 23, "pipelining", 3);
+        check("ranks", 24, "pipelining", 4);
     } else {
         eprintln!("left out: {program:?} is not built");
     }

@@ -8,9 +8,10 @@ use anyhow::{Result, ensure};
 use millstream_ads::workload::{CAMPAIGNS, Facts, Kind, campaign_of_ads};
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
-use millstream_flow::{Flow, FlowSettings, PartialState};
+use millstream_flow::{Flow, FlowSettings, PartialState, Plain};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
@@ -28,6 +29,8 @@ enum Way {
     Rings,
     /// As messages, to all ranks in turn: half of them stay.
     Messages,
+    /// As messages that are the events' bytes.
+    Plain,
 }
 
 impl Way {
@@ -36,6 +39,7 @@ impl Way {
             Way::Fused => "fused",
             Way::Rings => "rings",
             Way::Messages => "messages",
+            Way::Plain => "plain-messages",
         }
     }
 
@@ -45,17 +49,19 @@ impl Way {
             Way::Fused => 80_000_000,
             Way::Rings => 20_000_000,
             Way::Messages => 5_000_000,
+            Way::Plain => 10_000_000,
         };
         bench.size(events, events / 1000)
     }
 }
 
 /// As long as those of the benchmark YSB are on average.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, IntoBytes, FromBytes, Immutable)]
+#[repr(C)]
 struct Event {
     time_ms: i64,
     ad: u32,
-    kind: u8,
+    kind: u32,
     /// User, page, address, and the program's name.
     others: [[u8; 24]; 5],
 }
@@ -68,13 +74,13 @@ impl Event {
         Event {
             time_ms: number as i64 / 1000,
             ad: facts.ad(),
-            kind: facts.kind() as u8,
+            kind: facts.kind() as u32,
             others: [[facts.ad() as u8; 24]; 5],
         }
     }
 
     fn is_view(&self) -> bool {
-        Kind::of(self.kind) == Kind::View
+        self.kind == Kind::View as u32
     }
 }
 
@@ -120,7 +126,7 @@ impl PartialState for Views {
 
 /// YSB's operators up to the count by campaign, on two ranks with one worker each. The limit is one loop.
 pub fn pipelining(bench: &Bench) -> Result<Vec<Case>> {
-    let ways = [Way::Fused, Way::Rings, Way::Messages];
+    let ways = [Way::Fused, Way::Rings, Way::Messages, Way::Plain];
     let rounds = bench.rounds(|| {
         let rates = ways.map(|way| run(way, way.events(bench)));
         rates.into_iter().collect::<Result<Vec<f64>>>()
@@ -136,7 +142,7 @@ pub fn pipelining(bench: &Bench) -> Result<Vec<Case>> {
         let case = Case::new(name, "M events/s", Better::Higher, rates(place));
         match way {
             Way::Fused => case,
-            Way::Rings | Way::Messages => case.by_hand(rates(0)),
+            Way::Rings | Way::Messages | Way::Plain => case.by_hand(rates(0)),
         }
     });
     Ok(cases.collect())
@@ -180,6 +186,8 @@ fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
     };
     let campaigns = campaign_of_ads();
     let campaign = move |event: &Event| campaigns[event.ad as usize];
+    // A part of the events for each rank.
+    let parts = (0..RANKS).map(|to| (to, source(to.into(), RANKS.into())));
     match way {
         Way::Fused => flow
             .source("events", source(0, 1))
@@ -192,15 +200,21 @@ fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
             .filter(Event::is_view)
             .map(campaign)
             .fold_local(&views, Views::add),
-        Way::Messages => {
-            for to in 0..RANKS {
-                flow.source(&format!("events for {to}"), source(to.into(), RANKS.into()))
-                    .gather(&format!("count at {to}"), to)
-                    .filter(Event::is_view)
-                    .map(campaign)
-                    .fold_local(&views, Views::add);
-            }
-        }
+        Way::Messages => parts.for_each(|(to, part)| {
+            flow.source(&format!("events for {to}"), part)
+                .gather(&format!("count at {to}"), to)
+                .filter(Event::is_view)
+                .map(campaign)
+                .fold_local(&views, Views::add);
+        }),
+        Way::Plain => parts.for_each(|(to, part)| {
+            flow.source(&format!("events for {to}"), part)
+                .map(|event| Plain(*event))
+                .gather(&format!("count at {to}"), to)
+                .filter(|event| event.is_view())
+                .map(move |event| campaign(event))
+                .fold_local(&views, Views::add);
+        }),
     }
     flow.run()?.join()?;
     ranks.leave()?;
