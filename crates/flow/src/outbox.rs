@@ -27,6 +27,8 @@ struct Outlet<T> {
     index: usize,
     /// Marks lie behind all that is written: of two that are in one ring the second one says them.
     says_marks: bool,
+    /// How many of the outbox's outlets are in this ring: each leaves room for the others.
+    sharing: usize,
 }
 
 impl<T> Outbox<T> {
@@ -37,6 +39,7 @@ impl<T> Outbox<T> {
             channel: Arc::clone(&channel.state),
             index: 0,
             says_marks: true,
+            sharing: 1,
         });
         Outbox::new(place, outlets.collect())
     }
@@ -48,6 +51,7 @@ impl<T> Outbox<T> {
             channel: Arc::clone(channel),
             index,
             says_marks: true,
+            sharing: 1,
         });
         Outbox::new(place, outlets.collect())
     }
@@ -56,7 +60,13 @@ impl<T> Outbox<T> {
         for index in 0..outlets.len() {
             let (before, behind) = outlets.split_at_mut(index + 1);
             let is_same = |other: &Outlet<T>| Arc::ptr_eq(&other.ring, &before[index].ring);
+            let sharing = before
+                .iter()
+                .chain(&*behind)
+                .filter(|it| is_same(it))
+                .count();
             before[index].says_marks = !behind.iter().any(is_same);
+            before[index].sharing = sharing;
         }
         Outbox {
             outlets,
@@ -79,7 +89,12 @@ impl<T> Outbox<T> {
         let share = results.div_ceil(count).max(1);
         let mut room_min = share;
         for (index, outlet) in self.outlets.iter().enumerate() {
-            let Outlet { ring, channel, .. } = outlet;
+            let Outlet {
+                ring,
+                channel,
+                sharing,
+                ..
+            } = outlet;
             let is_led_back = channel.is_led_back_from(self.input.as_deref());
             // What comes into a cycle from outside leaves room for what is led back: that may have to
             // find a place before the ring's own reader can go on.
@@ -87,7 +102,11 @@ impl<T> Outbox<T> {
                 self.cancel();
                 return None;
             }
-            let slice = ring.try_write_at_least(channel::room_min(ring, share), share);
+            let wanted = match sharing {
+                1 => share,
+                _ => share.min(ring.lane_capacity() / sharing).max(1),
+            };
+            let slice = ring.try_write_at_least(channel::room_min(ring, wanted), wanted);
             let room = slice.as_ref().map_or(0, WriteSlice::room);
             let may_grow = room < share && channel.may_grow(ring.capacity());
             let Some(slice) = slice else {

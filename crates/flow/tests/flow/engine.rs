@@ -503,3 +503,39 @@ fn a_source_that_panics_at_the_end_fails_the_flow_and_keeps_nobody_waiting() {
         );
     }
 }
+
+/// Numbers below a thousand, more at a time than rings of eight have room for.
+struct Bursts(u64);
+
+impl Source for Bursts {
+    type Item = u64;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<u64>,
+        _budget: usize,
+        _waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        out.extend(self.0..self.0 + 10);
+        self.0 += 10;
+        Ok(match self.0 < 1000 {
+            true => SourceStatus::Ready,
+            false => SourceStatus::End,
+        })
+    }
+}
+
+#[test]
+fn who_writes_to_one_ring_twice_leaves_room_there_for_the_second_time() {
+    let mut flow = Flow::with_settings("twice", settings(1, 8));
+    let numbers = flow.channel::<u64>("numbers");
+    let sum = flow.partial::<u64>("sum");
+    flow.source("bursts", Bursts(0))
+        .split(&[numbers.clone(), numbers.clone()], |number| {
+            (*number % 2) as usize
+        });
+    flow.stage("sum", &numbers)
+        .fold_local(&sum, |sum, number| *sum += number);
+    join(&flow.run().unwrap());
+    assert_eq!(sum.merged(), 999 * 1000 / 2);
+}
