@@ -54,6 +54,8 @@ pub struct StageTime {
     watermarks: Option<Watermarks>,
     /// The latest of an item.
     latest: Cell<Timestamp>,
+    /// What follows from that, and from `floor`.
+    watermark: Cell<Timestamp>,
     /// Of which lane of the source that is, and how many it has.
     lane: Cell<(u64, u32)>,
     lanes: RefCell<Lanes>,
@@ -98,6 +100,7 @@ impl StageTime {
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
+            watermark: Cell::new(Timestamp(i64::MIN)),
             lane: Cell::new((0, 1)),
             lanes: RefCell::default(),
             has_seen: Cell::new(false),
@@ -128,8 +131,8 @@ impl StageTime {
             .map(|(lane, latest)| (lane, SeenLane { latest, at }))
             .collect();
         let current = own.seen.get(&self.lane.get().0);
-        self.latest
-            .set(current.map_or(Timestamp(i64::MIN), |seen| seen.latest));
+        let latest = current.map_or(Timestamp(i64::MIN), |seen| seen.latest);
+        self.set_latest(latest);
         Ok(())
     }
 
@@ -147,8 +150,12 @@ impl StageTime {
         self.lane.set((lane, count));
         let lanes = self.lanes.borrow();
         let seen = lanes.seen.get(&lane);
-        self.latest
-            .set(seen.map_or(Timestamp(i64::MIN), |seen| seen.latest));
+        self.set_latest(seen.map_or(Timestamp(i64::MIN), |seen| seen.latest));
+    }
+
+    fn set_latest(&self, latest: Timestamp) {
+        self.latest.set(latest);
+        self.watermark.set(self.watermark_of(latest));
     }
 
     /// Notes how far the current lane is.
@@ -196,7 +203,9 @@ impl StageTime {
     pub fn see(&self, time: Timestamp) -> bool {
         let is_allowed = time <= self.latest_allowed.get();
         if is_allowed {
-            self.latest.set(self.latest.get().max(time));
+            if time > self.latest.get() {
+                self.set_latest(time);
+            }
             self.has_seen.set(true);
         }
         is_allowed
@@ -205,7 +214,7 @@ impl StageTime {
     /// The item that comes now is where time had come so far.
     #[inline]
     pub fn stand_at(&self, watermark: Timestamp) {
-        self.latest.set(watermark);
+        self.watermark.set(watermark);
     }
 
     /// How far the clock lets an item's time lie ahead.
@@ -217,7 +226,7 @@ impl StageTime {
     /// No item of the current lane that is in time is earlier.
     #[inline]
     pub fn watermark(&self) -> Timestamp {
-        self.watermark_of(self.latest.get())
+        self.watermark.get()
     }
 
     #[inline]
@@ -260,6 +269,7 @@ impl StageTime {
     /// Time has come so far.
     pub fn reach(&mut self, time: Timestamp) {
         self.floor = self.floor.max(time);
+        self.watermark.set(self.watermark_of(self.latest.get()));
     }
 
     /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so.
@@ -288,7 +298,7 @@ impl StageTime {
             Timestamp(i64::MIN) => silence.from,
             from => Timestamp(from.0.saturating_add(millis(lasted))),
         };
-        self.floor = self.floor.max(time);
+        self.reach(time);
         self.tell(Mark::Idle(self.floor))
     }
 

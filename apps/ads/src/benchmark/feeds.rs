@@ -15,7 +15,7 @@ use super::outcome::{Order, Released};
 use crate::workload::{Block, Events, Fed, Feed, Head, Made, Position};
 
 /// How many blocks are given at a time: they stay in a core's cache until they are read.
-const BLOCKS: usize = 2;
+const BLOCKS: usize = 8;
 
 /// A run, and what its sources and its sink tell of it.
 pub struct Run {

@@ -82,6 +82,8 @@ pub struct LocalPanes<K, S> {
 #[derive(Debug)]
 enum Held<K, S> {
     Panes(PaneTables<K, S>),
+    /// An item that comes after the watermark counts as one of that moment.
+    Timed(PaneTables<K, S>),
     Sessions(SessionTable<K, S>),
     Items(LocalItems<K, S>),
 }
@@ -91,9 +93,8 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     pub fn new(windows: Windows) -> Self {
         let held = match (windows.kind, windows.grid()) {
             (Kind::Session { gap_ms }, _) => Held::Sessions(SessionTable::new(gap_ms)),
-            (kind, Some(grid)) => {
-                Held::Panes(PaneTables::new(grid, matches!(kind, Kind::Global(_))))
-            }
+            (Kind::Global(_), Some(grid)) => Held::Timed(PaneTables::new(grid)),
+            (_, Some(grid)) => Held::Panes(PaneTables::new(grid)),
             (_, None) => Held::Items(LocalItems::default()),
         };
         Self { held }
@@ -101,7 +102,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
 
     /// Adds an item. `watermark` is that of its source when it was read; it is late if
     /// [`Windows::is_late`] says so.
-    #[inline]
+    #[inline(always)]
     pub fn add<T, A>(
         &mut self,
         aggregate: &A,
@@ -115,7 +116,11 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         A: Aggregate<T, State = S>,
     {
         match &mut self.held {
-            Held::Panes(tables) => tables.add(aggregate, key, time.0, watermark.0, item),
+            Held::Panes(tables) => tables.add(aggregate, key, (time.0, time.0), watermark.0, item),
+            Held::Timed(tables) => {
+                let counts_at = time.0.max(watermark.0);
+                tables.add(aggregate, key, (time.0, counts_at), watermark.0, item)
+            }
             Held::Sessions(table) => table.add(aggregate, key, time.0, watermark.0, item),
             Held::Items(items) => items.add(aggregate, key, time.0, item),
         }
@@ -126,7 +131,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         match &mut self.held {
-            Held::Panes(tables) => tables.flush(watermark.0, out),
+            Held::Panes(tables) | Held::Timed(tables) => tables.flush(watermark.0, out),
             Held::Sessions(table) => table.flush(watermark.0, out),
             Held::Items(items) => items.flush(out),
         }
@@ -140,7 +145,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// How many partial results are held.
     pub fn len(&self) -> usize {
         match &self.held {
-            Held::Panes(tables) => tables.len(),
+            Held::Panes(tables) | Held::Timed(tables) => tables.len(),
             Held::Sessions(table) => table.len(),
             Held::Items(items) => items.len(),
         }

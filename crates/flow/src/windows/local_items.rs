@@ -24,7 +24,7 @@ impl<K: Clone, S> LocalItems<K, S> {
     }
 
     /// They never come late.
-    #[inline]
+    #[inline(never)]
     pub fn add<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T) -> Arrival
     where
         T: ?Sized,

@@ -16,8 +16,6 @@ const SPARE_TABLES: usize = 8;
 #[derive(Debug)]
 pub(super) struct PaneTables<K, S> {
     grid: Grid,
-    /// An item that comes after the watermark counts as one of that moment.
-    counts_late_items: bool,
     current: Current,
     /// Where in `tables` the pane of a number is.
     by_pane: BTreeMap<i64, usize>,
@@ -43,10 +41,9 @@ const NO_PANE: Current = Current {
 };
 
 impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
-    pub fn new(grid: Grid, counts_late_items: bool) -> Self {
+    pub fn new(grid: Grid) -> Self {
         Self {
             grid,
-            counts_late_items,
             current: NO_PANE,
             by_pane: BTreeMap::new(),
             tables: Vec::new(),
@@ -59,12 +56,13 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         self.len
     }
 
-    #[inline]
+    /// Adds an item of `time` to the pane of another time, which is the same as a rule.
+    #[inline(always)]
     pub fn add<T, A>(
         &mut self,
         aggregate: &A,
         key: &K,
-        time: i64,
+        (time, counts_at): (i64, i64),
         watermark: i64,
         item: &T,
     ) -> Arrival
@@ -72,11 +70,6 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
-        let counts_at = if self.counts_late_items {
-            time.max(watermark)
-        } else {
-            time
-        };
         let is_current = self.current.start <= counts_at && counts_at < self.current.end;
         if !is_current && self.turn_to(counts_at, watermark) == Arrival::Late {
             return Arrival::Late;

@@ -32,7 +32,7 @@ impl<K: Hash + Eq + Clone, S> SessionTable<K, S> {
         self.len
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn add<T, A>(
         &mut self,
         aggregate: &A,

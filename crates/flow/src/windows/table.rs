@@ -37,21 +37,26 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
     }
 
     /// What `key` has, made by `make` if there is nothing.
-    #[inline]
+    #[inline(always)]
     pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         match number_of(key) {
             Some(number) if number < Self::PLACES_MAX => {
                 if number >= self.places.len() {
                     self.make_places(number);
                 }
-                let taken = &mut self.taken;
-                self.places[number].get_or_insert_with(|| {
-                    taken.push(number);
-                    make()
-                })
+                let place = &mut self.places[number];
+                if place.is_none() {
+                    self.taken.push(number);
+                }
+                place.get_or_insert_with(make)
             }
-            _ => self.others.get_or_make(key, make),
+            _ => self.get_or_make_other(key, make),
         }
+    }
+
+    #[inline(never)]
+    fn get_or_make_other(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+        self.others.get_or_make(key, make)
     }
 
     #[cold]
