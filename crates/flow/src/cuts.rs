@@ -56,11 +56,18 @@ pub enum Purpose {
 
 /// Where a stage hands items to other ranks.
 struct Gate {
-    outlets: Arc<Outlets>,
+    /// In each of them the barrier lies behind the same items of the stage.
+    outlets: Vec<Arc<Outlets>>,
     /// The stage, and all that lead to it.
     before: Vec<Arc<dyn Stage>>,
     /// Up to which cut the barrier is said.
     said: u64,
+}
+
+impl Gate {
+    fn is_at_rest(&self) -> bool {
+        self.outlets.iter().all(|outlets| outlets.is_at_rest())
+    }
 }
 
 /// What a cut is taken of.
@@ -77,14 +84,13 @@ impl Cuts {
         interval: Duration,
         now: Duration,
     ) -> Self {
-        let gates = stages.iter().flat_map(|stage| {
-            stage.outlets().into_iter().map(move |outlets| {
-                let before = checks::all_before(stages, stage).into_iter();
-                Gate {
-                    outlets,
-                    before: before.chain([stage]).cloned().collect(),
-                    said: 0,
-                }
+        let gates = stages.iter().filter_map(|stage| {
+            let outlets = stage.outlets();
+            let before = checks::all_before(stages, stage).into_iter();
+            (!outlets.is_empty()).then(|| Gate {
+                outlets,
+                before: before.chain([stage]).cloned().collect(),
+                said: 0,
             })
         });
         Cuts {
@@ -162,11 +168,13 @@ impl Cuts {
                 Rest::Missed => return Ok(true),
                 Rest::Quiet => {}
             }
-            gate.outlets.say_barrier(number)?;
+            for outlets in &gate.outlets {
+                outlets.say_barrier(number)?;
+            }
             gate.said = number;
         }
-        for gate in gates.iter() {
-            gate.outlets.send_all()?;
+        for outlets in gates.iter().flat_map(|gate| &gate.outlets) {
+            outlets.send_all()?;
         }
         match rest(elements.stages, number) {
             Rest::Busy => return Ok(false),
@@ -175,7 +183,7 @@ impl Cuts {
         }
         if gates
             .iter()
-            .any(|gate| gate.said < number || !gate.outlets.is_at_rest())
+            .any(|gate| gate.said < number || !gate.is_at_rest())
         {
             return Ok(false);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
@@ -19,6 +19,9 @@ use proptest::prelude::*;
 use crate::support::{settings, wait_until};
 
 type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
+
+/// Each cut that nobody was woken for would take seconds.
+const TIME_MAX: Duration = Duration::from_secs(30);
 
 const WINDOW_MS: i64 = 100;
 const KEYS: u32 = 7;
@@ -118,6 +121,8 @@ fn start(
     let mut flow = Flow::with_settings(
         "counted",
         FlowSettings {
+            // Nobody is awake by and by: whom nothing wakes sleeps for seconds.
+            interval: Duration::from_secs(3600),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 place: Arc::clone(place) as Arc<dyn Checkpoints>,
@@ -274,6 +279,7 @@ proptest! {
         deaths in prop::collection::vec((0usize..4, 0u64..40), 0..4),
     ) {
         let items = 30_000;
+        let began = Instant::now();
         let place = Arc::new(Place::default());
         let results: Vec<Results> = (0..count).map(|_| Results::default()).collect();
         for (rank, after_ms) in deaths {
@@ -282,6 +288,7 @@ proptest! {
         }
         prop_assert!(run(shape, count, &place, items, &results, None));
         check(shape, count, items, &results);
+        prop_assert!(began.elapsed() < TIME_MAX, "{:?}: somebody was not woken", began.elapsed());
     }
 }
 
