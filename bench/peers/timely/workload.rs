@@ -1,4 +1,4 @@
-//! The events of the application, from its own source: it stands on nothing else.
+//! The events of the application, from its own source.
 
 #[path = "../../../apps/ads/src/workload/mod.rs"]
 pub mod workload;
