@@ -51,6 +51,17 @@ pub struct Rejected {
 }
 
 impl Rejected {
+    /// An item of a stage that panicked where it is not known as what.
+    pub fn unseen(stage: &str, panic: &(dyn Any + Send)) -> Rejected {
+        Rejected {
+            item: "an item whose copying, hashing or dropping panics".to_owned(),
+            failure: Failure::Panicked {
+                operator: stage.into(),
+                message: panic_message(panic),
+            },
+        }
+    }
+
     /// What ends a flow that keeps no dead letters.
     pub fn into_failure(self) -> Failure {
         let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
@@ -88,12 +99,15 @@ impl Rejected {
 pub struct First<'a> {
     /// What was rejected of the item so far.
     pub rejected: RefCell<Vec<Rejected>>,
+    /// What was rejected of items that had been put off: it outlasts the attempt.
+    put_off: &'a RefCell<Vec<Rejected>>,
     time: &'a StageTime,
 }
 
 impl<'a> First<'a> {
-    pub fn new(time: &'a StageTime) -> First<'a> {
+    pub fn new(time: &'a StageTime, put_off: &'a RefCell<Vec<Rejected>>) -> First<'a> {
         First {
+            put_off,
             rejected: RefCell::default(),
             time,
         }
@@ -101,13 +115,9 @@ impl<'a> First<'a> {
 
     /// Takes note of an item of a stage that panicked where it is not known as what.
     pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
-        self.rejected.borrow_mut().push(Rejected {
-            item: "an item whose copying, hashing or dropping panics".to_owned(),
-            failure: Failure::Panicked {
-                operator: stage.into(),
-                message: panic_message(panic),
-            },
-        });
+        self.rejected
+            .borrow_mut()
+            .push(Rejected::unseen(stage, panic));
     }
 }
 
@@ -134,7 +144,7 @@ impl Attempt for First<'_> {
     }
 
     fn reject_all(&self, rejected: Vec<Rejected>) {
-        self.rejected.borrow_mut().extend(rejected);
+        self.put_off.borrow_mut().extend(rejected);
     }
 
     #[inline(always)]

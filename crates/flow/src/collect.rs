@@ -248,7 +248,7 @@ where
             results: results.clone(),
         };
         // There is one place for all; whatever comes before it is the work of many.
-        let flow = match operators.is_shared && operators.operators == 0 {
+        let flow = match operators.is_shared && I::BEGINS_STAGE && operators.operators == 0 {
             true => collect.end(operators),
             false => collect.end(operators.boundary(name)),
         };

@@ -25,6 +25,9 @@ pub trait Give: Send + Sized + 'static {
 
     /// Whether the instances share one ring, and have to keep the order of its items.
     const IS_SHARED: bool;
+
+    /// Whether nothing of the stage lies before it.
+    const BEGINS_STAGE: bool = true;
 }
 
 /// An [`Entry`] that gives `In`.

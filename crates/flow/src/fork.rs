@@ -3,7 +3,7 @@
 use std::any;
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use millstream_base::Timestamp;
@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 
 use crate::attempt::{Attempt, Rejected};
 use crate::chain::Chain;
-use crate::channel::ChannelState;
 use crate::entry::{EndRow, Give, Row};
 use crate::error::{BoxError, Failure};
 use crate::graph::Flow;
@@ -29,42 +28,19 @@ const BATCH_ITEMS_MAX: usize = 256;
 
 /// Where the operators of a branch begin.
 pub struct Branch<T> {
-    ends: Arc<Mutex<Ends<T>>>,
+    arms: Arms<T>,
 }
 
-/// What a branch leads to.
-pub struct Ends<T> {
-    /// Of each instance that the stage may have.
-    pub arms: Vec<Box<dyn Arm<T>>>,
-    /// All channels that they write.
-    pub outputs: Vec<Arc<ChannelState>>,
-}
+/// What a branch leads to, for each instance that the stage may have.
+pub type Arms<T> = Arc<Mutex<Vec<Box<dyn Arm<T>>>>>;
 
-impl<T> Default for Ends<T> {
-    fn default() -> Self {
-        Ends {
-            arms: Vec::new(),
-            outputs: Vec::new(),
-        }
-    }
-}
-
-/// A branch that has come to its end.
-pub struct Grown<T>(Arc<Mutex<Ends<T>>>);
-
-/// A branch, and what it will have come to when it is built.
-pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Grown<T>) {
-    let ends = Arc::<Mutex<Ends<T>>>::default();
+/// A branch, and what it will lead to when it is built.
+pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Arms<T>) {
+    let arms = Arms::default();
     let entry = |_| Branch {
-        ends: Arc::clone(&ends),
+        arms: Arc::clone(&arms),
     };
-    ((0..instances).map(entry).collect(), Grown(ends))
-}
-
-impl<T> Grown<T> {
-    pub fn into_ends(self) -> Ends<T> {
-        mem::take(&mut *self.0.lock())
-    }
+    ((0..instances).map(entry).collect(), arms)
 }
 
 impl<T: Send + 'static> Give for Branch<T> {
@@ -72,23 +48,25 @@ impl<T: Send + 'static> Give for Branch<T> {
 
     /// As the stage that it is in.
     const IS_SHARED: bool = false;
+
+    const BEGINS_STAGE: bool = false;
 }
 
 impl<T: Send + 'static> EndRow<T> for Branch<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
         flow.agreed.push(format!("{}: {code}", row.name));
+        // Also of a stage without instances.
+        flow.branch_outputs.insert(row.name.clone(), row.outputs);
         let (name, chain) = (Arc::<str>::from(row.name), Arc::new(row.chain));
-        for (Branch { ends }, terminal) in row.instances {
-            let mut ends = ends.lock();
-            ends.arms.push(Box::new(FusedArm {
+        for (Branch { arms }, terminal) in row.instances {
+            arms.lock().push(Box::new(FusedArm {
                 name: Arc::clone(&name),
                 chain: Arc::clone(&chain),
                 terminal,
                 time: StageTime::new(None),
                 progress: Progress::default(),
             }));
-            ends.outputs.clone_from(&row.outputs);
         }
     }
 }
@@ -101,8 +79,8 @@ pub struct Timed<T> {
 
 /// A branch as one instance of the stage has it.
 pub trait Arm<T>: Send {
-    /// Works on items; gives what of them is rejected.
-    fn work(&mut self, items: &[Timed<T>]) -> Vec<Rejected>;
+    /// Works on items and drops them; gives what of them is rejected.
+    fn work(&mut self, items: &mut Vec<Timed<T>>) -> Vec<Rejected>;
 
     fn end(&self) -> &dyn End;
 
@@ -119,7 +97,7 @@ struct FusedArm<C, E> {
 }
 
 impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
-    fn work(&mut self, items: &[Timed<T>]) -> Vec<Rejected> {
+    fn work(&mut self, items: &mut Vec<Timed<T>>) -> Vec<Rejected> {
         let mut all = Vec::new();
         let time = &self.time;
         let work = Work {
@@ -130,7 +108,7 @@ impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
             progress: &mut self.progress,
         };
         let Ok(()) = work.finish(
-            [items, &[]],
+            [items.as_slice(), &[]],
             |timed| {
                 time.stand_at(timed.watermark);
                 &timed.item
@@ -142,6 +120,10 @@ impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
             },
         );
         self.progress = Progress::default();
+        // They are worked on, whatever comes of dropping them.
+        if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| items.clear())) {
+            all.push(Rejected::unseen(&self.name, &*panic));
+        }
         all
     }
 
@@ -190,6 +172,22 @@ impl<T, F> ToFork<T, F> {
         }
     }
 
+    /// Reserves room for so many results in every branch; or else which branch has none.
+    fn try_reserve(&mut self, results: usize) -> Result<Result<usize, usize>, Failure> {
+        let mut room_min = usize::MAX;
+        for number in 0..self.branches.len() {
+            let Some(room) = self.branches[number].arm.end_mut().reserve(results)? else {
+                // From the last to the first: they may have reserved in one ring.
+                for branch in self.branches[..number].iter_mut().rev() {
+                    branch.arm.end_mut().cancel();
+                }
+                return Ok(Err(number));
+            };
+            room_min = room_min.min(room);
+        }
+        Ok(Ok(room_min))
+    }
+
     fn ends(&self) -> impl Iterator<Item = &dyn End> {
         self.branches.iter().map(|branch| branch.arm.end())
     }
@@ -201,9 +199,7 @@ impl<T, F> ToFork<T, F> {
 
 impl<T> Feed<T> {
     fn work<A: Attempt>(&mut self, attempt: &A) {
-        let rejected = self.arm.work(&self.batch);
-        self.batch.clear();
-        attempt.reject_all(rejected);
+        attempt.reject_all(self.arm.work(&mut self.batch));
     }
 }
 
@@ -212,23 +208,18 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends().any(|end| end.goes_by_time())
     }
 
-    /// All may go one way.
+    /// All may go one way. Where branches write to one ring, the first must not take what the others lack:
+    /// then less will do.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
-        let mut room_min = usize::MAX;
-        for number in 0..self.branches.len() {
-            let Some(room) = self.branches[number].arm.end_mut().reserve(results)? else {
-                // From the last to the first: they may have reserved in one ring.
-                let reserved = self.ends_mut().take(number);
-                reserved
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .rev()
-                    .for_each(|end| end.cancel());
-                return Ok(None);
-            };
-            room_min = room_min.min(room);
+        let mut share = results.max(1);
+        loop {
+            match self.try_reserve(share)? {
+                Ok(room) => return Ok(Some(room)),
+                Err(0) => return Ok(None),
+                Err(_) if share == 1 => return Ok(None),
+                Err(_) => share /= 2,
+            }
         }
-        Ok(Some(room_min))
     }
 
     fn cancel(&mut self) {

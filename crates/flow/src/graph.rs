@@ -1,5 +1,6 @@
 //! Building a flow: the typed API.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -115,6 +116,8 @@ pub struct Flow {
     pub(crate) open: Vec<String>,
     /// What was found wrong while it was built.
     pub(crate) faults: Vec<FlowError>,
+    /// By the names of branches that have come to their ends: the channels that they write.
+    pub(crate) branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
     /// Who says marks so far.
     pub(crate) writers: WriterId,
     /// The ways to other ranks so far.
@@ -143,6 +146,7 @@ impl Flow {
             states: Vec::new(),
             open: Vec::new(),
             faults: Vec::new(),
+            branch_outputs: HashMap::new(),
             writers: 0,
             exits: Vec::new(),
             agreed: Vec::new(),

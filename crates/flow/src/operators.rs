@@ -14,7 +14,7 @@ use crate::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, Se
 use crate::channel::{Channel, ChannelState};
 use crate::entry::{Entry, Row};
 use crate::error::BoxError;
-use crate::fork::{self, Branch, Ends, ToFork};
+use crate::fork::{self, Branch, ToFork};
 use crate::graph::{Flow, Order};
 use crate::input::{RingInput, SourceInput};
 use crate::marks::WriterId;
@@ -330,7 +330,8 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
 
     /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
     /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
-    /// by several workers at once; what goes to a branch, no ring has to carry.
+    /// by several workers at once; what goes to a branch, no ring has to carry. A branch that one worker at a
+    /// time must bring to its end, as a sink that keeps the order of a ring, makes the stage one for all.
     ///
     /// ```
     /// use millstream_flow::Flow;
@@ -360,19 +361,16 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let label = self.label("fork");
         let (mut branches, mut outputs) = (Vec::new(), Vec::new());
         for (number, name) in names.iter().enumerate() {
-            let (entries, grown) = fork::branch(self.inputs.len());
+            let (entries, arms) = fork::branch(self.inputs.len());
             let name = format!("{}/{name}", self.stage);
             let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
             operators.is_shared = self.is_shared;
             build(number, operators);
-            let Ends {
-                arms,
-                outputs: written,
-            } = grown.into_ends();
+            let arms = mem::take(&mut *arms.lock());
             // What one alone may bring is brought by one.
             self.inputs.truncate(arms.len().max(1));
             branches.push(arms.into_iter());
-            outputs.extend(written);
+            outputs.extend(self.flow.branch_outputs.remove(&name).unwrap_or_default());
         }
         let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
             let arms = branches.iter_mut().filter_map(Iterator::next);

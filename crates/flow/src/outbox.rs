@@ -85,8 +85,20 @@ impl<T> Outbox<T> {
     /// Reserves room in every ring; `None` when one of them has none to speak of. Returns for how
     /// many items there is room if they spread evenly.
     pub fn reserve(&mut self, results: usize) -> Option<usize> {
-        let count = self.outlets.len();
-        let share = results.div_ceil(count).max(1);
+        let mut share = results.div_ceil(self.outlets.len()).max(1);
+        loop {
+            let room = self.try_reserve(share);
+            // What the first of two in one ring takes, the second lacks: less will do.
+            if room.is_some() || share == 1 || self.outlets.iter().all(|outlet| outlet.sharing == 1)
+            {
+                return room;
+            }
+            share /= 2;
+        }
+    }
+
+    /// Reserves room for so many items in each ring.
+    fn try_reserve(&mut self, share: usize) -> Option<usize> {
         let mut room_min = share;
         for (index, outlet) in self.outlets.iter().enumerate() {
             let Outlet {
@@ -122,7 +134,7 @@ impl<T> Outbox<T> {
             }
             room_min = room_min.min(room);
         }
-        Some(room_min * count)
+        Some(room_min * self.outlets.len())
     }
 
     /// From the last to the first: where two are in one ring, the first can give back its room only

@@ -1,5 +1,6 @@
 //! How items in hand are processed: each as it is, and again when code of the user panics.
 
+use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::attempt::{Again, First, Label, Rejected};
@@ -44,11 +45,16 @@ impl<C, T> Work<'_, C, T> {
         C: Chain<Item>,
         T: Terminal<C::Out>,
     {
+        // Of items that a former attempt had put off; no other attempt finds it again.
+        let put_off = RefCell::default();
         loop {
-            let first = AssertUnwindSafe(|| self.first_attempt(in_hand, &enter, &breathe));
-            match panic::catch_unwind(first) {
-                Ok(rejected) if rejected.is_empty() => return Ok(()),
-                Ok(rejected) => keep(rejected)?,
+            let first =
+                AssertUnwindSafe(|| self.first_attempt(&put_off, in_hand, &enter, &breathe));
+            let attempted = panic::catch_unwind(first);
+            let mut all = put_off.take();
+            match attempted {
+                Ok(rejected) if rejected.is_empty() && all.is_empty() => return Ok(()),
+                Ok(rejected) => all.extend(rejected),
                 Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
                 Err(panic) => {
                     let [first, second] = in_hand;
@@ -56,10 +62,11 @@ impl<C, T> Work<'_, C, T> {
                     let Some(item) = items.next() else {
                         panic::resume_unwind(panic);
                     };
-                    let rejected = self.second_attempt(enter(item));
-                    keep(rejected)?;
+                    all.extend(self.second_attempt(&put_off, enter(item)));
+                    all.extend(put_off.take());
                 }
             }
+            keep(all)?;
         }
     }
 
@@ -67,6 +74,7 @@ impl<C, T> Work<'_, C, T> {
     /// of the user panics.
     fn first_attempt<In, Item>(
         &mut self,
+        put_off: &RefCell<Vec<Rejected>>,
         in_hand: [&[In]; 2],
         enter: &impl Fn(&In) -> &Item,
         breathe: &impl Fn(),
@@ -76,7 +84,7 @@ impl<C, T> Work<'_, C, T> {
         T: Terminal<C::Out>,
     {
         let progress = &mut *self.progress;
-        let mut first = First::new(self.time);
+        let mut first = First::new(self.time, put_off);
         let mut slice = self.terminal.begin();
         let mut before = progress.items;
         for part in in_hand {
@@ -91,7 +99,7 @@ impl<C, T> Work<'_, C, T> {
                     });
                     progress.items += 1;
                     progress.results = 0;
-                    if !first.rejected.get_mut().is_empty() {
+                    if !first.rejected.get_mut().is_empty() || !put_off.borrow().is_empty() {
                         return first.rejected.into_inner();
                     }
                 }
@@ -103,13 +111,17 @@ impl<C, T> Work<'_, C, T> {
 
     /// Processes the item again that code of the user panicked on.
     #[cold]
-    fn second_attempt<Item>(&mut self, item: &Item) -> Vec<Rejected>
+    fn second_attempt<Item>(
+        &mut self,
+        put_off: &RefCell<Vec<Rejected>>,
+        item: &Item,
+    ) -> Vec<Rejected>
     where
         C: Chain<Item>,
         T: Terminal<C::Out>,
     {
         Label::take_panicked();
-        let again = Again(First::new(self.time));
+        let again = Again(First::new(self.time, put_off));
         let mut passed_on = self.progress.results;
         let mut slice = self.terminal.begin();
         let process = AssertUnwindSafe(|| {

@@ -57,7 +57,8 @@ impl<K, S> Partial<K, S> {
 /// whoever gets the partial results takes them for late otherwise.
 ///
 /// Memory: one entry of key and state for each of [`len`](Self::len), a table for each pane that
-/// has items and a few empty ones for the next. Nothing here sets a bound: flush when `len` is as
+/// has items and a few empty ones for the next; a few of them have up to 128 KiB of places for keys that are
+/// small numbers. Nothing here sets a bound: flush when `len` is as
 /// large as there is room for.
 ///
 /// ```

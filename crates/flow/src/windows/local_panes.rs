@@ -10,6 +10,7 @@ use super::spec::Grid;
 use super::table::Table;
 
 /// Empty tables that are kept for the next panes: as many as are usually open at a time.
+/// So many have places for small numbers, too.
 const SPARE_TABLES: usize = 8;
 
 /// The pane of the last item is found by two comparisons, any other by a search.
@@ -97,7 +98,8 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         }
         let table = *self.by_pane.entry(pane).or_insert_with(|| {
             self.spare.pop().unwrap_or_else(|| {
-                self.tables.push(Table::default());
+                self.tables
+                    .push(Table::new(self.tables.len() < SPARE_TABLES));
                 self.tables.len() - 1
             })
         });
@@ -121,7 +123,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
             self.len -= table.len();
             table.drain(|key, cell| out(Partial::new(key, start, cell)));
             if self.spare.len() >= SPARE_TABLES {
-                *table = Table::default();
+                *table = Table::new(place < SPARE_TABLES);
             }
             self.spare.push(place);
             self.current = NO_PANE;

@@ -16,21 +16,22 @@ pub(super) struct Table<K, V> {
     /// The numbers that have something, in the order in which they came.
     taken: Vec<usize>,
     others: Map<K, V>,
+    /// Numbers below this have a place.
+    places_max: usize,
 }
 
-impl<K, V> Default for Table<K, V> {
-    fn default() -> Self {
+impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
+    /// An empty table, with places or without. Those take memory however few keys there are, so not every one
+    /// of many tables can have some.
+    pub fn new(has_places: bool) -> Self {
+        let places_max = PLACES_BYTES_MAX / size_of::<Option<V>>();
         Self {
             places: Vec::new(),
             taken: Vec::new(),
             others: Map::default(),
+            places_max: if has_places { places_max } else { 0 },
         }
     }
-}
-
-impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
-    /// Numbers below this have a place.
-    const PLACES_MAX: usize = PLACES_BYTES_MAX / size_of::<Option<V>>();
 
     pub fn len(&self) -> usize {
         self.taken.len() + self.others.len()
@@ -40,7 +41,7 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
     #[inline(always)]
     pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         match number_of(key) {
-            Some(number) if number < Self::PLACES_MAX => {
+            Some(number) if number < self.places_max => {
                 if number >= self.places.len() {
                     self.make_places(number);
                 }
@@ -61,7 +62,7 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
 
     #[cold]
     fn make_places(&mut self, number: usize) {
-        let count = (number + 1).next_power_of_two().min(Self::PLACES_MAX);
+        let count = (number + 1).next_power_of_two().min(self.places_max);
         self.places.resize_with(count, || None);
     }
 
@@ -114,7 +115,7 @@ mod tests {
 
     /// Counts keys, some of them twice, and gives what the table says in the end.
     fn count<K: Hash + Ord + Clone + Debug + 'static>(keys: &[K]) -> Vec<(K, u64)> {
-        let mut table = Table::default();
+        let mut table = Table::new(true);
         for _ in 0..2 {
             for (times, key) in keys.iter().enumerate() {
                 for _ in 0..=times {
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_how_large_numbers_are() {
-        let mut table = Table::<u64, u64>::default();
+        let mut table = Table::<u64, u64>::new(true);
         for bits in 0..64 {
             table.get_or_make(&(1 << bits), || 0);
         }

@@ -85,7 +85,8 @@ impl Sink<WindowResult<u32, u64>> for Ledger {
 enum Shape {
     /// Numbers are counted by key.
     Counts,
-    /// Numbers are counted by key, those of even keys in another branch than the others.
+    /// Numbers are counted by key, those of even keys in another branch than the others. The last of several
+    /// ranks has no sources.
     CountsInBranches,
     /// These counts are added up by half of the keys, in other windows. The last of several ranks has no
     /// sources.
@@ -96,7 +97,7 @@ impl Shape {
     fn sources(self, rank: u32, ranks: u32) -> usize {
         let is_last = ranks > 1 && rank + 1 == ranks;
         match self {
-            Shape::SumsOfCounts if is_last => 0,
+            Shape::SumsOfCounts | Shape::CountsInBranches if is_last => 0,
             _ => 2,
         }
     }

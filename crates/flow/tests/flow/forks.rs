@@ -18,6 +18,8 @@ use crate::windows::{self, Event, Outcome, disorder, sources};
 enum Fork {
     AtTheSource,
     BehindARing,
+    /// Behind a ring, where one branch ends in a sink.
+    IntoASink,
 }
 
 /// Numbers fork by what is left of them when they are divided by three: the first are doubled and go through a
@@ -34,6 +36,13 @@ fn run(
     let mut flow = Flow::with_settings("forked", settings);
     let third = flow.partial::<u64>("third");
     let doubled = flow.channel::<u64>("doubled");
+    // A sink in a branch makes the stage one for all workers; behind a channel of its own it does not.
+    let into_sink = fork == Fork::IntoASink;
+    let passed = if into_sink {
+        doubled.clone()
+    } else {
+        flow.channel::<u64>("passed")
+    };
     let names = ["first", "second", "third"];
     let route = |number: &u64| (number % 3) as usize;
     let numbers = Generator::new(|number| number).limit(items);
@@ -43,7 +52,10 @@ fn run(
                 0 => numbers
                     .flat_map(|number: &u64, emit: &mut Emit<u64>| emit(&(2 * number)))
                     .to(&doubled),
-                1 => numbers.sink("second", sinks.1.take().unwrap()),
+                1 => match into_sink {
+                    true => numbers.sink("second", sinks.1.take().unwrap()),
+                    false => numbers.to(&passed),
+                },
                 _ => numbers.fold_local(&third, |sum, number| *sum += number),
             }
         };
@@ -51,7 +63,13 @@ fn run(
     let numbers = flow.source("numbers", numbers);
     match fork {
         Fork::AtTheSource => numbers.fork(&names, route, build!()),
-        Fork::BehindARing => numbers.boundary("fork").fork(&names, route, build!()),
+        Fork::BehindARing | Fork::IntoASink => {
+            numbers.boundary("fork").fork(&names, route, build!())
+        }
+    }
+    if !into_sink {
+        flow.stage("passed", &passed)
+            .sink("second", sinks.1.take().unwrap());
     }
     flow.stage("doubled", &doubled)
         .sink("first", sinks.0.take().unwrap());
@@ -60,7 +78,8 @@ fn run(
         running.kill_workers(1);
         thread::sleep(Duration::from_micros(100));
     }
-    running.join().unwrap();
+    let summary = running.join().unwrap();
+    assert!(!is_deadly || summary.workers_replaced > 0);
     let (first, second) = (
         first.lock().unwrap().clone(),
         second.lock().unwrap().clone(),
@@ -116,7 +135,11 @@ proptest! {
 
     #[test]
     fn each_branch_gets_its_items_in_their_order(
-        fork in prop_oneof![Just(Fork::AtTheSource), Just(Fork::BehindARing)],
+        fork in prop_oneof![
+            Just(Fork::AtTheSource),
+            Just(Fork::BehindARing),
+            Just(Fork::IntoASink),
+        ],
         items in 0u64..3000,
         workers in 1usize..4,
     ) {
@@ -139,7 +162,7 @@ proptest! {
 #[test]
 fn killed_workers_change_nothing_in_branches() {
     const ITEMS: u64 = 150_000;
-    for fork in [Fork::AtTheSource, Fork::BehindARing] {
+    for fork in [Fork::AtTheSource, Fork::BehindARing, Fork::IntoASink] {
         check(ITEMS, &run(fork, ITEMS, settings(3, 64), true));
     }
 }
@@ -206,4 +229,100 @@ fn a_branch_that_leads_nowhere_is_named() {
         );
     let error = flow.run().err().unwrap();
     assert!(error.to_string().contains("numbers/others"), "{error}");
+}
+
+#[test]
+fn branches_that_write_to_one_channel_do_not_take_each_others_room() {
+    let mut flow = Flow::with_settings("shared", settings(2, 8));
+    let numbers = flow.channel::<u64>("numbers");
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", Generator::new(|number| number).limit(20_000))
+        .boundary("behind")
+        .fork(
+            &["even", "odd"],
+            |number| (number % 2) as usize,
+            |_, part| part.to(&numbers),
+        );
+    flow.stage("add", &numbers)
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(sum.merged(), (0..20_000).sum::<u64>());
+}
+
+#[test]
+fn a_fork_behind_no_source_at_all_comes_to_its_end() {
+    let mut flow = Flow::new("none");
+    let numbers = flow.channel::<u64>("numbers");
+    let sum = flow.partial::<u64>("sum");
+    flow.sources("none", Vec::<Generator<fn(u64) -> u64>>::new())
+        .fork(&["all"], |_| 0, |_, all| all.to(&numbers));
+    flow.stage("add", &numbers)
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(sum.merged(), 0);
+}
+
+#[test]
+fn what_a_branch_rejects_is_kept_though_its_item_panics_afterwards() {
+    let letters = Arc::new(Letters::default());
+    let settings = FlowSettings {
+        dead_letters: Some(letters.clone()),
+        ..settings(1, 64)
+    };
+    let mut flow = Flow::with_settings("panics", settings);
+    let count = flow.partial::<u64>("count");
+    flow.source("one", Generator::new(|number| number).limit(1))
+        .flat_map(|_, emit: &mut Emit<u64>| {
+            (0..1000).for_each(|number| emit(&number));
+            panic!("at the end");
+        })
+        .fork(
+            &["all"],
+            |_| 0,
+            |_, all| {
+                all.map(|number| assert_ne!(*number, 7, "not this one"))
+                    .fold_local(&count, |count, ()| *count += 1);
+            },
+        );
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(count.merged(), 999);
+    let letters = letters.0.lock().unwrap();
+    let mut said: Vec<_> = letters.iter().map(|letter| letter.error.clone()).collect();
+    said.sort();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said[0].contains("not this one") && said[1].contains("at the end"),
+        "{said:?}"
+    );
+}
+
+/// Panics when the last of its clones is dropped that a branch had.
+#[derive(Debug, Clone)]
+struct PanicsOnDrop(Arc<u64>);
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        let is_copy = Arc::strong_count(&self.0) > 1;
+        assert!(*self.0 != 7 || !is_copy, "not this one");
+    }
+}
+
+#[test]
+fn an_item_whose_copy_cannot_be_dropped_is_worked_on_once() {
+    let letters = Arc::new(Letters::default());
+    let settings = FlowSettings {
+        dead_letters: Some(letters.clone()),
+        ..settings(1, 64)
+    };
+    let mut flow = Flow::with_settings("drops", settings);
+    let sum = flow.partial::<u64>("sum");
+    let numbers = Generator::new(|number| PanicsOnDrop(Arc::new(number)));
+    flow.source("numbers", numbers.limit(1000)).fork(
+        &["all"],
+        |_| 0,
+        |_, all| all.fold_local(&sum, |sum, number| *sum += *number.0),
+    );
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(sum.merged(), (0..1000).sum::<u64>());
+    assert_eq!(letters.0.lock().unwrap().len(), 1);
 }
