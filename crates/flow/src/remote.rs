@@ -330,7 +330,8 @@ impl<T: Message> Remote<T> {
 
     /// Called by each instance, once: the last one says the end.
     pub fn end(&mut self, end: InputEnd) -> Result<(), Failure> {
-        self.commit(Some(Mark::End))?;
+        // Windows stay open behind an input that was stopped.
+        self.commit((end == InputEnd::Complete).then_some(Mark::End))?;
         match self.outlets.live.fetch_sub(1, Ordering::AcqRel) {
             1 => self.outlets.put::<T>(&Element::End {
                 is_stopped: end == InputEnd::Stopped,

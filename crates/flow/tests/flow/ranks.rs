@@ -424,3 +424,42 @@ fn a_rank_that_takes_nothing_holds_up_the_others_before_much_is_under_way() {
     });
     assert_eq!(taken.load(Ordering::SeqCst), ITEMS);
 }
+
+#[test]
+fn who_stops_while_one_source_is_behind_closes_no_windows_on_any_rank() {
+    const AHEAD: u64 = 10 * WINDOW_MS as u64;
+    // Which of the sources ends first differs.
+    for _ in 0..20 {
+        let totals = on_ranks(2, |ranks| {
+            let mut flow = Flow::with_settings("numbers", settings_of(ranks));
+            let state = flow.windowed("counts", windows(), Count);
+            let first_of = |first: u64| {
+                Generator::new(move |number: u64| first + number.min(WINDOW_MS as u64 - 1))
+            };
+            let firsts: &[u64] = match ranks.rank() {
+                0 => &[],
+                _ => &[0, AHEAD],
+            };
+            flow.sources("numbers", firsts.iter().map(|first| first_of(*first)))
+                .watermarks(
+                    |number| Timestamp(*number as i64),
+                    Watermarks::bounded(Duration::ZERO),
+                )
+                .key_by(|number| number % KEYS)
+                .aggregate("count", &state, |number| Timestamp(*number as i64))
+                .sink("results", Collect::new().0);
+            let running = flow.run().unwrap();
+            if ranks.rank() == 1 {
+                let read = || running.metrics()[0].items_in;
+                wait_until("numbers are read", || read() > 2 * AHEAD);
+                running.stop();
+            }
+            assert!(running.join().unwrap().is_stopped);
+            state.totals()
+        });
+        let closed: u64 = totals.iter().map(|totals| totals.closed_windows).sum();
+        let open: u64 = totals.iter().map(|totals| totals.open_events).sum();
+        assert_eq!(closed, 0);
+        assert!(open > 0);
+    }
+}
