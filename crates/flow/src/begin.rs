@@ -17,23 +17,26 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
         error: error.into(),
     };
     let keeper = keeper(flow);
+    if keeper.is_some() {
+        check_states(flow).map_err(wrong)?;
+    }
     let resume = flow.settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (&keeper, resume) {
         (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
         _ => None,
     };
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
-    let agreed = agree(flow, number)?;
-    let seed = beginning
-        .as_ref()
-        .map_or(agreed, |beginning| beginning.seed);
+    let run = agree(flow, &describe(flow, beginning.as_ref()))?;
+    let seed = beginning.as_ref().map_or(run, |beginning| beginning.seed);
     flow.homes.settle(seed);
     if let Some(beginning) = &beginning {
         restore(flow, beginning).map_err(wrong)?;
     }
     Ok(match keeper {
         Some(keeper) => {
-            keeper.begin(number, seed);
+            keeper.begin(number, run, seed).map_err(wrong)?;
+            // Else a part of the first checkpoint could meet one that another rank has yet to remove.
+            agree(flow, "has removed the parts of later checkpoints")?;
             Purpose::Checkpoints(keeper)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
@@ -52,34 +55,54 @@ fn keeper(flow: &Flow) -> Option<Keeper> {
     Some(Keeper::new(place, &flow.name, ranks.rank(), ranks.count()))
 }
 
-/// Returns the seed by which keys are spread, if it is not that of a checkpoint.
-fn agree(flow: &Flow, checkpoint: u64) -> Result<u64, FlowError> {
+/// What has to be the same on all ranks.
+fn describe(flow: &Flow, beginning: Option<&Beginning>) -> String {
+    let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
+    description.push(format!("program {}", flow.settings.program));
+    description.extend_from_slice(&flow.agreed);
+    let begins = match beginning {
+        Some(Beginning {
+            number, run, seed, ..
+        }) => {
+            format!("begins with checkpoint {number} of run {run:016x} with seed {seed:016x}")
+        }
+        None => "begins without a checkpoint".to_owned(),
+    };
+    let keeps = match flow.settings.checkpoints {
+        Some(_) => "keeps",
+        None => "does not keep",
+    };
+    description.push(format!("{begins} and {keeps} more"));
+    description.join("\n")
+}
+
+/// Returns a random number, the same on all ranks.
+fn agree(flow: &Flow, description: &str) -> Result<u64, FlowError> {
     let random = RandomState::new().build_hasher().finish();
     let ranks = &flow.settings.ranks;
     if ranks.count() == 1 {
         return Ok(random);
     }
-    let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
-    description.push(format!("program {}", flow.settings.program));
-    description.extend_from_slice(&flow.agreed);
-    let keeps = match flow.settings.checkpoints {
-        Some(_) => "keeps",
-        None => "does not keep",
-    };
-    description.push(format!(
-        "begins with checkpoint {checkpoint} and {keeps} more"
-    ));
-    let description = description.join("\n");
     let fingerprint = Fingerprint {
         program: flow.name.clone(),
-        graph: FixedState::default().hash_one(&description),
-        description,
+        graph: FixedState::default().hash_one(description),
+        description: description.to_owned(),
     };
     let agreed = ranks.agree(fingerprint, random);
     agreed.map_err(|error| FlowError::Ranks {
         flow: flow.name.clone(),
         error,
     })
+}
+
+/// Whether checkpoints can be taken of all states: while nothing is in them, that costs nothing.
+fn check_states(flow: &Flow) -> Result<(), BoxError> {
+    for (name, state) in &flow.states {
+        state
+            .save()
+            .map_err(|error| format!("state \"{name}\": {error}"))?;
+    }
+    Ok(())
 }
 
 fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {

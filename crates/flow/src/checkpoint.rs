@@ -122,12 +122,14 @@ impl Saved {
 struct Head {
     flow: String,
     ranks: u32,
+    /// Which of the flow's runs kept it: a number that its ranks agreed on.
+    run: u64,
     /// By which keys are spread.
     seed: u64,
 }
 
 /// Version of the format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
@@ -159,6 +161,8 @@ fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
 pub struct Beginning {
     /// The number of the last complete checkpoint, 0 for none.
     pub number: u64,
+    /// By which it was kept.
+    pub run: u64,
     pub seed: u64,
     pub saved: Saved,
 }
@@ -169,6 +173,7 @@ pub struct Keeper {
     flow: String,
     rank: u32,
     ranks: u32,
+    run: AtomicU64,
     seed: AtomicU64,
     /// Of the last checkpoint before this run: those of the run count on from it.
     first: AtomicU64,
@@ -184,6 +189,7 @@ impl Keeper {
             flow: flow.to_owned(),
             rank,
             ranks,
+            run: AtomicU64::new(0),
             seed: AtomicU64::new(0),
             first: AtomicU64::new(0),
             counts: Arc::default(),
@@ -195,28 +201,27 @@ impl Keeper {
         self.counts.lock().clone()
     }
 
-    pub fn begin(&self, number: u64, seed: u64) {
+    /// Begins a run behind the checkpoint `number`, which all ranks have agreed on: nothing is left of this
+    /// rank that parts to come could be mixed with.
+    pub fn begin(&self, number: u64, run: u64, seed: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
+        self.run.store(run, Ordering::Relaxed);
         self.seed.store(seed, Ordering::Relaxed);
+        self.remove_later(number)
     }
 
-    /// What to go on from, if from anything. Nothing is left of this rank that parts to come could be mixed with.
+    /// What to go on from, if from anything, as this rank sees it.
     pub fn beginning(&self, resume: Resume) -> Result<Option<Beginning>, BoxError> {
         let parts = self.place.list()?;
         let newest = match resume {
             Resume::Never => return check_empty(&parts).map(|()| None),
             Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
         };
-        let beginning = match newest {
-            Some(number) => Some(self.read(number)?),
-            None if resume == Resume::IfAny => {
-                self.check_unfinished(&parts)?;
-                None
-            }
-            None => return Err(self.none_complete(&parts)),
-        };
-        self.remove_later(newest.unwrap_or(0))?;
-        Ok(beginning)
+        match newest {
+            Some(number) => self.read(number).map(Some),
+            None if resume == Resume::IfAny => self.check_unfinished(&parts).map(|()| None),
+            None => Err(self.none_complete(&parts)),
+        }
     }
 
     /// This rank's part of a checkpoint.
@@ -242,6 +247,7 @@ impl Keeper {
         }
         Ok(Beginning {
             number,
+            run: head.run,
             seed: head.seed,
             saved,
         })
@@ -285,6 +291,7 @@ impl Keeper {
         let head = Head {
             flow: self.flow.clone(),
             ranks: self.ranks,
+            run: self.run.load(Ordering::Relaxed),
             seed: self.seed.load(Ordering::Relaxed),
         };
         let key = PartKey {
@@ -380,6 +387,7 @@ mod tests {
         let head = Head {
             flow: "ads".to_owned(),
             ranks: 3,
+            run: 5,
             seed: 7,
         };
         let mut saved = Saved::default();
@@ -390,7 +398,8 @@ mod tests {
     #[test]
     fn a_part_is_read_as_it_was_written() {
         let (head, saved) = decode(&part()).unwrap();
-        assert_eq!((head.flow.as_str(), head.ranks, head.seed), ("ads", 3, 7));
+        assert_eq!((head.flow.as_str(), head.ranks), ("ads", 3));
+        assert_eq!((head.run, head.seed), (5, 7));
         assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
         assert!(saved.get("state/others").is_err());
     }

@@ -16,7 +16,7 @@ use millstream_flow::{
 };
 use proptest::prelude::*;
 
-use crate::support::{settings, wait_until};
+use crate::support::{on_ranks, settings, wait_until};
 
 type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
 
@@ -467,4 +467,72 @@ fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
     let results = Results::default();
     assert_eq!(start(2, &results), [Ok(()), Ok(())]);
     check(Shape::Counts, 2, 30_000, &[results]);
+}
+
+/// A place with the parts of the last checkpoint of a run on two ranks, which came to its end.
+fn place_of_two_ranks() -> Arc<Place> {
+    let place = Arc::new(Place::default());
+    let results: Vec<Results> = (0..2).map(|_| Results::default()).collect();
+    assert!(run(Shape::Counts, 2, &place, 30_000, &results, None));
+    place
+}
+
+/// The parts of the newest checkpoint of both ranks.
+fn newest(place: &Place) -> (u64, [Vec<u8>; 2]) {
+    let parts = place.parts.lock().unwrap();
+    let mut numbers = parts.keys().map(|key| key.checkpoint).rev();
+    let part = |checkpoint, rank| parts.get(&PartKey { checkpoint, rank }).cloned();
+    let found = numbers.find_map(|number| Some((number, [part(number, 0)?, part(number, 1)?])));
+    found.unwrap()
+}
+
+fn place_with(parts: impl IntoIterator<Item = (u64, u32, Vec<u8>)>) -> Arc<Place> {
+    let parts = parts
+        .into_iter()
+        .map(|(checkpoint, rank, part)| (PartKey { checkpoint, rank }, part));
+    Arc::new(Place {
+        parts: Mutex::new(parts.collect()),
+        ..Place::default()
+    })
+}
+
+/// What two ranks say that resume, each with its own view of the place.
+fn refusals(places: [Arc<Place>; 2]) -> Vec<String> {
+    on_ranks(2, |ranks| {
+        let place = &places[ranks.rank() as usize];
+        let results = Results::default();
+        let started = start(Shape::Counts, ranks, place, Resume::Always, 1, &results);
+        started.err().unwrap()
+    })
+}
+
+#[test]
+fn ranks_that_see_different_checkpoints_refuse_to_begin_and_remove_nothing() {
+    let (number, [first, second]) = newest(&place_of_two_ranks());
+    let all = [
+        (number, 0, first.clone()),
+        (number, 1, second.clone()),
+        (number + 1, 1, second),
+        (number + 1, 0, first),
+    ];
+    // The second rank does not see yet what the first one has kept last.
+    let places = [place_with(all.clone()), place_with(all[..3].to_vec())];
+    for error in refusals(places.clone()) {
+        assert!(
+            error.contains(&format!("begins with checkpoint {number} ")),
+            "{error}"
+        );
+    }
+    let counts = places.map(|place| place.parts.lock().unwrap().len());
+    assert_eq!(counts, [4, 3]);
+}
+
+#[test]
+fn parts_of_two_runs_are_no_checkpoint() {
+    let (_, [first, _]) = newest(&place_of_two_ranks());
+    let (_, [_, second]) = newest(&place_of_two_ranks());
+    let place = place_with([(1, 0, first), (1, 1, second)]);
+    for error in refusals([Arc::clone(&place), Arc::clone(&place)]) {
+        assert!(error.contains("begins with checkpoint 1 of run"), "{error}");
+    }
 }

@@ -574,7 +574,7 @@ fn events_of_windows_without_an_end_of_their_own_are_not_collected() {
     Flow::new("global").collected("all", Windows::global(Trigger::every_events(2)));
 }
 
-/// Has no room.
+/// Keeps nothing.
 struct Nowhere;
 
 impl Checkpoints for Nowhere {
@@ -596,7 +596,7 @@ impl Checkpoints for Nowhere {
 }
 
 #[test]
-fn there_is_no_checkpoint_without_what_windows_refer_to() {
+fn a_flow_whose_state_no_checkpoint_can_hold_does_not_begin_with_checkpoints() {
     let checkpoints = Some(Checkpointing {
         place: Arc::new(Nowhere),
         interval: Duration::from_millis(1),
@@ -616,9 +616,9 @@ fn there_is_no_checkpoint_without_what_windows_refer_to() {
         .over(&state)
         .collect("windows", |event| Timestamp(event.0))
         .fold_local(&sum, |sum, window| *sum += window.events);
-    let error = flow.run().unwrap().join().unwrap_err().to_string();
+    let error = flow.run().err().unwrap().to_string();
     assert!(
-        error.contains("\"recent\"") && error.contains("no checkpoint"),
+        error.contains("state \"recent\"") && error.contains("no checkpoint"),
         "{error}"
     );
 }
