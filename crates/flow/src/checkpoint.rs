@@ -214,13 +214,26 @@ impl Keeper {
     pub fn beginning(&self, resume: Resume) -> Result<Option<Beginning>, BoxError> {
         let parts = self.place.list()?;
         let newest = match resume {
-            Resume::Never => return check_empty(&parts).map(|()| None),
+            Resume::Never => return self.check_empty(&parts).map(|()| None),
             Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
         };
         match newest {
             Some(number) => self.read(number).map(Some),
             None if resume == Resume::IfAny => self.check_unfinished(&parts).map(|()| None),
             None => Err(self.none_complete(&parts)),
+        }
+    }
+
+    /// Whether nothing is kept that a new run would mix with.
+    fn check_empty(&self, parts: &[PartKey]) -> Result<(), BoxError> {
+        match parts.iter().max() {
+            None => Ok(()),
+            Some(key) => Err(format!(
+                "there is a checkpoint, number {}, of an earlier run: {}; resume from it, or remove it first",
+                key.checkpoint,
+                self.place.describe(*key)
+            )
+            .into()),
         }
     }
 
@@ -255,14 +268,23 @@ impl Keeper {
 
     fn none_complete(&self, parts: &[PartKey]) -> BoxError {
         match parts.iter().map(|key| key.rank).max() {
-            None => "there is no checkpoint to resume from".into(),
+            None => format!("there is no checkpoint to resume from: {} is not there", self.first_part()).into(),
             Some(rank) => format!(
-                "there is no checkpoint with the parts of all {} ranks to resume from; the newest parts are of {} ranks",
+                "there is no checkpoint with the parts of all {} ranks to resume from; there are parts of {} ranks, such as {}",
                 self.ranks,
-                rank + 1
+                rank + 1,
+                self.place.describe(parts[0])
             )
             .into(),
         }
+    }
+
+    /// Where this rank's part of a first checkpoint would be.
+    fn first_part(&self) -> String {
+        self.place.describe(PartKey {
+            checkpoint: 1,
+            rank: self.rank,
+        })
     }
 
     /// Whether parts of which none is complete are of this flow's first checkpoint, which it did not live to
@@ -315,7 +337,7 @@ impl Keeper {
             }
             drop(counts);
             // What cannot be removed does no harm.
-            let _ = remove_old(&*place, key.rank, ranks);
+            let _ = remove_old(&*place, key, ranks);
         };
         match thread::Builder::new()
             .name("checkpoint".into())
@@ -347,17 +369,6 @@ impl Keeper {
     }
 }
 
-/// Whether nothing is kept that a new run would mix with.
-fn check_empty(parts: &[PartKey]) -> Result<(), BoxError> {
-    match parts.iter().map(|key| key.checkpoint).max() {
-        None => Ok(()),
-        Some(number) => Err(format!(
-            "there is a checkpoint, number {number}, of an earlier run; resume from it, or remove it first"
-        )
-        .into()),
-    }
-}
-
 /// Of parts in some place the number of the newest checkpoint of which all ranks' parts are there.
 fn newest_complete(parts: &[PartKey], ranks: u32) -> Option<u64> {
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
@@ -368,15 +379,35 @@ fn newest_complete(parts: &[PartKey], ranks: u32) -> Option<u64> {
     complete.next().map(|(number, _)| *number)
 }
 
-/// Forgets this rank's parts that are older than the newest complete checkpoint.
-fn remove_old(place: &dyn Checkpoints, rank: u32, ranks: u32) -> Result<(), BoxError> {
+/// Forgets this rank's parts that are of no use any more, `last` being the last one.
+fn remove_old(place: &dyn Checkpoints, last: PartKey, ranks: u32) -> Result<(), BoxError> {
     let parts = place.list()?;
-    let Some(newest) = newest_complete(&parts, ranks) else {
-        return Ok(());
+    old(&parts, last, ranks)
+        .into_iter()
+        .try_for_each(|key| place.remove(key))
+}
+
+/// Of a rank's parts those that are older than the newest complete checkpoint, and those that wait for the parts of
+/// other ranks: else they would pile up where another rank can never keep its own. The last two stay, which others
+/// may be writing, and the oldest that others may still come to, however far behind they are.
+fn old(parts: &[PartKey], last: PartKey, ranks: u32) -> Vec<PartKey> {
+    let newest = newest_complete(parts, ranks).unwrap_or(0);
+    // Each rank keeps its parts in their order.
+    let may_come = |number: u64| {
+        (0..ranks).all(|rank| {
+            let mut of_rank = parts.iter().filter(|key| key.rank == rank);
+            let has_later = of_rank.clone().any(|key| key.checkpoint > number);
+            !has_later || of_rank.any(|key| key.checkpoint == number)
+        })
     };
-    let own = parts.iter().filter(|key| key.rank == rank);
-    own.filter(|key| key.checkpoint < newest)
-        .try_for_each(|key| place.remove(*key))
+    let own = || parts.iter().filter(|key| key.rank == last.rank).copied();
+    let waiting =
+        || own().filter(|key| key.checkpoint > newest && key.checkpoint + 1 < last.checkpoint);
+    let oldest = waiting().filter(|key| may_come(key.checkpoint)).min();
+    let before = own().filter(|key| key.checkpoint < newest);
+    before
+        .chain(waiting().filter(|key| Some(*key) != oldest))
+        .collect()
 }
 
 #[cfg(test)]
@@ -425,5 +456,23 @@ mod tests {
         assert_eq!(newest_complete(&parts, 3), None);
         parts.push(key(5, 1));
         assert_eq!(newest_complete(&parts, 2), Some(5));
+    }
+
+    #[test]
+    fn parts_do_not_pile_up_where_another_rank_keeps_none_of_its_own() {
+        let key = |checkpoint, rank| PartKey { checkpoint, rank };
+        let mut parts = vec![key(1, 0), key(1, 1)];
+        for number in 2..100 {
+            parts.push(key(number, 0));
+            let old = old(&parts, key(number, 0), 2);
+            parts.retain(|part| !old.contains(part));
+            assert!(parts.len() <= 5, "{parts:?}");
+            assert_eq!(newest_complete(&parts, 2), Some(1));
+        }
+        // The other one comes to the oldest after all, or leaves it out and comes to the last but one.
+        assert_eq!(parts[2..], [key(2, 0), key(98, 0), key(99, 0)]);
+        parts.push(key(98, 1));
+        assert_eq!(newest_complete(&parts, 2), Some(98));
+        assert_eq!(old(&parts, key(99, 0), 2), [key(1, 0), key(2, 0)]);
     }
 }

@@ -147,7 +147,7 @@ where
         match count == self.instances.len() || (count > 0 && instances.all(share)) {
             true => Ok(count),
             false => Err(format!(
-                "there were {count} sources and there are {} now, which cannot go on from where others were",
+                "there were {count} sources and there are {} now, which cannot go on from where others were; start it with as many instances as before",
                 self.instances.len()
             )
             .into()),

@@ -374,7 +374,9 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     .err();
     assert_eq!(
         error.as_deref(),
-        Some("flow \"counted\": there is no checkpoint to resume from")
+        Some(
+            "flow \"counted\": there is no checkpoint to resume from: the part of rank 0 of checkpoint 1 is not there"
+        )
     );
     let running = start(
         Shape::Counts,
@@ -400,7 +402,8 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     .err()
     .unwrap();
     assert!(
-        error.contains("of an earlier run; resume from it, or remove it first"),
+        error.contains("of an earlier run: the part of rank 0 of checkpoint ")
+            && error.contains("; resume from it, or remove it first"),
         "{error}"
     );
     let threads = Ranks::threads(2).into_iter().map(|ranks| {
