@@ -1,5 +1,7 @@
 //! What is computed over the items of a window.
 
+use std::marker::PhantomData;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -133,6 +135,73 @@ where
     #[inline]
     fn add(&self, state: &mut S, item: &T) {
         (self.add)(state, item);
+    }
+}
+
+/// An aggregate that makes one item of all: see [`reduce`].
+#[derive(Debug, Clone, Copy)]
+pub struct Reduce<T, F> {
+    function: F,
+    item: PhantomData<fn(T)>,
+}
+
+/// An aggregate that makes one item of all: `function` adds an item to another, and must be associative and
+/// commutative. The result is `None` only where there are no items, as where a window is read before it has any.
+///
+/// ```
+/// use millstream_flow::windows::{Aggregate, Combine, reduce};
+///
+/// let dearest = reduce(|dearest: &mut (u32, String), bid: &(u32, String)| {
+///     if *bid > *dearest {
+///         dearest.clone_from(bid);
+///     }
+/// });
+/// let mut state = dearest.empty();
+/// dearest.add(&mut state, &(7, "pear".to_owned()));
+/// dearest.add(&mut state, &(5, "fig".to_owned()));
+/// assert_eq!(dearest.result(&state), Some((7, "pear".to_owned())));
+/// ```
+pub fn reduce<T, F: Fn(&mut T, &T)>(function: F) -> Reduce<T, F> {
+    Reduce {
+        function,
+        item: PhantomData,
+    }
+}
+
+impl<T, F> Combine for Reduce<T, F>
+where
+    T: Clone + Send + Serialize + DeserializeOwned + 'static,
+    F: Fn(&mut T, &T) + Send + Sync + 'static,
+{
+    type State = Option<T>;
+    type Out = Option<T>;
+
+    fn empty(&self) -> Option<T> {
+        None
+    }
+
+    fn merge(&self, state: &mut Option<T>, other: &Option<T>) {
+        if let Some(other) = other {
+            self.add(state, other);
+        }
+    }
+
+    fn result(&self, state: &Option<T>) -> Option<T> {
+        state.clone()
+    }
+}
+
+impl<T, F> Aggregate<T> for Reduce<T, F>
+where
+    T: Clone + Send + Serialize + DeserializeOwned + 'static,
+    F: Fn(&mut T, &T) + Send + Sync + 'static,
+{
+    #[inline]
+    fn add(&self, state: &mut Option<T>, item: &T) {
+        match state {
+            Some(all) => (self.function)(all, item),
+            None => *state = Some(item.clone()),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ mod table;
 mod tumbling;
 mod two_stacks;
 
-pub use aggregate::{Aggregate, Combine, Count, Fold, fold};
+pub use aggregate::{Aggregate, Combine, Count, Fold, Reduce, fold, reduce};
 pub use collected::WindowEvents;
 pub(crate) use collected::{EventStore, TimeOf};
 pub use distinct::{Distinct, DistinctSketch};

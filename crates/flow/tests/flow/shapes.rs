@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
-use millstream_flow::windows::{Count, Joined, Side, Windows};
+use millstream_flow::windows::{Count, Joined, Side, Windows, reduce};
 use millstream_flow::{Flow, FlowSettings, Table};
 use proptest::prelude::*;
 
@@ -344,6 +344,44 @@ proptest! {
                 prop_assert_eq!(numbers, (0..expected).collect::<Vec<_>>());
             }
         }
+    }
+}
+
+/// The sum of all times of a key in a window, by key and start.
+fn reduced_on(ranks: &Ranks, sources: &[Vec<Event>]) -> BTreeMap<(u32, i64), i64> {
+    let (sink, results) = Collect::new();
+    let mut flow = Flow::with_settings("reduced", settings_of(ranks));
+    let sum = reduce(|sum: &mut Event, other: &Event| sum.1 += other.1);
+    let state = flow.windowed("sums", Windows::tumbling(WINDOW_MS), sum);
+    flow.sources("events", generators(&own(ranks, sources)))
+        .watermarks(time, disorder(ANY_DISORDER_MS))
+        .key_by(|(key, _)| *key)
+        .aggregate("reduce", &state, time)
+        .sink("results", sink);
+    flow.run().unwrap().join().unwrap();
+    let results = results.lock().unwrap();
+    let sums = results.iter().map(|result| {
+        let (key, sum) = result.value.expect("a window has items");
+        assert_eq!(key, result.key);
+        ((key, result.start.0), sum)
+    });
+    sums.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn what_is_reduced_is_the_same_on_any_number_of_ranks(sources in sources(4), ranks in 1u32..5) {
+        let mut expected = BTreeMap::new();
+        for (key, time) in sources.iter().flatten() {
+            let start = time.div_euclid(WINDOW_MS) * WINDOW_MS;
+            *expected.entry((*key, start)).or_insert(0) += time;
+        }
+        let parts = on_ranks(ranks, |ranks| reduced_on(ranks, &sources));
+        let count: usize = parts.iter().map(BTreeMap::len).sum();
+        let found: BTreeMap<_, _> = parts.into_iter().flatten().collect();
+        prop_assert_eq!((count, &found), (expected.len(), &expected));
     }
 }
 
