@@ -20,7 +20,7 @@ use crate::routed::{Home, Routed, ToHome, ToRank};
 use crate::terminal::Place;
 use crate::to_panes::{PaneCode, ToPanes, Waiting};
 use crate::to_rings::{ToOne, ToRings};
-use crate::to_windows::ToWindows;
+use crate::to_windows::{Release, ToWindows};
 use crate::windowed::{Key, Windowed};
 use crate::windows::{Aggregate, LocalPanes, Partial, WindowResult};
 
@@ -211,11 +211,14 @@ where
         partitioned.is_shared = false;
         let results_name = format!("{name}/results");
         let results = partitioned.flow.channel(&results_name);
+        let waker = partitioned.flow.waker();
         let channels = [results.clone()];
         let flow = partitioned.end(&[&results.state], |place| ToWindows {
             spec: Arc::clone(&spec),
             store: state.add_partition(),
             outbox: Outbox::of_channels(place, &channels),
+            waker: waker.clone(),
+            release: Release::default(),
             stamp: 0,
         });
         flow.stage(&results_name, &results)

@@ -27,7 +27,7 @@ use crate::table::Table;
 use crate::terminal::{Place, Terminal};
 use crate::time::Watermarks;
 use crate::to_rings::{Route, ToAll, ToOne, ToRings};
-use crate::to_sink::ToSink;
+use crate::to_sink::{ToSink, Waiting};
 use crate::to_state::ToState;
 
 /// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
@@ -428,7 +428,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             sink: Arc::clone(&sink),
             waker: waker.clone(),
             label: label.clone(),
-            waiting: Vec::new(),
+            waiting: Waiting::default(),
             unflushed: false,
         });
     }

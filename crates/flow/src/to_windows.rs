@@ -1,8 +1,12 @@
 //! The place of keys: partial results of all instances and ranks are merged, and windows released.
 
+use std::mem;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
+use millstream_base::Timestamp;
 use parking_lot::MutexGuard;
 
 use crate::attempt::Attempt;
@@ -13,13 +17,76 @@ use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windowed::{Key, SharedStore, WindowSpec};
 use crate::windows::{Arrival, Combine, Partial, WindowResult, WindowStore};
 
+/// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
+/// are more. However many windows end at once, other stages have their turn in between, and the next one gets slices
+/// of this size.
+const RESULTS_AT_ONCE: RangeInclusive<usize> = 64..=8 << 10;
+
 /// Into the windows of one partition, and from them on to the next stage.
 pub struct ToWindows<K, A: Combine> {
     pub spec: Arc<WindowSpec<A>>,
     pub store: SharedStore<K, A>,
     pub outbox: Outbox<WindowResult<K, A::Out>>,
+    /// Calls a worker when there is more to release.
+    pub waker: Waker,
+    pub release: Release,
     /// When the newest item entered the flow.
     pub stamp: u64,
+}
+
+/// How far what is due is released.
+pub struct Release {
+    /// Event time has come so far: not all that is over by it may be released.
+    until: Option<Timestamp>,
+    /// What is to be said behind the results.
+    mark: Option<Mark>,
+    /// How many results go out at once, of [`RESULTS_AT_ONCE`].
+    at_once: usize,
+    /// Results that were sent and not yet counted.
+    sent: usize,
+    has_closed: bool,
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Release {
+            until: None,
+            mark: None,
+            at_once: *RESULTS_AT_ONCE.start(),
+            sent: 0,
+            has_closed: false,
+        }
+    }
+}
+
+impl<K: Key, A: Combine> ToWindows<K, A> {
+    /// Sends what is due; `false` while there is more of it.
+    fn send(&mut self) -> bool {
+        let Some(until) = self.release.until else {
+            return true;
+        };
+        let at_once = self.release.at_once;
+        let Some(room) = self.outbox.reserve(at_once) else {
+            return false;
+        };
+        let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
+        let limit = room.min(at_once);
+        let mut store = self.store.lock();
+        let is_all = store.advance_some(aggregate, until, limit, &mut |result| {
+            outbox.put(0, result);
+        });
+        drop(store);
+        let mark = self.release.mark.filter(|_| is_all);
+        self.release.sent += self.outbox.commit(self.stamp, mark);
+        if is_all {
+            self.release.until = None;
+            self.release.at_once = *RESULTS_AT_ONCE.start();
+        } else {
+            self.release.at_once = (2 * at_once).min(*RESULTS_AT_ONCE.end());
+            self.waker.wake_by_ref();
+        }
+        is_all
+    }
 }
 
 impl<K: Key, A: Combine> End for ToWindows<K, A> {
@@ -28,40 +95,40 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
     }
 
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
-        Ok(self.outbox.reserve(results))
+        Ok(self.send().then_some(results))
     }
 
-    fn cancel(&mut self) {
-        self.outbox.cancel();
-    }
+    fn cancel(&mut self) {}
 
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
         self.stamp = stamp;
-        let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
-        let mut store = self.store.lock();
         let time = match mark {
             Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
             // Results may be due by their count.
-            Some(Mark::End) | None => store.watermark(),
+            Some(Mark::End) | None => self.store.lock().watermark(),
         };
-        store.advance(aggregate, time, &mut |result| outbox.put(0, result));
-        drop(store);
-        Ok(self.outbox.commit(stamp, mark))
+        self.release.until = Some(time);
+        self.release.mark = mark;
+        self.send();
+        Ok(mem::take(&mut self.release.sent))
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(self.send())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.release.until.is_none()
     }
 
     /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
-        if end == InputEnd::Stopped {
-            return Ok(Some(0));
+        if end == InputEnd::Complete && !mem::replace(&mut self.release.has_closed, true) {
+            self.store.lock().close();
+            self.release.until = Some(Timestamp(i64::MAX));
+            self.release.mark = Some(Mark::End);
         }
-        if self.outbox.reserve(1).is_none() {
-            return Ok(None);
-        }
-        let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
-        self.store
-            .lock()
-            .close_all(aggregate, &mut |result| outbox.put(0, result));
-        Ok(Some(self.outbox.commit(self.stamp, Some(Mark::End))))
+        Ok(self.send().then(|| mem::take(&mut self.release.sent)))
     }
 }
 

@@ -192,6 +192,8 @@ impl Workers {
             ));
         }
         self.leaving.store(true, Ordering::Relaxed);
+        // Also in the middle of many items.
+        self.condemned.store(usize::MAX, Ordering::Relaxed);
         self.doorbell.ring_all();
         let _ = self.join();
     }
@@ -231,6 +233,7 @@ impl Workers {
         match panic::catch_unwind(AssertUnwindSafe(|| self.work(number))) {
             Ok(Leaving::Retired) => return,
             Ok(Leaving::Ended) => {}
+            Err(panic) if panic.is::<Killed>() && self.leaving.load(Ordering::Relaxed) => {}
             Err(panic) if panic.is::<Killed>() => {
                 self.replaced.fetch_add(1, Ordering::Relaxed);
                 // The place of the dead is taken at once, and what they left in a stage is found

@@ -1,5 +1,6 @@
 //! The global window, whose results are given when a trigger says so.
 
+use std::collections::VecDeque;
 use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
@@ -52,13 +53,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
         aggregate: &A,
         watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
         let grid = self.grid;
-        while let Some((pane, cells)) =
-            (self.pending).pop_first_if(|pane| grid.end(pane) <= watermark)
-        {
-            for (key, mut cell) in cells {
+        let is_due = |pane| grid.end(pane) <= watermark;
+        self.pending
+            .take_if(is_due, room, &mut |pane, key, mut cell| {
                 if !self.purges {
                     let running = self.running.get_or_make(&key, || Cell::empty(aggregate));
                     running.merge(aggregate, &cell);
@@ -66,8 +67,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
                 }
                 let window = window_to(grid.end(pane), cell);
                 released.give(aggregate, key, window, out);
-            }
-        }
+            });
     }
 
     pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
@@ -117,7 +117,9 @@ pub(super) struct Counted<K, S> {
     purges: bool,
     running: Map<K, Running<S>>,
     /// Results that wait to be given, in order.
-    due: Vec<(K, Cell<S>)>,
+    due: VecDeque<(K, Cell<S>)>,
+    /// What there is since the last results is due as well.
+    is_closing: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -133,7 +135,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
             count,
             purges,
             running: Map::default(),
-            due: Vec::new(),
+            due: VecDeque::new(),
+            is_closing: false,
         }
     }
 
@@ -156,9 +159,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         }
         if !self.purges {
             running.since = 0;
-            self.due.push((key.clone(), running.cell.clone()));
+            self.due.push_back((key.clone(), running.cell.clone()));
         } else if let Some((key, purged)) = self.running.remove_entry(key) {
-            self.due.push((key, purged.cell));
+            self.due.push_back((key, purged.cell));
         }
     }
 
@@ -167,24 +170,44 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         aggregate: &A,
         _: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        for (key, cell) in self.due.drain(..) {
+        let mut give = |key, cell| {
+            *room -= 1;
             released.give(aggregate, key, window_to(i64::MAX, cell), out);
+            *room > 0
+        };
+        while let Some((key, cell)) = self.due.pop_front() {
+            if !give(key, cell) {
+                return;
+            }
         }
+        if !self.is_closing {
+            return;
+        }
+        // What was given is gone, or has nothing since.
+        if self.purges {
+            let rest = self.running.extract_if(|_, _| true);
+            for (key, Running { cell, .. }) in rest {
+                if !give(key, cell) {
+                    return;
+                }
+            }
+        } else {
+            for (key, running) in self.running.iter_mut().filter(|(_, key)| key.since > 0) {
+                running.since = 0;
+                if !give(key.clone(), running.cell.clone()) {
+                    return;
+                }
+            }
+        }
+        self.is_closing = false;
     }
 
     /// No more items will come: what there is since the last results is due as well.
     pub fn close(&mut self) {
-        let purges = self.purges;
-        let due = &mut self.due;
-        self.running.retain(|key, running| {
-            if running.since > 0 {
-                running.since = 0;
-                due.push((key.clone(), running.cell.clone()));
-            }
-            !purges
-        });
+        self.is_closing = true;
     }
 
     pub fn newest(&self, key: &K) -> Option<Window<S>> {
@@ -198,28 +221,29 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
 
     /// How many results are to come as far as is known, and items that no result purged.
     pub fn size(&self) -> (usize, u64) {
-        let due = if self.purges {
-            self.due.as_slice()
-        } else {
-            &[]
-        };
-        let due = due.iter().map(|(_, cell)| cell.events);
+        let due = self.due.iter().filter(|_| self.purges);
+        let due = due.map(|(_, cell)| cell.events);
         let running = self.running.values().map(|running| running.cell.events);
         let open = self.due.len() + self.running.values().filter(|key| key.since > 0).count();
         (open, due.chain(running).fold(0, u64::saturating_add))
     }
 
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        let due = std::mem::take(&mut self.due).into_iter();
+        let (moved, kept): (Vec<_>, Vec<_>) = due.partition(|(key, _)| moves(key));
+        self.due = kept.into();
         Self {
             count: self.count,
             purges: self.purges,
             running: self.running.split_off(moves),
-            due: self.due.extract_if(.., |(key, _)| moves(key)).collect(),
+            due: moved.into(),
+            is_closing: self.is_closing,
         }
     }
 
     pub fn absorb(&mut self, other: Self) {
         self.running.absorb(other.running);
         self.due.extend(other.due);
+        self.is_closing |= other.is_closing;
     }
 }

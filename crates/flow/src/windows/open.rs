@@ -100,15 +100,16 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
             .add(aggregate, time, item);
     }
 
-    /// Releases what ends by `watermark`.
+    /// Releases what ends by `watermark`, until there is no more `room`, which every result takes from.
     pub fn advance<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        each!(self, open => open.advance(aggregate, watermark, released, out));
+        each!(self, open => open.advance(aggregate, watermark, released, room, out));
     }
 
     /// No more items will come.

@@ -36,13 +36,28 @@ impl<K: Hash + Eq + Clone, S> Pending<K, S> {
         self.panes.first_key_value().map(|(pane, _)| *pane)
     }
 
-    /// Takes the first pane if `is_due`.
-    pub fn pop_first_if(
+    /// Takes what the first panes know of keys, up to one that is not due or until there is no more `room`.
+    pub fn take_if(
         &mut self,
-        is_due: impl FnOnce(i64) -> bool,
-    ) -> Option<(i64, PendingPane<K, S>)> {
-        let first = self.panes.first_entry()?;
-        is_due(*first.key()).then(|| first.remove_entry())
+        is_due: impl Fn(i64) -> bool,
+        room: &mut usize,
+        take: &mut impl FnMut(i64, K, Cell<S>),
+    ) {
+        while *room > 0
+            && let Some(mut first) = self.panes.first_entry()
+            && is_due(*first.key())
+        {
+            let pane = *first.key();
+            if first.get().len() <= *room {
+                let cells = first.remove();
+                *room -= cells.len();
+                (cells.into_iter()).for_each(|(key, cell)| take(pane, key, cell));
+            } else {
+                let cells = first.get_mut().extract_if(|_, _| true);
+                (cells.take(*room)).for_each(|(key, cell)| take(pane, key, cell));
+                *room = 0;
+            }
+        }
     }
 
     /// The panes that have items of `key`, the newest first.

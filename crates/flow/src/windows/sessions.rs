@@ -67,14 +67,24 @@ impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
         aggregate: &A,
         watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        while let Some(first) = self.alarms.first_entry() {
+        while *room > 0
+            && let Some(mut first) = self.alarms.first_entry()
+            && *first.key() <= watermark
+        {
             let time = *first.key();
-            if time > watermark {
-                break;
-            }
-            for (key, ()) in first.remove() {
+            let keys = match first.get().len() <= *room {
+                true => first.remove(),
+                false => first
+                    .get_mut()
+                    .extract_if(|_, ()| true)
+                    .take(*room)
+                    .collect(),
+            };
+            *room -= keys.len();
+            for (key, ()) in keys {
                 self.look_at(&key, time, &mut |window| {
                     released.give(aggregate, key.clone(), window, out);
                 });

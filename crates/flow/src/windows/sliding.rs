@@ -102,6 +102,10 @@ pub(super) struct Sliding<K, S> {
     active: Map<K, TwoStacks<S>>,
     /// The next window to be released, if there are active keys.
     next: i64,
+    /// How many of the active keys, in the order of the map, were looked at for it. A map that was restored is in another
+    /// order: all are looked at again, and `released_to` tells which of them are done.
+    #[serde(skip)]
+    looked_at: usize,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
@@ -111,6 +115,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             pending: Pending::default(),
             active: Map::default(),
             next: i64::MIN,
+            looked_at: 0,
         }
     }
 
@@ -125,10 +130,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         aggregate: &A,
         watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
         let grid = self.grid;
-        loop {
+        while *room > 0 {
             if self.active.is_empty() {
                 let Some(pane) = self.pending.first() else {
                     return;
@@ -138,52 +144,66 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             if clamp(grid.end(self.next)) > watermark {
                 return;
             }
-            self.activate(aggregate);
-            self.release_next(aggregate, watermark, released, out);
+            self.activate(aggregate, room);
+            if !self.give_next(aggregate, released, room, out) {
+                return;
+            }
+            self.end_next(watermark);
         }
     }
 
     /// Brings the panes of the next window in.
-    fn activate<A: Combine<State = S>>(&mut self, aggregate: &A) {
+    fn activate<A: Combine<State = S>>(&mut self, aggregate: &A, room: &mut usize) {
         let grid = self.grid;
         let end = grid.end(self.next);
         let is_in = |pane| (i128::from(pane) + 1) * i128::from(grid.panes.pane_ms) <= end;
-        while let Some((pane, cells)) = self.pending.pop_first_if(is_in) {
-            for (key, cell) in cells {
-                let stacks = self.active.entry(key).or_default();
-                stacks.push(aggregate, pane, cell);
-            }
-        }
+        let active = &mut self.active;
+        self.pending.take_if(is_in, room, &mut |pane, key, cell| {
+            active.entry(key).or_default().push(aggregate, pane, cell);
+        });
     }
 
-    fn release_next<A: Combine<State = S>>(
+    /// Gives the results of the next window; `false` when there is no more `room`. Everything of it is active then.
+    fn give_next<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
-        watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
-    ) {
+    ) -> bool {
         let (grid, window) = (self.grid, self.next);
         let first_kept = grid.first_pane(i128::from(window) + 1);
-        let (mut is_given, mut next_given) = (false, i64::MAX);
-        self.active.retain(|key, stacks| {
-            if stacks.released_to > window {
-                next_given = next_given.min(stacks.released_to);
-                return true;
+        for (key, stacks) in self.active.iter_mut().skip(self.looked_at) {
+            if *room == 0 {
+                return false;
             }
-            is_given = true;
+            self.looked_at += 1;
+            if stacks.released_to > window {
+                continue;
+            }
+            *room -= 1;
             if let Some(cell) = stacks.total(aggregate) {
                 released.give(aggregate, key.clone(), grid.window(window, cell), out);
             }
             stacks.evict_before(aggregate, first_kept);
-            !stacks.is_empty()
-        });
+            stacks.released_to = window.saturating_add(1);
+        }
+        *room > 0
+    }
+
+    /// The next window is released.
+    fn end_next(&mut self, watermark: i64) {
+        self.looked_at = 0;
+        self.active.retain(|_, stacks| !stacks.is_empty());
         self.active.trim();
-        self.next = window.saturating_add(1);
-        if !is_given {
-            // Only keys of a partition that was ahead: see `absorb`.
-            let first_pending = self.first_pending().min(grid.first_unreleased(watermark));
-            self.next = self.next.max(first_pending.min(next_given));
+        self.next = self.next.saturating_add(1);
+        let released_to = self.active.values().map(|stacks| stacks.released_to);
+        if let Some(first) = released_to.min() {
+            // Later than the next one only where all keys are of a partition that was ahead: see `absorb`.
+            let first_pending = self.first_pending();
+            let first_unreleased = self.grid.first_unreleased(watermark);
+            let first = first.min(first_pending).min(first_unreleased);
+            self.next = self.next.max(first);
         }
     }
 
@@ -233,11 +253,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
     }
 
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        self.looked_at = 0;
         Self {
             grid: self.grid,
             pending: self.pending.split_off(moves),
             active: self.active.split_off(moves),
             next: self.next,
+            looked_at: 0,
         }
     }
 
@@ -250,6 +272,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             }
         }
         self.next = self.grid.first_unreleased(watermark);
+        self.looked_at = 0;
         self.pending.absorb(other.pending);
         self.active.absorb(other.active);
     }

@@ -166,8 +166,42 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     ) where
         A: Combine<State = S>,
     {
+        self.advance_some(aggregate, watermark, usize::MAX, out);
+    }
+
+    /// Does a part of what [`advance`](Self::advance) does: gives up to `limit` results. Returns whether these were
+    /// all; if not, it has to be called again, and what comes till then is late as if they were.
+    ///
+    /// ```
+    /// use millstream_base::Timestamp;
+    /// use millstream_flow::windows::{Count, WindowStore, Windows};
+    ///
+    /// let mut store = WindowStore::new(Windows::tumbling(1_000), 0);
+    /// for key in 0..100 {
+    ///     let _ = store.add(&Count, &key, Timestamp(key), &());
+    /// }
+    /// let mut keys = Vec::new();
+    /// while !store.advance_some(&Count, Timestamp(1_000), 30, &mut |result| keys.push(result.key)) {
+    ///     assert_eq!(keys.len() % 30, 0);
+    /// }
+    /// keys.sort();
+    /// assert!(keys.into_iter().eq(0..100));
+    /// ```
+    pub fn advance_some<A>(
+        &mut self,
+        aggregate: &A,
+        watermark: Timestamp,
+        limit: usize,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) -> bool
+    where
+        A: Combine<State = S>,
+    {
         self.watermark = self.watermark.max(watermark.0);
-        (self.open).advance(aggregate, self.watermark, &mut self.released, out);
+        let mut room = limit.max(1);
+        let released = &mut self.released;
+        (self.open).advance(aggregate, self.watermark, released, &mut room, out);
+        room > 0
     }
 
     /// Releases all windows: for the end of bounded input. What comes after that is late, or in a
@@ -176,8 +210,14 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     where
         A: Combine<State = S>,
     {
-        self.open.close();
+        self.close();
         self.advance(aggregate, Timestamp(i64::MAX), out);
+    }
+
+    /// Makes all windows due, for [`advance_some`](Self::advance_some) with the last [`Timestamp`] there is: together they
+    /// do what [`close_all`](Self::close_all) does.
+    pub fn close(&mut self) {
+        self.open.close();
     }
 
     /// The newest window of a key: one that is yet to be released, or the last that was.

@@ -36,16 +36,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         aggregate: &A,
         watermark: i64,
         released: &mut Released<K, S>,
+        room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
         let grid = self.grid;
-        while let Some((pane, cells)) =
-            (self.pending).pop_first_if(|pane| grid.end(pane) <= watermark)
-        {
-            for (key, cell) in cells {
-                released.give(aggregate, key, window(grid, pane, cell), out);
-            }
-        }
+        let is_due = |pane| grid.end(pane) <= watermark;
+        self.pending.take_if(is_due, room, &mut |pane, key, cell| {
+            released.give(aggregate, key, window(grid, pane, cell), out);
+        });
     }
 
     pub fn newest(&self, key: &K) -> Option<Window<S>> {

@@ -8,6 +8,7 @@ mod graphs;
 mod idle;
 mod lanes;
 mod lines;
+mod much_at_once;
 mod parts;
 mod ranks;
 mod running;

@@ -228,9 +228,10 @@ impl Plant {
         }
         for partition in &mut self.partitions {
             let results = &mut self.results;
-            partition
-                .store
-                .close_all(&collect(), &mut |result| results.push(as_expected(result)));
+            let store = &mut partition.store;
+            store.close();
+            let mut out = |result| results.push(as_expected(result));
+            while !store.advance_some(&collect(), Timestamp(i64::MAX), 3, &mut out) {}
             let totals = partition.store.totals();
             assert_eq!(totals.late_events, 0);
         }
@@ -238,13 +239,16 @@ impl Plant {
     }
 }
 
+/// In steps of few results, and from a snapshot after each other of them.
 fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
     let least = partition.inbox.iter().map(|(_, time)| *time).min().unwrap();
     let before = partition.store.watermark().0;
     let mut last_end = before;
-    partition
-        .store
-        .advance(&collect(), Timestamp(least), &mut |result| {
+    let mut limit = 1 + results.len() % 4;
+    loop {
+        let given = results.len();
+        let store = &mut partition.store;
+        let is_all = store.advance_some(&collect(), Timestamp(least), limit, &mut |result| {
             assert!(
                 last_end <= result.end.0,
                 "results are in the order of their ends"
@@ -260,6 +264,15 @@ fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
             last_end = result.end.0;
             results.push(as_expected(result));
         });
+        assert!(results.len() - given <= limit);
+        if is_all {
+            return;
+        }
+        if limit % 2 == 0 {
+            *store = through_bytes(store);
+        }
+        limit += 1;
+    }
 }
 
 fn through_bytes<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
