@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use millstream_flow::sources::{LineBlock, LineFiles};
-use millstream_flow::{BoxError, Output, Source, SourceStatus};
+use millstream_flow::{BoxError, Output, Source, SourceLanes, SourceStatus};
 use serde::{Deserialize, Serialize};
 
 /// Added to once per block, by whoever takes it apart.
@@ -74,6 +74,10 @@ impl CountedLines {
 
 impl Source for CountedLines {
     type Item = LineBlock;
+
+    fn lanes(&self) -> SourceLanes<'_, LineBlock> {
+        self.files.lanes()
+    }
 
     fn poll(
         &mut self,

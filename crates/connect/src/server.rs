@@ -10,7 +10,7 @@ use millstream_client::{
     Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start, Topic,
     TopicPartition,
 };
-use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
+use millstream_flow::{BoxError, LaneId, Lanes, Output, Parts, Source, SourceLanes, SourceStatus};
 use millstream_record::Record;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -61,6 +61,8 @@ pub struct ServerSource {
     records: mpsc::Receiver<Result<ServerRecords, ClientError>>,
     /// By partition, the first offset that it did not give.
     positions: BTreeMap<i32, Offset>,
+    /// The partitions.
+    lanes: Lanes,
     fault: Arc<OnceLock<ServerSourceError>>,
     /// Where the consumer works, with those of the other sources.
     network: Arc<Network>,
@@ -73,7 +75,9 @@ struct Reading {
     /// The identity of the stream.
     id: [u8; 16],
     places: Vec<TopicPartition>,
-    ends: Option<Ends>,
+    /// Where the partitions ended when they were found.
+    ends: Ends,
+    end: ServerEnd,
 }
 
 /// How far a source is.
@@ -126,20 +130,23 @@ impl ServerSource {
     ) -> Result<Vec<ServerSource>, BoxError> {
         let network = Arc::new(Network::start("millstream-source")?);
         let client = Client::new(server.clone());
+        let consumer = &ConsumerConfig {
+            // A flow ends rather than pass over what retention has taken.
+            reset: None,
+            ..consumer.clone()
+        };
         let begun = network.wait(async {
             let topic = client.topic(stream).await?;
             let places = partitions(&topic);
-            let ends = match end {
-                ServerEnd::Never => None,
-                ServerEnd::Now => Some(ends(&client, consumer, &places).await?),
-            };
+            let ends = ends(&client, consumer, &places).await?;
             let mut begun = Vec::new();
             for places in shares(places, instances) {
                 let reading = Reading {
                     client: client.clone(),
                     consumer: consumer.clone(),
                     id: *topic.id.as_bytes(),
-                    ends: ends.as_ref().map(|ends| ends_of(&places, ends)),
+                    ends: ends_of(&places, &ends),
+                    end,
                     places,
                 };
                 begun.push((reading.consumer(&BTreeMap::new()).await?, reading));
@@ -150,11 +157,14 @@ impl ServerSource {
         let sources = begun.into_iter().map(|(consumer, reading)| {
             let fault = Arc::default();
             let positions = by_partition(&consumer);
+            let lanes = Lanes::default();
+            reading.find_lanes(&positions, &lanes);
             ServerSource {
                 stream: stream.into(),
                 records: reading.start(consumer, &fault, &network),
                 reading,
                 positions,
+                lanes,
                 fault,
                 network: Arc::clone(&network),
             }
@@ -167,6 +177,7 @@ impl ServerSource {
         let next = records.fetched.next();
         let next = records.until.map_or(next, |until| until.min(next));
         let partition = records.fetched.partition();
+        self.lanes.pass(lane_id(partition), next);
         self.positions.insert(partition, next);
     }
 }
@@ -190,9 +201,26 @@ impl Reading {
         network: &Network,
     ) -> mpsc::Receiver<Result<ServerRecords, ClientError>> {
         let (sender, records) = mpsc::channel(ITEMS_MAX);
-        network.spawn(read(consumer, self.ends.clone(), Arc::clone(fault), sender));
+        let ends = match self.end {
+            ServerEnd::Never => None,
+            ServerEnd::Now => Some(self.ends.clone()),
+        };
+        network.spawn(read(consumer, ends, Arc::clone(fault), sender));
         records
     }
+
+    /// Adds the partitions, which are read from these positions on, to the lanes.
+    fn find_lanes(&self, positions: &BTreeMap<i32, Offset>, lanes: &Lanes) {
+        for (place, end) in &self.ends {
+            let next = positions.get(&place.partition).copied();
+            lanes.add(lane_id(place.partition), next.unwrap_or_default(), *end);
+        }
+    }
+}
+
+fn lane_id(partition: i32) -> LaneId {
+    // Partitions count from zero.
+    LaneId(partition.unsigned_abs().into())
 }
 
 fn by_partition(consumer: &Consumer) -> BTreeMap<i32, Offset> {
@@ -204,6 +232,13 @@ fn by_partition(consumer: &Consumer) -> BTreeMap<i32, Offset> {
 
 impl Source for ServerSource {
     type Item = ServerRecords;
+
+    fn lanes(&self) -> SourceLanes<'_, ServerRecords> {
+        SourceLanes::Many {
+            lane_of: |records| lane_id(records.fetched.partition()),
+            lanes: &self.lanes,
+        }
+    }
 
     /// Gives at most one item.
     fn poll(
@@ -251,6 +286,7 @@ impl Source for ServerSource {
         let consumer = self.network.wait(self.reading.consumer(&saved.positions));
         let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
         self.positions = by_partition(&consumer);
+        self.reading.find_lanes(&self.positions, &self.lanes);
         self.records = self.reading.start(consumer, &self.fault, &self.network);
         Ok(())
     }

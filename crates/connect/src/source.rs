@@ -1,13 +1,13 @@
 //! A stream as the source of a flow.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex, Offset, Timestamp};
-use millstream_flow::{BoxError, Output, Parts, Source, SourceStatus};
+use millstream_flow::{BoxError, LaneId, Lanes, Output, Parts, Source, SourceLanes, SourceStatus};
 use millstream_log::{
     KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
@@ -29,6 +29,8 @@ pub struct StoredChunks(Arc<Stored>);
 struct Stored {
     cursor: Cursor,
     lane: LaneIndex,
+    /// The lane's number among all of the stream.
+    partition: u32,
     bytes: KeptSlice,
     fault: Arc<OnceLock<SourceError>>,
 }
@@ -169,8 +171,9 @@ pub struct StreamSource {
 
 struct Shared {
     stream: Stream,
-    /// Lanes that held something when the source was made: what it says of time waits for all of them.
-    filled_lanes: u32,
+    lanes: Lanes,
+    /// How many of the stream's lanes are in `lanes`. Written under the lock of `subscription`.
+    lanes_found: AtomicU32,
     subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
     fault: Arc<OnceLock<SourceError>>,
@@ -258,7 +261,8 @@ impl StreamSource {
     fn with(stream: &Stream, subscription: Subscription) -> Self {
         StreamSource {
             shared: Arc::new(Shared {
-                filled_lanes: filled_lanes(stream),
+                lanes: Lanes::default(),
+                lanes_found: AtomicU32::new(0),
                 stream: stream.clone(),
                 subscription: Mutex::new(subscription),
                 fault: Arc::default(),
@@ -306,10 +310,11 @@ impl StreamSource {
 impl Source for StreamSource {
     type Item = StoredChunks;
 
-    fn lane_of(&self, item: &StoredChunks) -> (u64, u32) {
-        let Stored { cursor, lane, .. } = &*item.0;
-        let lane = u64::from(cursor.streamlet.0) << 32 | u64::from(lane.0);
-        (lane, self.shared.filled_lanes)
+    fn lanes(&self) -> SourceLanes<'_, StoredChunks> {
+        SourceLanes::Many {
+            lane_of: |item| lane_id(item.0.partition),
+            lanes: &self.shared.lanes,
+        }
     }
 
     fn wants_commits(&self) -> bool {
@@ -351,7 +356,9 @@ impl Source for StreamSource {
         if place.stream != *self.shared.stream.uuid().as_bytes() {
             return Err(SourceError::Other { stream }.into());
         }
-        let sought = self.shared.subscription.lock().seek(&place.next);
+        let mut subscription = self.shared.subscription.lock();
+        self.shared.lanes_found.store(0, Ordering::Relaxed);
+        let sought = subscription.seek(&place.next);
         Ok(
             sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
                 stream,
@@ -372,8 +379,11 @@ impl Source for StreamSource {
         let mut subscription = self.shared.subscription.lock();
         loop {
             let next = subscription.next(SLICE_BYTES);
+            self.shared.find_lanes(&subscription);
             match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
                 Next::Handed(handed) => {
+                    let partition = handed.place;
+                    self.shared.lanes.pass(lane_id(partition), handed.next);
                     let ReadChunks {
                         cursor,
                         lane,
@@ -383,6 +393,7 @@ impl Source for StreamSource {
                     out.push(StoredChunks(Arc::new(Stored {
                         cursor,
                         lane,
+                        partition,
                         bytes: bytes.keep(),
                         fault: Arc::clone(&self.shared.fault),
                     })));
@@ -392,7 +403,8 @@ impl Source for StreamSource {
                     self.shared.check_lanes()?;
                     return Ok(SourceStatus::End);
                 }
-                Next::Busy | Next::Nothing => {}
+                Next::Nothing => self.shared.lanes.pass_all(),
+                Next::Busy => {}
             }
             let has_more = subscription
                 .poll_more(&mut self.listening, waker)
@@ -413,10 +425,8 @@ struct Place {
     next: Vec<Offset>,
 }
 
-fn filled_lanes(stream: &Stream) -> u32 {
-    let lanes = (0..stream.lane_count()).filter_map(|number| stream.partition(number).ok());
-    let filled = lanes.filter(|lane| lane.earliest_offset() < lane.last_stable_offset());
-    filled.count() as u32
+fn lane_id(partition: u32) -> LaneId {
+    LaneId(partition.into())
 }
 
 /// Whether the event may have happened since the last look.
@@ -439,6 +449,16 @@ impl Shared {
         match self.fault.get() {
             None => Ok(()),
             Some(fault) => Err(fault.clone()),
+        }
+    }
+
+    /// Adds the lanes to `lanes` that the subscription reads since the last look.
+    fn find_lanes(&self, subscription: &Subscription) {
+        let count = subscription.lane_count();
+        for partition in self.lanes_found.swap(count, Ordering::Relaxed)..count {
+            if let Some(unread) = subscription.unread(partition) {
+                self.lanes.add(lane_id(partition), unread.start, unread.end);
+            }
         }
     }
 

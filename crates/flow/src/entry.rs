@@ -60,7 +60,7 @@ where
     let instances = row.instances.into_iter();
     let instances: Vec<_> = instances
         .map(|(input, terminal)| {
-            let time = StageTime::new(row.watermarks);
+            let time = StageTime::new(row.watermarks, input.lanes());
             Slot::new(Instance::new(input, terminal, time))
         })
         .collect();

@@ -64,7 +64,7 @@ impl<T: Send + 'static> EndRow<T> for Branch<T> {
                 name: Arc::clone(&name),
                 chain: Arc::clone(&chain),
                 terminal,
-                time: StageTime::new(None),
+                time: StageTime::new(None, None),
                 progress: Progress::default(),
             }));
         }

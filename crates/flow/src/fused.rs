@@ -268,13 +268,15 @@ where
         if let Some(mark) = before {
             return Ok(Claim::Say(mark));
         }
-        if let Took::Idle = took
-            && let Some(told_at) = time.silent(context.clock.monotonic())
-        {
-            if let Some(mark) = time.tell_silence(context.clock.monotonic()) {
+        if let Took::Idle = took {
+            let now = context.clock.monotonic();
+            let told_at = time.silent(now);
+            if let Some(mark) = time.tell_silence(now) {
                 return Ok(Claim::Say(mark));
             }
-            input.wake_at(told_at);
+            if let Some(told_at) = told_at {
+                input.wake_at(told_at);
+            }
         }
         terminal.cancel();
         Ok(match took {
@@ -303,8 +305,9 @@ where
         work.finish(
             input.parts(),
             |item| {
-                let (lane, lanes) = input.lane_of(item);
-                time.enter_lane(lane, lanes, || context.clock.monotonic());
+                if let Some(lane) = input.lane_of(item) {
+                    time.enter_lane(lane, || context.clock.monotonic());
+                }
                 item
             },
             || context.die_if_condemned(),

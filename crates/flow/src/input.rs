@@ -16,6 +16,7 @@ use crate::doorbell::Doorbell;
 use crate::entry::{self, EndRow, Entry, Give, Row};
 use crate::error::{BoxError, Failure};
 use crate::graph::Flow;
+use crate::lanes::{LaneId, Lanes, SourceLanes};
 use crate::marks::Mark;
 use crate::source::{Output, Source, SourceStatus};
 use crate::terminal::Terminal;
@@ -66,9 +67,14 @@ pub trait Input: Entry {
     /// The items in hand.
     fn parts(&self) -> [&[Self::Item]; 2];
 
-    /// Which lane of the source an item in hand is of, and how many there are.
-    fn lane_of(&self, _item: &Self::Item) -> (u64, u32) {
-        (0, 1)
+    /// Which lane of the source an item in hand is of, if it has several.
+    fn lane_of(&self, _item: &Self::Item) -> Option<LaneId> {
+        None
+    }
+
+    /// The lanes of the source, if it has several.
+    fn lanes(&self) -> Option<Lanes> {
+        None
     }
 
     /// When the newest item in hand that is known of entered the flow, in ns of the flow's clock.
@@ -208,8 +214,18 @@ impl<S: Source> Input for SourceInput<S> {
         self.doorbell.ring_at(time);
     }
 
-    fn lane_of(&self, item: &S::Item) -> (u64, u32) {
-        self.source.lane_of(item)
+    fn lane_of(&self, item: &S::Item) -> Option<LaneId> {
+        match self.source.lanes() {
+            SourceLanes::One => None,
+            SourceLanes::Many { lane_of, .. } => Some(lane_of(item)),
+        }
+    }
+
+    fn lanes(&self) -> Option<Lanes> {
+        match self.source.lanes() {
+            SourceLanes::One => None,
+            SourceLanes::Many { lanes, .. } => Some(lanes.clone()),
+        }
     }
 
     fn wants_commits(&self) -> bool {

@@ -4,6 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::BoxError;
+use crate::lanes::SourceLanes;
 
 /// What a source had to offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +37,10 @@ pub trait Source: Send + 'static {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError>;
 
-    /// Which lane an item is of, and how many lanes there are: items of a lane are in an order of their
-    /// own, and one lane may be far ahead of another. Watermarks go by the lane that is furthest behind.
-    fn lane_of(&self, _item: &Self::Item) -> (u64, u32) {
-        (0, 1)
-    }
+    /// Says whether the items come in several lanes, such as the partitions of a stream: one may be far ahead of
+    /// another, so watermarks go by the one that is furthest behind. A source that answers
+    /// [`SourceLanes::One`] though it reads several loses what the slower ones give as late.
+    fn lanes(&self) -> SourceLanes<'_, Self::Item>;
 
     /// Whether [`commit`](Source::commit) is to be called.
     fn wants_commits(&self) -> bool {
@@ -96,8 +96,8 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).poll(out, budget, waker)
     }
 
-    fn lane_of(&self, item: &Self::Item) -> (u64, u32) {
-        (**self).lane_of(item)
+    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
+        (**self).lanes()
     }
 
     fn wants_commits(&self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 
 use crate::error::BoxError;
+use crate::lanes::{LaneId, Lanes};
 use crate::marks::Mark;
 
 /// How a source tells how far event time has come: see
@@ -56,11 +57,16 @@ pub struct StageTime {
     latest: Cell<Timestamp>,
     /// What follows from that, and from `floor`.
     watermark: Cell<Timestamp>,
-    /// Of which lane of the source that is, and how many it has.
-    lane: Cell<(u64, u32)>,
-    lanes: RefCell<Lanes>,
+    /// Of which lane of the source that is.
+    lane: Cell<LaneId>,
+    /// The latest of the other lanes that this instance has seen.
+    seen: RefCell<BTreeMap<LaneId, Timestamp>>,
+    /// Of a source of several lanes: how far it has read each.
+    lanes: Option<Lanes>,
     /// Whether an item's time was seen since items were worked on last.
     has_seen: Cell<bool>,
+    /// Whether one was since the current lane was entered, or the lanes were told of it.
+    has_seen_lane: Cell<bool>,
     /// What the clock allows.
     latest_allowed: Cell<Timestamp>,
     /// What the input has said, or how far time has come during a silence.
@@ -68,22 +74,6 @@ pub struct StageTime {
     /// What this instance has said itself.
     told: Option<Mark>,
     silence: Option<Silence>,
-}
-
-/// The lanes of a source, each of which has an order of its own: while it catches up, one may be far ahead of
-/// another.
-#[derive(Default)]
-struct Lanes {
-    /// The latest time of each that has given something, and when it did that last.
-    seen: BTreeMap<u64, SeenLane>,
-    /// The source had nothing to give once: till then those that have not given anything are waited for.
-    has_caught_up: bool,
-}
-
-#[derive(Clone, Copy)]
-struct SeenLane {
-    latest: Timestamp,
-    at: Duration,
 }
 
 /// A source gives nothing.
@@ -96,14 +86,17 @@ struct Silence {
 }
 
 impl StageTime {
-    pub fn new(watermarks: Option<Watermarks>) -> StageTime {
+    /// Of a stage that reads a source of these `lanes`, if of several.
+    pub fn new(watermarks: Option<Watermarks>, lanes: Option<Lanes>) -> StageTime {
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
             watermark: Cell::new(Timestamp(i64::MIN)),
-            lane: Cell::new((0, 1)),
-            lanes: RefCell::default(),
+            lane: Cell::new(LaneId(0)),
+            seen: RefCell::default(),
+            lanes,
             has_seen: Cell::new(false),
+            has_seen_lane: Cell::new(false),
             latest_allowed: Cell::new(Timestamp(i64::MAX)),
             floor: Timestamp(i64::MIN),
             told: None,
@@ -113,44 +106,48 @@ impl StageTime {
 
     /// What is kept of it in a checkpoint: what makes items late.
     pub fn save(&self) -> Vec<u8> {
-        self.leave_lane(Duration::ZERO);
-        let lanes = self.lanes.borrow();
-        let lanes = lanes.seen.iter().map(|(lane, seen)| (*lane, seen.latest));
-        let saved = (self.floor, lanes.collect::<Vec<_>>());
+        self.note_latest();
+        let seen = self.seen.borrow();
+        let seen = seen.iter().map(|(lane, latest)| (lane.0, *latest));
+        let saved = (self.floor, seen.collect::<Vec<_>>());
         // Plain numbers are always encoded.
         postcard::to_stdvec(&saved).unwrap_or_default()
     }
 
     pub fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let (floor, lanes): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
+        let (floor, seen): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
         self.floor = floor;
-        let at = Duration::ZERO;
-        let lanes = lanes.into_iter();
-        let mut own = self.lanes.borrow_mut();
-        own.seen = lanes
-            .map(|(lane, latest)| (lane, SeenLane { latest, at }))
-            .collect();
-        let current = own.seen.get(&self.lane.get().0);
-        let latest = current.map_or(Timestamp(i64::MIN), |seen| seen.latest);
-        self.set_latest(latest);
+        let seen = seen.into_iter();
+        let seen: BTreeMap<_, _> = seen.map(|(lane, latest)| (LaneId(lane), latest)).collect();
+        for (lane, latest) in &seen {
+            if let Some(lanes) = &self.lanes {
+                lanes.see(*lane, *latest, None);
+            }
+        }
+        self.seen.replace(seen);
+        self.set_latest(self.latest_of(self.lane.get()));
         Ok(())
     }
 
-    /// The items that come now are of this lane, of so many.
+    /// The items that come now are of this lane.
     #[inline]
-    pub fn enter_lane(&self, lane: u64, count: u32, now: impl FnOnce() -> Duration) {
-        if self.lane.get() != (lane, count) {
-            self.change_lane(lane, count, now());
+    pub fn enter_lane(&self, lane: LaneId, now: impl FnOnce() -> Duration) {
+        if self.lane.get() != lane {
+            self.change_lane(lane, now());
         }
     }
 
     #[cold]
-    fn change_lane(&self, lane: u64, count: u32, now: Duration) {
-        self.leave_lane(now);
-        self.lane.set((lane, count));
-        let lanes = self.lanes.borrow();
-        let seen = lanes.seen.get(&lane);
-        self.set_latest(seen.map_or(Timestamp(i64::MIN), |seen| seen.latest));
+    fn change_lane(&self, lane: LaneId, now: Duration) {
+        self.tell_lanes(now);
+        self.note_latest();
+        self.lane.set(lane);
+        self.set_latest(self.latest_of(lane));
+    }
+
+    fn latest_of(&self, lane: LaneId) -> Timestamp {
+        let latest = self.seen.borrow().get(&lane).copied();
+        latest.unwrap_or(Timestamp(i64::MIN))
     }
 
     fn set_latest(&self, latest: Timestamp) {
@@ -159,35 +156,36 @@ impl StageTime {
     }
 
     /// Notes how far the current lane is.
-    fn leave_lane(&self, now: Duration) {
+    fn note_latest(&self) {
         let latest = self.latest.get();
         if latest > Timestamp(i64::MIN) {
-            let (lane, _) = self.lane.get();
-            let seen = SeenLane { latest, at: now };
-            self.lanes.borrow_mut().seen.insert(lane, seen);
+            self.seen.borrow_mut().insert(self.lane.get(), latest);
+        }
+    }
+
+    /// Tells the lanes how far the current one is, if items of it were seen.
+    fn tell_lanes(&self, now: Duration) {
+        if let Some(lanes) = &self.lanes
+            && self.has_seen_lane.replace(false)
+        {
+            lanes.see(self.lane.get(), self.latest.get(), Some(now));
         }
     }
 
     /// How far the lanes have come that are to be waited for, at `now`.
     fn latest_of_all(&self, now: Duration) -> Timestamp {
-        let latest = self.latest.get();
-        let (current, count) = self.lane.get();
-        if count <= 1 {
-            return latest;
-        }
-        let lanes = self.lanes.borrow();
-        let others = lanes.seen.iter().filter(|(lane, _)| **lane != current);
+        let Some(lanes) = &self.lanes else {
+            return self.latest.get();
+        };
         let idle_after = self
             .watermarks
             .map_or(IDLE_AFTER, |watermarks| watermarks.idle_after);
-        let live = |seen: &SeenLane| now.saturating_sub(seen.at) < idle_after;
-        let known = 1 + others.clone().count();
-        if !lanes.has_caught_up && known < count as usize {
-            return Timestamp(i64::MIN);
-        }
-        let live = others.filter(|(_, seen)| live(seen));
-        live.map(|(_, seen)| seen.latest)
-            .fold(latest, Timestamp::min)
+        lanes.latest(now, idle_after)
+    }
+
+    /// Whether the source still has to give items that were there when it found their lane.
+    fn is_behind(&self) -> bool {
+        self.lanes.as_ref().is_some_and(Lanes::is_behind)
     }
 
     /// Before items are worked on.
@@ -207,6 +205,7 @@ impl StageTime {
                 self.set_latest(time);
             }
             self.has_seen.set(true);
+            self.has_seen_lane.set(true);
         }
         is_allowed
     }
@@ -250,10 +249,11 @@ impl StageTime {
             return met;
         }
         let now = now();
+        self.tell_lanes(now);
         if self.has_seen.replace(false) {
             self.silence = None;
-            let latest = self.latest_of_all(now);
-            return self.tell(Mark::Watermark(self.watermark_of(latest)));
+            let latest = self.watermark_of(self.latest_of_all(now));
+            return self.tell(Mark::Watermark(latest.max(self.time_told())));
         }
         self.silent(now);
         self.tell_silence(now)
@@ -272,14 +272,25 @@ impl StageTime {
         self.watermark.set(self.watermark_of(self.latest.get()));
     }
 
-    /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so.
+    /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so. A source
+    /// that has not given what it found in its lanes is not silent.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
-        self.lanes.borrow_mut().has_caught_up = true;
+        if self.is_behind() {
+            self.silence = None;
+            return None;
+        }
         let from = self.watermark_of(self.latest_of_all(now));
+        // A source without lanes has nothing to wait for.
+        let has_lanes = self.lanes.as_ref().is_none_or(|lanes| !lanes.is_empty());
+        let idle_after = if has_lanes {
+            watermarks.idle_after
+        } else {
+            Duration::ZERO
+        };
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
-            told_at: now + watermarks.idle_after,
+            told_at: now + idle_after,
             from,
         });
         Some(silence.told_at)
@@ -287,6 +298,11 @@ impl StageTime {
 
     /// What is to be said of the silence at `now`, if anything.
     pub fn tell_silence(&mut self, now: Duration) -> Option<Mark> {
+        if let Some(Mark::Idle(time)) = self.told
+            && self.is_behind()
+        {
+            return self.tell(Mark::Watermark(time));
+        }
         let silence = self
             .silence
             .as_mut()
@@ -302,8 +318,16 @@ impl StageTime {
         self.tell(Mark::Idle(self.floor))
     }
 
+    fn time_told(&self) -> Timestamp {
+        match self.told {
+            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+            Some(Mark::End) | None => Timestamp(i64::MIN),
+        }
+    }
+
     fn tell(&mut self, mark: Mark) -> Option<Mark> {
-        let is_new = self.told != Some(mark) && mark != Mark::Watermark(Timestamp(i64::MIN));
+        let says_nothing = self.told.is_none() && mark == Mark::Watermark(Timestamp(i64::MIN));
+        let is_new = self.told != Some(mark) && !says_nothing;
         is_new.then(|| *self.told.insert(mark))
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use millstream_base::Clock;
 
 use crate::error::BoxError;
+use crate::lanes::SourceLanes;
 use crate::source::{Output, Source, SourceStatus};
 
 /// How long a generator with a rate pauses when it is ahead of it.
@@ -64,6 +65,10 @@ impl<F> Generator<F> {
 
 impl<T: Send + 'static, F: FnMut(u64) -> T + Send + 'static> Source for Generator<F> {
     type Item = T;
+
+    fn lanes(&self) -> SourceLanes<'_, T> {
+        SourceLanes::One
+    }
 
     fn poll(
         &mut self,

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
+use crate::lanes::SourceLanes;
 use crate::parts::Parts;
 use crate::source::{Output, Source, SourceStatus};
 
@@ -214,6 +215,10 @@ impl LineFiles {
 
 impl Source for LineFiles {
     type Item = LineBlock;
+
+    fn lanes(&self) -> SourceLanes<'_, LineBlock> {
+        SourceLanes::One
+    }
 
     /// Gives at most one block.
     fn poll(

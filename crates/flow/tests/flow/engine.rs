@@ -12,7 +12,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
     BoxError, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick, Priority, RoundRobin,
-    Running, Scheduler, Sink, Source, SourceStatus, Stages, Watermarks,
+    Running, Scheduler, Sink, Source, SourceLanes, SourceStatus, Stages, Watermarks,
 };
 
 use crate::support::{Collect, Hand, Letters, settings, wait_until};
@@ -456,6 +456,10 @@ struct PanicsAtTheEnd {
 impl Source for PanicsAtTheEnd {
     type Item = u64;
 
+    fn lanes(&self) -> SourceLanes<'_, u64> {
+        SourceLanes::One
+    }
+
     fn poll(
         &mut self,
         out: &mut Output<u64>,
@@ -509,6 +513,10 @@ struct Bursts(u64);
 
 impl Source for Bursts {
     type Item = u64;
+
+    fn lanes(&self) -> SourceLanes<'_, u64> {
+        SourceLanes::One
+    }
 
     fn poll(
         &mut self,

@@ -9,7 +9,8 @@ use millstream_base::{Clock, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Flow, FlowSettings, Output, Running, Source, SourceStatus, Watermarks, Windowed,
+    BoxError, Flow, FlowSettings, Output, Running, Source, SourceLanes, SourceStatus, Watermarks,
+    Windowed,
 };
 
 use crate::support::{Collect, Letters, on_ranks, settings, wait_until};
@@ -85,6 +86,10 @@ impl Given {
 
 impl Source for Given {
     type Item = Event;
+
+    fn lanes(&self) -> SourceLanes<'_, Event> {
+        SourceLanes::One
+    }
 
     fn poll(
         &mut self,

@@ -3,9 +3,11 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use millstream_base::Timestamp;
+use millstream_base::{Offset, Timestamp};
 use millstream_flow::windows::{Count, Windows};
-use millstream_flow::{BoxError, Flow, Output, Source, SourceStatus, Watermarks};
+use millstream_flow::{
+    BoxError, Flow, LaneId, Lanes, Output, Source, SourceLanes, SourceStatus, Watermarks,
+};
 use proptest::prelude::*;
 
 use crate::support::{Collect, settings};
@@ -16,16 +18,39 @@ type Event = (u64, i64);
 /// Gives the events of its lanes in runs, one lane after the other.
 struct Runs {
     events: Vec<Event>,
+    /// How many events of each lane were given.
+    given: Vec<u64>,
     next: usize,
-    lanes: u32,
+    lanes: Lanes,
     run: usize,
+}
+
+impl Runs {
+    /// A source that has found all events when it begins.
+    fn new(events: Vec<Event>, lanes: u32, run: usize) -> Runs {
+        let found = Lanes::default();
+        for lane in 0..u64::from(lanes) {
+            let end = events.iter().filter(|(other, _)| *other == lane).count();
+            found.add(LaneId(lane), Offset(0), Offset(end as u64));
+        }
+        Runs {
+            events,
+            given: vec![0; lanes as usize],
+            next: 0,
+            lanes: found,
+            run,
+        }
+    }
 }
 
 impl Source for Runs {
     type Item = Event;
 
-    fn lane_of(&self, (lane, _): &Event) -> (u64, u32) {
-        (*lane, self.lanes)
+    fn lanes(&self) -> SourceLanes<'_, Event> {
+        SourceLanes::Many {
+            lane_of: |(lane, _)| LaneId(*lane),
+            lanes: &self.lanes,
+        }
     }
 
     fn poll(
@@ -35,7 +60,12 @@ impl Source for Runs {
         _: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         let end = (self.next + self.run).min(self.events.len());
-        out.extend(self.events[self.next..end].iter().copied());
+        for event in &self.events[self.next..end] {
+            out.push(*event);
+            let given = &mut self.given[event.0 as usize];
+            *given += 1;
+            self.lanes.pass(LaneId(event.0), Offset(*given));
+        }
         self.next = end;
         Ok(match end == self.events.len() {
             true => SourceStatus::End,
@@ -67,7 +97,7 @@ proptest! {
         let (sink, results) = Collect::new();
         let mut flow = Flow::with_settings("lanes", settings(2, 16));
         let state = flow.windowed("counts", Windows::tumbling(20), Count);
-        let source = Runs { events, next: 0, lanes, run };
+        let source = Runs::new(events, lanes, run);
         flow.source("events", source)
             .watermarks(|(_, time)| Timestamp(*time), Watermarks::bounded(Duration::ZERO).ahead_max(None))
             .key_by(|_| 0u32)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{Clock, SystemClock};
 use millstream_flow::sources::Generator;
-use millstream_flow::{BoxError, Flow, Output, Running, Sink, Source, SourceStatus};
+use millstream_flow::{BoxError, Flow, Output, Running, Sink, Source, SourceLanes, SourceStatus};
 
 use crate::support::{Collect, Hand, settings, wait_until};
 
@@ -178,6 +178,10 @@ struct Broken;
 
 impl Source for Broken {
     type Item = u64;
+
+    fn lanes(&self) -> SourceLanes<'_, u64> {
+        SourceLanes::One
+    }
 
     fn poll(&mut self, _: &mut Output<u64>, _: usize, _: &Waker) -> Result<SourceStatus, BoxError> {
         Err("no input".into())

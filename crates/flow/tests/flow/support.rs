@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourceStatus,
+    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourceLanes,
+    SourceStatus,
 };
 
 pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
@@ -122,6 +123,10 @@ impl Hand {
 
 impl Source for Hand {
     type Item = u64;
+
+    fn lanes(&self) -> SourceLanes<'_, u64> {
+        SourceLanes::One
+    }
 
     fn poll(
         &mut self,

@@ -67,6 +67,12 @@ impl ApplicationReader {
         &self.stream
     }
 
+    /// Lanes that were added behind the ends have no part in it.
+    pub fn lane_count(&self) -> u32 {
+        let ends = self.ends.as_ref();
+        ends.map_or_else(|| self.stream.lane_count(), |ends| ends.len() as u32)
+    }
+
     pub fn end_at_head(&mut self) {
         self.ends = Some(self.stream.reader(From::Latest).cursors());
     }

@@ -1,5 +1,6 @@
 //! One lane of a subscription: read on from an offset, as the lane's stable offset moves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Position};
@@ -69,6 +70,16 @@ impl Feed {
         self.next
     }
 
+    /// From the first offset that was not handed out to where there is nothing more now.
+    pub fn unread(&self) -> Range<Offset> {
+        self.next..self.end()
+    }
+
+    fn end(&self) -> Offset {
+        let stable = self.lane.last_stable_offset();
+        self.until.map_or(stable, |until| until.min(stable))
+    }
+
     /// Goes on from another offset, if that is, or comes, in the lane.
     pub fn seek(&mut self, next: Offset) -> Result<()> {
         self.next = next;
@@ -95,8 +106,7 @@ impl Feed {
         self.check()?;
         let core = Arc::clone(&self.lane.core);
         loop {
-            let stable = self.lane.last_stable_offset();
-            let end = self.until.map_or(stable, |until| until.min(stable));
+            let end = self.end();
             if self.next >= end {
                 return Ok(None);
             }

@@ -12,6 +12,7 @@ mod sieve;
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -177,6 +178,29 @@ impl Subscription {
         match &self.reader {
             Reader::Lanes(reader) => reader.positions(),
             Reader::Application(_) => None,
+        }
+    }
+
+    /// How many lanes it reads: the [places](Handed::place) below this number. Grows with the stream that it is of.
+    pub fn lane_count(&self) -> u32 {
+        match &self.reader {
+            Reader::Lanes(reader) => reader.lanes.len() as u32,
+            Reader::Application(reader) => reader.lane_count(),
+        }
+    }
+
+    /// What of a lane is there now and was not handed out: from the first such offset to the end. What an application has
+    /// done of it may be among that. `None` if the lane has failed, or there is no such place.
+    pub fn unread(&self, place: u32) -> Option<Range<Offset>> {
+        match &self.reader {
+            Reader::Lanes(reader) => {
+                let lane = reader.lanes.get(place as usize)?.as_ref()?;
+                Some(lane.feed.unread())
+            }
+            Reader::Application(reader) => {
+                let lane = reader.stream().partition(place).ok()?;
+                Some(lane.earliest_offset()..lane.last_stable_offset())
+            }
         }
     }
 
