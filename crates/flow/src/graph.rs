@@ -32,8 +32,8 @@ use crate::scheduler::{Priority, Scheduler};
 use crate::source::{Output, Source};
 use crate::stage::Stage;
 use crate::state::{Partial, PartialState, StateReader};
-use crate::windowed::{Key, Windowed};
-use crate::windows::{Combine, Windows};
+use crate::windowed::{REMEMBERED_KEYS, Windowed};
+use crate::windows::{Combine, Key, Windows};
 
 /// What a flow takes from its surroundings. The defaults are right for most.
 #[derive(Clone)]
@@ -257,7 +257,8 @@ impl Flow {
     ) -> Windowed<K, A> {
         let ranks = self.settings.ranks.count();
         self.agreed.push(format!("{name}: {windows:?}"));
-        let state = Windowed::new(windows, aggregate, self.homes.clone(), ranks);
+        let homes = self.homes.clone();
+        let state = Windowed::new(windows, aggregate, REMEMBERED_KEYS, homes, ranks);
         self.add_state(name, state.clone());
         state
     }

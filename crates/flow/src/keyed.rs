@@ -21,8 +21,8 @@ use crate::terminal::Place;
 use crate::to_panes::{PaneCode, ToPanes, Waiting};
 use crate::to_rings::{ToOne, ToRings};
 use crate::to_windows::{Release, ToWindows};
-use crate::windowed::{Key, Windowed};
-use crate::windows::{Aggregate, LocalPanes, Partial, WindowResult};
+use crate::windowed::Windowed;
+use crate::windows::{Aggregate, All, Key, LocalPanes, Partial, WindowResult};
 
 /// Operators whose results are routed by a key.
 #[must_use = "operators whose results go nowhere do not run"]
@@ -31,6 +31,9 @@ pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
     key: F,
     late: Option<Channel<C::Out>>,
 }
+
+/// Says of every item that its key is that of all items.
+type KeyOfAll<T> = fn(&T) -> All;
 
 impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Routes the items by their key, so that all items of a key meet in one place.
@@ -42,6 +45,66 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         Keyed {
             operators: self,
             key,
+            late: None,
+        }
+    }
+
+    /// Adds each item to the windows that `time` lies in, whatever its key: first to what this instance knows of
+    /// them, from time to time to what all know, which is on one rank. Else it is as
+    /// [`Keyed::aggregate`], and its results have no key to speak of.
+    ///
+    /// ```
+    /// use millstream_base::Timestamp;
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::windows::{Count, Windows};
+    /// use millstream_flow::{Flow, Watermarks};
+    /// use std::time::Duration;
+    ///
+    /// let mut flow = Flow::new("numbers");
+    /// let sum = flow.partial::<u64>("sum");
+    /// let counts = flow.windowed("counts", Windows::tumbling(10), Count);
+    /// flow.source("numbers", Generator::new(|number| number).limit(100))
+    ///     .watermarks(|number| Timestamp(*number as i64), Watermarks::bounded(Duration::ZERO))
+    ///     .aggregate("count", &counts, |number| Timestamp(*number as i64))
+    ///     .fold_local(&sum, |sum, window| *sum += window.value);
+    /// let running = flow.run()?;
+    /// running.join()?;
+    /// assert_eq!(sum.merged(), 100);
+    /// // Over HTTP: `/state/numbers/counts/all`.
+    /// let newest = running.state("counts").and_then(|state| state.get("all")).unwrap();
+    /// assert_eq!((newest["window_start"].as_i64(), newest["value"].as_u64()), (Some(90), Some(10)));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn aggregate<A, E>(
+        self,
+        name: &str,
+        state: &Windowed<All, A>,
+        time: E,
+    ) -> Operators<'f, RingInput<WindowResult<All, A::Out>>, Same>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        A: Aggregate<C::Out>,
+        E: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
+    {
+        self.all().aggregate(name, state, time)
+    }
+
+    /// As [`Keyed::late_to`], for windows over all items.
+    pub fn late_to(self, channel: &Channel<C::Out>) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+    {
+        self.all().late_to(channel)
+    }
+
+    /// What is routed by a key that all items have.
+    fn all(self) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    where
+        C::Out: Sized,
+    {
+        Keyed {
+            operators: self,
+            key: |_| All,
             late: None,
         }
     }

@@ -15,8 +15,8 @@ use crate::outbox::Outbox;
 use crate::remote::Outlets;
 use crate::routed::{Homes, Routed};
 use crate::terminal::{End, InputEnd, Slice, Terminal};
-use crate::windowed::{Key, WindowSpec};
-use crate::windows::{Aggregate, Arrival, LocalPanes, Partial};
+use crate::windowed::WindowSpec;
+use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
 
 /// Partial results that one instance holds at most, about.
 const PARTIALS_MAX: usize = 8 << 10;

@@ -14,8 +14,8 @@ use crate::error::Failure;
 use crate::marks::Mark;
 use crate::outbox::Outbox;
 use crate::terminal::{End, InputEnd, Slice, Terminal};
-use crate::windowed::{Key, SharedStore, WindowSpec};
-use crate::windows::{Arrival, Combine, Partial, WindowResult, WindowStore};
+use crate::windowed::{SharedStore, WindowSpec};
+use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};
 
 /// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
 /// are more. However many windows end at once, other stages have their turn in between, and the next one gets slices

@@ -1,38 +1,23 @@
 //! Windows as a state element: what is known of each key, open or closed.
 
-use std::fmt::Display;
-use std::hash::Hash;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
 use crate::routed::Homes;
 use crate::state::StateReader;
-use crate::windows::{Combine, WindowResult, WindowStore, WindowTotals, Windows};
-
-/// What windows may be kept by. As text it is the key under which state is read; serialized it goes to
-/// other ranks.
-pub trait Key:
-    Hash + Eq + Clone + Display + FromStr + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
-
-impl<K> Key for K where
-    K: Hash + Eq + Clone + Display + FromStr + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
+use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
 /// The windows of a keyed state element; a clone is another handle of the same element. On several ranks
 /// each has the keys that live there.
 pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
     partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
+    remembered_keys: usize,
     homes: Homes,
     ranks: u32,
 }
@@ -47,8 +32,8 @@ pub struct WindowSpec<A> {
     pub is_used: AtomicBool,
 }
 
-/// Keys of a partition whose last released window can be read.
-const REMEMBERED_KEYS: usize = 64 << 10;
+/// Keys of a partition whose last released window can be read, as a rule.
+pub const REMEMBERED_KEYS: usize = 64 << 10;
 
 /// Locked by the stage for the time of a slice, and by readers of the state.
 pub(crate) type SharedStore<K, A> = Arc<Mutex<WindowStore<K, <A as Combine>::State>>>;
@@ -58,6 +43,7 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
         Windowed {
             spec: Arc::clone(&self.spec),
             partitions: Arc::clone(&self.partitions),
+            remembered_keys: self.remembered_keys,
             homes: self.homes.clone(),
             ranks: self.ranks,
         }
@@ -65,7 +51,14 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
 }
 
 impl<K: Key, A: Combine> Windowed<K, A> {
-    pub(crate) fn new(windows: Windows, aggregate: A, homes: Homes, ranks: u32) -> Self {
+    /// The last released window of up to `remembered_keys` keys of each partition can be read.
+    pub(crate) fn new(
+        windows: Windows,
+        aggregate: A,
+        remembered_keys: usize,
+        homes: Homes,
+        ranks: u32,
+    ) -> Self {
         Windowed {
             spec: Arc::new(WindowSpec {
                 windows,
@@ -74,6 +67,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),
+            remembered_keys,
             homes,
             ranks,
         }
@@ -85,6 +79,11 @@ impl<K: Key, A: Combine> Windowed<K, A> {
         partitions
             .iter()
             .find_map(|part| part.lock().newest(&self.spec.aggregate, key))
+    }
+
+    /// The newest window of the key that has this text.
+    pub(crate) fn find(&self, key: &str) -> Option<WindowResult<K, A::Out>> {
+        windows::of_text(key).find_map(|key: K| self.newest(&key))
     }
 
     /// The sums at this moment.
@@ -104,34 +103,33 @@ impl<K: Key, A: Combine> Windowed<K, A> {
     pub(crate) fn add_partition(&self) -> SharedStore<K, A> {
         let store = Arc::new(Mutex::new(WindowStore::new(
             self.spec.windows,
-            REMEMBERED_KEYS,
+            self.remembered_keys,
         )));
         self.partitions.lock().push(Arc::clone(&store));
         store
     }
 }
 
+/// What is read of a window.
+pub fn entry<K, O: Serialize>(window: &WindowResult<K, O>) -> Value {
+    json!({
+        "window_start": window.start,
+        "window_end": window.end,
+        "value": window.value,
+        "events": window.events,
+    })
+}
+
 impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
     fn get(&self, key: &str) -> Option<Value> {
-        let newest = self.newest(&key.parse().ok()?)?;
-        Some(json!({
-            "window_start": newest.start,
-            "window_end": newest.end,
-            "value": newest.value,
-            "events": newest.events,
-        }))
+        self.find(key).map(|newest| entry(&newest))
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {
         let mut keys = Vec::new();
         for part in self.partitions.lock().iter() {
             let room = limit - keys.len();
-            keys.extend(
-                part.lock()
-                    .keys(room)
-                    .into_iter()
-                    .map(|key| key.to_string()),
-            );
+            keys.extend(part.lock().keys(room).iter().filter_map(windows::text_of));
         }
         keys
     }

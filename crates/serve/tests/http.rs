@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_base::TcpNetwork;
+use millstream_base::{TcpNetwork, Timestamp};
 use millstream_flow::sources::Generator;
-use millstream_flow::{Flow, FlowSettings, PartialState, Running};
+use millstream_flow::windows::{Count, Windows};
+use millstream_flow::{Flow, FlowSettings, PartialState, Running, Watermarks};
 use millstream_serve::{Content, Metric, MetricKind, Server};
 use serde_json::{Value, json};
 
@@ -561,4 +562,58 @@ fn an_address_in_use_is_an_error() {
     let second = Server::start(TcpNetwork, server.local_address(), Sample::new());
     let error = second.err().expect("it is in use");
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}
+
+/// A flow whose windows have keys that are no strings.
+struct Pairs(Arc<Running>);
+
+impl Content for Pairs {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(&self.0)]
+    }
+
+    fn overview(&self) -> Value {
+        json!({})
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn keys_in_addresses_are_strings_and_numbers_as_they_are_and_else_json() {
+    let mut flow = Flow::new("shop");
+    let windows = Windows::tumbling(10);
+    let all = flow.windowed("all items", windows, Count);
+    let numbers = flow.windowed("numbers", windows, Count);
+    let pairs = flow.windowed("pairs", windows, Count);
+    let channels = ["all", "numbers", "pairs"].map(|name| flow.channel::<u64>(name));
+    let time = |number: &u64| Timestamp(*number as i64);
+    flow.source("orders", Generator::new(|number| number).limit(10))
+        .watermarks(time, Watermarks::bounded(Duration::ZERO))
+        .to_all(&channels);
+    let kept = flow.partial::<u64>("kept");
+    flow.stage("of all", &channels[0])
+        .aggregate("count all", &all, time)
+        .fold_local(&kept, |sum, window| *sum += window.value);
+    flow.stage("of numbers", &channels[1])
+        .key_by(|number| number % 5)
+        .aggregate("count numbers", &numbers, time)
+        .fold_local(&kept, |sum, window| *sum += window.value);
+    flow.stage("of pairs", &channels[2])
+        .key_by(|number| (["a", "b/c"][*number as usize % 2].to_owned(), number % 2))
+        .aggregate("count pairs", &pairs, time)
+        .fold_local(&kept, |sum, window| *sum += window.value);
+    let server = start_with(Arc::new(Pairs(run(flow))));
+    let value = |path: &str| get(&server, path).json()["value"].clone();
+    assert_eq!(value("/state/shop/all%20items/all"), 10);
+    assert_eq!(value("/state/shop/numbers/3"), 2);
+    assert_eq!(value("/state/shop/pairs/%5B%22a%22,0%5D"), 5);
+    assert_eq!(value("/state/shop/pairs/%5B%22b%2Fc%22,1%5D"), 5);
+    let entries = get(&server, "/state/shop/pairs").json();
+    assert_eq!(entries[0]["key"], r#"["a",0]"#);
+    assert_eq!(entries[1]["key"], r#"["b/c",1]"#);
+    let unknown = get(&server, "/state/shop/pairs/%5B%22a%22%5D");
+    assert_eq!(unknown.status, 404);
 }

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::key::All;
 use super::map::Map;
 
 /// What the items of a key in one window come to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(serialize = "K: Serialize + 'static, O: Serialize"))]
 pub struct WindowResult<K, O> {
-    /// The key.
+    /// The key. Serialized it is left out where it is [`All`], which says nothing.
+    #[serde(skip_serializing_if = "All::is")]
     pub key: K,
     /// First moment of the window.
     pub start: Timestamp,

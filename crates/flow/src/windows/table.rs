@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::hash::Hash;
 
+use super::key::All;
 use super::map::Map;
 
 /// Memory of the places at most.
@@ -91,7 +92,7 @@ macro_rules! numbers {
             $(if let Some(number) = key.downcast_ref::<$number>() {
                 return usize::try_from(*number).ok();
             })*
-            None
+            key.is::<All>().then_some(0)
         }
 
         /// The key that [`number_of`] says this of.
@@ -101,7 +102,7 @@ macro_rules! numbers {
             {
                 return Some(key.clone());
             })*
-            None
+            (&All as &dyn Any).downcast_ref::<K>().cloned()
         }
     };
 }
@@ -144,6 +145,7 @@ mod tests {
         count(&[u64::MAX, 3]);
         count(&["3", "", "three"]);
         count(&[(1_u32, 2_u32), (2, 1)]);
+        count(&[All]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod engine;
 mod forks;
 mod graphs;
 mod idle;
+mod keys;
 mod lanes;
 mod lines;
 mod much_at_once;

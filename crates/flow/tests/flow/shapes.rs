@@ -17,9 +17,9 @@ const WINDOW_MS: i64 = 100;
 /// A bound of the disorder with which nothing is late.
 const ANY_DISORDER_MS: u64 = 2_500;
 
-type Generators = Vec<Generator<Box<dyn FnMut(u64) -> Event + Send>>>;
+pub type Generators = Vec<Generator<Box<dyn FnMut(u64) -> Event + Send>>>;
 
-fn generators(sources: &[Vec<Event>]) -> Generators {
+pub fn generators(sources: &[Vec<Event>]) -> Generators {
     let generator = |events: &Vec<Event>| {
         let (events, count) = (events.clone(), events.len() as u64);
         let make: Box<dyn FnMut(u64) -> Event + Send> =
@@ -30,7 +30,7 @@ fn generators(sources: &[Vec<Event>]) -> Generators {
 }
 
 /// A rank's part of the sources.
-fn own(ranks: &Ranks, sources: &[Vec<Event>]) -> Vec<Vec<Event>> {
+pub fn own(ranks: &Ranks, sources: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let (rank, count) = (ranks.rank() as usize, ranks.count() as usize);
     sources.iter().skip(rank).step_by(count).cloned().collect()
 }

@@ -1,11 +1,12 @@
 //! What is computed over items, however they are split and ordered.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use millstream_base::Timestamp;
 use millstream_flow::windows::{
-    Aggregate, Arrival, Combine, Count, Distinct, Joined, LocalPanes, Max, Mean, Min, Quantiles,
-    Side, Sum, WindowStore, Windows,
+    Aggregate, Arrival, Combine, Count, Distinct, ExactDistinct, Joined, LocalPanes, Max, Mean,
+    Min, Quantiles, Side, Sum, WindowStore, Windows, top,
 };
 use proptest::prelude::*;
 
@@ -52,6 +53,45 @@ proptest! {
     }
 
     #[test]
+    fn the_highest_are_those_that_sorting_gives_however_items_are_split(
+        items in prop::collection::vec((0u8..20, "[a-c]{0,2}"), 0..200),
+        count in 0..12_usize,
+        part in 1..50_usize,
+    ) {
+        let highest = top(count, |(score, _): &(u8, String)| *score);
+        let mut expected = items.clone();
+        // Equal scores go by their bytes: of a text these are its length and its letters.
+        expected.sort_by_key(|(score, text)| (Reverse(*score), text.len(), text.clone()));
+        expected.truncate(count);
+        prop_assert_eq!(&result_of(&highest, &items), &expected);
+        prop_assert_eq!(&result_of_parts(&highest, &items, part), &expected);
+        prop_assert!(state_of(&highest, &items).len() <= count, "a state is bounded");
+    }
+
+    #[test]
+    fn the_lowest_are_those_that_sorting_gives(
+        mut items in prop::collection::vec(any::<i64>(), 0..100),
+        part in 1..50_usize,
+    ) {
+        let lowest = top(3, |item: &i64| Reverse(*item));
+        let found = result_of_parts(&lowest, &items, part);
+        items.sort_unstable();
+        items.truncate(3);
+        prop_assert_eq!(found, items);
+    }
+
+    #[test]
+    fn distinct_values_are_counted_exactly_however_items_are_split(
+        items in prop::collection::vec("[a-d]{0,4}", 0..300),
+        part in 1..50_usize,
+    ) {
+        let distinct = ExactDistinct::of(|item: &String| item.as_str());
+        let expected = items.iter().collect::<HashSet<_>>().len() as u64;
+        prop_assert_eq!(result_of(&distinct, &items), expected);
+        prop_assert_eq!(result_of_parts(&distinct, &items, part), expected);
+    }
+
+    #[test]
     fn quantiles_are_within_one_percent(
         mut items in prop::collection::vec(prop_oneof![-1e12..1e12, -1.0..1.0_f64, Just(0.0)], 1..300),
         quantile in 0.0..=1.0_f64,
@@ -80,6 +120,22 @@ fn few_distinct_values_are_counted_exactly_and_many_within_five_percent() {
         let parts = result_of_parts(&distinct, &items, 700);
         assert_eq!(parts, counted, "however they are split");
     }
+}
+
+#[test]
+fn a_score_that_cannot_be_compared_is_left_out() {
+    let items = [1.0, f64::NAN, 3.0, f64::INFINITY, -f64::NAN, 2.0];
+    let highest = top(3, |item: &f64| *item);
+    assert_eq!(result_of(&highest, &items), [f64::INFINITY, 3.0, 2.0]);
+    let pairs = top(3, |item: &f64| (1, *item));
+    assert_eq!(result_of(&pairs, &items), [f64::INFINITY, 3.0, 2.0]);
+}
+
+#[test]
+fn many_distinct_values_are_counted_exactly() {
+    let items: Vec<u64> = (0..50_000).chain(0..50_000).collect();
+    let distinct = ExactDistinct::of(|item: &u64| item);
+    assert_eq!(result_of(&distinct, &items), 50_000);
 }
 
 #[test]
