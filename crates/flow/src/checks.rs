@@ -31,6 +31,10 @@ impl Flow {
                 name,
             });
         }
+        if let Some(join) = self.one_sided.first() {
+            let (flow, join) = (self.name.clone(), join.clone());
+            return Err(FlowError::OneSided { flow, join });
+        }
         self.check_channels()?;
         self.check_time()
     }

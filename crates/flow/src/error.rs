@@ -27,6 +27,16 @@ pub enum FlowError {
         /// The stage whose chain has no end.
         operator: String,
     },
+    /// A join of two streams that has only the first.
+    #[error(
+        "flow \"{flow}\": the join \"{join}\" has no second stream; end one in it with `.to_join(…)`"
+    )]
+    OneSided {
+        /// The flow.
+        flow: String,
+        /// The join.
+        join: String,
+    },
     /// A channel that is not written, or not read by one stage.
     #[error(
         "flow \"{flow}\": channel \"{channel}\" has {writers} stages that write to it and {readers} that read it; it needs at least one that writes and exactly one that reads"

@@ -58,17 +58,32 @@ impl<T: Send + 'static> EndRow<T> for Branch<T> {
         flow.agreed.push(format!("{}: {code}", row.name));
         // Also of a stage without instances.
         flow.branch_outputs.insert(row.name.clone(), row.outputs);
-        let (name, chain) = (Arc::<str>::from(row.name), Arc::new(row.chain));
-        for (Branch { arms }, terminal) in row.instances {
-            arms.lock().push(Box::new(FusedArm {
+        let (entries, terminals): (Vec<_>, Vec<_>) = row.instances.into_iter().unzip();
+        let built = arms(row.name, row.chain, terminals);
+        for (Branch { arms }, arm) in entries.into_iter().zip(built) {
+            arms.lock().push(arm);
+        }
+    }
+}
+
+/// What operators of one row lead to within a stage, one for each of its instances.
+pub fn arms<T: 'static, C: Chain<T>, E: Terminal<C::Out>>(
+    name: String,
+    chain: C,
+    terminals: impl IntoIterator<Item = E>,
+) -> impl Iterator<Item = Box<dyn Arm<T>>> {
+    let (name, chain) = (Arc::<str>::from(name), Arc::new(chain));
+    terminals
+        .into_iter()
+        .map(move |terminal| -> Box<dyn Arm<T>> {
+            Box::new(FusedArm {
                 name: Arc::clone(&name),
                 chain: Arc::clone(&chain),
                 terminal,
                 time: StageTime::new(None, None),
                 progress: Progress::default(),
-            }));
-        }
-    }
+            })
+        })
 }
 
 /// An item, and how far event time had come where it was.

@@ -1,5 +1,6 @@
 //! Building a flow: the typed API.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
@@ -114,6 +115,10 @@ pub struct Flow {
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
     /// Stages that were begun and have no end yet.
     pub(crate) open: Vec<String>,
+    /// Joins of two streams that have no second one yet.
+    pub(crate) one_sided: Vec<String>,
+    /// By the names of stages: what ends the operators before each of its boxes, the last box last.
+    pub(crate) boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
     /// What was found wrong while it was built.
     pub(crate) faults: Vec<FlowError>,
     /// By the names of branches that have come to their ends: the channels that they write.
@@ -145,6 +150,8 @@ impl Flow {
             channels: Vec::new(),
             states: Vec::new(),
             open: Vec::new(),
+            one_sided: Vec::new(),
+            boxed: HashMap::new(),
             faults: Vec::new(),
             branch_outputs: HashMap::new(),
             writers: 0,
@@ -255,12 +262,22 @@ impl Flow {
         windows: Windows,
         aggregate: A,
     ) -> Windowed<K, A> {
-        let ranks = self.settings.ranks.count();
-        self.agreed.push(format!("{name}: {windows:?}"));
-        let homes = self.homes.clone();
-        let state = Windowed::new(windows, aggregate, REMEMBERED_KEYS, homes, ranks);
+        let state = self.windows(name, windows, aggregate, REMEMBERED_KEYS);
         self.add_state(name, state.clone());
         state
+    }
+
+    /// The same, where it is not readable yet, and another number of keys is remembered.
+    pub(crate) fn windows<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+        remembered_keys: usize,
+    ) -> Windowed<K, A> {
+        self.agreed.push(format!("{name}: {windows:?}"));
+        let (homes, ranks) = (self.homes.clone(), self.settings.ranks.count());
+        Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
     }
 
     /// Starts the workers.

@@ -3,15 +3,16 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
+use millstream_ring::Ring;
 
 use crate::chain::{Chain, Same};
 use crate::channel::{Channel, ChannelState};
 use crate::entry::Entry;
 use crate::error::FlowError;
+use crate::graph::Flow;
 use crate::input::RingInput;
 use crate::operators::Operators;
 use crate::outbox::Outbox;
@@ -21,13 +22,13 @@ use crate::terminal::Place;
 use crate::to_panes::{PaneCode, ToPanes, Waiting};
 use crate::to_rings::{ToOne, ToRings};
 use crate::to_windows::{Release, ToWindows};
-use crate::windowed::Windowed;
-use crate::windows::{Aggregate, All, Key, LocalPanes, Partial, WindowResult};
+use crate::windowed::{WindowSpec, Windowed};
+use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowResult};
 
 /// Operators whose results are routed by a key.
 #[must_use = "operators whose results go nowhere do not run"]
 pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
-    operators: Operators<'f, I, C>,
+    pub(crate) operators: Operators<'f, I, C>,
     key: F,
     late: Option<Channel<C::Out>>,
 }
@@ -212,30 +213,43 @@ where
         A: Aggregate<T>,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
     {
+        state.spec.take(self.operators.flow, name);
+        let panes = Panes::new(self.operators.flow, name);
+        let spec = Arc::clone(&state.spec);
+        let flow = self.end_in_panes("aggregate", name, spec, &panes, time);
+        panes.windows(flow, name, state)
+    }
+
+    /// Ends the stage in panes, as the operator `kind`. What of them goes to other ranks is named `exchange`.
+    pub(crate) fn end_in_panes<A, E>(
+        self,
+        kind: &str,
+        exchange: &str,
+        spec: Arc<WindowSpec<A>>,
+        panes: &Panes<K, A::State>,
+        time: E,
+    ) -> &'f mut Flow
+    where
+        A: Aggregate<T>,
+        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+    {
         let Keyed {
             mut operators,
             key,
             late,
         } = self;
+        let Panes { rings, channel } = panes;
         let flow = &mut *operators.flow;
-        if state.spec.is_used.swap(true, Ordering::Relaxed) {
-            flow.faults.push(FlowError::StateTaken {
-                flow: flow.name.clone(),
-                operator: name.to_owned(),
-            });
-        }
-        let partitions = flow.settings.workers.get();
-        let (rings, channel) = flow.rings::<Partial<K, A::State>>(name, partitions);
+        let received_name = format!("{exchange}/received");
         let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
-        let exchange = operators.exchange::<Partial<K, A::State>>(name);
+        let exchange = operators.exchange::<Partial<K, A::State>>(exchange);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {
             key,
             time,
-            label: operators.label("aggregate"),
+            label: operators.label(kind),
         });
-        let spec = Arc::clone(&state.spec);
-        let outputs: Vec<&Arc<ChannelState>> = [&channel]
+        let outputs: Vec<&Arc<ChannelState>> = [channel]
             .into_iter()
             .chain(late.as_ref().map(|late| &late.state))
             .collect();
@@ -243,7 +257,7 @@ where
             panes: LocalPanes::new(spec.windows),
             spec: Arc::clone(&spec),
             code: Arc::clone(&code),
-            routed: exchange.routed(Outbox::of_rings(place, &rings, &channel), place),
+            routed: exchange.routed(Outbox::of_rings(place, rings, channel), place),
             homes: homes.clone(),
             late: late
                 .as_ref()
@@ -258,26 +272,60 @@ where
             item: PhantomData,
         });
         if let Some(received) = exchange.received {
-            flow.receive(&format!("{name}/received"), received)
-                .end(&[&channel], |place| ToRings {
-                    outbox: Outbox::of_rings(place, &rings, &channel),
+            flow.receive(&received_name, received)
+                .end(&[channel], |place| ToRings {
+                    outbox: Outbox::of_rings(place, rings, channel),
                     way: ToHome {
                         homes: homes.clone(),
                         ranks: exchange.ranks,
                     },
                 });
         }
+        flow
+    }
+}
+
+/// Where the partial results of all instances and ranks meet that belong to this rank: a ring for each partition of keys.
+pub(crate) struct Panes<K, S> {
+    rings: Vec<Arc<Ring<Partial<K, S>>>>,
+    channel: Arc<ChannelState>,
+}
+
+impl<K, S> Clone for Panes<K, S> {
+    fn clone(&self) -> Self {
+        Panes {
+            rings: self.rings.clone(),
+            channel: Arc::clone(&self.channel),
+        }
+    }
+}
+
+impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
+    pub fn new(flow: &mut Flow, name: &str) -> Self {
+        let partitions = flow.settings.workers.get();
+        let (rings, channel) = flow.rings(name, partitions);
+        Panes { rings, channel }
+    }
+
+    /// Begins the stage that merges them and gives the windows of `state` as they end.
+    pub fn windows<'f, A: Combine<State = S>>(
+        &self,
+        flow: &'f mut Flow,
+        name: &str,
+        state: &Windowed<K, A>,
+    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same> {
+        let Panes { rings, channel } = self;
         let inputs = rings.iter().enumerate();
-        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, &channel, index));
+        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, channel, index));
         let inputs = inputs.collect();
-        let mut partitioned = Operators::begin(flow, name, Some(channel), inputs);
+        let mut partitioned = Operators::begin(flow, name, Some(Arc::clone(channel)), inputs);
         partitioned.is_shared = false;
         let results_name = format!("{name}/results");
         let results = partitioned.flow.channel(&results_name);
         let waker = partitioned.flow.waker();
         let channels = [results.clone()];
         let flow = partitioned.end(&[&results.state], |place| ToWindows {
-            spec: Arc::clone(&spec),
+            spec: Arc::clone(&state.spec),
             store: state.add_partition(),
             outbox: Outbox::of_channels(place, &channels),
             waker: waker.clone(),

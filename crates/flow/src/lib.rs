@@ -94,6 +94,7 @@
 
 mod attempt;
 mod begin;
+mod boxed;
 mod chain;
 mod channel;
 mod checkpoint;
@@ -138,11 +139,13 @@ mod to_sink;
 mod to_state;
 mod to_windows;
 mod top_windows;
+mod window_join;
 mod windowed;
 pub mod windows;
 mod work;
 mod workers;
 
+pub use boxed::{Boxed, Pipeline};
 pub use chain::Emit;
 pub use channel::Channel;
 pub use checkpoint::{CheckpointCounts, Checkpointing, Checkpoints, PartKey, Resume};
@@ -165,5 +168,6 @@ pub use source::{Output, Source, SourceStatus};
 pub use state::{Counts, Partial, PartialState, StateReader};
 pub use table::Table;
 pub use time::Watermarks;
+pub use window_join::WindowJoin;
 pub use windowed::Windowed;
 pub use windows::Key;

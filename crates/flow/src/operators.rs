@@ -39,16 +39,16 @@ use crate::to_state::ToState;
 #[must_use = "operators whose results go nowhere do not run"]
 pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     pub(crate) flow: &'f mut Flow,
-    stage: String,
+    pub(crate) stage: String,
     /// The channel that the inputs are rings of; none for a source.
-    channel: Option<Arc<ChannelState>>,
+    pub(crate) channel: Option<Arc<ChannelState>>,
     pub(crate) inputs: Vec<I>,
     /// Whether they share one ring.
     pub(crate) is_shared: bool,
-    chain: C,
+    pub(crate) chain: C,
     /// How many operators the stage has.
     pub(crate) operators: usize,
-    watermarks: Option<Watermarks>,
+    pub(crate) watermarks: Option<Watermarks>,
     /// Whether it says marks, being the first stage.
     pub(crate) tells_time: bool,
 }
@@ -433,7 +433,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         });
     }
 
-    fn add<D: Chain<I::Item>>(
+    pub(crate) fn add<D: Chain<I::Item>>(
         mut self,
         kind: &str,
         fuse: impl FnOnce(C, Label) -> D,
@@ -488,7 +488,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Adds them to the flow with both ends of each instance, and all channels that they write.
-    fn end_with<T: Terminal<C::Out>>(
+    pub(crate) fn end_with<T: Terminal<C::Out>>(
         self,
         instances: Vec<(I, T)>,
         outputs: Vec<Arc<ChannelState>>,

@@ -73,8 +73,7 @@ where
         flow.agreed.push(format!("{name}: the highest {count}"));
         // What ends at one moment is in one millisecond.
         let moments = Windows::tumbling(1);
-        let (homes, ranks) = (flow.homes.clone(), flow.settings.ranks.count());
-        let highest = Windowed::new(moments, top(count, score), REMEMBERED_KEYS, homes, ranks);
+        let highest = flow.windows(name, moments, top(count, score), REMEMBERED_KEYS);
         flow.add_state(name, TopState(highest.clone()));
         let last_moment = |window: &WindowResult<K, O>| Timestamp(window.end.0.saturating_sub(1));
         let highest = self.aggregate(name, &highest, last_moment);

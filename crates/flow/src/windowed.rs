@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::error::BoxError;
+use crate::error::{BoxError, FlowError};
+use crate::graph::Flow;
 use crate::routed::Homes;
 use crate::state::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
@@ -27,9 +28,31 @@ pub struct WindowSpec<A> {
     pub windows: Windows,
     pub aggregate: A,
     /// Items that were left out since their time was over.
-    pub late: AtomicU64,
+    pub late: Arc<AtomicU64>,
     /// Items of one operator come in.
     pub is_used: AtomicBool,
+}
+
+impl<A> WindowSpec<A> {
+    /// The operator `name` fills the state: no other may.
+    pub fn take(&self, flow: &mut Flow, name: &str) {
+        if self.is_used.swap(true, Ordering::Relaxed) {
+            flow.faults.push(FlowError::StateTaken {
+                flow: flow.name.clone(),
+                operator: name.to_owned(),
+            });
+        }
+    }
+
+    /// The same windows, into which `aggregate` adds the items of one of several streams.
+    pub fn with<B>(&self, aggregate: B) -> Arc<WindowSpec<B>> {
+        Arc::new(WindowSpec {
+            windows: self.windows,
+            aggregate,
+            late: Arc::clone(&self.late),
+            is_used: AtomicBool::new(true),
+        })
+    }
 }
 
 /// Keys of a partition whose last released window can be read, as a rule.
@@ -63,7 +86,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
             spec: Arc::new(WindowSpec {
                 windows,
                 aggregate,
-                late: AtomicU64::new(0),
+                late: Arc::default(),
                 is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),

@@ -63,6 +63,12 @@ impl<L, R> Default for Joined<L, R> {
     }
 }
 
+/// Adds the items of one stream to what is [`Joined`].
+pub struct OneSide<L, R, T> {
+    /// Puts an item into the list of its stream.
+    pub put: fn(&mut (Vec<L>, Vec<R>), &T),
+}
+
 impl<L, R> Combine for Joined<L, R>
 where
     L: Clone + Send + Serialize + DeserializeOwned + 'static,
@@ -96,5 +102,37 @@ where
             Side::Left(left) => lefts.push(left.clone()),
             Side::Right(right) => rights.push(right.clone()),
         }
+    }
+}
+
+impl<L, R, T: 'static> Combine for OneSide<L, R, T>
+where
+    L: Clone + Send + Serialize + DeserializeOwned + 'static,
+    R: Clone + Send + Serialize + DeserializeOwned + 'static,
+{
+    type State = (Vec<L>, Vec<R>);
+    type Out = (Vec<L>, Vec<R>);
+
+    fn empty(&self) -> Self::State {
+        Joined::new().empty()
+    }
+
+    fn merge(&self, state: &mut Self::State, other: &Self::State) {
+        Joined::new().merge(state, other);
+    }
+
+    fn result(&self, state: &Self::State) -> Self::Out {
+        Joined::new().result(state)
+    }
+}
+
+impl<L, R, T: 'static> Aggregate<T> for OneSide<L, R, T>
+where
+    L: Clone + Send + Serialize + DeserializeOwned + 'static,
+    R: Clone + Send + Serialize + DeserializeOwned + 'static,
+{
+    #[inline]
+    fn add(&self, state: &mut Self::State, item: &T) {
+        (self.put)(state, item);
     }
 }

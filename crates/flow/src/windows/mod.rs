@@ -66,6 +66,7 @@ pub use collected::WindowEvents;
 pub(crate) use collected::{EventStore, TimeOf};
 pub use distinct::{Distinct, DistinctSketch};
 pub use distinct_values::{DistinctValues, ExactDistinct};
+pub(crate) use joined::OneSide;
 pub use joined::{Joined, Side};
 pub use key::{All, Key};
 pub(crate) use key::{of_text, text_of};

@@ -91,6 +91,8 @@ enum Shape {
     /// These counts are added up by half of the keys, in other windows. The last of several ranks has no
     /// sources.
     SumsOfCounts,
+    /// Numbers are joined by key with those of as many other sources.
+    Joined,
 }
 
 impl Shape {
@@ -104,7 +106,7 @@ impl Shape {
 
     fn key(self, key: u32) -> u32 {
         match self {
-            Shape::Counts | Shape::CountsInBranches => key,
+            Shape::Counts | Shape::CountsInBranches | Shape::Joined => key,
             Shape::SumsOfCounts => key / 2,
         }
     }
@@ -158,6 +160,14 @@ fn start(
     let branches = ["even", "odd"]
         .map(|name| flow.windowed::<u32, _>(name, Windows::tumbling(WINDOW_MS), Count));
     let merged = flow.channel("merged");
+    let join = (shape == Shape::Joined).then(|| {
+        let join = flow.window_join::<u32, u64, u64>("join", Windows::tumbling(WINDOW_MS));
+        flow.sources("others", (0..sources).map(|_| source()))
+            .watermarks(time, Watermarks::bounded(Duration::ZERO))
+            .key_by(key)
+            .to_join(&join, time);
+        join
+    });
     let numbers = flow
         .sources("numbers", (0..sources).map(|_| source()))
         .watermarks(time, Watermarks::bounded(Duration::ZERO));
@@ -172,6 +182,24 @@ fn start(
                     .to(&merged);
             },
         ),
+        Shape::Joined => numbers
+            .key_by(key)
+            .join(join.as_ref().unwrap(), time)
+            .map(|window| {
+                let (mut numbers, mut others) = window.value.clone();
+                numbers.sort_unstable();
+                others.sort_unstable();
+                assert_eq!(numbers, others);
+                WindowResult {
+                    key: window.key,
+                    start: window.start,
+                    end: window.end,
+                    value: numbers.len() as u64,
+                    events: window.events,
+                    time_max: window.time_max,
+                }
+            })
+            .to(&merged),
         _ => numbers
             .key_by(key)
             .aggregate("count", &counts, time)
@@ -275,6 +303,7 @@ proptest! {
             Just(Shape::Counts),
             Just(Shape::CountsInBranches),
             Just(Shape::SumsOfCounts),
+            Just(Shape::Joined),
         ],
         count in 1u32..4,
         deaths in prop::collection::vec((0usize..4, 0u64..40), 0..4),

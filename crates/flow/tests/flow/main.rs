@@ -1,11 +1,13 @@
 //! Flows from end to end.
 
+mod boxes;
 mod checkpoints;
 mod collected;
 mod engine;
 mod forks;
 mod graphs;
 mod idle;
+mod joins;
 mod keys;
 mod lanes;
 mod lines;
