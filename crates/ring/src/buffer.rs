@@ -6,10 +6,11 @@ use std::mem::{self, MaybeUninit};
 use std::ops::Range;
 
 use crate::SAMPLE_EVERY;
-use crate::sync::{AtomicU64, Track};
+use crate::sync::{AtomicU32, Track};
+use crate::turns::{self, RANGE_MAX, Turns};
 
 /// Slots for a power of two of positions, and what goes with each. A slot, its note and its stamp
-/// belong to whoever holds the slot's position; marks are shared.
+/// belong to the owner of the slot's position; the cells of turns are shared.
 pub struct Buffer<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `Item` wherever nobody has written otherwise: readers clear what they find.
@@ -17,9 +18,12 @@ pub struct Buffer<T> {
     /// One for each sampled position.
     stamps: Box<[UnsafeCell<u64>]>,
     tracks: Box<[Track]>,
-    pub write_marks: Marks,
-    pub read_marks: Marks,
+    write_cells: Box<[AtomicU32]>,
+    read_cells: Box<[AtomicU32]>,
 }
+
+/// Items of a write slice for which it had no room.
+pub struct Beyond<T>(pub Vec<T>);
 
 /// What stands in a slot that is written.
 #[derive(Default)]
@@ -32,35 +36,26 @@ pub enum Note<T> {
     Beyond(Box<Beyond<T>>),
 }
 
-pub struct Beyond<T>(pub Vec<T>);
-
-/// For each slot where a range started that was finished before its turn: the range's end.
-pub struct Marks(Box<[AtomicU64]>);
-
-impl Marks {
-    #[inline]
-    pub fn at(&self, position: u64) -> &AtomicU64 {
-        &self.0[position as usize & (self.0.len() - 1)]
-    }
-}
-
 impl<T> Buffer<T> {
     /// A slot with all that goes with it, but for the stamps, which are few.
     pub const SLOT_BYTES: usize =
-        size_of::<T>() + size_of::<Note<T>>() + 2 * size_of::<AtomicU64>();
+        size_of::<T>() + size_of::<Note<T>>() + 2 * (2 * size_of::<AtomicU32>());
 
+    /// For a lane whose writers and readers have finished everything before `tail` and `head`.
+    ///
     /// # Panics
-    /// When `capacity` is not a power of two.
-    pub fn new(capacity: usize) -> Self {
+    /// When `capacity` is not a power of two, or more than [`RANGE_MAX`].
+    pub fn new(capacity: usize, head: u64, tail: u64) -> Self {
         assert!(capacity.is_power_of_two(), "positions are masked");
+        assert!(capacity <= RANGE_MAX, "a slice may have all of it");
         Buffer {
             slots: filled(capacity, || UnsafeCell::new(MaybeUninit::uninit())),
             notes: filled(capacity, UnsafeCell::default),
             // `capacity` positions in a row hold no more sampled ones than this.
             stamps: filled(capacity / SAMPLE_EVERY as usize + 1, UnsafeCell::default),
             tracks: filled(capacity, Track::default),
-            write_marks: Marks(filled(capacity, AtomicU64::default)),
-            read_marks: Marks(filled(capacity, AtomicU64::default)),
+            write_cells: turns::cells(capacity, tail),
+            read_cells: turns::cells(capacity, head),
         }
     }
 
@@ -103,6 +98,16 @@ impl<T> Buffer<T> {
         self.stamps[(position / SAMPLE_EVERY) as usize % self.stamps.len()].get()
     }
 
+    #[inline]
+    pub fn write_turns(&self) -> Turns<'_> {
+        Turns::new(&self.write_cells)
+    }
+
+    #[inline]
+    pub fn read_turns(&self) -> Turns<'_> {
+        Turns::new(&self.read_cells)
+    }
+
     /// The caller holds these positions.
     #[inline(always)]
     pub fn own(&self, positions: Range<u64>) {
@@ -136,6 +141,7 @@ impl<T> Buffer<T> {
 }
 
 /// Those positions that carry a stamp.
+#[inline]
 pub fn sampled(positions: Range<u64>) -> impl Iterator<Item = u64> {
     (positions.start.next_multiple_of(SAMPLE_EVERY)..positions.end).step_by(SAMPLE_EVERY as usize)
 }

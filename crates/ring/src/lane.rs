@@ -7,8 +7,8 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::buffer::{Beyond, Buffer, Marks, Note, sampled};
-use crate::gate::Gate;
+use crate::buffer::{Beyond, Buffer, Note, sampled};
+use crate::reserve::{ReadReserve, WriteReserve};
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, Padded, Track, lock};
 
 /// # Positions
@@ -29,59 +29,58 @@ use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, Padded, Tr
 ///   finished by the readers of the lap before. Should `shadow_tail` have gone forth and back
 ///   between the look and the move, that is still so.
 /// - A writer that needs less than it has reserved moves `shadow_tail` back from `end`, if it still
-///   stands there: then nobody holds anything behind `end`, and the writer gives up what is its own.
-///   Else the rest of its range becomes holes, which readers skip.
+///   stands there: then no other slice holds anything behind `end`, and the writer gives up its own
+///   positions. Otherwise the rest of its range becomes holes, which readers skip.
 /// - A reader reserves `start..end` by moving `shadow_head`, and has seen `end ≤ tail`.
+/// - `tail` and `head` move over finished ranges in order: see [`Turns`](crate::turns::Turns).
 ///
-/// # Finishing in order
+/// # Open slices
 ///
-/// `tail` and `head` are each moved by [`publish`]. A range that starts where the position stands is
-/// finished by moving the position to its end. Any other leaves a mark at its start, the range's
-/// end, and whoever moves the position to that start moves it on to the end. No range is forgotten:
-/// all changes of a position are read-modify-writes, so they are in one order, and each sees
-/// all that was done before the earlier ones. After leaving its mark a slice *changes* the position
-/// by nothing. Whoever moves the position to the mark's place does that either before, then the slice
-/// sees it there and goes on itself; or after, then the mover sees the mark.
+/// A slice is open from the atomic step that reserves its range to the step that finishes it or gives
+/// back all of it. Only in between does its thread touch the lane's memory. A range that is not
+/// finished holds up the turn of its side. So when nothing more can be reserved and the turn arrives at
+/// the end of all reservations, no slice of that side is open, and the thread that learns this
+/// *claims* the side.
 ///
-/// A mark of an earlier lap needs no clearing: it is at most the position that looks at it. A range is
-/// marked only when its end is final, so no mark is ever taken back.
+/// # Resizing and freeing
 ///
-/// # The gate
+/// 1. A thread closes `shadow_tail`. From then on `shadow_tail` stays where it is: writers reserve
+///    nothing and give nothing back.
+/// 2. The same thread marks the turn's cell at `shadow_tail`. Either the turn lies there, and
+///    this thread claims the writers' side. Or the writer that would lay the turn down there finds the
+///    mark, and claims the side. Both change the cell in one atomic step, so exactly one of them
+///    comes second and claims.
+/// 3. The claimer closes `shadow_head`, and marks the cell there. One thread claims the readers' side
+///    in the same way. Now everything is committed, everything that was taken is finished, and that
+///    thread has the lane alone.
+/// 4. It replaces the memory, lays down the turns, and opens the readers' side, then the writers'.
 ///
-/// Whoever holds a slice is inside of one of two gates, and touches the lane only there. To resize
-/// the lane, the writers' gate is closed; the last writer to leave closes the readers' gate; and the
-/// last reader to leave has the lane alone. (With all writers gone, everything is committed, and
-/// with all readers gone, everything that was taken is finished.) Dropping the ring closes the gates
-/// in the same way, and the last to leave frees the lane.
+/// Dropping the ring closes the lane for good by the same steps, and the thread that has the lane alone
+/// frees it. If a resize is under way by then, its claimer finds the lane abandoned in the step that
+/// would open it.
 ///
-/// A slice that was handed back is inside until it is taken again and finished; taking it needs no
-/// gate, so a closed one cannot keep it there. Writers are never waited for by readers that hold
-/// nothing: the readers' gate closes only when no write slice is open.
+/// A slice that was handed back stays open until a reader takes it again and finishes it. Taking it
+/// needs no reservation, so a closed side cannot keep it there. Readers without slices never wait for
+/// writers: the readers' side closes only when no write slice is open.
 pub struct Lane<T> {
-    /// Written and read by writers.
-    write_gate: Padded<Gate>,
-    /// Moved by writers as they reserve (forth) and give back (back).
-    shadow_tail: Padded<AtomicU64>,
-    /// Moved by writers as they commit; read by readers.
+    /// `shadow_tail`. Written and read by writers.
+    write_reserve: Padded<WriteReserve>,
+    /// Moved by the writer that holds the turn; read by readers.
     tail: Padded<AtomicU64>,
-    /// Written and read by readers.
-    read_gate: Padded<Gate>,
-    /// Moved by readers as they reserve.
-    shadow_head: Padded<AtomicU64>,
-    /// Moved by readers as they finish; read by writers.
+    /// `shadow_head`. Written and read by readers.
+    read_reserve: Padded<ReadReserve>,
+    /// Moved by the reader that holds the turn; read by writers.
     head: Padded<AtomicU64>,
     rest: Padded<Rest<T>>,
 }
 
 /// What is read often and written seldom.
 struct Rest<T> {
-    /// Read inside of a gate, replaced by who has claimed both.
+    /// Read by the owners of open slices, replaced by the thread that has the lane alone.
     buffer: UnsafeCell<Buffer<T>>,
     buffer_track: Track,
-    /// Of `buffer`; written by who replaces it, read by anyone.
-    capacity: AtomicUsize,
-    /// What a resize is to make of `capacity`. Written by who closes the writers' gate from inside,
-    /// read by who claims it.
+    /// The capacity that a resize asks for. Written by the thread that has closed `shadow_tail` for it,
+    /// before that marks the turn's cell, and read by the thread that has the lane alone.
     capacity_wanted: AtomicUsize,
     /// Notes other than `Item` in slots that are committed or about to be, and that no reader has
     /// cleared yet. Added to by writers before they commit, so a reader that has acquired `tail`
@@ -111,7 +110,7 @@ pub struct Taken<T> {
 pub enum Items<T> {
     /// So many items, in the first slots of the positions.
     Slots(usize),
-    Gathered(Gathered<T>),
+    Gathered(Box<Gathered<T>>),
 }
 
 /// Items of a range that had some beyond its positions, or a part of them.
@@ -136,9 +135,8 @@ impl<T> Lane<T> {
     pub fn new(capacity: usize) -> Self {
         Lane {
             rest: Padded(Rest {
-                buffer: Buffer::new(capacity).into(),
+                buffer: Buffer::new(capacity, 0, 0).into(),
                 buffer_track: Track::default(),
-                capacity: AtomicUsize::new(capacity),
                 capacity_wanted: AtomicUsize::new(capacity),
                 notes: AtomicUsize::new(0),
                 surplus_written: AtomicI64::new(0),
@@ -146,129 +144,21 @@ impl<T> Lane<T> {
                 returned_items: AtomicUsize::new(0),
                 returned: Mutex::new(Some(BTreeMap::new())),
             }),
-            write_gate: Padded::default(),
-            shadow_tail: Padded::default(),
+            write_reserve: Padded(WriteReserve::new(capacity)),
             tail: Padded::default(),
-            read_gate: Padded::default(),
-            shadow_head: Padded::default(),
+            read_reserve: Padded::default(),
             head: Padded::default(),
         }
     }
-}
 
-impl<T> Lane<T> {
-    /// The lane's memory. The caller is inside of a gate, or has claimed both.
+    /// The lane's memory. The caller has an open slice, has closed a side that is not claimed yet, or
+    /// has the lane alone.
     #[inline]
     pub fn buffer(&self) -> &Buffer<T> {
         self.rest.buffer_track.reader();
-        // SAFETY: it is replaced only by who has claimed both gates, when nobody is inside.
+        // SAFETY: it is replaced only by the thread that has claimed both sides: until then the
+        // caller's slice or mark keeps the side from being claimed.
         unsafe { &*self.rest.buffer.get() }
-    }
-
-    /// Reserves up to `count` positions to write, for a writer that is inside; `None` when there is
-    /// no room for `count_min`.
-    #[inline]
-    fn reserve_write(&self, count_min: usize, count: usize) -> Option<Range<u64>> {
-        let capacity = self.buffer().capacity() as u64;
-        let count_min = (count_min as u64).clamp(1, capacity);
-        loop {
-            // Acquires earlier reservations, and with them what they saw of `head`: so `used` is at
-            // most the capacity.
-            let start = self.shadow_tail.load(Ordering::Acquire);
-            // Acquires the readers' `publish`: they are done with the slots.
-            let head = self.head.load(Ordering::Acquire);
-            let Some(used) = start.checked_sub(head) else {
-                // `start` is old by now: others have written and read in between.
-                continue;
-            };
-            let count = (count as u64).min(capacity - used);
-            if count < count_min {
-                return None;
-            }
-            let end = start + count;
-            // Acquires `give_back`: former owners of these slots are done with them. Releases to the
-            // load above.
-            let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-            let moved = self
-                .shadow_tail
-                .compare_exchange(start, end, success, failure);
-            if moved.is_ok() {
-                self.buffer().own(start..end);
-                return Some(start..end);
-            }
-        }
-    }
-
-    /// Gives up the end of a reservation: from `filled` to `end`. `false` when others have reserved
-    /// behind it.
-    fn give_back(&self, filled: u64, end: u64) -> bool {
-        let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-        self.shadow_tail
-            .compare_exchange(end, filled, success, failure)
-            .is_ok()
-    }
-
-    /// Makes a reservation readable of which the slots up to `filled` are written.
-    pub fn commit(&self, reserved: Range<u64>, filled: u64, beyond: Vec<T>, stamp: u64) {
-        let Range { start, mut end } = reserved;
-        let buffer = self.buffer();
-        buffer.own(start..end);
-        if filled < end && self.give_back(filled, end) {
-            end = filled;
-        }
-        if start == end {
-            return;
-        }
-        for position in sampled(start..end) {
-            // SAFETY: this writer owns the position.
-            unsafe { *buffer.stamp(position) = stamp };
-        }
-        let surplus = beyond.len() as i64 - (end - filled) as i64;
-        if surplus != 0 {
-            for hole in filled..end {
-                // SAFETY: as above.
-                unsafe { *buffer.note(hole) = Note::Hole };
-            }
-            let mut notes = (end - filled) as usize;
-            if !beyond.is_empty() {
-                // SAFETY: as above. Only what is full has items beyond, so `filled` is `end`.
-                unsafe { *buffer.note(filled - 1) = Note::Beyond(Box::new(Beyond(beyond))) };
-                notes += 1;
-            }
-            // Both are released by `publish`.
-            self.rest.notes.fetch_add(notes, Ordering::Relaxed);
-            self.rest
-                .surplus_written
-                .fetch_add(surplus, Ordering::Relaxed);
-        }
-        publish(&self.tail, &buffer.write_marks, start..end);
-    }
-
-    /// Reserves up to `count` positions to read, for a reader that is inside; `None` when there is
-    /// nothing readable.
-    #[inline]
-    fn reserve_read(&self, count: usize) -> Option<Range<u64>> {
-        loop {
-            // Acquires earlier reservations, and with them what they saw of `tail`: so `tail` is not
-            // less.
-            let start = self.shadow_head.load(Ordering::Acquire);
-            // Acquires the writers' `publish`: the slots are written.
-            let tail = self.tail.load(Ordering::Acquire);
-            let count = (count as u64).min(tail - start);
-            if count == 0 {
-                return None;
-            }
-            let end = start + count;
-            // Releases to the load above. What earlier owners of the slots did came with `tail`.
-            let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-            let moved = self
-                .shadow_head
-                .compare_exchange(start, end, success, failure);
-            if moved.is_ok() {
-                self.buffer().own(start..end);
-                return Some(start..end);
-            }
-        }
     }
 
     /// Brings the items of a range that has notes in it together: in its first slots, or in a
@@ -317,14 +207,14 @@ impl<T> Lane<T> {
         }
         let items = match gathered {
             None => Items::Slots(count),
-            Some(items) => Items::Gathered(Gathered {
+            Some(items) => Items::Gathered(Box::new(Gathered {
                 items,
                 before: 0,
                 hold: Arc::new(Hold {
                     lane: this,
                     positions: positions.clone(),
                 }),
-            }),
+            })),
         };
         Taken { positions, items }
     }
@@ -335,7 +225,7 @@ impl<T> Lane<T> {
         let mut returned = lock(&self.rest.returned);
         let returned = returned.as_mut()?;
         let (_, mut taken) = returned.pop_first()?;
-        if let Some(rest) = taken.split_off(count, &self.read_gate) {
+        if let Some(rest) = taken.split_off(count) {
             returned.insert(rest.place(), rest);
         }
         // All changes are made under the lock, so none is lost.
@@ -347,33 +237,21 @@ impl<T> Lane<T> {
         Some(taken)
     }
 
-    /// Keeps items for the next reader; gives them back when there will be none.
-    fn hand_back(&self, taken: Taken<T>) -> Option<Taken<T>> {
-        let mut returned = lock(&self.rest.returned);
-        let Some(returned) = returned.as_mut() else {
-            return Some(taken);
-        };
-        let items = &self.rest.returned_items;
-        items.store(
-            items.load(Ordering::Relaxed) + taken.len(),
-            Ordering::Relaxed,
-        );
-        returned.insert(taken.place(), taken);
-        None
-    }
-
     pub fn capacity(&self) -> usize {
-        self.rest.capacity.load(Ordering::Relaxed)
+        self.write_reserve.capacity()
     }
 
     pub fn position(&self) -> Position {
         // In this order: `head` is not greater than what is loaded after it, and so on.
         // Acquire keeps the order.
+        let head = self.head.load(Ordering::Acquire);
+        let shadow_head = self.read_reserve.position();
+        let tail = self.tail.load(Ordering::Acquire);
         Position {
-            head: self.head.load(Ordering::Acquire),
-            shadow_head: self.shadow_head.load(Ordering::Acquire),
-            tail: self.tail.load(Ordering::Acquire),
-            shadow_tail: self.shadow_tail.load(Ordering::Acquire),
+            head,
+            shadow_head,
+            tail,
+            shadow_tail: self.write_reserve.position(tail),
         }
     }
 
@@ -412,36 +290,6 @@ impl<T> Lane<T> {
     }
 }
 
-/// Finishes `positions` in their turn; see [`Lane`].
-#[inline]
-fn publish(position: &AtomicU64, marks: &Marks, Range { start, end }: Range<u64>) {
-    // Every change acquires what was done before earlier ones and releases what was done before
-    // this one: to each other, to `reserve_read` (`tail`) and to `reserve_write` (`head`).
-    let move_on = |from, to| {
-        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        position
-            .compare_exchange(from, to, success, failure)
-            .is_ok()
-    };
-    if !move_on(start, end) {
-        // Releases to whoever acts on the mark below.
-        marks.at(start).store(end, Ordering::Release);
-        let is_turn = position.fetch_add(0, Ordering::AcqRel) == start;
-        if !is_turn || !move_on(start, end) {
-            return;
-        }
-    }
-    let mut at = end;
-    loop {
-        // Acquires the mark's slice.
-        let next = marks.at(at).load(Ordering::Acquire);
-        if next <= at || !move_on(at, next) {
-            return;
-        }
-        at = next;
-    }
-}
-
 impl<T> Taken<T> {
     pub fn len(&self) -> usize {
         match &self.items {
@@ -459,9 +307,9 @@ impl<T> Taken<T> {
         (self.positions.start, before)
     }
 
-    /// Splits off what comes after the first `count` items. Positions that are finished apart are
-    /// inside of the gate apart.
-    fn split_off(&mut self, count: usize, gate: &Gate) -> Option<Self> {
+    /// Splits off what comes after the first `count` items. Ranges of positions are two then, each of
+    /// them with a turn of its own.
+    fn split_off(&mut self, count: usize) -> Option<Self> {
         if self.len() <= count {
             return None;
         }
@@ -472,8 +320,6 @@ impl<T> Taken<T> {
                 let middle = self.positions.start + count as u64;
                 let positions = middle..self.positions.end;
                 self.positions.end = middle;
-                // Even a closed gate lets in who is inside.
-                let _ = gate.enter();
                 Some(Taken {
                     positions,
                     items: rest,
@@ -481,11 +327,11 @@ impl<T> Taken<T> {
             }
             Items::Gathered(gathered) => Some(Taken {
                 positions: self.positions.clone(),
-                items: Items::Gathered(Gathered {
+                items: Items::Gathered(Box::new(Gathered {
                     items: gathered.items.split_off(count),
                     before: gathered.before + count,
                     hold: Arc::clone(&gathered.hold),
-                }),
+                })),
             }),
         }
     }
@@ -499,11 +345,14 @@ pub struct Hold<T> {
 }
 
 impl<T> Drop for Hold<T> {
+    #[inline]
     fn drop(&mut self) {
         let buffer = self.lane.buffer();
-        buffer.own(self.positions.clone());
-        publish(&self.lane.head, &buffer.read_marks, self.positions.clone());
-        self.lane.leave_reader();
+        let positions = self.positions.clone();
+        buffer.own(positions.clone());
+        if buffer.read_turns().finish(&self.lane.head, positions) {
+            self.lane.alone();
+        }
     }
 }
 
@@ -523,8 +372,8 @@ impl<T> Deref for LaneRef<T> {
 
     #[inline(always)]
     fn deref(&self) -> &Lane<T> {
-        // SAFETY: the ring has not abandoned the lane, or the caller is inside of a gate or has
-        // claimed one; until then nobody frees it.
+        // SAFETY: the ring has not abandoned the lane, or the caller has an open slice or has
+        // claimed a side; until then no thread frees it.
         unsafe { self.0.as_ref() }
     }
 }
@@ -535,21 +384,72 @@ impl<T> LaneRef<T> {
         LaneRef(NonNull::from(Box::leak(Box::new(Lane::new(capacity)))))
     }
 
-    /// Reserves positions to write. Who has them is inside of the writers' gate and has to
-    /// [leave](LaneRef::leave_writer).
+    /// Reserves up to `count` positions to write; `None` when there is no room for `count_min`. Their
+    /// slice is open until they are [committed](LaneRef::commit).
     #[inline]
     pub fn try_write(self, count_min: usize, count: usize) -> Option<Range<u64>> {
-        if self.write_gate.enter()
-            && let Some(reserved) = self.reserve_write(count_min, count)
-        {
-            return Some(reserved);
-        }
-        self.leave_writer();
-        None
+        let reserved = self.write_reserve.reserve(&self.head, count_min, count)?;
+        self.buffer().own(reserved.clone());
+        Some(reserved)
     }
 
-    /// Takes items to read. Who has them is inside of the readers' gate, which dropping a [`Hold`]
-    /// leaves.
+    /// Prepares the commit of a slice that was filled in part or beyond its room: gives back the
+    /// unused positions, or leaves notes for readers. Returns the range to commit; `None` when all of
+    /// it was given back, so the slice is not open any more.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(
+        self,
+        reserved: Range<u64>,
+        filled: u64,
+        beyond: Option<Box<Beyond<T>>>,
+    ) -> Option<Range<u64>> {
+        let Range { start, mut end } = reserved;
+        let buffer = self.buffer();
+        buffer.own(start..end);
+        if filled < end && self.write_reserve.give_back(filled, end) {
+            if filled == start {
+                return None;
+            }
+            end = filled;
+        }
+        let items_beyond = beyond.as_ref().map_or(0, |beyond| beyond.0.len());
+        let surplus = items_beyond as i64 - (end - filled) as i64;
+        if surplus != 0 {
+            for hole in filled..end {
+                // SAFETY: this writer owns the position.
+                unsafe { *buffer.note(hole) = Note::Hole };
+            }
+            let mut notes = (end - filled) as usize;
+            if let Some(beyond) = beyond {
+                // SAFETY: as above. Only what is full has items beyond, so `filled` is `end`.
+                unsafe { *buffer.note(filled - 1) = Note::Beyond(beyond) };
+                notes += 1;
+            }
+            // Both are released by `Turns::finish`.
+            self.rest.notes.fetch_add(notes, Ordering::Relaxed);
+            self.rest
+                .surplus_written
+                .fetch_add(surplus, Ordering::Relaxed);
+        }
+        Some(start..end)
+    }
+
+    /// Makes written positions readable.
+    #[inline]
+    pub fn commit(self, written: Range<u64>, stamp: u64) {
+        let buffer = self.buffer();
+        buffer.own(written.clone());
+        for position in sampled(written.clone()) {
+            // SAFETY: this writer owns the position.
+            unsafe { *buffer.stamp(position) = stamp };
+        }
+        if buffer.write_turns().finish(&self.tail, written) {
+            self.without_writers();
+        }
+    }
+
+    /// Takes items to read. Their slice is open until a [`Hold`] of them is dropped.
     #[inline]
     pub fn try_read(self, count: usize) -> Option<Taken<T>> {
         if self.rest.returned_items.load(Ordering::Relaxed) > 0
@@ -558,12 +458,8 @@ impl<T> LaneRef<T> {
             return Some(taken);
         }
         loop {
-            if !self.read_gate.enter() {
-                break;
-            }
-            let Some(positions) = self.reserve_read(count) else {
-                break;
-            };
+            let positions = self.read_reserve.reserve(&self.tail, count)?;
+            self.buffer().own(positions.clone());
             if self.rest.notes.load(Ordering::Relaxed) == 0 {
                 let items = Items::Slots((positions.end - positions.start) as usize);
                 return Some(Taken { positions, items });
@@ -578,8 +474,6 @@ impl<T> LaneRef<T> {
                 positions: taken.positions,
             });
         }
-        self.leave_reader();
-        None
     }
 
     /// Hands items out again, or drops them when the ring is gone.
@@ -590,7 +484,23 @@ impl<T> LaneRef<T> {
         }
     }
 
+    /// Keeps items for the next reader; gives them back when there will be none.
+    fn hand_back(self, taken: Taken<T>) -> Option<Taken<T>> {
+        let mut returned = lock(&self.rest.returned);
+        let Some(returned) = returned.as_mut() else {
+            return Some(taken);
+        };
+        let items = &self.rest.returned_items;
+        items.store(
+            items.load(Ordering::Relaxed) + taken.len(),
+            Ordering::Relaxed,
+        );
+        returned.insert(taken.place(), taken);
+        None
+    }
+
     /// Drops items and finishes their positions, even if a drop panics.
+    #[inline]
     pub fn finish(self, Taken { positions, items }: Taken<T>) {
         match items {
             Items::Slots(count) => {
@@ -609,6 +519,7 @@ impl<T> LaneRef<T> {
     }
 
     /// The slots of `count` positions from `start`.
+    #[inline]
     pub fn parts(self, start: u64, count: usize) -> [*mut [T]; 2] {
         let buffer = self.buffer();
         buffer.indices(start, count).map(|indices| {
@@ -618,33 +529,15 @@ impl<T> LaneRef<T> {
         })
     }
 
-    #[inline]
-    pub fn leave_writer(self) {
-        if self.write_gate.leave() {
-            self.without_writers();
-        }
-    }
-
-    #[inline]
-    fn leave_reader(self) {
-        if self.read_gate.leave() {
-            self.alone();
-        }
-    }
-
     /// Asks for a capacity, if no resize is under way and `wanted` makes one of today's.
-    pub fn resize(self, wanted: impl FnOnce(usize) -> Option<usize>) -> bool {
-        let asked = self.write_gate.enter()
-            && wanted(self.capacity()).is_some_and(|capacity| {
-                let closed = self.write_gate.close_from_inside();
-                if closed {
-                    // Released by leaving the gate, acquired by who claims it.
-                    self.rest.capacity_wanted.store(capacity, Ordering::Relaxed);
-                }
-                closed
-            });
-        self.leave_writer();
-        asked
+    pub fn resize(self, wanted: impl Fn(usize) -> Option<usize>) -> bool {
+        let Some(capacity) = self.write_reserve.close(wanted) else {
+            return false;
+        };
+        // Released by `close_writers`, acquired by the claim.
+        self.rest.capacity_wanted.store(capacity, Ordering::Relaxed);
+        self.close_writers();
+        true
     }
 
     /// Called once, by the ring when it is dropped: nothing is reserved any more.
@@ -653,59 +546,77 @@ impl<T> LaneRef<T> {
         for taken in returned.into_iter().flat_map(BTreeMap::into_values) {
             self.finish(taken);
         }
-        if self.write_gate.abandon() {
+        if self.write_reserve.abandon() {
+            self.close_writers();
+        }
+    }
+
+    /// Marks the turn's cell, for the thread that has closed `shadow_tail`.
+    fn close_writers(self) {
+        // Any earlier position will do.
+        let shadow_tail = self
+            .write_reserve
+            .position(self.tail.load(Ordering::Relaxed));
+        if self.buffer().write_turns().close(shadow_tail) {
             self.without_writers();
         }
     }
 
-    /// The caller has claimed the writers' gate.
+    /// The caller has claimed the writers' side.
     #[cold]
     fn without_writers(self) {
-        if self.read_gate.close() {
+        if self.close_readers() {
             self.alone();
         }
     }
 
-    /// The caller has claimed both gates.
+    /// On `true` the caller, which has claimed the writers' side, has claimed the readers' side, too.
+    fn close_readers(self) -> bool {
+        let shadow_head = self.read_reserve.close();
+        self.buffer().read_turns().close(shadow_head)
+    }
+
+    /// The caller has claimed both sides.
     #[cold]
     fn alone(self) {
         loop {
-            if self.write_gate.is_abandoned() {
+            if self.write_reserve.is_abandoned() {
                 // SAFETY: it was leaked by `new`. No slice is open, and the ring is gone.
                 drop(unsafe { Box::from_raw(self.0.as_ptr()) });
                 return;
             }
-            self.replace_buffer();
-            // Readers first: while the writers' gate is claimed, nobody can ask for the next resize.
-            // It is not abandoned: that is said by the other gate.
-            let _ = self.read_gate.open();
-            if self.write_gate.open() {
+            let capacity = self.replace_buffer();
+            // Readers first: while the writers' side is closed, no thread can ask for the next resize.
+            self.read_reserve.open();
+            if self.write_reserve.open(capacity) {
                 return;
             }
             // Abandoned meanwhile.
-            if !self.read_gate.close() {
+            if !self.close_readers() {
                 return;
             }
         }
     }
 
-    fn replace_buffer(self) {
+    /// Gives the lane the wanted capacity, if its items find room there, and lays down the turns.
+    /// Returns the capacity.
+    fn replace_buffer(self) -> usize {
         let head = self.head.load(Ordering::Relaxed);
         let tail = self.tail.load(Ordering::Relaxed);
         let capacity = self.rest.capacity_wanted.load(Ordering::Relaxed);
-        if capacity < (tail - head) as usize {
-            return;
-        }
         self.rest.buffer_track.owner();
-        let new = Buffer::new(capacity);
-        // SAFETY: both gates are claimed, so nobody else uses the buffer, and all of `head..tail` is
-        // committed and untouched.
-        unsafe {
-            let buffer = &mut *self.rest.buffer.get();
-            buffer.move_to(&new, head..tail);
-            *buffer = new;
+        // SAFETY: both sides are claimed, so no other thread uses the buffer.
+        let buffer = unsafe { &mut *self.rest.buffer.get() };
+        if capacity < (tail - head) as usize {
+            buffer.read_turns().rest(head);
+            buffer.write_turns().rest(tail);
+            return buffer.capacity();
         }
-        self.rest.capacity.store(capacity, Ordering::Relaxed);
+        let new = Buffer::new(capacity, head, tail);
+        // SAFETY: as above, and all of `head..tail` is committed and untouched.
+        unsafe { buffer.move_to(&new, head..tail) };
+        *buffer = new;
+        capacity
     }
 }
 

@@ -28,10 +28,11 @@
 #![allow(unsafe_code)]
 
 mod buffer;
-mod gate;
 mod lane;
 mod read;
+mod reserve;
 mod sync;
+mod turns;
 mod write;
 
 use std::fmt;
@@ -45,6 +46,7 @@ pub use crate::write::WriteSlice;
 use crate::buffer::Buffer;
 use crate::lane::LaneRef;
 use crate::sync::per_thread;
+use crate::turns::RANGE_MAX;
 
 /// Every so many positions, one carries the time of its write slice, so that a reader can sample
 /// how long items took at no cost per item.
@@ -111,6 +113,9 @@ impl<T> Ring<T> {
     /// many as a lane holds, if that is less.
     #[inline]
     pub fn try_write_at_least(&self, items_min: usize, items: usize) -> Option<WriteSlice<T>> {
+        if let [lane] = *self.lanes {
+            return Some(WriteSlice::new(lane, lane.try_write(items_min, items)?));
+        }
         let mut lanes = self.lanes_from_own(|| 0);
         lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items_min, items)?)))
     }
@@ -120,6 +125,9 @@ impl<T> Ring<T> {
     /// what is left of them would hold up a resize until somebody comes for it.
     #[inline]
     pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
+        if let [lane] = *self.lanes {
+            return Some(ReadSlice::new(lane, lane.try_read(items)?));
+        }
         let mut lanes = self.lanes_from_own(read_away);
         lanes.find_map(|lane| Some(ReadSlice::new(lane, lane.try_read(items)?)))
     }
@@ -221,7 +229,7 @@ impl<T> Ring<T> {
 
     /// Like [`grow`](Ring::grow), whatever `capacity_max` says.
     pub fn grow_past_max(&self) -> bool {
-        self.resize(|capacity| capacity.checked_mul(2))
+        self.resize(|capacity| Some(capacity * 2).filter(|_| capacity < RANGE_MAX))
     }
 
     fn resize(&self, wanted: impl Fn(usize) -> Option<usize>) -> bool {

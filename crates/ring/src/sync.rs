@@ -4,13 +4,13 @@
 #[cfg(loom)]
 pub use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 use std::sync::PoisonError;
 #[cfg(not(loom))]
 pub use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 /// Locks what no panic can leave half changed: nothing of the user's runs under the lock.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 
+use crate::buffer::Beyond;
 use crate::lane::LaneRef;
 
 /// Room that one writer holds. Dropped uncommitted, it is committed as empty.
@@ -20,7 +21,7 @@ pub struct WriteSlice<T> {
     wrapped: usize,
     reserved: Range<u64>,
     /// Items for which there was no room.
-    beyond: Vec<T>,
+    beyond: Option<Box<Beyond<T>>>,
     stamp: u64,
 }
 
@@ -42,31 +43,26 @@ impl<T> WriteSlice<T> {
             end: first.end,
             wrapped: wrapped.len(),
             reserved,
-            beyond: Vec::new(),
+            beyond: None,
             stamp: 0,
         }
     }
 
     /// Appends an item. One that goes beyond the room is kept by the slice and read in its place.
+    // The slice itself is not lent to anything that is not inlined: so it lies in registers.
     #[inline(always)]
     pub fn push(&mut self, item: T) {
         if self.next == self.end {
-            return self.push_past_end(item);
+            if self.wrapped == 0 {
+                self.beyond = Some(push_beyond(self.beyond.take(), item));
+                return;
+            }
+            self.next = 0;
+            self.end = mem::take(&mut self.wrapped);
         }
         // SAFETY: slots up to `end` belong to this slice.
         unsafe { self.slots.add(self.next).write(item) };
         self.next += 1;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn push_past_end(&mut self, item: T) {
-        if self.wrapped == 0 {
-            return self.beyond.push(item);
-        }
-        self.next = 0;
-        self.end = mem::take(&mut self.wrapped);
-        self.push(item);
     }
 
     /// How much of the reserved room is left.
@@ -77,7 +73,8 @@ impl<T> WriteSlice<T> {
 
     /// How many items were pushed.
     pub fn len(&self) -> usize {
-        (self.filled() - self.reserved.start) as usize + self.beyond.len()
+        (self.filled() - self.reserved.start) as usize
+            + self.beyond.as_ref().map_or(0, |beyond| beyond.0.len())
     }
 
     /// Whether nothing was pushed.
@@ -103,8 +100,14 @@ impl<T> WriteSlice<T> {
     #[inline]
     pub fn commit(self) {
         let mut slice = ManuallyDrop::new(self);
-        let filled = slice.filled();
-        slice.finish(filled);
+        let (filled, beyond) = (slice.filled(), slice.beyond.take());
+        finish(
+            slice.lane,
+            slice.reserved.clone(),
+            filled,
+            beyond,
+            slice.stamp,
+        );
     }
 
     /// Up to which position the slots are written.
@@ -112,35 +115,57 @@ impl<T> WriteSlice<T> {
     fn filled(&self) -> u64 {
         self.reserved.end - self.room() as u64
     }
+}
 
-    /// Commits the slots up to `filled`. The slice is not used again.
-    #[inline]
-    fn finish(&mut self, filled: u64) {
-        let beyond = mem::take(&mut self.beyond);
-        self.lane
-            .commit(self.reserved.clone(), filled, beyond, self.stamp);
-        self.lane.leave_writer();
+#[cold]
+#[inline(never)]
+fn push_beyond<T>(beyond: Option<Box<Beyond<T>>>, item: T) -> Box<Beyond<T>> {
+    let mut beyond = beyond.unwrap_or_else(|| Box::new(Beyond(Vec::new())));
+    beyond.0.push(item);
+    beyond
+}
+
+/// Commits the slots up to `filled`.
+#[inline]
+fn finish<T>(
+    lane: LaneRef<T>,
+    reserved: Range<u64>,
+    filled: u64,
+    beyond: Option<Box<Beyond<T>>>,
+    stamp: u64,
+) {
+    if filled == reserved.end && beyond.is_none() {
+        lane.commit(reserved, stamp);
+    } else if let Some(written) = lane.settle(reserved, filled, beyond) {
+        lane.commit(written, stamp);
     }
 }
 
 impl<T> Drop for WriteSlice<T> {
+    #[inline]
     fn drop(&mut self) {
-        /// Commits even if dropping an item panics.
-        struct Finish<'a, T>(&'a mut WriteSlice<T>);
-        impl<T> Drop for Finish<'_, T> {
-            fn drop(&mut self) {
-                self.0.finish(self.0.reserved.start);
-            }
+        let filled = self.filled();
+        cancel(self.lane, self.reserved.clone(), filled, self.beyond.take());
+    }
+}
+
+/// Drops what was written and commits nothing of it, even if dropping an item panics.
+#[cold]
+#[inline(never)]
+fn cancel<T>(lane: LaneRef<T>, reserved: Range<u64>, filled: u64, beyond: Option<Box<Beyond<T>>>) {
+    struct Finish<T>(LaneRef<T>, Range<u64>);
+    impl<T> Drop for Finish<T> {
+        fn drop(&mut self) {
+            finish(self.0, self.1.clone(), self.1.start, None, 0);
         }
-        let written = (self.filled() - self.reserved.start) as usize;
-        let beyond = mem::take(&mut self.beyond);
-        let slice = Finish(self);
-        let parts = slice.0.lane.parts(slice.0.reserved.start, written);
-        drop(beyond);
-        for part in parts {
-            // SAFETY: these slots are written, belong to this slice and are not looked at again.
-            unsafe { part.drop_in_place() };
-        }
+    }
+    let start = reserved.start;
+    let _finish = Finish(lane, reserved);
+    let parts = lane.parts(start, (filled - start) as usize);
+    drop(beyond);
+    for part in parts {
+        // SAFETY: these slots are written, belong to the slice and are not looked at again.
+        unsafe { part.drop_in_place() };
     }
 }
 

@@ -5,23 +5,15 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{ring, ring_between};
-use loom::model::Builder;
 use loom::thread;
-use millstream_ring::{Ring, set_thread_number};
+use millstream_ring::{Ring, WriteSlice, set_thread_number};
 
 /// All interleavings.
 fn model(test: impl Fn() + Send + Sync + 'static) {
     loom::model(test);
-}
-
-/// All interleavings with at most so many switches away from a thread that could go on: the full
-/// search would take hours.
-fn model_with_preemptions(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
 }
 
 /// An item on the heap, so that a doubled or lost one shows.
@@ -140,7 +132,7 @@ fn two_readers() {
 /// whoever comes first.
 #[test]
 fn semi_commits() {
-    model_with_preemptions(3, || {
+    model(|| {
         let ring = ring(4);
         let slices = [1, 2, 3].map(|item| {
             let mut slice = ring.try_write(1).unwrap();
@@ -158,7 +150,7 @@ fn semi_commits() {
 
 #[test]
 fn two_semi_commits_and_a_reader() {
-    model_with_preemptions(3, || {
+    model(|| {
         let ring = ring(4);
         let slices = [1, 2].map(|item| {
             let mut slice = ring.try_write(1).unwrap();
@@ -254,7 +246,7 @@ fn a_resize_while_others_read() {
 
 #[test]
 fn a_resize_while_others_write_and_read() {
-    model_with_preemptions(2, || {
+    model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1]);
         let mut slice = ring.try_write(1).unwrap();
@@ -312,7 +304,7 @@ fn the_ring_is_dropped_while_slices_are_open() {
 
 #[test]
 fn a_ring_shrinks_while_others_write_and_read() {
-    model_with_preemptions(2, || {
+    model(|| {
         let ring = ring_between(2, 4, 1);
         assert!(ring.grow());
         write(&ring, &[1]);
@@ -372,7 +364,7 @@ fn a_handed_back_slice_is_torn_apart_by_two_readers() {
 
 #[test]
 fn two_writers_and_a_reader_in_two_lanes() {
-    model_with_preemptions(2, || {
+    model(|| {
         let ring = ring_between(2, 2, 2);
         set_thread_number(0);
         let put = |item| {
@@ -389,5 +381,179 @@ fn two_writers_and_a_reader_in_two_lanes() {
         items.extend(read_all(&ring));
         assert_eq!(sorted(items), [1, 2]);
         assert!(ring.is_empty());
+    });
+}
+
+/// Reserves room for a slice of one item.
+fn open(ring: &Ring<Item>, item: u32) -> WriteSlice<Item> {
+    let mut slice = ring.try_write(1).expect("room");
+    slice.push(Box::new(item));
+    slice
+}
+
+/// Whichever of two slices comes to its end first, and whenever the lane is closed meanwhile, one
+/// of the three threads claims it.
+#[test]
+fn a_resize_while_slices_are_committed_out_of_turn() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        let slices = [1, 2].map(|item| open(&ring, item));
+        let threads = slices.map(|slice| thread::spawn(move || slice.commit()));
+        assert!(ring.grow());
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(ring.capacity(), 4);
+        assert_eq!(read_all(&ring), [1, 2]);
+        assert!(ring.is_empty());
+    });
+}
+
+#[test]
+fn a_resize_while_slices_are_read_out_of_turn() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        write(&ring, &[1, 2]);
+        let slices = [1, 2].map(|_| ring.try_read(1).unwrap());
+        let threads = slices.map(|slice| thread::spawn(move || slice.done()));
+        assert!(ring.grow());
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!((ring.capacity(), ring.room()), (4, 4));
+    });
+}
+
+/// What is given back before the lane is closed leaves nothing, and what is too late for that leaves
+/// holes: the lane is resized in both cases.
+#[test]
+fn a_resize_while_room_is_given_back() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        let mut slice = ring.try_write(2).unwrap();
+        slice.push(Box::new(1));
+        let writer = thread::spawn(move || slice.commit());
+        assert!(ring.grow());
+        writer.join().unwrap();
+        assert_eq!(ring.capacity(), 4);
+        assert_eq!(read_all(&ring), [1]);
+        assert!(ring.is_empty());
+        assert_eq!(ring.room(), 4);
+    });
+}
+
+#[test]
+fn a_resize_while_all_room_is_given_back_and_another_writes() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        let dropped = ring.try_write(1).unwrap();
+        let dropper = thread::spawn(move || drop(dropped));
+        let writer = spawn(&ring, |ring| match ring.try_write(1) {
+            Some(mut slice) => {
+                slice.push(Box::new(1));
+                slice.commit();
+                1
+            }
+            None => 0,
+        });
+        assert!(ring.grow());
+        dropper.join().unwrap();
+        let written = writer.join().unwrap();
+        assert_eq!(ring.capacity(), 4);
+        assert_eq!(read_all(&ring), [1][..written]);
+        assert!(ring.is_empty());
+    });
+}
+
+/// A writer that has looked at a lane before two resizes reserves in the memory of the last.
+#[test]
+fn a_ring_grows_and_shrinks_while_another_reserves() {
+    model(|| {
+        let ring = ring_between(2, 4, 1);
+        assert!(ring.grow());
+        let writer = spawn(&ring, |ring| {
+            let Some(mut slice) = ring.try_write(4) else {
+                return 0;
+            };
+            let room = slice.room();
+            (1..=room as u32).for_each(|item| slice.push(Box::new(item)));
+            slice.commit();
+            room
+        });
+        let resized = [ring.shrink(), ring.grow()];
+        let written = writer.join().unwrap();
+        assert!(resized[0] && ring.capacity() >= written);
+        assert_eq!(read_all(&ring), [1, 2, 3, 4][..written]);
+        assert!(ring.is_empty());
+    });
+}
+
+/// Ends of slices that outlive their ring: all in turn and out of turn, and each of them may be the
+/// last, which frees the lane with all that it holds.
+#[test]
+fn the_ring_is_dropped_while_slices_come_to_their_ends_out_of_turn() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    model(|| {
+        let ring: Arc<Ring<Counted>> = ring_between(4, 4, 1);
+        let drops = Arc::<AtomicUsize>::default();
+        let slices = [1, 2].map(|count| {
+            let mut slice = ring.try_write(count).unwrap();
+            slice.push(Counted(Arc::clone(&drops)));
+            slice
+        });
+        let threads = slices.map(|slice| thread::spawn(move || slice.commit()));
+        drop(ring);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        assert_eq!(Arc::strong_count(&drops), 1);
+    });
+}
+
+#[test]
+fn the_ring_is_dropped_while_all_room_is_given_back() {
+    model(|| {
+        let ring: Arc<Ring<Item>> = ring_between(2, 4, 1);
+        let slice = ring.try_write(1).unwrap();
+        let writer = thread::spawn(move || drop(slice));
+        ring.grow();
+        drop(ring);
+        writer.join().unwrap();
+    });
+}
+
+/// With one slot, the cells of the turn are used again after every second item.
+#[test]
+fn the_turn_goes_round_a_ring_of_one_item() {
+    model(|| {
+        let ring = ring(1);
+        let writer = spawn(&ring, |ring| {
+            let mut written = 0;
+            for item in 1..=3 {
+                let Some(mut slice) = ring.try_write(1) else {
+                    continue;
+                };
+                slice.push(Box::new(item));
+                slice.commit();
+                written += 1;
+            }
+            written
+        });
+        let mut count = 0;
+        for _ in 0..3 {
+            count += read(&ring, 1).len();
+        }
+        let written = writer.join().unwrap();
+        count += read_all(&ring).len();
+        assert_eq!(count, written);
+        assert!(ring.is_empty());
+        write(&ring, &[4]);
+        assert_eq!(read_all(&ring), [4]);
     });
 }
