@@ -42,6 +42,9 @@ pub struct FlowSettings {
     /// Worker threads at most; as many as there are cores by default. There are fewer while they are
     /// enough for the load.
     pub workers: NonZeroUsize,
+    /// Whether another worker takes the place of one that has died; it does by default. Without it the flow goes on
+    /// with the workers that are left; the last one is replaced all the same, so that the flow ends.
+    pub replaces_workers: bool,
     /// Whether the order of items counts; it does by default.
     pub order: Order,
     /// Who is activated next; [`Priority`] by default.
@@ -82,6 +85,7 @@ impl Default for FlowSettings {
         const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
         FlowSettings {
             workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            replaces_workers: true,
             order: Order::default(),
             scheduler: Arc::new(Priority::default()),
             interval: Duration::from_millis(500),

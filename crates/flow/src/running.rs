@@ -30,6 +30,8 @@ pub struct Summary {
     pub is_stopped: bool,
     /// From the start to the end of the last worker.
     pub duration: Duration,
+    /// Workers that died.
+    pub workers_died: u64,
     /// Workers that died and were replaced.
     pub workers_replaced: u64,
     /// Its stages, in the order of the graph.
@@ -68,6 +70,7 @@ impl Running {
             flow: self.name().to_owned(),
             is_stopped: self.workers.stopping.load(Ordering::Relaxed),
             duration,
+            workers_died: self.workers.died(),
             workers_replaced: self.workers.replaced(),
             stages: self.metrics(),
         })
@@ -108,7 +111,8 @@ impl Running {
     }
 
     /// Makes so many workers die in the middle of their work, to show what then happens: others take
-    /// their place, and go on with what they had in hand.
+    /// their place, unless the flow [does not replace workers](crate::FlowSettings::replaces_workers), and go on with
+    /// what they had in hand.
     pub fn kill_workers(&self, count: usize) {
         self.workers.condemn(count);
     }

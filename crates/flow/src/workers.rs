@@ -57,11 +57,14 @@ pub struct Workers {
     ended: Condvar,
     /// Workers that have not left, and at most how many there may be.
     count: AtomicUsize,
-    count_max: usize,
+    count_max: AtomicUsize,
+    /// See [`FlowSettings`](crate::FlowSettings::replaces_workers).
+    replaces_workers: bool,
     /// What those who come next are numbered. A number decides which lane of a ring is the worker's own.
     numbers: Mutex<BinaryHeap<Reverse<usize>>>,
     /// Workers that are to die, and how many have.
     condemned: AtomicUsize,
+    died: AtomicU64,
     replaced: AtomicU64,
     interval: Duration,
     /// Time of the next adjustment, in nanoseconds of the clock.
@@ -144,9 +147,11 @@ impl Workers {
             ended_at: Mutex::new(None),
             ended: Condvar::new(),
             count: AtomicUsize::new(1),
-            count_max: settings.workers.get(),
+            count_max: AtomicUsize::new(settings.workers.get()),
+            replaces_workers: settings.replaces_workers,
             numbers: Mutex::new((0..settings.workers.get()).map(Reverse).collect()),
             condemned: AtomicUsize::new(0),
+            died: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             settled: AtomicBool::new(false),
         });
@@ -207,6 +212,10 @@ impl Workers {
             .store(count.min(self.count()), Ordering::Relaxed);
     }
 
+    pub fn died(&self) -> u64 {
+        self.died.load(Ordering::Relaxed)
+    }
+
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
@@ -235,6 +244,10 @@ impl Workers {
             Ok(Leaving::Ended) => {}
             Err(panic) if panic.is::<Killed>() && self.leaving.load(Ordering::Relaxed) => {}
             Err(panic) if panic.is::<Killed>() => {
+                self.died.fetch_add(1, Ordering::Relaxed);
+                if self.stays_dead(number) {
+                    return;
+                }
                 self.replaced.fetch_add(1, Ordering::Relaxed);
                 // The place of the dead is taken at once, and what they left in a stage is found
                 // there by whoever comes next.
@@ -249,6 +262,26 @@ impl Workers {
             Err(panic) => self.fail(self.panicked("the scheduler", &*panic)),
         }
         self.leave(number);
+    }
+
+    /// Takes a worker that has died off the count, and its place with it, if dead workers are not replaced and another
+    /// worker is left.
+    fn stays_dead(&self, number: usize) -> bool {
+        if self.replaces_workers {
+            return false;
+        }
+        // The place goes first, so that no worker that calls for help fills it again.
+        let others = |count: usize| (count > 1).then(|| count - 1);
+        let has_others = self
+            .count_max
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok();
+        let stays_dead = has_others && self.retire(number);
+        if stays_dead {
+            // The others may all be asleep, and the dead worker's item waits in its stage.
+            self.doorbell.ring_all();
+        }
+        stays_dead
     }
 
     fn leave(&self, number: usize) {
@@ -507,7 +540,8 @@ impl Workers {
     fn call_for_help(self: &Arc<Self>, rings: u64, now: Duration) {
         let has_sleepers = self.doorbell.has_sleepers();
         let count = self.count();
-        if !has_sleepers && count == self.count_max {
+        let count_max = self.count_max.load(Ordering::Acquire);
+        if !has_sleepers && count >= count_max {
             return;
         }
         let free = self.stages.iter().filter(|stage| stage.has_free_instance());

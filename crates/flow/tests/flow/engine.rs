@@ -428,6 +428,53 @@ fn killed_workers_change_neither_the_items_nor_their_order() {
 }
 
 #[test]
+fn a_flow_that_does_not_replace_workers_ends_right_with_the_last_one() {
+    const ITEMS: u64 = 200_000;
+    const WORKERS: usize = 4;
+    let (sink, collected) = Collect::new();
+    let settings = FlowSettings {
+        replaces_workers: false,
+        ..workers(WORKERS)
+    };
+    let mut flow = Flow::with_settings("not replaced", settings);
+    let may_end = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&may_end);
+    flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
+        .boundary("work")
+        .map(move |number: &u64| {
+            // Slow until all but one are dead, so that there is work for all of them.
+            if !waits.load(Ordering::Relaxed) {
+                work_for(Duration::from_micros(100));
+            }
+            *number
+        })
+        .boundary("end")
+        .sink("collect", sink);
+    let running = flow.run().unwrap();
+    wait_until("the flow does not use all workers", || {
+        running.workers() == WORKERS
+    });
+    wait_until("workers do not stay dead", || {
+        running.kill_workers(1);
+        running.workers() == 1
+    });
+    may_end.store(true, Ordering::Relaxed);
+    // Work for all of them brings none of them back.
+    let mut workers_max = 0;
+    while !running.is_finished() {
+        workers_max = workers_max.max(running.workers());
+        thread::sleep(Duration::from_micros(100));
+    }
+    let summary = running.join().unwrap();
+    assert_eq!(workers_max, 1);
+    assert!(summary.workers_died >= WORKERS as u64 - 1, "{summary:?}");
+    let dead = summary.workers_died - summary.workers_replaced;
+    assert!(dead < WORKERS as u64, "{summary:?}");
+    let collected = collected.lock().unwrap();
+    assert!(collected.iter().copied().eq(0..ITEMS));
+}
+
+#[test]
 fn stages_whose_items_take_long_have_their_turns() {
     let mut flow = Flow::with_settings("turns", workers(1));
     let counts = ["one", "two", "three", "four"].map(|name| {
