@@ -1,9 +1,10 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::benchmark::{BENCHMARKS, Benchmark};
-use crate::soak;
+use crate::{ads, soak};
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Arguments {
     pub dir: Option<PathBuf>,
     pub out: Option<PathBuf>,
     pub write_docs: bool,
+    /// For the search of each application.
+    pub budget: Option<Duration>,
     pub soak: soak::Options,
 }
 
@@ -31,6 +34,7 @@ impl Arguments {
                 "--dir" => arguments.dir = Some(value()?.into()),
                 "--out" => arguments.out = Some(value()?.into()),
                 "--for" => arguments.soak.set_lasts(value()?)?,
+                "--budget" => arguments.budget = Some(budget(value()?)?),
                 "--connections" => arguments.soak.set_connections(value()?)?,
                 "--no-kill" => arguments.soak.spares_server = true,
                 "--quick" => arguments.quick = true,
@@ -51,6 +55,13 @@ impl Arguments {
         if arguments.soak != soak::Options::default() && !arguments.benchmarks().any(is_soak) {
             return Err("--for, --connections and --no-kill are for soak".to_owned());
         }
+        let is_search = |benchmark: &Benchmark| {
+            let searches = [ads::SWA.name, ads::YSB.name, ads::YSB_STAR.name];
+            searches.contains(&benchmark.name)
+        };
+        if arguments.budget.is_some() && !arguments.benchmarks().any(is_search) {
+            return Err("--budget is for swa, ysb and ysb-star".to_owned());
+        }
         Ok(arguments)
     }
 
@@ -63,6 +74,15 @@ impl Arguments {
                 let case = self.case.as_ref();
                 case.is_none_or(|case| benchmark.has_case(case))
             })
+    }
+}
+
+fn budget(text: &str) -> Result<Duration, String> {
+    let budget = humantime::parse_duration(text);
+    let budget = budget.map_err(|error| format!("--budget {text:?}: {error}"))?;
+    match budget.is_zero() {
+        true => Err("--budget needs some time, such as 11min".to_owned()),
+        false => Ok(budget),
     }
 }
 
@@ -85,6 +105,8 @@ usage: millstream-bench [{}] [options]
   --json        print a JSON document for each benchmark instead of a table
   --dir DIR     where the data lies while it runs (default: beside the results)
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
+  --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 11min); the report
+                tells what was cut
   --for TIME    soak: how long it lasts (default: 60s)
   --connections N
                 soak: how many at once (default: 1000)
@@ -113,6 +135,8 @@ mod tests {
         let soak = parse("soak --for 90min --connections 200 --no-kill").unwrap();
         assert_eq!(soak.soak.lasts, Some(std::time::Duration::from_secs(5400)));
         assert!(soak.soak.connections == Some(200) && soak.soak.spares_server);
+        let budget = parse("ysb --budget 12min").unwrap().budget;
+        assert_eq!(budget, Some(Duration::from_secs(720)));
         for line in [
             "logs",
             "--case",
@@ -123,6 +147,8 @@ mod tests {
             "soak --for 0s",
             "soak --connections 10",
             "log --for 60s",
+            "log --budget 60s",
+            "ysb --budget 0s",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

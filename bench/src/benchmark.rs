@@ -26,6 +26,8 @@ pub type Run = fn(&Bench) -> Result<Vec<Case>>;
 /// Cases that are reported together.
 pub struct Benchmark {
     pub name: &'static str,
+    /// In one sentence.
+    pub measures: &'static str,
     /// In the order in which they run.
     pub cases: &'static [(&'static str, Run)],
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::benchmark::BENCHMARKS;
+use crate::benchmark::{BENCHMARKS, Benchmark};
 use crate::report::{Report, number, verdict};
 
 const HEAD: &str = "\
@@ -18,8 +18,10 @@ written by hand.
 Each number stands beside its limit: the same work done by hand with nothing around it, on the same
 bytes, in alternating rounds of the same run; or another program that does the same; or a bound that
 must be kept. Numbers are medians of the rounds, a ratio is the median of the rounds' ratios, and
-above 1 ours is better. The spread is the distance from the lowest to the highest round, as a part of
-the median.
+above 1 ours is better; targets are for the ratio to the limit. The spread is the distance from the lowest
+to the highest round, as a part of the median, and of how many rounds. Under each table stands the commit that it was
+measured at; numbers of different commits or machines are not compared. Energy is in joules where the
+machine counts them (RAPL), and else in CPU-seconds.
 ";
 
 const REMARKS_START: &str = "<!-- remarks: written by hand, kept when the page is made anew -->";
@@ -30,11 +32,11 @@ const REMARKS_END: &str = "<!-- end of remarks -->\n";
 pub fn write(path: &Path, results: &Path) -> Result<()> {
     let old = fs::read_to_string(path).unwrap_or_default();
     let mut page = HEAD.to_owned();
-    for name in BENCHMARKS.map(|benchmark| benchmark.name) {
+    for Benchmark { name, measures, .. } in &BENCHMARKS {
         let json = results.join(name).join(format!("{name}.json"));
         let old = section_of(&old, name);
         if json.exists() {
-            page += &section(&Report::read(&json)?, remarks(old));
+            page += &section(&Report::read(&json)?, measures, remarks(old));
         } else {
             page += old;
         }
@@ -58,48 +60,41 @@ fn remarks(section: &str) -> &str {
     between.map_or("\n\n", |(remarks, _)| remarks)
 }
 
-fn section(report: &Report, remarks: &str) -> String {
-    let Report {
-        name,
-        machine,
-        date,
-        cases,
-    } = report;
+fn section(report: &Report, measures: &str, remarks: &str) -> String {
+    let Report { name, cases, .. } = report;
     let mut section = format!(
         "
 ## {name}
 
-`make bench NAME={name}`, {date}; {machine}.
+{measures} `make bench NAME={name}`.
 
-| case | unit | ours | spread | limit | ratio | target | |
-|---|---|---:|---:|---:|---:|---:|---|
+| case | unit | ours | spread | limit | ratio | target | | ratio to others |
+|---|---|---:|---:|---:|---:|---:|---|---|
 "
     );
     let optional = |value: Option<f64>| value.map(number).unwrap_or_default();
     for case in cases {
+        let others = case.ratio_to_peers.iter();
+        let others = others.map(|(name, ratio)| format!("{name} {}", number(*ratio)));
         let _ = writeln!(
             section,
-            "| {} | {} | {} | {:.0} % | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             case.case,
             case.unit,
             number(case.ours),
-            case.spread * 100.0,
+            case.spread_of_rounds(),
             optional(case.limit),
             optional(case.ratio_to_limit),
             optional(case.target),
             verdict(case),
+            others.collect::<Vec<_>>().join(", "),
         );
     }
-    section.push_str("\nWhat else was measured:\n\n| case | what | |\n|---|---|---:|\n");
+    for line in report.stamps() {
+        let _ = writeln!(section, "\n{line}.");
+    }
+    section.push_str("\nDetails:\n\n| case | what | |\n|---|---|---:|\n");
     for case in cases {
-        for (name, ratio) in &case.ratio_to_peers {
-            let _ = writeln!(
-                section,
-                "| {} | ratio to {name} | {} |",
-                case.case,
-                number(*ratio)
-            );
-        }
         for (name, value) in &case.details {
             let name = name.replace('_', " ");
             let _ = writeln!(section, "| {} | {name} | {} |", case.case, number(*value));
@@ -119,7 +114,8 @@ mod tests {
         let path = folder.path().join("benchmarks.md");
         let store = |name: &str, ours| {
             let case = Case::new("append", "MB/s", Better::Higher, vec![ours]);
-            let report = Report::now(name, vec![case.by_hand(vec![125.0]).target(0.7)]);
+            let case = case.by_hand(vec![125.0]).target(0.7).peer("a queue", 50.0);
+            let report = Report::now(name, vec![case]);
             fs::create_dir_all(folder.path().join(name)).unwrap();
             let json = folder.path().join(name).join(format!("{name}.json"));
             report.write(&json).unwrap();
@@ -132,7 +128,10 @@ mod tests {
         assert!(!page().contains("## log"));
         store("log", 100.0);
         let first = page();
-        assert!(first.contains("| append | MB/s | 100 | 0 % | 125 | 0.800 | 0.700 | reached |"));
+        let row =
+            "| append | MB/s | 100 | one run | 125 | 0.800 | 0.700 | reached | a queue 2.00 |";
+        assert!(first.contains(row), "{first}");
+        assert!(first.contains("\n\nCommit "), "{first}");
 
         // Each has its own remarks.
         let (log, engine) = first.split_once("\n## engine\n").unwrap();

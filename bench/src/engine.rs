@@ -8,6 +8,7 @@ mod ours;
 mod peers;
 mod rings;
 mod schedulers;
+mod seda;
 mod staging;
 mod swings;
 mod text;
@@ -18,6 +19,7 @@ use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "engine",
+    measures: "The dataflow engine: a word count over a text beside a loop by hand and other programs, schedulers beside each other, workers that die, and rings beside other queues.",
     cases: &[
         (staging::FUSED, staging::fused),
         (staging::SEPARATE, staging::separate),

@@ -17,6 +17,7 @@ use crate::child::say;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "log",
+    measures: "The storage of one broker: appends, durable appends, reading again, memory and restart, beside the same bytes copied, checksummed, written and read by hand.",
     cases: &[
         (append::MEMORY, append::memory),
         (append::COST, append::cost),

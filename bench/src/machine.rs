@@ -1,10 +1,38 @@
 //! Where and when a benchmark ran.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use millstream_base::{Clock as _, SystemClock};
 
-/// Processor, cores, memory and kernel.
+use crate::measure::energy_meter;
+use crate::project;
+
+/// The page that the results are written to; it tells nothing of the program.
+const RESULTS: &str = ":!docs/benchmarks.md";
+
+/// The commit of the project's sources, with `-dirty` behind it if they differ from it; `None` without a repository.
+pub fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(project())
+            .args(words)
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        output.status.success().then_some(())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--", ".", RESULTS])?;
+    Some(match changes.is_empty() {
+        true => commit,
+        false => commit + "-dirty",
+    })
+}
+
+/// Processor, cores, memory, kernel, and whether there are joules.
 pub fn describe() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus
@@ -17,8 +45,12 @@ pub fn describe() -> String {
     let kernel = rustix::system::uname();
     let release = kernel.release().to_string_lossy();
     let version = release.split('-').next().unwrap_or_default();
+    let energy = match energy_meter() {
+        Some(_) => "energy in joules (RAPL)",
+        None => "no RAPL, so energy in CPU-seconds",
+    };
     format!(
-        "{model}, {cores} cores, {:.0} GiB, Linux {version}",
+        "{model}, {cores} cores, {:.0} GiB, Linux {version}, {energy}",
         memory_bytes as f64 / f64::from(1 << 30)
     )
 }

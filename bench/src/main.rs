@@ -73,7 +73,8 @@ fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<(
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {out:?}"))?;
     let data = arguments.dir.clone().unwrap_or_else(|| out.join("data"));
     let soak = arguments.soak.clone();
-    let bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
+    let mut bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
+    bench.budget = arguments.budget;
     let cases = benchmark.run(&bench, arguments.case.as_deref())?;
     let json = out.join(format!("{}.json", benchmark.name));
     let mut report = Report::now(benchmark.name, cases);

@@ -3,13 +3,18 @@
 use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use millstream_base::EnergyMeter;
+use millstream_base::energy::ENERGY_FOLDER;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Text;
 use crate::soak;
+
+/// How often each contender has its turn.
+pub const ROUNDS: usize = 5;
 
 /// How a run of benchmarks is set.
 pub struct Bench {
@@ -17,6 +22,8 @@ pub struct Bench {
     out: PathBuf,
     quick: bool,
     pub soak: soak::Options,
+    /// How long the search for the sustainable throughput of an application may take, with all of its rounds.
+    pub budget: Option<Duration>,
     text: OnceCell<Text>,
 }
 
@@ -28,6 +35,7 @@ impl Bench {
             out,
             quick,
             soak,
+            budget: None,
             text: OnceCell::new(),
         }
     }
@@ -58,7 +66,28 @@ impl Bench {
     /// in turn, so that what else the machine does meets all of them.
     pub fn rounds<T>(&self, mut round: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
         round()?;
-        (0..self.size(5, 2)).map(|_| round()).collect()
+        (0..self.size(ROUNDS, 2)).map(|_| round()).collect()
+    }
+
+    /// Lets contenders take turns, once to warm up and then as often as counts; gives what each had in each round. The
+    /// order changes from round to round, so that none comes always after the same one.
+    pub fn turns<T>(
+        &self,
+        contenders: usize,
+        run: impl FnMut(usize) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        let mut run = run;
+        (0..contenders).try_for_each(|contender| run(contender).map(drop))?;
+        self.warm_turns(contenders, run)
+    }
+
+    /// The same for contenders that are warm.
+    pub fn warm_turns<T>(
+        &self,
+        contenders: usize,
+        run: impl FnMut(usize) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        rounds_of(self.size(ROUNDS, 2), contenders, run)
     }
 
     /// Waits until nothing is left to be written to disk, so that no contender pays for another.
@@ -124,22 +153,79 @@ impl Drop for Folder {
     }
 }
 
+/// So many rounds in which each contender has its turn.
+pub fn rounds_of<T>(
+    rounds: usize,
+    contenders: usize,
+    mut run: impl FnMut(usize) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut ran: Vec<Vec<T>> = (0..contenders).map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for contender in order_of_turns(round, contenders) {
+            ran[contender].push(run(contender)?);
+        }
+    }
+    Ok(ran)
+}
+
+/// The order of contenders in a round: the first of one round comes later in the next, and after as many rounds as there
+/// are contenders the order is reversed.
+pub fn order_of_turns(round: usize, contenders: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..contenders).collect();
+    if contenders > 0 {
+        order.rotate_left(round % contenders);
+        if round / contenders % 2 == 1 {
+            order.reverse();
+        }
+    }
+    order
+}
+
 /// What a piece of work took.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
     pub seconds: f64,
     /// Of all threads of this process.
     pub cpu_seconds: f64,
+    /// Of all processors, where the machine counts them (RAPL).
+    pub joules: Option<f64>,
+}
+
+impl Took {
+    /// The energy of the work: joules, or where the machine does not count them CPU-seconds.
+    pub fn energy(&self) -> f64 {
+        self.joules.unwrap_or(self.cpu_seconds)
+    }
+}
+
+/// Counts the joules that all processors of this machine take; `None` where it does not tell.
+pub fn energy_meter() -> Option<EnergyMeter> {
+    EnergyMeter::start(Path::new(ENERGY_FOLDER))
+}
+
+/// The energy of the median round, under a name that tells its unit.
+pub fn energy_median(rounds: &[Took]) -> f64 {
+    median(&rounds.iter().map(Took::energy).collect::<Vec<f64>>())
+}
+
+/// The end of a detail's name for [`energy_median`].
+pub fn energy_suffix() -> &'static str {
+    match energy_meter() {
+        Some(_) => "joules",
+        None => "cpu_s",
+    }
 }
 
 /// Does a piece of work and tells what it took.
 pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Took> {
+    let mut energy = energy_meter();
     let cpu_before = cpu_seconds();
     let before = Instant::now();
     work()?;
     Ok(Took {
         seconds: before.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu_before,
+        joules: energy.as_mut().and_then(EnergyMeter::joules),
     })
 }
 
@@ -173,5 +259,23 @@ pub fn median(values: &[f64]) -> f64 {
         0 => f64::NAN,
         n if n % 2 == 1 => sorted[n / 2],
         n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_take_turns_in_an_order_that_changes() {
+        let orders: Vec<Vec<usize>> = (0..4).map(|round| order_of_turns(round, 2)).collect();
+        assert_eq!(orders, [[0, 1], [1, 0], [1, 0], [0, 1]]);
+        let mut turns = Vec::new();
+        let ran = rounds_of(3, 3, |contender| {
+            turns.push(contender);
+            Ok(turns.len())
+        });
+        assert_eq!(turns, [0, 1, 2, 1, 2, 0, 2, 0, 1]);
+        assert_eq!(ran.unwrap(), [[1, 6, 8], [2, 4, 9], [3, 5, 7]]);
     }
 }

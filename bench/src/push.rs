@@ -26,6 +26,7 @@ use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "push",
+    measures: "Delivery by push, in shared memory and over TCP, beside pull: count, filter, word count and windowed word count, latency, and the cost to producers.",
     cases: &[
         (limit::LIMIT, limit::limit),
         (count::COUNT, count::count),

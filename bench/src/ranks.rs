@@ -14,6 +14,7 @@ use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "ranks",
+    measures: "Applications on more and more ranks, the cost of handing events on, a word count, and the transports between ranks beside theirs by hand.",
     cases: &[
         ("swa", |bench| scaling::scaling(bench, App::Swa)),
         ("ysb", |bench| scaling::scaling(bench, App::Ysb)),

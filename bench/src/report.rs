@@ -16,10 +16,37 @@ use crate::measure::median;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     pub name: String,
-    pub machine: String,
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    pub cases: Vec<Case>,
+}
+
+/// Of which program, where and when numbers were measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// The commit of the sources, with `-dirty` behind it if they were changed since; `None` where there is no
+    /// repository, as for an installed program.
+    #[serde(default)]
+    pub commit: Option<String>,
     /// The day, in UTC: `2026-01-31`.
     pub date: String,
-    pub cases: Vec<Case>,
+    pub machine: String,
+}
+
+impl Stamp {
+    fn now() -> Stamp {
+        Stamp {
+            commit: machine::commit(),
+            date: machine::today(),
+            machine: machine::describe(),
+        }
+    }
+
+    /// In one line.
+    pub fn line(&self) -> String {
+        let commit = self.commit.as_deref().unwrap_or("unknown");
+        format!("Commit {commit}, {}; {}", self.date, self.machine)
+    }
 }
 
 /// Which way a number is better.
@@ -52,6 +79,9 @@ pub struct Case {
     pub details: BTreeMap<String, f64>,
     /// Every round, in order.
     pub rounds: Rounds,
+    /// Where it is of another run than the report that it stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Stamp>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,6 +113,7 @@ impl Case {
                 ours,
                 limit: Vec::new(),
             },
+            stamp: None,
         }
     }
 
@@ -126,6 +157,14 @@ impl Case {
         self
     }
 
+    /// From the lowest to the highest round, and of how many.
+    pub fn spread_of_rounds(&self) -> String {
+        match self.rounds.ours.len() {
+            0 | 1 => "one run".to_owned(),
+            rounds => format!("{:.0} % of {rounds}", self.spread * 100.0),
+        }
+    }
+
     /// Whether the ratio reaches what it must; `None` when nothing is asked.
     pub fn is_reached(&self) -> Option<bool> {
         Some(self.ratio_to_limit? >= self.target?)
@@ -144,23 +183,43 @@ impl Report {
     pub fn now(name: &str, cases: Vec<Case>) -> Report {
         Report {
             name: name.to_owned(),
-            machine: machine::describe(),
-            date: machine::today(),
+            stamp: Stamp::now(),
             cases,
         }
     }
 
-    /// This report with the cases of a newer one in the place of its own.
+    /// This report with the cases of a newer one in the place of its own. Those that stay keep the stamp of their run
+    /// where it is another one.
     pub fn updated(mut self, newer: Report) -> Report {
+        for case in &mut self.cases {
+            let stamp = case.stamp.take().unwrap_or_else(|| self.stamp.clone());
+            case.stamp = (stamp != newer.stamp).then_some(stamp);
+        }
         for case in newer.cases {
             match self.cases.iter_mut().find(|old| old.case == case.case) {
                 Some(old) => *old = case,
                 None => self.cases.push(case),
             }
         }
-        self.machine = newer.machine;
-        self.date = newer.date;
+        self.stamp = newer.stamp;
         self
+    }
+
+    /// What the numbers were measured with, in a line for each run.
+    pub fn stamps(&self) -> Vec<String> {
+        let mut lines = vec![self.stamp.line()];
+        let mut older: Vec<(&Stamp, Vec<&str>)> = Vec::new();
+        for case in &self.cases {
+            let Some(stamp) = &case.stamp else { continue };
+            match older.iter_mut().find(|(other, _)| *other == stamp) {
+                Some((_, names)) => names.push(&case.case),
+                None => older.push((stamp, vec![&case.case])),
+            }
+        }
+        for (stamp, names) in older {
+            lines.push(format!("{}: {}", names.join(", "), stamp.line()));
+        }
+        lines
     }
 
     pub fn read(path: &Path) -> Result<Report> {
@@ -186,14 +245,14 @@ impl Report {
                 case.case.clone(),
                 case.unit.clone(),
                 number(case.ours),
-                format!("{:.0}%", case.spread * 100.0),
+                case.spread_of_rounds(),
                 optional(case.limit),
                 optional(case.ratio_to_limit),
                 optional(case.target),
                 verdict(case).to_owned(),
             ]);
         }
-        let mut text = format!("{}, {}, {}\n\n", self.name, self.machine, self.date);
+        let mut text = format!("{}\n\n", self.name);
         for row in &rows {
             for (column, cell) in row.iter().enumerate() {
                 let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -206,6 +265,10 @@ impl Report {
             text.truncate(text.trim_end().len());
             text.push('\n');
         }
+        for line in self.stamps() {
+            let _ = writeln!(text, "{line}");
+        }
+        text.push('\n');
         for case in &self.cases {
             let others = case.ratio_to_peers.iter();
             let others = others.map(|(name, ratio)| (format!("ratio to {name}"), ratio));
@@ -264,5 +327,32 @@ mod tests {
         let names = old.updated(new).cases;
         let names: Vec<(&str, f64)> = names.iter().map(|c| (&c.case[..], c.ours)).collect();
         assert_eq!(names, [("a", 1.0), ("b", 3.0), ("c", 4.0)]);
+    }
+
+    #[test]
+    fn cases_of_an_older_commit_keep_its_name() {
+        let report = |commit: &str, names: &[&str]| {
+            let case = |name: &&str| Case::new(*name, "s", Better::Lower, vec![1.0]);
+            let mut report = Report::now("log", names.iter().map(case).collect());
+            report.stamp.commit = Some(commit.to_owned());
+            report
+        };
+        let twice = report("one", &["a", "b"]).updated(report("two", &["b"]));
+        let lines = twice.stamps();
+        assert!(lines[0].starts_with("Commit two, "), "{lines:?}");
+        assert!(lines[1].starts_with("a: Commit one, "), "{lines:?}");
+        assert_eq!(lines.len(), 2);
+        // Read and written, and again of one commit once all cases are.
+        let text = serde_json::to_string(&twice).unwrap();
+        let twice: Report = serde_json::from_str(&text).unwrap();
+        let lines = twice.updated(report("two", &["a"])).stamps();
+        assert_eq!(lines.len(), 1);
+    }
+
+    #[test]
+    fn a_single_run_has_no_spread() {
+        let case = |rounds: &[f64]| Case::new("a", "s", Better::Lower, rounds.to_vec());
+        assert_eq!(case(&[1.0]).spread_of_rounds(), "one run");
+        assert_eq!(case(&[1.0, 1.1, 1.0]).spread_of_rounds(), "10 % of 3");
     }
 }

@@ -33,6 +33,7 @@ use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "soak",
+    measures: "A server under a thousand clients of all kinds that come, go, misbehave and are killed, with every record checked.",
     cases: &[(MIX, mix)],
 };
 

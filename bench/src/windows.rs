@@ -15,6 +15,7 @@ use crate::report::{Better, Case};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "windows",
+    measures: "Sliding windows: ten operators that share a window's events beside copies, and the throughput by size and slide beside tumbling windows.",
     cases: &[(SHARED, shared)],
 };
 

@@ -77,14 +77,22 @@ fn ads_are_counted_in_windows() {
     for name in ["swa", "ysb", "ysb-star"] {
         let dir = tempfile::tempdir().unwrap();
         let report = run(name, dir.path(), &[]);
-        assert_eq!(report["cases"][0]["case"], "throughput", "{report}");
+        let case = &report["cases"][0];
+        assert_eq!(case["case"], "throughput", "{report}");
+        let rounds = case["rounds"]["ours"].as_array().unwrap();
+        let fit = case["details"]["rounds_within_the_budget"].as_f64();
+        assert!(
+            !rounds.is_empty() && rounds.len() as f64 <= fit.unwrap(),
+            "{report}"
+        );
+        assert!(report["commit"].is_string(), "{report}");
         let out = dir.path().join(name);
         for picture in ["sustainable.png", "latency-by-rate.png"] {
             assert!(out.join(picture).exists());
         }
         let csv = std::fs::read_to_string(out.join("rates.csv")).unwrap();
         assert!(
-            csv.contains("\nours,0,") && csv.contains("\nby hand,0,"),
+            csv.contains("\nours,0,0,") && csv.contains("\nby hand,0,0,"),
             "{csv}"
         );
     }

@@ -9,6 +9,11 @@ pub const INSTANCES: u32 = 2;
 pub trait Contender {
     /// Counts by what the order says, to the end.
     fn run(&mut self, order: &Order) -> Result<Counted>;
+
+    /// Whether it can run again: a process may have ended.
+    fn is_alive(&mut self) -> bool {
+        true
+    }
 }
 
 /// A run that is over.

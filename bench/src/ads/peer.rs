@@ -82,7 +82,11 @@ impl Contender for Peer {
             .recv_timeout(PATIENCE + Duration::from_millis(*duration_ms))
         {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => bail!("it has not come to an end in time"),
+            Err(RecvTimeoutError::Timeout) => {
+                // A late answer would be taken for that of the next order.
+                self.kill();
+                bail!("it has not come to an end in time")
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("it has ended (see above)"),
         };
         let said: Said = serde_json::from_str(&line).with_context(|| {
@@ -102,6 +106,26 @@ impl Contender for Peer {
             cpu_seconds: said.cpu_seconds,
         })
     }
+
+    fn is_alive(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+}
+
+impl Peer {
+    /// Ends its process, and those that this has started.
+    fn kill(&mut self) {
+        if !self.is_alive() {
+            return;
+        }
+        if let Ok(id) = i32::try_from(self.process.id())
+            && let Some(group) = Pid::from_raw(id)
+        {
+            // It may have ended since.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.process.wait();
+    }
 }
 
 /// Reads lines on a thread, so that one can be waited for with patience.
@@ -120,12 +144,6 @@ fn lines(output: ChildStdout) -> Receiver<String> {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended already.
-        if let Ok(id) = i32::try_from(self.process.id())
-            && let Some(group) = Pid::from_raw(id)
-        {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let _ = self.process.wait();
+        self.kill();
     }
 }

@@ -1,25 +1,43 @@
-//! All contenders, one after the other, and what comes of it.
+//! All contenders in turn, and the cases that come of it.
 
 use std::fmt::Write as _;
 use std::fs;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use millstream_ads::benchmark::{App, Order, Probe, probe};
+use millstream_base::EnergyMeter;
 
 use super::by_hand::ByHand;
 use super::contender::{Contender, INSTANCES};
 use super::ours::Ours;
 use super::peer::Peer;
-use super::search::{Search, Sustained};
+use super::search::{Base, Run, Search, Sustained};
 use crate::engine::build_peers;
-use crate::measure::Bench;
+use crate::measure::{Bench, ROUNDS, energy_meter, energy_suffix, median, order_of_turns};
 use crate::plot;
 use crate::project;
 use crate::report::{Better, Case};
 
 const OURS: &str = "ours";
 const BY_HAND: &str = "by hand";
+
+/// How long the search of one application may take, if nothing else is said.
+const BUDGET: Duration = Duration::from_secs(11 * 60);
+
+/// From this budget on, windows are as long as those of the paper; else they are half as long, so that all rounds fit.
+const BUDGET_OF_LONG_WINDOWS: Duration = Duration::from_secs(20 * 60);
+
+/// How close a search comes: the lowest rate that is not sustained is so many times the highest that is.
+const PRECISION: f64 = 1.05;
+
+/// Runs of one search at most.
+const RUNS_MAX: usize = 12;
+
+/// How many times its even part of the time that is left one search may take: one that does not converge leaves time to
+/// the others.
+const PARTS_OF_TURN: f64 = 1.5;
 
 struct Target {
     name: &'static str,
@@ -57,31 +75,50 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
     if !bench.is_quick() {
         build_peers();
     }
-    let ours = search(bench, app, OURS, &mut Ours::new(app))?;
-    let by_hand = search(bench, app, BY_HAND, &mut ByHand::new(app))?;
-    let mut all = vec![(OURS, ours.clone()), (BY_HAND, by_hand.clone())];
-    let throughput = beside("throughput", &ours, &by_hand).target(of_loop);
-    let mut cases = vec![throughput];
+    let budget = bench.budget.unwrap_or(BUDGET);
+    let mut all = vec![
+        Searched::of(OURS, Box::new(Ours::new(app))),
+        Searched::of(BY_HAND, Box::new(ByHand::new(app))),
+    ];
     for peer in &peers {
-        let name = peer.name;
-        match search_peer(bench, app, peer) {
-            Ok(Some(theirs)) => {
-                cases.push(
-                    beside(&format!("throughput/{name}"), &ours, &theirs).target(peer.faster),
-                );
-                cases.push(latency_beside(&format!("latency/{name}"), &ours, &theirs));
-                all.push((name, theirs));
-            }
-            Ok(None) => eprintln!("bench: {name} left out: not built, or too slow to start"),
-            Err(error) => eprintln!("bench: {name} left out: {error:#}"),
+        match start(bench, app, peer) {
+            Ok(Some(process)) => all.push(Searched::of(peer.name, Box::new(process))),
+            Ok(None) => eprintln!(
+                "bench: {} left out: not built, or too slow to start",
+                peer.name
+            ),
+            Err(error) => eprintln!("bench: {} left out: {error:#}", peer.name),
         }
     }
-    write_rates(bench, &all)?;
+    let rounds = search_all(bench, app, budget, &mut all)?;
+    write_runs(bench, &all)?;
     draw(bench, app, &all)?;
+
+    let [ours, by_hand, others @ ..] = &all[..] else {
+        bail!("ours and the loop by hand are missing");
+    };
+    let window_s = window_ms(bench) as f64 / 1e3;
+    let throughput = beside("throughput", ours, by_hand)?
+        .target(of_loop)
+        .detail("rounds_asked_for", bench.size(ROUNDS, 2) as f64)
+        .detail("rounds_within_the_budget", rounds as f64)
+        .detail("budget_s", budget.as_secs_f64())
+        .detail("window_s", window_s);
+    let mut cases = vec![throughput];
+    for theirs in others {
+        let name = theirs.name;
+        if theirs.rounds.iter().all(Option::is_none) {
+            continue;
+        }
+        let target = peers.iter().find(|peer| peer.name == name);
+        let faster = target.map_or(1.0, |peer| peer.faster);
+        cases.push(beside(&format!("throughput/{name}"), ours, theirs)?.target(faster));
+        cases.push(latency_beside(&format!("latency/{name}"), ours, theirs)?);
+    }
     Ok(cases)
 }
 
-fn search_peer(bench: &Bench, app: App, peer: &Target) -> Result<Option<Found>> {
+fn start(bench: &Bench, app: App, peer: &Target) -> Result<Option<Peer>> {
     let is_built = project().join("target/peers").join(peer.built).exists();
     if !is_built || bench.is_quick() && peer.takes_long_to_start {
         return Ok(None);
@@ -89,40 +126,142 @@ fn search_peer(bench: &Bench, app: App, peer: &Target) -> Result<Option<Found>> 
     let mut process = Peer::start(peer.name, app)?;
     // What is compiled while it runs is compiled then.
     process.run(&order(bench, 0))?;
-    search(bench, app, peer.name, &mut process).map(Some)
+    Ok(Some(process))
 }
 
-/// What was found of a contender, and the time of all processors in each run: without a rate, then with one.
-#[derive(Clone)]
-struct Found {
-    sustained: Sustained,
-    cpu_seconds: Vec<f64>,
+/// A contender, and its searches.
+struct Searched {
+    name: &'static str,
+    contender: Box<dyn Contender>,
+    base: Option<Base>,
+    /// One search of each round; none where no rate was sustained, or the contender has failed.
+    rounds: Vec<Option<Sustained>>,
+    has_failed: bool,
 }
 
-fn search(bench: &Bench, app: App, name: &str, contender: &mut dyn Contender) -> Result<Found> {
-    let search = Search {
-        precision: 1.06,
-        probes_max: bench.size(6, 3),
-    };
-    let mut cpu_seconds = Vec::new();
-    let run = |rate| {
-        let order = order(bench, rate);
-        let counted = contender.run(&order)?;
-        cpu_seconds.push(counted.cpu_seconds);
-        let probe = probe(app, &order, &counted.outcome);
-        eprintln!("bench: {} {name}: {}", app.name(), line(&probe));
-        Ok(probe)
-    };
-    let sustained = search.run(run).context(name.to_owned())?;
-    Ok(Found {
-        sustained,
-        cpu_seconds,
-    })
+impl Searched {
+    fn of(name: &'static str, contender: Box<dyn Contender>) -> Searched {
+        Searched {
+            name,
+            contender,
+            base: None,
+            rounds: Vec::new(),
+            has_failed: false,
+        }
+    }
+
+    /// Searches once more, from where the last search ended.
+    fn search(&mut self, bench: &Bench, app: App, search: Search) -> Result<Sustained> {
+        let (name, contender) = (self.name, &mut self.contender);
+        let mut run = |rate| {
+            let order = order(bench, rate);
+            let mut meter = energy_meter();
+            let counted = contender.run(&order)?;
+            let joules = meter.as_mut().and_then(EnergyMeter::joules);
+            let made = counted.outcome.made.iter().flatten();
+            let events: u64 = made.map(|made| made.events).sum();
+            let probe = probe(app, &order, &counted.outcome);
+            eprintln!("bench: {} {name}: {}", app.name(), line(&probe));
+            Ok(Run {
+                probe,
+                energy_per_million: joules.unwrap_or(counted.cpu_seconds) * 1e6 / events as f64,
+            })
+        };
+        let last = self.rounds.iter().flatten().last();
+        match (&self.base, last) {
+            (Some(base), Some(last)) => search.again(base, last.rate(), run),
+            (Some(base), None) => search.first(base, run),
+            (None, _) => {
+                let base = Base::find(&mut run)?;
+                let found = search.first(&base, run);
+                self.base = Some(base);
+                found
+            }
+        }
+    }
+
+    fn million_per_s(&self) -> Vec<f64> {
+        let found = self.rounds.iter().flatten();
+        found.map(|found| found.rate() / 1e6).collect()
+    }
 }
 
-/// Without a rate, nobody waits for the end of a whole window.
+/// Lets all contenders search in turn, round by round, in an order that changes; tells how many rounds fit into the
+/// budget. A peer that fails is left out from then on; ours, or the loop by hand, fails the benchmark.
+fn search_all(bench: &Bench, app: App, budget: Duration, all: &mut [Searched]) -> Result<usize> {
+    let until = Instant::now() + budget;
+    let rounds = bench.size(ROUNDS, 2);
+    let mut longest_round = Duration::ZERO;
+    for round in 0..rounds {
+        let started_at = Instant::now();
+        if round > 0 && started_at + longest_round > until {
+            eprintln!(
+                "bench: {}: the budget of {budget:?} ends after {round} of {rounds} rounds",
+                app.name()
+            );
+            return Ok(round);
+        }
+        let order = order_of_turns(round, all.len());
+        for (turn, place) in order.iter().enumerate() {
+            let searched = &mut all[*place];
+            if searched.has_failed {
+                searched.rounds.push(None);
+                continue;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let turns_left = (order.len() - turn) as f64;
+            let part = (PARTS_OF_TURN / turns_left).min(1.0);
+            let search = Search {
+                precision: PRECISION,
+                runs_max: bench.size(RUNS_MAX, 3),
+                until: Instant::now() + left.mul_f64(part),
+            };
+            let found = searched.search(bench, app, search);
+            match found {
+                Ok(found) => {
+                    eprintln!(
+                        "bench: {} {}, round {}: {:.2} M/s, within {:.1} %",
+                        app.name(),
+                        searched.name,
+                        round + 1,
+                        found.rate() / 1e6,
+                        found.resolution() * 100.0
+                    );
+                    searched.rounds.push(Some(found));
+                }
+                Err(error) if [OURS, BY_HAND].contains(&searched.name) && round == 0 => {
+                    return Err(error).context(searched.name);
+                }
+                Err(error) => {
+                    eprintln!(
+                        "bench: {} {}, round {} left out: {error:#}",
+                        app.name(),
+                        searched.name,
+                        round + 1
+                    );
+                    searched.rounds.push(None);
+                    // Without its low rates there is nothing to compare with, and a process that has ended stays so.
+                    searched.has_failed = searched.base.is_none() || !searched.contender.is_alive();
+                }
+            }
+        }
+        // The first round is longer than those behind it.
+        longest_round = match round {
+            0 => Duration::ZERO,
+            _ => longest_round.max(started_at.elapsed()),
+        };
+    }
+    Ok(rounds)
+}
+
+fn window_ms(bench: &Bench) -> i64 {
+    let is_long = bench.budget.unwrap_or(BUDGET) >= BUDGET_OF_LONG_WINDOWS;
+    bench.size(if is_long { 10_000 } else { 5_000 }, 500)
+}
+
+/// Without a rate, the end of a whole window is of no use.
 fn order(bench: &Bench, rate: u64) -> Order {
-    let window_ms = bench.size(10_000, 500);
+    let window_ms = window_ms(bench);
     let window_ms = if rate == 0 { window_ms / 2 } else { window_ms };
     Order::of_window(window_ms, rate, INSTANCES)
 }
@@ -140,56 +279,108 @@ fn line(probe: &Probe) -> String {
     )
 }
 
-fn million_per_s(found: &Found) -> f64 {
-    found.sustained.best.rate as f64 / 1e6
+/// What `pick` gives of both contenders, of the rounds in which both have found a rate.
+fn pairs(
+    ours: &Searched,
+    theirs: &Searched,
+    pick: fn(&Sustained) -> f64,
+) -> Result<(Vec<f64>, Vec<f64>)> {
+    let rounds = ours.rounds.iter().zip(&theirs.rounds);
+    let both =
+        rounds.filter_map(|(mine, other)| Some((pick(mine.as_ref()?), pick(other.as_ref()?))));
+    let (mine, other): (Vec<f64>, Vec<f64>) = both.unzip();
+    match mine.is_empty() {
+        true => bail!(
+            "no round has rates of both {} and {}",
+            ours.name,
+            theirs.name
+        ),
+        false => Ok((mine, other)),
+    }
 }
 
-fn beside(name: &str, ours: &Found, theirs: &Found) -> Case {
-    let (mine, other) = (million_per_s(ours), million_per_s(theirs));
-    Case::new(name, "M events/s", Better::Higher, vec![mine])
-        .by_hand(vec![other])
-        .detail("unlimited_m_per_s", ours.sustained.unlimited.achieved / 1e6)
-        .detail(
-            "unlimited_of_the_other_m_per_s",
-            theirs.sustained.unlimited.achieved / 1e6,
-        )
+fn beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
+    let (mine, other) = pairs(ours, theirs, |found| found.rate() / 1e6)?;
+    let unlimited = |of: &Searched| {
+        let base = of.base.as_ref();
+        base.map_or(f64::NAN, |base| base.unlimited.probe.achieved / 1e6)
+    };
+    let middle = |of: &Searched, pick: fn(&Sustained) -> f64| {
+        let found = of.rounds.iter().flatten();
+        median(&found.map(pick).collect::<Vec<f64>>())
+    };
+    let suffix = energy_suffix();
+    let mut case = Case::new(name, "M events/s", Better::Higher, mine).by_hand(other);
+    for (of, whose) in [(ours, ""), (theirs, "of_the_other_")] {
+        let resolutions = of.rounds.iter().flatten().map(Sustained::resolution);
+        let is_wide = |resolution: &f64| *resolution > PRECISION - 1.0 + f64::EPSILON;
+        let wide = resolutions.clone().filter(is_wide).count();
+        let widest = resolutions.fold(0.0, f64::max);
+        case = case
+            .detail(&format!("unlimited_{whose}m_per_s"), unlimited(of))
+            .detail(
+                &format!("{whose}rounds_not_converged_to_5_percent"),
+                wide as f64,
+            )
+            .detail(
+                &format!("{whose}per_million_events_{suffix}"),
+                middle(of, |found| found.best.energy_per_million),
+            );
+        if widest.is_finite() {
+            case = case.detail(&format!("{whose}resolution_percent"), widest * 100.0);
+        }
+    }
+    Ok(case)
 }
 
 /// Each at the highest rate that it sustains.
-fn latency_beside(name: &str, ours: &Found, theirs: &Found) -> Case {
-    let (mine, other) = (ours.sustained.best.latency, theirs.sustained.best.latency);
-    Case::new(name, "ms", Better::Lower, vec![mine.mean])
-        .by_hand(vec![other.mean])
+fn latency_beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
+    let (mine, other) = pairs(ours, theirs, |found| found.best.probe.latency.mean)?;
+    let (p50, p50_of_the_other) = pairs(ours, theirs, |found| found.best.probe.latency.p50)?;
+    let (p99, p99_of_the_other) = pairs(ours, theirs, |found| found.best.probe.latency.p99)?;
+    Ok(Case::new(name, "ms", Better::Lower, mine)
+        .by_hand(other)
         .target(1.0)
-        .detail("p50_ms", mine.p50)
-        .detail("p99_ms", mine.p99)
-        .detail("p50_of_the_other_ms", other.p50)
-        .detail("p99_of_the_other_ms", other.p99)
+        .detail("p50_ms", median(&p50))
+        .detail("p99_ms", median(&p99))
+        .detail("p50_of_the_other_ms", median(&p50_of_the_other))
+        .detail("p99_of_the_other_ms", median(&p99_of_the_other)))
 }
 
 /// Every run.
-fn write_rates(bench: &Bench, all: &[(&str, Found)]) -> Result<()> {
-    let mut csv = String::from(
-        "contender,rate_per_s,made_per_s,is_on_time,missing,mean_ms,p50_ms,p99_ms,cpu_s,is_sustained\n",
+fn write_runs(bench: &Bench, all: &[Searched]) -> Result<()> {
+    let mut csv = format!(
+        "contender,round,rate_per_s,made_per_s,is_on_time,missing,mean_ms,p50_ms,p99_ms,per_million_events_{},\
+         is_sustained\n",
+        energy_suffix()
     );
-    for (name, found) in all {
-        let unlimited = std::iter::once((&found.sustained.unlimited, false));
-        let probes = found.sustained.probes.iter();
-        let runs = unlimited.chain(probes.map(|(probe, is)| (probe, *is)));
-        for ((probe, is_sustained), cpu_seconds) in runs.zip(&found.cpu_seconds) {
-            let latency = probe.latency;
+    for searched in all {
+        let base = searched.base.iter().flat_map(|base| {
+            let unlimited = std::iter::once((&base.unlimited, false));
+            unlimited.chain(base.runs.iter().map(|(run, is)| (run, *is)))
+        });
+        let rounds = searched
+            .rounds
+            .iter()
+            .zip(1..)
+            .filter_map(|(found, round)| {
+                let runs = &found.as_ref()?.runs;
+                Some(runs.iter().map(move |(run, is)| (round, run, *is)))
+            });
+        let runs = base.map(|(run, is)| (0, run, is)).chain(rounds.flatten());
+        for (round, run, is_sustained) in runs {
+            let Probe {
+                rate,
+                achieved,
+                is_on_time,
+                missing,
+                latency,
+            } = run.probe;
             // Writing into a string does not fail.
             let _ = writeln!(
                 csv,
-                "{name},{},{:.0},{},{},{:.1},{:.1},{:.1},{:.2},{is_sustained}",
-                probe.rate,
-                probe.achieved,
-                probe.is_on_time,
-                probe.missing,
-                latency.mean,
-                latency.p50,
-                latency.p99,
-                cpu_seconds,
+                "{},{round},{rate},{achieved:.0},{is_on_time},{missing},{:.1},{:.1},{:.1},{:.4},{is_sustained}",
+                searched.name, latency.mean, latency.p50, latency.p99, run.energy_per_million,
             );
         }
     }
@@ -197,25 +388,32 @@ fn write_rates(bench: &Bench, all: &[(&str, Found)]) -> Result<()> {
     fs::write(&path, csv).with_context(|| format!("cannot write {path:?}"))
 }
 
-fn draw(bench: &Bench, app: App, all: &[(&str, Found)]) -> Result<()> {
-    let bars: Vec<(&str, f64)> = all
+fn draw(bench: &Bench, app: App, all: &[Searched]) -> Result<()> {
+    let found = all
         .iter()
-        .map(|(name, found)| (*name, million_per_s(found)))
+        .filter(|of| of.rounds.iter().any(Option::is_some));
+    let bars: Vec<(&str, f64)> = found
+        .clone()
+        .map(|searched| (searched.name, median(&searched.million_per_s())))
         .collect();
     let title = format!("{}: sustainable throughput, million events/s", app.name());
     plot::bars(&bench.out().join("sustainable.png"), &title, &bars)?;
-    let line = |(name, found): &(&str, Found)| {
-        let mut points: Vec<(f64, f64)> = found
-            .sustained
-            .probes
+    let line = |searched: &Searched| {
+        let runs = searched
+            .rounds
             .iter()
-            .map(|(probe, _)| (probe.rate as f64 / 1e6, probe.latency.mean))
+            .flatten()
+            .flat_map(|found| &found.runs);
+        let low = searched.base.iter().map(|base| &base.low);
+        let mut points: Vec<(f64, f64)> = low
+            .chain(runs.map(|(run, _)| run))
+            .map(|run| (run.probe.rate as f64 / 1e6, run.probe.latency.mean))
             .filter(|(_, mean)| mean.is_finite())
             .collect();
         points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
-        ((*name).to_owned(), points)
+        (searched.name.to_owned(), points)
     };
-    let lines: Vec<_> = all.iter().map(line).collect();
+    let lines: Vec<_> = found.map(line).collect();
     let title = format!(
         "{}: mean latency of windows (ms) by rate (million events/s)",
         app.name()

@@ -11,7 +11,7 @@ use millstream_logparser::Staging;
 
 use super::text::Text;
 use super::{WORKERS, by_hand, ours};
-use crate::measure::{Bench, median};
+use crate::measure::{Bench, ROUNDS, median, rounds_of};
 use crate::plot;
 use crate::report::{Better, Case};
 
@@ -29,16 +29,19 @@ pub fn equilibrium(bench: &Bench) -> Result<Vec<Case>> {
     let text = bench.text()?;
     let interval = Duration::from_millis(bench.size(100, 2));
     let steady_from = bench.size(1.5, 0.004);
-    let seconds = bench.size(8.0, 0.1);
+    let seconds = bench.size(6.0, 0.1);
     let passes = ours::passes_in(text, seconds)?;
     let by_hand_passes = by_hand_passes_in(text, seconds)?;
-    let mut rounds = Vec::new();
-    for _ in 0..bench.size(3, 1) {
-        rounds.push([
-            rates_of_ours(text, passes, interval)?,
-            rates_by_hand(text, by_hand_passes, interval)?,
-        ]);
-    }
+    let turns = rounds_of(bench.size(ROUNDS, 1), 2, |contender| match contender {
+        0 => rates_of_ours(text, passes, interval),
+        _ => rates_by_hand(text, by_hand_passes, interval),
+    })?;
+    let rounds: Vec<[Rates; 2]> = turns[0]
+        .iter()
+        .cloned()
+        .zip(turns[1].iter().cloned())
+        .map(|(ours, by_hand)| [ours, by_hand])
+        .collect();
     write_csv(bench, &rounds)?;
     for rates in rounds.iter().flatten() {
         ensure!(

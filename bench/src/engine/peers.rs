@@ -1,6 +1,6 @@
 //! Other programs that do the same.
 
-use std::io::Read as _;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
+use millstream_base::EnergyMeter;
 use serde::Deserialize;
 
 use super::WORKERS;
 use super::text::{PREFIX, Text};
-use crate::measure::{Bench, median};
+use crate::measure::{Bench, ROUNDS, energy_meter, median, order_of_turns};
 use crate::project;
 use crate::report::{Better, Case};
 
@@ -85,6 +86,8 @@ struct Count {
     mb_per_s: f64,
     cpu_seconds: f64,
     peak_mib: f64,
+    /// Of all processors during the count, where the machine counts them.
+    joules: Option<f64>,
     startup_seconds: f64,
 }
 
@@ -98,7 +101,7 @@ pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
         build_peers();
     }
     let out = project().join("target/peers");
-    let (mut peers, missing): (Vec<&Peer>, Vec<&Peer>) =
+    let (peers, missing): (Vec<&Peer>, Vec<&Peer>) =
         ALL.iter().partition(|peer| out.join(peer.built).exists());
     for peer in missing {
         let name = peer.name;
@@ -111,21 +114,28 @@ pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
     let text = bench.text()?;
     let mut ours = Vec::new();
     let mut theirs: Vec<Vec<Count>> = vec![Vec::new(); ALL.len()];
-    // Each warms itself up.
-    for _ in 0..bench.size(3, 1) {
-        ours.push(run_ours(&program, text)?);
-        peers.retain(|peer| match run_peer(peer.name, text) {
-            Ok(count) => {
-                theirs[index(peer)].push(count);
-                true
+    let mut failed = vec![false; ALL.len()];
+    // Each warms itself up. The first is ours, the others are the peers.
+    for round in 0..bench.size(ROUNDS, 1) {
+        for turn in order_of_turns(round, 1 + peers.len()) {
+            let Some(peer) = turn.checked_sub(1).map(|turn| peers[turn]) else {
+                ours.push(run_ours(&program, text)?);
+                continue;
+            };
+            let place = index(peer);
+            if failed[place] {
+                continue;
             }
-            Err(error) => {
-                eprintln!("bench: {PEERS}/{} left out: {error:#}", peer.name);
-                false
+            match run_peer(peer.name, text) {
+                Ok(count) => theirs[place].push(count),
+                Err(error) => {
+                    eprintln!("bench: {PEERS}/{} left out: {error:#}", peer.name);
+                    failed[place] = true;
+                }
             }
-        });
+        }
     }
-    let cases = peers.iter();
+    let cases = peers.iter().filter(|peer| !failed[index(peer)]);
     let cases = cases.flat_map(|peer| beside(peer, &ours, &theirs[index(peer)]));
     Ok(cases.collect())
 }
@@ -136,7 +146,7 @@ fn index(peer: &Peer) -> usize {
 }
 
 /// The limit is the peer.
-fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> [Case; 3] {
+fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> Vec<Case> {
     let case = |what: &str, unit, better, pick: fn(&Count) -> f64| {
         let name = format!("{PEERS}/{}/{what}", peer.name);
         let ours = ours.iter().map(pick).collect();
@@ -153,12 +163,22 @@ fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> [Case; 3] {
         .target(peer.faster)
         .detail("startup_s", startup(ours))
         .detail("startup_of_the_peer_s", startup(theirs));
-    match peer.thriftier {
+    let mut cases = match peer.thriftier {
         Some((less_cpu, less_memory)) => {
-            [throughput, cpu.target(less_cpu), memory.target(less_memory)]
+            vec![throughput, cpu.target(less_cpu), memory.target(less_memory)]
         }
-        None => [throughput, cpu, memory],
+        None => vec![throughput, cpu, memory],
+    };
+    // Where the machine does not count joules, the processor time stands for them.
+    if [ours, theirs]
+        .iter()
+        .all(|counts| counts.iter().all(|count| count.joules.is_some()))
+    {
+        cases.push(case("energy", "J", Better::Lower, |c| {
+            c.joules.unwrap_or(f64::NAN)
+        }));
     }
+    cases
 }
 
 /// The program that is measured is built with this one.
@@ -198,7 +218,7 @@ fn run_ours(program: &Path, text: &Text) -> Result<Count> {
 }
 
 /// Runs a program that prints what it counted and took as its last line; looks from time to time at
-/// how much memory its process has taken.
+/// how much memory its process has taken, and at the energy that all processors have.
 fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result<Count> {
     let started_at = Instant::now();
     let mut child = command
@@ -206,29 +226,32 @@ fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start it")?;
-    let mut stdout = child.stdout.take().context("it has no output")?;
+    let stdout = child.stdout.take().context("it has no output")?;
     let id = child.id();
-    let mut printed = String::new();
     let has_ended = AtomicBool::new(false);
-    let (read, seen_bytes) = thread::scope(|scope| {
+    let (read, (seen_bytes, energy)) = thread::scope(|scope| {
         let look = scope.spawn(|| {
             let mut peak = 0;
+            let mut meter = energy_meter();
+            let mut energy = Vec::new();
             while !has_ended.load(Ordering::Relaxed) {
                 peak = peak.max(peak_bytes(id));
+                if let Some(joules) = meter.as_mut().and_then(EnergyMeter::joules) {
+                    energy.push((started_at.elapsed().as_secs_f64(), joules));
+                }
                 thread::sleep(LOOK_EVERY);
             }
-            peak
+            (peak, energy)
         });
-        let read = stdout.read_to_string(&mut printed);
+        let read = last_line(BufReader::new(stdout), started_at);
         has_ended.store(true, Ordering::Relaxed);
-        (read, look.join().unwrap_or(0))
+        (read, look.join().unwrap_or_default())
     });
     let status = child.wait()?;
     let wall_seconds = started_at.elapsed().as_secs_f64();
-    read?;
+    let (line, printed_at) = read?;
     ensure!(status.success(), "it failed: {status} (see above)");
-    let line = printed.lines().last().unwrap_or_default();
-    let said: Said = serde_json::from_str(line).with_context(|| format!("it printed {line:?}"))?;
+    let said: Said = serde_json::from_str(&line).with_context(|| format!("it printed {line:?}"))?;
     let expected = text.expected.count;
     ensure!(
         said.count == expected,
@@ -239,8 +262,34 @@ fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result
         mb_per_s: text.bytes as f64 / 1e6 / said.seconds,
         cpu_seconds: said.cpu_seconds,
         peak_mib: said.peak_bytes.max(seen_bytes) as f64 / f64::from(1 << 20),
+        // A count is the last thing that a program does before it prints.
+        joules: joules_between(&energy, printed_at - said.seconds, printed_at),
         startup_seconds: said.startup_seconds.unwrap_or(wall_seconds - said.seconds),
     })
+}
+
+/// The last line of an output that ends, and when it came, in seconds.
+fn last_line(lines: impl BufRead, started_at: Instant) -> Result<(String, f64)> {
+    let mut last = (String::new(), 0.0);
+    for line in lines.lines() {
+        last = (line?, started_at.elapsed().as_secs_f64());
+    }
+    Ok(last)
+}
+
+/// The joules between two times, in seconds, from looks at a meter at others; `None` without looks.
+fn joules_between(looks: &[(f64, f64)], from: f64, to: f64) -> Option<f64> {
+    let at = |time: f64| {
+        let behind = looks.partition_point(|(at, _)| *at < time);
+        let (after, before) = (looks.get(behind), behind.checked_sub(1).map(|n| looks[n]));
+        match (before, after) {
+            (Some((t0, j0)), Some((t1, j1))) => Some(j0 + (j1 - j0) * (time - t0) / (t1 - t0)),
+            (Some((_, joules)), None) => Some(joules),
+            (None, Some((_, joules))) => Some(*joules),
+            (None, None) => None,
+        }
+    };
+    Some(at(to)? - at(from)?)
 }
 
 /// The most memory that a process ever had resident; 0 when it has ended. The kernel keeps the
@@ -251,4 +300,19 @@ fn peak_bytes(id: u32) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
     peak.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joules_are_those_of_the_count_alone() {
+        let looks = [(0.0, 0.0), (1.0, 10.0), (2.0, 40.0), (3.0, 50.0)];
+        assert_eq!(joules_between(&looks, 1.0, 2.0), Some(30.0));
+        assert_eq!(joules_between(&looks, 0.5, 2.5), Some(40.0));
+        // The last look was before the end.
+        assert_eq!(joules_between(&looks, 2.0, 3.1), Some(10.0));
+        assert_eq!(joules_between(&[], 0.0, 1.0), None);
+    }
 }

@@ -36,15 +36,12 @@ pub fn rings(bench: &Bench) -> Result<Vec<Case>> {
                 slice,
                 items,
             };
-            let rounds = bench.rounds(|| {
-                Ok([
-                    load.ns_per_item(&ring())?,
-                    load.ns_per_item(&bounded(CAPACITY))?,
-                    load.ns_per_item(&Mutex::new(VecDeque::with_capacity(CAPACITY)))?,
-                ])
+            let rounds = bench.turns(3, |contender| match contender {
+                0 => load.ns_per_item(&ring()),
+                1 => load.ns_per_item(&bounded(CAPACITY)),
+                _ => load.ns_per_item(&Mutex::new(VecDeque::with_capacity(CAPACITY))),
             })?;
-            let [ours, channel, deque] =
-                [0, 1, 2].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<f64>>());
+            let [ours, channel, deque] = [0, 1, 2].map(|n| rounds[n].clone());
             let topology = match threads {
                 0 => "alone".to_owned(),
                 threads => format!("{threads}x{threads}"),

@@ -6,9 +6,10 @@ use anyhow::Result;
 use millstream_flow::{FlowSettings, RoundRobin};
 use millstream_logparser::Staging;
 
+use super::seda::seda;
 use super::text::Text;
 use super::{WORKERS, ours};
-use crate::measure::{Bench, Took, median, megabytes_per_second};
+use crate::measure::{Bench, Took, median, megabytes_per_second, rounds_of};
 use crate::report::{Better, Case};
 
 pub const REGULAR: &str = "priority-regular";
@@ -29,15 +30,8 @@ pub fn regular(bench: &Bench) -> Result<Vec<Case>> {
     let text = Text::of_one_line(bench, bench.size(1 << 30, 4 << 20))?;
     let run = |settings| ours::run(&text, Staging::Separate, settings);
     let rates = |took: &[Took]| megabytes_per_second(text.bytes as f64, took);
-    let rounds = bench.rounds(|| {
-        let took = WEIGHTS.map(|items| run(round_robin(&items)));
-        took.into_iter().collect::<Result<Vec<Took>>>()
-    })?;
-    let tuned = (0..WEIGHTS.len()).map(|n| {
-        let rounds: Vec<Took> = rounds.iter().map(|round| round[n]).collect();
-        median(&rates(&rounds))
-    });
-    let tuned: Vec<f64> = tuned.collect();
+    let rounds = bench.turns(WEIGHTS.len(), |n| run(round_robin(&WEIGHTS[n])))?;
+    let tuned: Vec<f64> = rounds.iter().map(|rounds| median(&rates(rounds))).collect();
     let (best, _) = WEIGHTS
         .iter()
         .zip(&tuned)
@@ -45,19 +39,23 @@ pub fn regular(bench: &Bench) -> Result<Vec<Case>> {
         .expect("there are candidates");
 
     // Runs of half a second on a machine that is not alone: many, so that the medians can be told apart.
-    let mut took = Vec::new();
-    for _ in 0..bench.size(4, 1) {
-        took.extend(bench.rounds(|| Ok((run(ours::settings(WORKERS))?, run(round_robin(best))?)))?);
-    }
-    let (priority, round_robin): (Vec<Took>, Vec<Took>) = took.into_iter().unzip();
-    let mut case = Case::new(REGULAR, "MB/s", Better::Higher, rates(&priority))
-        .by_hand(rates(&round_robin))
+    let contend = |contender| match contender {
+        0 => run(ours::settings(WORKERS)),
+        1 => run(round_robin(best)),
+        _ => run(seda()),
+    };
+    (0..3).try_for_each(|contender| contend(contender).map(drop))?;
+    let rounds = rounds_of(bench.size(20, 2), 3, contend)?;
+    let mut case = Case::new(REGULAR, "MB/s", Better::Higher, rates(&rounds[0]))
+        .by_hand(rates(&rounds[1]))
         .target(1.0);
     for (weights, rate) in WEIGHTS.iter().zip(&tuned) {
         let weights = weights.map(|items| items.to_string()).join("-");
         case = case.detail(&format!("tuning_round_robin_{weights}_mb_per_s"), *rate);
     }
-    Ok(vec![case])
+    let name = format!("{REGULAR}/beside-seda");
+    let beside_seda = Case::new(name, "MB/s", Better::Higher, rates(&rounds[0]));
+    Ok(vec![case, beside_seda.by_hand(rates(&rounds[2]))])
 }
 
 /// Round-robin with so many items per activation.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use millstream_logparser::Staging;
 
 use super::{by_hand, ours};
-use crate::measure::{Bench, Took, cpu_median, megabytes_per_second};
+use crate::measure::{Bench, Took, cpu_median, energy_median, energy_suffix, megabytes_per_second};
 use crate::report::{Better, Case};
 
 pub const FUSED: &str = "fused";
@@ -24,25 +24,28 @@ fn beside_by_hand(bench: &Bench, name: &str, staging: Staging, target: f64) -> R
     let text = bench.text()?;
     let mut cases = Vec::new();
     for workers in [1, 2] {
-        let rounds = bench.rounds(|| {
-            Ok((
-                ours::run(text, staging, ours::settings(workers))?,
-                by_hand::run(text, workers)?,
-            ))
+        let rounds = bench.turns(2, |contender| match contender {
+            0 => ours::run(text, staging, ours::settings(workers)),
+            _ => by_hand::run(text, workers),
         })?;
-        let (ours, by_hand): (Vec<Took>, Vec<Took>) = rounds.into_iter().unzip();
+        let (ours, by_hand) = (&rounds[0], &rounds[1]);
         let rates = |took: &[Took]| megabytes_per_second(text.bytes as f64, took);
         cases.push(
             Case::new(
                 format!("{name}/{workers}-workers"),
                 "MB/s",
                 Better::Higher,
-                rates(&ours),
+                rates(ours),
             )
-            .by_hand(rates(&by_hand))
+            .by_hand(rates(by_hand))
             .target(target)
-            .detail("cpu_s", cpu_median(&ours))
-            .detail("by_hand_cpu_s", cpu_median(&by_hand))
+            .detail("cpu_s", cpu_median(ours))
+            .detail("by_hand_cpu_s", cpu_median(by_hand))
+            .detail(&format!("energy_{}", energy_suffix()), energy_median(ours))
+            .detail(
+                &format!("energy_by_hand_{}", energy_suffix()),
+                energy_median(by_hand),
+            )
             .detail("text_mb", text.bytes as f64 / 1e6),
         );
     }

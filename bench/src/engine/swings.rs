@@ -5,8 +5,9 @@ use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, FlowSettings};
 
 use super::schedulers::round_robin;
+use super::seda::seda;
 use super::{WORKERS, ours};
-use crate::measure::{Bench, Took, cpu_median, time};
+use crate::measure::{Bench, Took, cpu_median, energy_median, energy_suffix, time};
 use crate::report::{Better, Case};
 
 pub const SWINGS: &str = "priority-swings";
@@ -26,22 +27,33 @@ pub fn swings(bench: &Bench) -> Result<Vec<Case>> {
     for (items, results) in phases.iter_mut().zip(RESULTS) {
         *items = items_in(phase_seconds, results)?;
     }
-    let rounds = bench.rounds(|| {
-        Ok((
-            run(ours::settings(WORKERS), phases, PHASES)?,
-            run(round_robin(&[]), phases, PHASES)?,
-        ))
+    let rounds = bench.turns(3, |contender| match contender {
+        0 => run(ours::settings(WORKERS), phases, PHASES),
+        1 => run(round_robin(&[]), phases, PHASES),
+        _ => run(seda(), phases, PHASES),
     })?;
-    let (priority, untuned): (Vec<Took>, Vec<Took>) = rounds.into_iter().unzip();
+    let (priority, untuned, seda) = (&rounds[0], &rounds[1], &rounds[2]);
     let seconds = |took: &[Took]| took.iter().map(|took| took.seconds).collect();
+    let energy = |whose: &str| format!("{whose}_{}", energy_suffix());
     Ok(vec![
-        Case::new(SWINGS, "s", Better::Lower, seconds(&priority))
-            .by_hand(seconds(&untuned))
+        Case::new(SWINGS, "s", Better::Lower, seconds(priority))
+            .by_hand(seconds(untuned))
             .target(1.2)
-            .detail("cpu_s", cpu_median(&priority))
-            .detail("round_robin_cpu_s", cpu_median(&untuned))
+            .detail("cpu_s", cpu_median(priority))
+            .detail("round_robin_cpu_s", cpu_median(untuned))
+            .detail(&energy("energy"), energy_median(priority))
+            .detail(&energy("energy_of_round_robin"), energy_median(untuned))
             .detail("items_of_1_result_million", phases[0] as f64 / 1e6)
             .detail("items_of_100_results_million", phases[1] as f64 / 1e6),
+        Case::new(
+            format!("{SWINGS}/beside-seda"),
+            "s",
+            Better::Lower,
+            seconds(priority),
+        )
+        .by_hand(seconds(seda))
+        .detail("seda_cpu_s", cpu_median(seda))
+        .detail(&energy("energy_of_seda"), energy_median(seda)),
     ])
 }
 

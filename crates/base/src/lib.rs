@@ -6,6 +6,7 @@ pub mod checksum;
 pub mod clock;
 mod direct;
 pub mod disk;
+pub mod energy;
 pub mod ids;
 pub mod network;
 pub mod random;
@@ -15,6 +16,7 @@ pub mod units;
 pub use checksum::crc32c;
 pub use clock::{Clock, SystemClock};
 pub use disk::{Disk, DiskFile, SystemDisk};
+pub use energy::EnergyMeter;
 pub use ids::{
     Cursor, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, SegmentIndex,
     Sequence, StreamId, StreamletIndex, Timestamp,

@@ -2,7 +2,6 @@
 
 mod ads;
 mod checkpoints;
-mod energy;
 mod logparser;
 mod observe;
 mod ranks;

@@ -9,12 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use millstream_base::ByteSize;
+use millstream_base::energy::ENERGY_FOLDER;
+use millstream_base::{ByteSize, EnergyMeter};
 use millstream_flow::{Latency, Running, StageMetrics, Summary};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::checkpoints::CheckpointWatch;
-use super::energy::{ENERGY_FOLDER, EnergyMeter, cpu_time};
 use super::record::{Moment, Record};
 use crate::args::RunArgs;
 use crate::console::Progress;
@@ -236,6 +237,12 @@ impl Throughput {
 /// To what a clock and a person can tell apart.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
+}
+
+/// Time that all threads of the process have had of the cores.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]

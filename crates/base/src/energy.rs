@@ -1,10 +1,7 @@
-//! What a run takes of the machine.
+//! The energy that the machine's processors take.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
 
 /// Where Linux counts the energy that processors take (RAPL).
 pub const ENERGY_FOLDER: &str = "/sys/class/powercap";
@@ -70,12 +67,6 @@ impl Processor {
 
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-/// Time that all threads of the process have had of the cores.
-pub fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
