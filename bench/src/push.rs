@@ -16,6 +16,7 @@ mod limit;
 mod order;
 mod producers;
 mod run;
+mod windowed;
 mod words;
 mod work;
 

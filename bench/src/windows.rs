@@ -1,8 +1,9 @@
 //! Windows with all of their events: ten operators over the same sliding window, which share the log's
-//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4).
+//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4); and windows by size and slide.
 
 mod copies;
 mod operators;
+mod sliding;
 
 use anyhow::{Result, ensure};
 
@@ -16,7 +17,7 @@ use crate::report::{Better, Case};
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "windows",
     measures: "Sliding windows: ten operators that share a window's events beside copies, and the throughput by size and slide beside tumbling windows.",
-    cases: &[(SHARED, shared)],
+    cases: &[(SHARED, shared), (sliding::SLIDING, sliding::sliding)],
 };
 
 const SHARED: &str = "shared";
@@ -29,7 +30,15 @@ const MEMORY_MAX: f64 = 1.3;
 /// What latency may be, as a multiple of that with copies.
 const LATENCY_MAX: f64 = 1.2;
 
-/// One round: each contender in a process of its own.
+/// Operators, and what they keep. They take turns, each in a process of its own.
+const CONTENDERS: [(usize, Keep); 4] = [
+    (0, Keep::Shared),
+    (1, Keep::Shared),
+    (OPERATORS, Keep::Shared),
+    (OPERATORS, Keep::Copies),
+];
+
+/// What all contenders had in one round.
 struct Round {
     none: Measured,
     one: Measured,
@@ -38,20 +47,28 @@ struct Round {
 }
 
 impl Round {
-    fn run(bench: &Bench) -> Result<Round> {
-        let round = Round {
-            none: measure(bench, 0, Keep::Shared)?,
-            one: measure(bench, 1, Keep::Shared)?,
-            ten: measure(bench, OPERATORS, Keep::Shared)?,
-            copies: measure(bench, OPERATORS, Keep::Copies)?,
-        };
-        for measured in [&round.one, &round.ten, &round.copies] {
+    fn all(bench: &Bench) -> Result<Vec<Round>> {
+        let turns = bench.turns(CONTENDERS.len(), |place| {
+            let (operators, keep) = CONTENDERS[place];
+            let measured = measure(bench, operators, keep)?;
             ensure!(
-                measured.windows > 0,
+                measured.windows > 0 || operators == 0,
                 "no window had all of its events: the machine does not keep up"
             );
-        }
-        Ok(round)
+            Ok(measured)
+        })?;
+        let mut turns = turns.into_iter().map(Vec::into_iter);
+        let mut next = || turns.next().expect("a list for each contender");
+        let (none, one, ten, copies) = (next(), next(), next(), next());
+        let rounds = none.zip(one).zip(ten.zip(copies));
+        Ok(rounds
+            .map(|((none, one), (ten, copies))| Round {
+                none,
+                one,
+                ten,
+                copies,
+            })
+            .collect())
     }
 
     /// What a process has for its windows, in MiB: what it allocated beyond one without operators, and the
@@ -75,7 +92,7 @@ fn measure(bench: &Bench, operators: usize, keep: Keep) -> Result<Measured> {
 
 /// Ten operators that share what they keep, beside one, and beside ten that do not.
 fn shared(bench: &Bench) -> Result<Vec<Case>> {
-    let rounds = bench.rounds(|| Round::run(bench))?;
+    let rounds = Round::all(bench)?;
     let of = |value: fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
     let middle = |value: fn(&Round) -> f64| median(&of(value));
     let memory = Case::new(

@@ -52,7 +52,7 @@ fn every_case_of_the_log_runs() {
 /// But for the peers, which take tools that are not everywhere: those that are built run, too.
 #[test]
 fn every_case_of_the_engine_runs() {
-    check("engine", 14, "kills", 1);
+    check("engine", 17, "kills", 2);
 }
 
 /// But for librdkafka's program, where it is not built, and for Kafka, which takes long to start.
@@ -124,7 +124,7 @@ fn the_engine_draws_its_throughput_over_time() {
 
 #[test]
 fn every_case_of_windows_runs() {
-    check("windows", 2, "shared", 2);
+    check("windows", 11, "shared", 2);
 }
 
 /// But for processes, where there is no MPI.

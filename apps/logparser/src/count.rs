@@ -6,7 +6,7 @@ use millstream_flow::sources::{LineBlock, LineFiles};
 use millstream_flow::{Counts, Emit, Flow, FlowError, FlowSettings, Partial, Running, gathered};
 
 use crate::read::CountedLines;
-use crate::words::{for_each_word, starts_with};
+use crate::split::{for_each_word, starts_with};
 
 /// The name of the flow.
 const FLOW: &str = "words";

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::read::{CountedLines, ReadCounts};
-use crate::words::{WordRun, for_each_word, starts_with};
+use crate::split::{for_each_word, starts_with};
+use crate::words::WordRun;
 
 /// The name of the flow.
 pub const FLOW: &str = "logparser";

@@ -31,8 +31,9 @@
 mod count;
 mod flow;
 mod read;
+mod split;
 mod words;
 
 pub use count::WordCount;
 pub use flow::{FLOW, LogParser, Staging, Totals};
-pub use words::{for_each_word, starts_with};
+pub use split::{for_each_word, starts_with};

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process;
 
 use crate::Place;
+use crate::split::for_each_word;
 
 /// Fits into the cache of a core together with the places of its words.
 const PIECE_BYTES: usize = 128 << 10;
@@ -86,17 +87,9 @@ fn gap_at_or_after(file: &File, mut position: u64, len: u64) -> io::Result<u64> 
 pub fn places_of_words(text: &[u8]) -> Vec<Place> {
     // English has a word in 6 bytes.
     let mut places = Vec::with_capacity(text.len() / 5);
-    let mut start = 0;
-    for (position, byte) in text.iter().enumerate() {
-        if byte.is_ascii_whitespace() {
-            if start < position {
-                places.push((start as u32, position as u32));
-            }
-            start = position + 1;
-        }
-    }
-    if start < text.len() {
-        places.push((start as u32, text.len() as u32));
-    }
+    for_each_word(text, |word| {
+        let start = (word.as_ptr().addr() - text.as_ptr().addr()) as u32;
+        places.push((start, start + word.len() as u32));
+    });
     places
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::feed::{self, Feed};
 use super::order::{Consumed, Delivery, Order, Place};
-use super::work::{Worker, monotonic_ns};
+use super::windowed;
+use super::work::{Work, Worker, monotonic_ns};
 use crate::child::{hear, say};
 use crate::proc::cpu_by_thread;
 
@@ -49,12 +50,17 @@ impl Consumers {
         open: impl FnOnce() -> Result<Vec<Box<dyn Feed>>>,
     ) -> Result<Consumers> {
         let started_ns = monotonic_ns();
-        let start = |(mut feed, source): (Box<dyn Feed>, &Vec<u32>)| {
-            let mut worker = Worker::new(&order.work)?;
-            let found = order.found * source.len() as u64;
-            Ok(thread::spawn(move || {
-                feed::drain(&mut *feed, found, &mut worker)?;
-                Ok(done(worker))
+        let start = |(feed, source): (Box<dyn Feed>, &Vec<u32>)| {
+            let worker = Worker::new(&order.work)?;
+            let partitions = source.len() as u32;
+            let found = order.found * u64::from(partitions);
+            let work = order.work.clone();
+            Ok(thread::spawn(move || match work {
+                Work::WindowedWords { words } => {
+                    let words = words * u64::from(partitions);
+                    in_windows(feed, worker, partitions, found, words)
+                }
+                _ => drained(feed, found, worker),
             }))
         };
         let threads = open()?.into_iter().zip(&order.sources).map(start);
@@ -85,18 +91,43 @@ impl Consumers {
     }
 }
 
-/// What a thread has done that ends now.
-fn done(worker: Worker) -> Consumed {
+/// Works in a flow of the engine.
+fn in_windows(
+    feed: Box<dyn Feed>,
+    worker: Worker,
+    partitions: u32,
+    records: u64,
+    words: u64,
+) -> Result<Consumed> {
+    let counted = windowed::run(feed, worker, partitions, records, words)?;
+    Ok(Consumed {
+        records: counted.records,
+        found: counted.records,
+        cpu_s: cpu_s(ClockId::ThreadCPUTime) + counted.cpu_s,
+        ..ended()
+    })
+}
+
+/// Works on this thread.
+fn drained(mut feed: Box<dyn Feed>, found: u64, mut worker: Worker) -> Result<Consumed> {
+    feed::drain(&mut *feed, found, &mut worker)?;
+    Ok(Consumed {
+        records: worker.records,
+        found: worker.found(),
+        latencies: worker.latencies(),
+        ..ended()
+    })
+}
+
+/// What is known of a thread that ends now, whatever it has done.
+fn ended() -> Consumed {
     let finished_ns = monotonic_ns();
     let threads = cpu_by_thread(std::process::id()).unwrap_or_default();
     Consumed {
-        started_ns: 0,
-        records: worker.records,
-        found: worker.found(),
         finished_ns,
         cpu_s: cpu_s(ClockId::ThreadCPUTime),
         threads: threads.values().filter(|ns| **ns >= WORKING_NS_MIN).count(),
-        latencies: worker.latencies(),
+        ..Consumed::default()
     }
 }
 

@@ -127,6 +127,7 @@ impl Chunks {
             worker.take(&InPlace {
                 bytes: chunk,
                 from: 0,
+                partition: 0,
             })?;
             found += worker.found() * (rounds + usize::from(index < rest)) as u64;
         }

@@ -138,6 +138,7 @@ fn read_array(array: &[u8], records: u64) -> Result<f64> {
         worker.take(&InPlace {
             bytes: array,
             from: 0,
+            partition: 0,
         })
     })?;
     ensure!(worker.found() == records, "the array has other records");

@@ -9,7 +9,7 @@ use super::host::Used;
 use super::order::{Consumed, Delivery};
 use super::producers::{Load, Producers};
 use super::work::{Work, monotonic_ns};
-use crate::measure::{Bench, median};
+use crate::measure::{Bench, ROUNDS, median, rounds_of};
 use crate::report::{Better, Case};
 
 /// Consumers of one kind.
@@ -120,25 +120,20 @@ pub fn alternate(
         .iter()
         .map(|contender| producers.found(&contender.whole_work()));
     let found = found.collect::<Result<Vec<u64>>>()?;
-    let mut round = || -> Result<Vec<Ran>> {
-        let each = contenders.iter().zip(&found);
-        each.map(|(contender, found)| {
-            let broker = brokers.of(contender.delivery);
-            run(broker, load, &producers, consumers, contender, *found)
-        })
-        .collect()
+    let turn = |index: usize| {
+        let contender = &contenders[index];
+        let broker = brokers.of(contender.delivery);
+        run(broker, load, &producers, consumers, contender, found[index])
     };
-    let rounds = match turns {
-        Turns::WarmedUp => bench.rounds(round)?,
-        Turns::Warm => (0..bench.size(5, 1))
-            .map(|_| round())
-            .collect::<Result<_>>()?,
+    let ran = match turns {
+        Turns::WarmedUp => bench.turns(contenders.len(), turn)?,
+        Turns::Warm => rounds_of(bench.size(ROUNDS, 1), contenders.len(), turn)?,
     };
-    let of = |(index, contender): (usize, &Contender)| Rounds {
+    let of = |(contender, ran): (&Contender, Vec<Ran>)| Rounds {
         name: contender.name.clone(),
-        ran: rounds.iter().map(|round| round[index]).collect(),
+        ran,
     };
-    Ok(contenders.iter().enumerate().map(of).collect())
+    Ok(contenders.iter().zip(ran).map(of).collect())
 }
 
 /// Lets producers and consumers work on a new stream.

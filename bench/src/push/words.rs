@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use super::broker::Brokers;
+use super::broker::{Brokers, STREAM};
 use super::data::{Content, Data};
 use super::figure::{Figure, Panel};
 use super::order::Delivery;
-use super::producers::Load;
+use super::producers::{Load, Producers};
 use super::run::{Contender, Turns, alternate, case, with_costs};
 use super::work::Work;
 use crate::measure::Bench;
@@ -34,7 +34,11 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     };
     let mut cases = Vec::new();
     let mut panels = Vec::new();
-    for (name, work) in [("count", Work::Words), ("windowed", Work::WindowedWords)] {
+    let words = Producers::new(STREAM, load)?.found(&Work::Words)?;
+    for (name, work) in [
+        ("count", Work::Words),
+        ("windowed", Work::WindowedWords { words }),
+    ] {
         let mut points = Vec::new();
         for consumers in CONSUMERS {
             let contenders = Contender::usual(&work);

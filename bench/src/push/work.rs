@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::ops::ControlFlow;
+use std::vec::Drain;
 
 use anyhow::Result;
+use millstream_base::Timestamp;
 use millstream_client::{Fetched, Pushed};
 use millstream_logparser::for_each_word;
 use millstream_record::{Chunks, Filter, Record, Scratch};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Records of one window of the windowed word count.
-const WINDOW_RECORDS: u64 = 1000;
+use super::windowed::Text;
 
 /// What is done with each record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +24,9 @@ pub enum Work {
     Filter(String),
     /// Its words are counted, each by itself.
     Words,
-    /// The same in windows.
-    WindowedWords,
+    /// The same in windows of event time, which a flow of the engine keeps. Its records are found here; its words are
+    /// counted there, so many of each partition.
+    WindowedWords { words: u64 },
     /// How long ago was it made?
     Latency,
 }
@@ -33,12 +35,16 @@ pub enum Work {
 pub trait Records {
     /// Gives each record to `take`.
     fn each(&self, scratch: &mut Scratch, take: impl FnMut(&Record<'_>)) -> Result<()>;
+
+    /// The partition that all of them are of.
+    fn partition(&self) -> u32;
 }
 
 /// Whole chunks; records before an offset were not asked for.
 pub struct InPlace<'a> {
     pub bytes: &'a [u8],
     pub from: u64,
+    pub partition: u32,
 }
 
 impl Records for InPlace<'_> {
@@ -54,6 +60,10 @@ impl Records for InPlace<'_> {
         }
         Ok(())
     }
+
+    fn partition(&self) -> u32 {
+        self.partition
+    }
 }
 
 impl Records for Fetched {
@@ -63,6 +73,10 @@ impl Records for Fetched {
             ControlFlow::Continue(())
         })?)
     }
+
+    fn partition(&self) -> u32 {
+        self.place().partition as u32
+    }
 }
 
 impl Records for Pushed {
@@ -71,6 +85,10 @@ impl Records for Pushed {
             take(record);
             ControlFlow::Continue(())
         })?)
+    }
+
+    fn partition(&self) -> u32 {
+        self.place().partition as u32
     }
 }
 
@@ -87,7 +105,7 @@ enum Doing {
     Count,
     Filter(Filter),
     Words(Words),
-    Windows(Words),
+    Texts(Vec<Text>),
     Latency(Vec<u64>),
 }
 
@@ -101,7 +119,7 @@ impl Worker {
                 Work::Count => Doing::Count,
                 Work::Filter(filter) => Doing::Filter(Filter::parse(filter)?),
                 Work::Words => Doing::Words(Words::new()),
-                Work::WindowedWords => Doing::Windows(Words::new()),
+                Work::WindowedWords { .. } => Doing::Texts(Vec::new()),
                 Work::Latency => Doing::Latency(Vec::new()),
             },
             scratch: Scratch::default(),
@@ -128,15 +146,19 @@ impl Worker {
                 *seen += 1;
                 *found += count_words(words, record);
             }),
-            Doing::Windows(words) => records.each(scratch, |record| {
-                *seen += 1;
-                *found += count_words(words, record);
-                if seen.is_multiple_of(WINDOW_RECORDS) {
-                    // The result of a window: its most frequent word.
-                    black_box(words.iter().max_by_key(|(_, count)| **count));
-                    words.clear();
-                }
-            }),
+            Doing::Texts(texts) => {
+                let partition = records.partition();
+                records.each(scratch, |record| {
+                    *seen += 1;
+                    *found += 1;
+                    texts.push(Text {
+                        partition,
+                        // The same chunks are sent over and over: events are a millisecond apart by their places.
+                        time: Timestamp(record.timestamp.0 + record.offset.0 as i64),
+                        value: record.value.unwrap_or_default().into(),
+                    });
+                })
+            }
             Doing::Latency(took) => {
                 let now = monotonic_ns();
                 records.each(scratch, |record| {
@@ -145,6 +167,14 @@ impl Worker {
                     took.push(now.saturating_sub(made_at(record)));
                 })
             }
+        }
+    }
+
+    /// The records that were taken for windows, in their order.
+    pub fn texts(&mut self) -> Drain<'_, Text> {
+        match &mut self.doing {
+            Doing::Texts(texts) => texts.drain(..),
+            _ => unreachable!("only work in windows asks for texts"),
         }
     }
 

@@ -127,22 +127,15 @@ impl PartialState for Views {
 /// YSB's operators up to the count by campaign, on two ranks with one worker each. The limit is one loop.
 pub fn pipelining(bench: &Bench) -> Result<Vec<Case>> {
     let ways = [Way::Fused, Way::Rings, Way::Messages, Way::Plain];
-    let rounds = bench.rounds(|| {
-        let rates = ways.map(|way| run(way, way.events(bench)));
-        rates.into_iter().collect::<Result<Vec<f64>>>()
+    let rates = bench.turns(ways.len(), |place| {
+        run(ways[place], ways[place].events(bench))
     })?;
-    let rates = |place: usize| {
-        rounds
-            .iter()
-            .map(|round| round[place])
-            .collect::<Vec<f64>>()
-    };
     let cases = ways.iter().enumerate().map(|(place, way)| {
         let name = format!("{PIPELINING}/{}", way.name());
-        let case = Case::new(name, "M events/s", Better::Higher, rates(place));
+        let case = Case::new(name, "M events/s", Better::Higher, rates[place].clone());
         match way {
             Way::Fused => case,
-            Way::Rings | Way::Messages | Way::Plain => case.by_hand(rates(0)),
+            Way::Rings | Way::Messages | Way::Plain => case.by_hand(rates[0].clone()),
         }
     });
     Ok(cases.collect())

@@ -5,7 +5,7 @@ use millstream_ads::benchmark::App;
 use serde::Deserialize;
 
 use super::launch::{Launcher, Setting};
-use crate::measure::Bench;
+use crate::measure::{Bench, ROUNDS, rounds_of};
 use crate::plot::{self, Panel};
 use crate::report::{Better, Case};
 
@@ -49,12 +49,9 @@ pub fn scaling(bench: &Bench, app: App) -> Result<Vec<Case>> {
     };
     let others = &OTHERS[..bench.size(OTHERS.len(), OTHERS_QUICK)];
     let settings = launcher.startable([&[ALONE], others].concat());
-    let mut rates = vec![Vec::new(); settings.len()];
-    for _ in 0..bench.size(4, 1) {
-        for (setting, rates) in settings.iter().zip(&mut rates) {
-            rates.push(run(bench, &launcher, app, *setting)?);
-        }
-    }
+    let rates = rounds_of(bench.size(ROUNDS, 1), settings.len(), |place| {
+        run(bench, &launcher, app, settings[place])
+    })?;
     let case = |(setting, ours): (&Setting, &Vec<f64>)| {
         let name = format!("{}/{}", app.name(), setting.name());
         let case = Case::new(name, "M events/s", Better::Higher, ours.clone());

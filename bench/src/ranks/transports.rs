@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::link::{Figure, Plan};
 use super::launch::{Mpi, Ranks, printed};
 use crate::child::{self, CHILD};
-use crate::measure::Bench;
+use crate::measure::{Bench, ROUNDS, rounds_of};
 use crate::report::{Better, Case};
 
 pub const TRANSPORTS: &str = "transports";
@@ -81,18 +81,14 @@ pub fn transports(bench: &Bench) -> Result<Vec<Case>> {
         if ranks == Ranks::Mpi && mpi.is_none() {
             continue;
         }
-        let mut rounds = Vec::new();
-        for _ in 0..bench.size(3, 1) {
-            let figures = CONTENDERS.map(|contender| {
-                let task = Task {
-                    contender,
-                    ranks,
-                    plan,
-                };
-                start(mpi.as_ref(), task)
-            });
-            rounds.push(figures.into_iter().collect::<Result<Vec<_>>>()?);
-        }
+        let rounds = rounds_of(bench.size(ROUNDS, 1), CONTENDERS.len(), |place| {
+            let task = Task {
+                contender: CONTENDERS[place],
+                ranks,
+                plan,
+            };
+            start(mpi.as_ref(), task)
+        })?;
         cases.extend(of_ranks(name, &rounds));
     }
     Ok(cases)
@@ -109,14 +105,14 @@ fn start(mpi: Option<&Mpi>, task: Task) -> Result<Vec<Figure>> {
     printed(&mut command)
 }
 
-/// The cases of threads, or of processes: by round and contender, the figures of each size.
+/// The cases of threads, or of processes: by contender and round, the figures of each size.
 fn of_ranks(name: &str, rounds: &[Vec<Vec<Figure>>]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (size, first) in rounds[0][0].iter().enumerate() {
         for (place, who) in ["sleeping", "polling"].into_iter().enumerate() {
             let of = |place: usize, pick: fn(&Figure) -> f64| {
-                let of_round = |round: &Vec<Vec<Figure>>| pick(&round[place][size]);
-                rounds.iter().map(of_round).collect::<Vec<f64>>()
+                let of_round = |round: &Vec<Figure>| pick(&round[size]);
+                rounds[place].iter().map(of_round).collect::<Vec<f64>>()
             };
             let case = |what: &str, unit, better, pick| {
                 let bytes = first.bytes;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::launch::{Launcher, Setting};
 use crate::engine::Text;
-use crate::measure::Bench;
+use crate::measure::{Bench, ROUNDS, rounds_of};
 use crate::report::{Better, Case};
 
 pub const WORDS: &str = "words";
@@ -44,30 +44,27 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     let text = Text::of_words(bench, bench.size(512 << 20, 1 << 20))?;
     let path = text.path.to_str().context("the text's path is no UTF-8")?;
     let settings = launcher.startable(SETTINGS);
-    let mut rates = vec![Vec::new(); settings.len()];
     let mut counted: Option<Vec<Counted>> = None;
-    for _ in 0..bench.size(4, 1) {
-        for (setting, rates) in settings.iter().zip(&mut rates) {
-            let mut said: Said =
-                launcher.run(*setting, &["words", "--top", ALL, "--file", path])?;
-            let expected = text.expected.words;
-            ensure!(
-                said.words == expected,
-                "{}: {} words of {expected}",
-                setting.name(),
-                said.words
-            );
-            // Words that occur as often are in no particular order.
-            said.top.sort_unstable();
-            let first = counted.get_or_insert_with(|| said.top.clone());
-            ensure!(
-                *first == said.top,
-                "{}: other counts than before",
-                setting.name()
-            );
-            rates.push(text.bytes as f64 / 1e6 / said.seconds);
-        }
-    }
+    let rates = rounds_of(bench.size(ROUNDS, 1), settings.len(), |place| {
+        let setting = settings[place];
+        let mut said: Said = launcher.run(setting, &["words", "--top", ALL, "--file", path])?;
+        let expected = text.expected.words;
+        ensure!(
+            said.words == expected,
+            "{}: {} words of {expected}",
+            setting.name(),
+            said.words
+        );
+        // Words that occur as often are in no particular order.
+        said.top.sort_unstable();
+        let first = counted.get_or_insert_with(|| said.top.clone());
+        ensure!(
+            *first == said.top,
+            "{}: other counts than before",
+            setting.name()
+        );
+        Ok(text.bytes as f64 / 1e6 / said.seconds)
+    })?;
     let different = counted.unwrap_or_default().len() as f64;
     let cases = settings.iter().zip(&rates).map(|(setting, ours)| {
         let name = format!("{WORDS}/{}", setting.name());

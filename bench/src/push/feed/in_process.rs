@@ -13,6 +13,8 @@ use crate::push::order::Order;
 use crate::push::work::{InPlace, Worker};
 
 struct InProcess {
+    /// In the order in which they were subscribed to.
+    partitions: Vec<u32>,
     subscription: Subscription,
 }
 
@@ -30,7 +32,10 @@ pub fn of_log(log: &Log, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
         if let Some(filter) = filter(order)? {
             subscription.set_filter(filter);
         }
-        Ok(Box::new(InProcess { subscription }))
+        Ok(Box::new(InProcess {
+            partitions: partitions.clone(),
+            subscription,
+        }))
     };
     order.sources.iter().map(feed).collect()
 }
@@ -54,6 +59,7 @@ impl Feed for InProcess {
                     return worker.take(&InPlace {
                         bytes: &handed.chunks.bytes,
                         from: handed.from.0,
+                        partition: self.partitions[handed.place as usize],
                     });
                 }
                 Next::End => bail!("the subscription has ended"),
