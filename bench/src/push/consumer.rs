@@ -52,15 +52,13 @@ impl Consumers {
         let started_ns = monotonic_ns();
         let start = |(feed, source): (Box<dyn Feed>, &Vec<u32>)| {
             let worker = Worker::new(&order.work)?;
-            let partitions = source.len() as u32;
-            let found = order.found * u64::from(partitions);
+            let (partitions, found) = (source.clone(), order.found);
             let work = order.work.clone();
             Ok(thread::spawn(move || match work {
                 Work::WindowedWords { words } => {
-                    let words = words * u64::from(partitions);
-                    in_windows(feed, worker, partitions, found, words)
+                    in_windows(feed, worker, &partitions, found, words)
                 }
-                _ => drained(feed, found, worker),
+                _ => drained(feed, found * partitions.len() as u64, worker),
             }))
         };
         let threads = open()?.into_iter().zip(&order.sources).map(start);
@@ -95,7 +93,7 @@ impl Consumers {
 fn in_windows(
     feed: Box<dyn Feed>,
     worker: Worker,
-    partitions: u32,
+    partitions: &[u32],
     records: u64,
     words: u64,
 ) -> Result<Consumed> {

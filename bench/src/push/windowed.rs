@@ -1,20 +1,19 @@
 //! The windowed word count: a flow of the engine, whose source is a consumer.
 
 use std::collections::HashMap;
-use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use millstream_base::Timestamp;
+use millstream_base::{Offset, Timestamp};
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Emit, Flow, FlowSettings, Output, PartialState, Source, SourceStatus, Watermarks,
+    BoxError, Emit, Flow, FlowSettings, LaneId, Lanes, Output, PartialState, Source, SourceLanes,
+    SourceStatus, Watermarks,
 };
 use millstream_logparser::for_each_word;
 use rustix::time::ClockId;
@@ -32,6 +31,7 @@ const WINDOW_MS: i64 = 1000;
 #[derive(Debug, Clone)]
 pub struct Text {
     pub partition: u32,
+    pub offset: Offset,
     pub time: Timestamp,
     pub value: Box<[u8]>,
 }
@@ -44,15 +44,21 @@ pub struct Counted {
     pub cpu_s: f64,
 }
 
-/// Reads records from the feed, of so many partitions, until there are `records`, and counts the words of each window;
-/// there must be `words` in all.
+/// Reads so many records of each partition from the feed, and counts the words of each window; there must be so many
+/// words of each partition.
 pub fn run(
     feed: Box<dyn Feed>,
     worker: Worker,
-    partitions: u32,
+    partitions: &[u32],
     records: u64,
     words: u64,
 ) -> Result<Counted> {
+    let lanes = Lanes::default();
+    for partition in partitions {
+        lanes.add(lane(*partition), Offset(0), Offset(records));
+    }
+    let records = records * partitions.len() as u64;
+    let words = words * partitions.len() as u64;
     let settings = FlowSettings {
         workers: NonZeroUsize::MIN,
         ..FlowSettings::default()
@@ -61,7 +67,7 @@ pub fn run(
     let source = Texts {
         feed,
         worker,
-        partitions,
+        lanes,
         records,
         cpu_ns: Arc::clone(&cpu_ns),
     };
@@ -94,7 +100,7 @@ pub fn run(
 struct Texts {
     feed: Box<dyn Feed>,
     worker: Worker,
-    partitions: u32,
+    lanes: Lanes,
     records: u64,
     /// Of the worker's thread, at the end.
     cpu_ns: Arc<AtomicU64>,
@@ -113,18 +119,29 @@ impl Source for Texts {
             return Ok(SourceStatus::End);
         }
         self.feed.next(&mut self.worker)?;
-        self.worker.texts().for_each(|text| out.push(text));
+        for text in self.worker.texts() {
+            let next = Offset(text.offset.0 + 1);
+            self.lanes.pass(lane(text.partition), next);
+            out.push(text);
+        }
         Ok(SourceStatus::Ready)
     }
 
-    fn lane_of(&self, text: &Text) -> (u64, u32) {
-        (text.partition.into(), self.partitions)
+    fn lanes(&self) -> SourceLanes<'_, Text> {
+        SourceLanes::Many {
+            lane_of: |text| lane(text.partition),
+            lanes: &self.lanes,
+        }
     }
 
     fn close(&mut self) {
         let cpu_ns = cpu_s(ClockId::ThreadCPUTime) * 1e9;
         self.cpu_ns.store(cpu_ns as u64, Ordering::Relaxed);
     }
+}
+
+fn lane(partition: u32) -> LaneId {
+    LaneId(partition.into())
 }
 
 /// A word. Most are short, and take no memory of their own.
@@ -186,20 +203,6 @@ impl Hash for Word {
     }
 }
 
-impl Display for Word {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&String::from_utf8_lossy(self.bytes()))
-    }
-}
-
-impl FromStr for Word {
-    type Err = std::convert::Infallible;
-
-    fn from_str(word: &str) -> Result<Word, Self::Err> {
-        Ok(Word::from(word.as_bytes()))
-    }
-}
-
 /// The most frequent word of each window, and how many words there were in all of them.
 #[derive(Default)]
 struct MostFrequent {
@@ -253,7 +256,6 @@ mod tests {
         ] {
             let one = Word::from(word.as_bytes());
             assert_eq!(one, Word::from(word.as_bytes().to_vec()));
-            assert_eq!(one.to_string(), word);
             assert_eq!(Vec::from(one), word.as_bytes());
         }
         assert_ne!(Word::from(&b"a"[..]), Word::from(&b"a\0"[..]));

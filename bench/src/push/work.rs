@@ -153,6 +153,7 @@ impl Worker {
                     *found += 1;
                     texts.push(Text {
                         partition,
+                        offset: record.offset,
                         // The same chunks are sent over and over: events are a millisecond apart by their places.
                         time: Timestamp(record.timestamp.0 + record.offset.0 as i64),
                         value: record.value.unwrap_or_default().into(),
