@@ -15,7 +15,7 @@ fail() {
 
 [ "$#" = 1 ] || fail "usage: ads.sh flink|spark|timely"
 
-# More memory than for files: events and their batches live longer.
+# More than the work needs: here memory is not compared, and a larger heap is collected less often.
 java=(java -Xmx2g -XX:+UseParallelGC)
 # What Spark's own script opens for it, of what it needs here.
 opened=()
