@@ -17,7 +17,7 @@ use super::contender::{Contender, Counted};
 use crate::project;
 
 /// How long a system may take to start, and to end a run.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A system that is built.
 pub struct Peer {

@@ -129,12 +129,13 @@ impl Search {
     /// the bounds of the search: then the resolution of the result tells how close it is.
     ///
     /// # Errors
-    /// When a run fails, or no rate was sustained.
-    pub fn run(
+    /// When a run fails, or no rate was sustained and there is no `low` one that was.
+    fn run(
         &self,
         base: &Base,
         first: f64,
         step: f64,
+        low: Option<Run>,
         mut run: impl FnMut(u64) -> Result<Run>,
     ) -> Result<Sustained> {
         let mut runs = Vec::new();
@@ -159,7 +160,7 @@ impl Search {
             };
             step = (step * step).clamp(STEP, STEP_MAX);
         }
-        let best = best.with_context(|| {
+        let best = best.or(low).with_context(|| {
             let lowest = too_high.unwrap_or(0) as f64 / 1e6;
             format!(
                 "none of {} rates down to {lowest:.3} M events/s was sustained",
@@ -173,18 +174,18 @@ impl Search {
         })
     }
 
-    /// The first search of a contender.
+    /// The first search of a contender. One that ends before any rate was sustained gives the low rate, which was.
     ///
     /// # Errors
-    /// As for [`run`](Search::run).
+    /// When a run fails.
     pub fn first(&self, base: &Base, run: impl FnMut(u64) -> Result<Run>) -> Result<Sustained> {
-        self.run(base, base.first_rate(), STEP, run)
+        self.run(base, base.first_rate(), STEP, Some(base.low), run)
     }
 
     /// Another search, from the result of an earlier one: two runs are enough where nothing has changed.
     ///
     /// # Errors
-    /// As for [`run`](Search::run).
+    /// When a run fails, or no rate was sustained.
     pub fn again(
         &self,
         base: &Base,
@@ -192,7 +193,7 @@ impl Search {
         run: impl FnMut(u64) -> Result<Run>,
     ) -> Result<Sustained> {
         // Half a percent less, so that rounding does not make the step too long.
-        self.run(base, before, self.precision - 0.005, run)
+        self.run(base, before, self.precision - 0.005, None, run)
     }
 }
 
@@ -308,6 +309,12 @@ mod tests {
             ..search
         };
         assert_eq!(no_time.first(&base, &mut run).unwrap().runs.len(), 1);
+        // The only rate that there was time for was too high: the low one was not.
+        let mut run = fake(1e6, 2e6, Fails::Behind);
+        let base = Base::find(&mut run).unwrap();
+        let found = no_time.first(&base, &mut run).unwrap();
+        assert_eq!(found.rate(), base.low.probe.rate as f64);
+        assert!(found.resolution() > 3.0, "{found:?}");
     }
 
     #[test]
