@@ -13,8 +13,6 @@
 //! literature send around in this benchmark.
 
 use std::fmt;
-use std::num::ParseIntError;
-use std::str::FromStr;
 
 use millstream_base::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -41,14 +39,6 @@ pub struct Campaign(pub u32);
 impl fmt::Display for Campaign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl FromStr for Campaign {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
-        text.parse().map(Campaign)
     }
 }
 

@@ -713,14 +713,13 @@ fn a_lane_that_is_read_ahead_of_another_makes_nothing_of_it_late() {
         }
     }
     let mut flow = Flow::new("late");
-    let counts = flow.windowed::<u32, _>("counts", Windows::tumbling(60_000), Count);
+    let counts = flow.windowed("counts", Windows::tumbling(60_000), Count);
     flow.source("records", StreamSource::bounded(&stream))
         .each(|record, emit: &mut Emit<Timestamp>| {
             emit(&record.timestamp);
             Ok(())
         })
         .watermarks(|time| *time, Watermarks::bounded(Duration::ZERO))
-        .key_by(|_| 0)
         .aggregate("count", &counts, |time| *time)
         .filter(|result| result.value != 180)
         .sink("wrong", Nothing);

@@ -16,7 +16,7 @@ const REGISTERS_LOG2: u8 = 12;
 
 /// How many different values the items have: exact for few, and with a standard error of 1.6 % for
 /// many (HyperLogLog). Equal values count once wherever they were seen; the estimate depends
-/// neither on their order nor on where they were counted.
+/// neither on their order nor on where they were counted. [`ExactDistinct`](super::ExactDistinct) counts all exactly.
 ///
 /// ```
 /// use millstream_flow::windows::{Aggregate, Combine, Distinct};

@@ -270,7 +270,6 @@ fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
         .collect("windows", |event| Timestamp(event.0))
         .sink("sink", Collect::new().0);
     flow.stage("late", &late_events)
-        .key_by(|_| 0u32)
         .aggregate("count late", &large, |time| Timestamp(*time))
         .sink("late sink", Collect::new().0);
     let running = flow.run().unwrap();

@@ -10,7 +10,7 @@ use millstream_flow::windows::Windows;
 use millstream_flow::{Flow, FlowSettings, WindowJoin};
 use proptest::prelude::*;
 
-use crate::support::{Collect, Letters, on_ranks, settings};
+use crate::support::{Collect, Hand, Letters, on_ranks, settings, wait_until};
 use crate::windows::{Event, disorder};
 
 /// Key, time, and a number of its own.
@@ -405,4 +405,44 @@ fn several_streams_are_the_second_of_a_join_together() {
     let mut results = results.lock().unwrap().clone();
     results.sort_unstable();
     assert_eq!(results, [0, 0, 6, 10, 12, 18, 24, 30, 36, 42, 48, 54]);
+}
+
+#[test]
+fn items_are_read_as_state_until_they_are_joined() {
+    let hands = [Hand::default(), Hand::default()];
+    let (sink, results) = Collect::new();
+    let at = |number: &u64| Timestamp(*number as i64);
+    let mut flow = Flow::with_settings("numbers", settings(2, 8));
+    let join = flow.window_join("both", Windows::tumbling(100));
+    flow.source("rights", hands[1].clone())
+        .watermarks(at, disorder(0))
+        .key_by(|number| number % 10)
+        .to_join(&join, at);
+    flow.source("lefts", hands[0].clone())
+        .watermarks(at, disorder(0))
+        .key_by(|number| number % 10)
+        .join(&join, at)
+        .inner(|left, right| (*left, *right))
+        .sink("pairs", sink);
+    let running = flow.run().unwrap();
+    let state = running.state("both").unwrap();
+    hands[0].give([3, 13, 14]);
+    hands[1].give([23]);
+    wait_until("both are there", || {
+        let both = state.get("3").map(|window| window["value"].clone());
+        both == Some(serde_json::json!([[3, 13], [23]]))
+    });
+    assert_eq!(state.get("4").unwrap()["events"], 1);
+    // One stream alone has come so far.
+    hands[0].give([103]);
+    wait_until("it is there", || join.totals().open_events == 5);
+    assert!(results.lock().unwrap().is_empty());
+    hands[1].give([104]);
+    wait_until("the pairs are made", || results.lock().unwrap().len() == 2);
+    hands.iter().for_each(Hand::end);
+    running.join().unwrap();
+    let mut results = results.lock().unwrap().clone();
+    results.sort_unstable();
+    assert_eq!(results, [(3, 23), (13, 23)]);
+    assert_eq!(state.keys(10), [""; 0], "nothing is kept of what is over");
 }

@@ -396,12 +396,10 @@ fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let at = |number: &u64| Timestamp(*number as i64);
     flow.source("numbers", hand.clone())
         .watermarks(at, disorder(0))
-        .key_by(|_| 0u32)
         .late_to(&late)
         .aggregate("count", &small, at)
         .sink("windows", Collect::new().0);
     flow.stage("late", &late)
-        .key_by(|_| 0u32)
         .aggregate("count late", &large, at)
         .sink("results", sink);
     let running = flow.run().unwrap();

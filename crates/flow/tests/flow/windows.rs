@@ -276,7 +276,6 @@ fn what_is_split_into_one_channel_twice_is_counted_once() {
             (*time % 2) as usize
         });
     flow.stage("count", &numbers)
-        .key_by(|_| 0u32)
         .aggregate("windows", &state, |time| Timestamp(*time))
         .sink("results", sink);
     flow.run().unwrap().join().unwrap();
