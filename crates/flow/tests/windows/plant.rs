@@ -268,7 +268,7 @@ fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
         if is_all {
             return;
         }
-        if limit % 2 == 0 {
+        if limit.is_multiple_of(2) {
             *store = through_bytes(store);
         }
         limit += 1;
