@@ -20,8 +20,13 @@ const BUDGET_FIRST: usize = 64;
 /// Items of an activation at most, however short they take.
 const BUDGET_MAX: usize = 1 << 16;
 
-/// Weight of the newest slice in what is averaged over slices.
-const NEWEST: f64 = 0.2;
+/// How much of the earlier slices stays in the sums that averages are made of, with each new slice. A slice
+/// counts by its items: one of a single item, most of whose time is the activation's own, says little of how
+/// long an item takes.
+const KEPT: f64 = 0.8;
+
+/// Sums below this are nothing: they would get smaller for ever without becoming 0.
+const NEGLIGIBLE: f64 = 1e-9;
 
 /// Written by the workers once per activation, read by anyone at any time. The averages are not
 /// exact when two workers write them at once; nothing but speed depends on them.
@@ -35,10 +40,11 @@ pub struct Counters {
     dead_letters: AtomicU64,
     /// When a worker last tried it, in nanoseconds of the flow's clock. Written and read by workers.
     pub tried_at_ns: AtomicU64,
-    /// Results per item, over the last slices.
-    selectivity: AtomicF64,
-    /// Nanoseconds per item, over the last slices; 0 before the first.
-    item_ns: AtomicF64,
+    /// Items, results and nanoseconds of the last slices, where each earlier slice counts less. Written by
+    /// workers after each slice.
+    recent_items: AtomicF64,
+    recent_results: AtomicF64,
+    recent_ns: AtomicF64,
     /// Items per second, over the last interval. Written by whoever adjusts the flow.
     pub throughput: AtomicF64,
     /// Written and read by the scheduler.
@@ -118,8 +124,9 @@ impl Default for Counters {
             busy_ns: AtomicU64::default(),
             dead_letters: AtomicU64::default(),
             tried_at_ns: AtomicU64::default(),
-            selectivity: AtomicF64::new(1.0),
-            item_ns: AtomicF64::new(0.0),
+            recent_items: AtomicF64::new(0.0),
+            recent_results: AtomicF64::new(0.0),
+            recent_ns: AtomicF64::new(0.0),
             throughput: AtomicF64::new(0.0),
             target: AtomicF64::new(1.0),
             priority: AtomicF64::new(0.0),
@@ -136,13 +143,13 @@ impl Counters {
             .fetch_add(items_out as u64, Ordering::Relaxed);
         self.busy_ns.fetch_add(ns, Ordering::Relaxed);
         if items_in > 0 {
-            let is_first = self.item_ns.get() == 0.0;
-            let average = |value: &AtomicF64, newest: f64| {
-                let weight = if is_first { 1.0 } else { NEWEST };
-                value.set(value.get() + weight * (newest - value.get()));
+            let add = |sum: &AtomicF64, newest: f64| {
+                let sum_now = sum.get() * KEPT + newest;
+                sum.set(if sum_now < NEGLIGIBLE { 0.0 } else { sum_now });
             };
-            average(&self.selectivity, items_out as f64 / items_in as f64);
-            average(&self.item_ns, ns as f64 / items_in as f64);
+            add(&self.recent_items, items_in as f64);
+            add(&self.recent_results, items_out as f64);
+            add(&self.recent_ns, ns as f64);
         }
     }
 
@@ -164,13 +171,20 @@ impl Counters {
         };
     }
 
+    /// Results per item; 1 before that is known.
     pub fn selectivity(&self) -> f64 {
-        self.selectivity.get()
+        match self.recent_items.get() {
+            0.0 => 1.0,
+            items => self.recent_results.get() / items,
+        }
     }
 
     /// Nanoseconds per item; 0 before that is known.
     pub fn item_ns(&self) -> f64 {
-        self.item_ns.get()
+        match self.recent_items.get() {
+            0.0 => 0.0,
+            items => self.recent_ns.get() / items,
+        }
     }
 
     pub fn items_in(&self) -> u64 {
@@ -179,7 +193,7 @@ impl Counters {
 
     /// How many items an activation should process to take about a slice's time.
     pub fn budget(&self) -> usize {
-        match self.item_ns.get() {
+        match self.item_ns() {
             0.0 => BUDGET_FIRST,
             item_ns => ((SLICE_NS as f64 / item_ns) as usize).clamp(1, BUDGET_MAX),
         }
@@ -205,8 +219,8 @@ impl Counters {
             room: None,
             capacity: None,
             throughput: self.throughput.get(),
-            selectivity: self.selectivity.get(),
-            item_ns: self.item_ns.get(),
+            selectivity: self.selectivity(),
+            item_ns: self.item_ns(),
             target: self.target.get(),
             priority: self.priority.get(),
         }

@@ -1,8 +1,8 @@
 //! Who is activated next.
 //!
 //! A [`Scheduler`] sees the live figures of all stages and picks. It decides about speed alone:
-//! whatever it picks, no stage is forgotten: one that no worker has tried for 2 ms has its turn, and
-//! a worker for which nothing is picked looks at every stage before it sleeps.
+//! whatever it picks, no stage is forgotten: one that no worker has tried for 2 ms has its turn, one with
+//! little to do after 100 µs, and a worker for which nothing is picked looks at every stage before it sleeps.
 
 use std::sync::Arc;
 

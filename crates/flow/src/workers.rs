@@ -34,6 +34,11 @@ const HELP_NS: f64 = 100_000.0;
 /// A stage that no worker has tried for so long has its turn, whatever the scheduler finds.
 const STARVING_NS: u64 = 2_000_000;
 
+/// A stage with little to do has its turn after so long: schedulers go by how much there is, so that the results
+/// of a window would wait for the sources at each stage on their way. Two slices: then such turns take a few
+/// percent of a worker's time at most.
+const WAITING_NS: u64 = 2 * SLICE_NS;
+
 pub struct Workers {
     pub name: String,
     pub clock: Arc<dyn Clock>,
@@ -387,8 +392,16 @@ impl Workers {
         };
         let now_ns = now.as_nanos() as u64;
         let starving = untried().filter(|stage| {
-            now_ns.saturating_sub(tried_at_ns(stage)) > STARVING_NS
-                && !self.stages[*stage].has_ended()
+            let untried_ns = now_ns.saturating_sub(tried_at_ns(stage));
+            let stage = &self.stages[*stage];
+            let has_little = || {
+                let readable = stage.input().map_or(0, |input| input.readable());
+                // Nothing is known of a stage that has not worked yet: one slice tells.
+                readable > 0 && readable as f64 * stage.counters().item_ns() <= WAITING_NS as f64
+            };
+            untried_ns > WAITING_NS
+                && !stage.has_ended()
+                && (untried_ns > STARVING_NS || has_little())
         });
         // The one that waits longest, so that each has its turn.
         if let Some(starving) = starving.min_by_key(tried_at_ns) {
