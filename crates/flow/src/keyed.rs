@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_ring::Ring;
@@ -13,6 +12,7 @@ use crate::channel::{Channel, ChannelState};
 use crate::entry::Entry;
 use crate::error::FlowError;
 use crate::graph::Flow;
+use crate::held_back::HeldBack;
 use crate::input::RingInput;
 use crate::operators::Operators;
 use crate::outbox::Outbox;
@@ -253,23 +253,26 @@ where
             .into_iter()
             .chain(late.as_ref().map(|late| &late.state))
             .collect();
-        let flow = operators.end(&outputs, |place: Place<'_>| ToPanes {
-            panes: LocalPanes::new(spec.windows),
-            spec: Arc::clone(&spec),
-            code: Arc::clone(&code),
-            routed: exchange.routed(Outbox::of_rings(place, rings, channel), place),
-            homes: homes.clone(),
-            late: late
-                .as_ref()
-                .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
-            late_items: Vec::new(),
-            is_in_turn,
-            clock: Arc::clone(&clock),
-            emptied_at: Duration::ZERO,
-            waiting: Waiting::default(),
-            stamp: 0,
-            has_ended: false,
-            item: PhantomData,
+        let flow = operators.end(&outputs, |place: Place<'_>| {
+            let panes = LocalPanes::new(spec.windows);
+            ToPanes {
+                held: HeldBack::new(|bytes, few| panes.max_within(bytes, few)),
+                panes,
+                spec: Arc::clone(&spec),
+                code: Arc::clone(&code),
+                routed: exchange.routed(Outbox::of_rings(place, rings, channel), place),
+                homes: homes.clone(),
+                late: late
+                    .as_ref()
+                    .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
+                late_items: Vec::new(),
+                is_in_turn,
+                clock: Arc::clone(&clock),
+                waiting: Waiting::default(),
+                stamp: 0,
+                has_ended: false,
+                item: PhantomData,
+            }
         });
         if let Some(received) = exchange.received {
             flow.receive(&received_name, received)

@@ -110,6 +110,7 @@ mod fork;
 mod fused;
 mod gathered;
 mod graph;
+mod held_back;
 mod input;
 mod keyed;
 mod lanes;

@@ -4,12 +4,12 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
 
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
+use crate::held_back::HeldBack;
 use crate::marks::Mark;
 use crate::outbox::Outbox;
 use crate::remote::Outlets;
@@ -18,11 +18,8 @@ use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windowed::WindowSpec;
 use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
 
-/// Partial results that one instance holds at most, about.
-const PARTIALS_MAX: usize = 8 << 10;
-
-/// How long partial results are held at most, so that open windows can be seen.
-const HELD_MAX: Duration = Duration::from_millis(100);
+/// Partial results that are passed on in one turn.
+const TURN_PARTIALS: usize = 8 << 10;
 
 /// What to do with items, whose code it is, and whom to tell.
 pub struct PaneCode<F, E> {
@@ -44,8 +41,7 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     /// that was reserved in its turn.
     pub is_in_turn: bool,
     pub clock: Arc<dyn Clock>,
-    /// When all was passed on last.
-    pub emptied_at: Duration,
+    pub held: HeldBack,
     /// What is to be said, once there is room.
     pub waiting: Waiting,
     /// When the newest item entered the flow.
@@ -79,33 +75,49 @@ where
         if until.is_none() && mark.is_none() {
             return Ok(true);
         }
-        if self.routed.reserve(self.panes.len() + 1)?.is_none() {
-            return Ok(false);
+        let until = until.unwrap_or(Timestamp(i64::MIN));
+        let mut left = TURN_PARTIALS;
+        loop {
+            let wanted = (self.panes.len() + 1).min(left);
+            let Some(room) = self.routed.reserve(wanted)? else {
+                return Ok(false);
+            };
+            let max = room.min(left);
+            let is_done = self.flush(until, max)?;
+            // Only when all that it closes is on its way.
+            let mark = self.waiting.mark.take_if(|_| is_done);
+            self.routed.commit(self.stamp, mark)?;
+            if is_done {
+                self.waiting.until = None;
+                return Ok(true);
+            }
+            left -= max;
+            if left == 0 {
+                return Ok(false);
+            }
         }
-        let until = self.waiting.until.take().unwrap_or(Timestamp(i64::MIN));
-        let mark = self.waiting.mark.take();
-        self.flush(until)?;
-        self.routed.commit(self.stamp, mark)?;
-        Ok(true)
     }
 
-    /// Puts panes into the room that was reserved.
-    fn flush(&mut self, until: Timestamp) -> Result<(), Failure> {
+    /// Puts up to `max` partial results into the room that was reserved; returns whether those were all.
+    fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
         let mut result: Result<(), BoxError> = Ok(());
-        let (routed, homes) = (&mut self.routed, &self.homes);
-        self.panes.flush(until, &mut |partial| {
+        let (routed, homes, held) = (&mut self.routed, &self.homes, &mut self.held);
+        held.begin(|| self.clock.monotonic());
+        let is_done = self.panes.flush_some(until, max, &mut |partial| {
+            held.given(partial.events);
             if result.is_ok() {
                 let home = homes.of(&partial.key, routed.ranks, routed.local.len());
                 result = routed.put(home, partial);
             }
         });
-        if self.panes.is_empty() {
-            self.emptied_at = self.clock.monotonic();
+        if is_done {
+            held.end(self.clock.monotonic(), self.panes.is_empty());
         }
         result.map_err(|error| Failure::Error {
             operator: Arc::clone(&self.code.label.0),
             error,
-        })
+        })?;
+        Ok(is_done)
     }
 
     /// Sends what came late, and says `mark` behind it; `false` when there is no room.
@@ -196,13 +208,15 @@ where
     fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
         self.stamp = stamp;
         if self.is_in_turn {
-            self.flush(Timestamp(i64::MAX))?;
+            self.flush(Timestamp(i64::MAX), usize::MAX)?;
             self.commit_late(mark);
             return self.routed.commit(stamp, mark);
         }
         self.note(mark);
-        let is_full = self.panes.len() >= PARTIALS_MAX;
-        if is_full || self.clock.monotonic().saturating_sub(self.emptied_at) >= HELD_MAX {
+        if self
+            .held
+            .is_due(self.panes.len(), || self.clock.monotonic())
+        {
             self.waiting.until = Some(Timestamp(i64::MAX));
         }
         self.send()?;

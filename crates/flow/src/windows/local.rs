@@ -131,10 +131,34 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// end with it, sessions that begin before it, items of windows that count them. Costs what it gives; with sessions, if there is
     /// one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
+        self.flush_some(watermark, usize::MAX, out);
+    }
+
+    /// Gives a part of what [`flush`](Self::flush) would give, and returns whether that was all: up to `max` partial
+    /// results of panes, in the order in which a [`WindowStore`](super::WindowStore) has them in memory. Sessions
+    /// and items are given all at once.
+    pub fn flush_some(
+        &mut self,
+        watermark: Timestamp,
+        max: usize,
+        out: &mut impl FnMut(Partial<K, S>),
+    ) -> bool {
         match &mut self.held {
-            Held::Panes(tables) | Held::Timed(tables) => tables.flush(watermark.0, out),
+            Held::Panes(tables) | Held::Timed(tables) => {
+                return tables.flush(watermark.0, max, out);
+            }
             Held::Sessions(table) => table.flush(watermark.0, out),
             Held::Items(items) => items.flush(out),
+        }
+        true
+    }
+
+    /// How many partial results may be held at most: as many as fit into `bytes`, if it pays to hold many. Sessions
+    /// are all looked at whenever some are given, and items are never added up, so of those it is `few`.
+    pub fn max_within(&self, bytes: usize, few: usize) -> usize {
+        match self.held {
+            Held::Panes(_) | Held::Timed(_) => (bytes / size_of::<(K, Cell<S>)>().max(1)).max(few),
+            Held::Sessions(_) | Held::Items(_) => few,
         }
     }
 

@@ -111,22 +111,36 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         Arrival::OnTime
     }
 
-    pub fn flush(&mut self, watermark: i64, out: &mut impl FnMut(Partial<K, S>)) {
+    /// Gives up to `max` partial results of panes that end by `watermark`; returns whether that was all.
+    pub fn flush(
+        &mut self,
+        watermark: i64,
+        mut max: usize,
+        out: &mut impl FnMut(Partial<K, S>),
+    ) -> bool {
         while let Some(first) = self.by_pane.first_entry() {
             let pane = *first.key();
             if self.grid.end(pane) > watermark {
-                return;
+                return true;
             }
-            let place = first.remove();
             let start = self.grid.start(pane);
+            let place = *first.get();
             let table = &mut self.tables[place];
-            self.len -= table.len();
-            table.drain(|key, cell| out(Partial::new(key, start, cell)));
+            let before = table.len();
+            table.take_some(max, |key, cell| out(Partial::new(key, start, cell)));
+            let given = before - table.len();
+            self.len -= given;
+            max -= given;
+            if table.len() > 0 {
+                return false;
+            }
+            first.remove();
             if self.spare.len() >= SPARE_TABLES {
                 *table = Table::new(place < SPARE_TABLES);
             }
             self.spare.push(place);
             self.current = NO_PANE;
         }
+        true
     }
 }

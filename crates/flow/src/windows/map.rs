@@ -1,8 +1,10 @@
 //! A hash map that is serialized as a list of pairs, so that a key can be anything.
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 
+use foldhash::fast::{FixedState, RandomState};
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,25 +12,34 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Tables with room for this many keys or fewer stay as they are.
 const ROOMY: usize = 1024;
 
+/// All maps hash with the same seed, so the entries of one come in the order in which another has its buckets:
+/// merging many entries into a map that is larger than the caches walks through its memory from the front to the
+/// back, where another order would miss the caches with each entry.
 #[derive(Debug, Clone)]
-pub(super) struct Map<K, V>(HashMap<K, V>);
+pub(super) struct Map<K, V>(HashMap<K, V, FixedState>);
 
 impl<K, V> Default for Map<K, V> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(HashMap::with_hasher(hasher()))
     }
 }
 
-impl<K, V> Deref for Map<K, V> {
-    type Target = HashMap<K, V>;
+/// A hasher with a seed that is drawn once in each process.
+fn hasher() -> FixedState {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    FixedState::with_seed(*SEED.get_or_init(|| RandomState::default().hash_one(0)))
+}
 
-    fn deref(&self) -> &HashMap<K, V> {
+impl<K, V> Deref for Map<K, V> {
+    type Target = HashMap<K, V, FixedState>;
+
+    fn deref(&self) -> &HashMap<K, V, FixedState> {
         &self.0
     }
 }
 
 impl<K, V> DerefMut for Map<K, V> {
-    fn deref_mut(&mut self) -> &mut HashMap<K, V> {
+    fn deref_mut(&mut self) -> &mut HashMap<K, V, FixedState> {
         &mut self.0
     }
 }
@@ -44,7 +55,9 @@ impl<K, V> IntoIterator for Map<K, V> {
 
 impl<K: Hash + Eq, V> FromIterator<(K, V)> for Map<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().collect())
+        let mut map = Self::default();
+        map.0.extend(pairs);
+        map
     }
 }
 
@@ -61,6 +74,18 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
     /// Takes out the keys that `moves` says yes to.
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
         self.0.extract_if(|key, _| moves(key)).collect()
+    }
+
+    /// Takes out up to `max` entries, in the order of the buckets. Looks at the buckets before them again, so `max`
+    /// should be thousands.
+    pub fn take_some(&mut self, max: usize, mut out: impl FnMut(K, V)) {
+        for (key, value) in self.0.extract_if(|_, _| true).take(max) {
+            out(key, value);
+        }
+        if self.0.is_empty() {
+            // What was taken out one by one has left its traces in the buckets.
+            self.0.drain();
+        }
     }
 
     /// Gives memory back once most keys are gone.

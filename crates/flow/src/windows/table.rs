@@ -67,16 +67,17 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
         self.places.resize_with(count, || None);
     }
 
-    /// Takes everything out. Costs what that is.
-    pub fn drain(&mut self, mut out: impl FnMut(K, V)) {
-        for number in self.taken.drain(..) {
+    /// Takes out up to `max` entries.
+    pub fn take_some(&mut self, max: usize, mut out: impl FnMut(K, V)) {
+        let places = self.taken.len().min(max);
+        for number in self.taken.drain(..places) {
             if let (Some(key), Some(value)) = (of_number(number), self.places[number].take()) {
                 out(key, value);
             }
         }
-        self.others.trim();
-        for (key, value) in self.others.drain() {
-            out(key, value);
+        if places < max {
+            self.others.trim();
+            self.others.take_some(max - places, out);
         }
     }
 }
@@ -125,15 +126,18 @@ mod tests {
             }
             assert_eq!(table.len(), keys.len());
             let mut counts = Vec::new();
-            table.drain(|key, count| counts.push((key, count)));
-            assert_eq!(table.len(), 0);
+            while table.len() > 0 {
+                let before = table.len();
+                table.take_some(2, |key, count| counts.push((key, count)));
+                assert_eq!(table.len(), before - before.min(2));
+            }
             counts.sort();
             let mut expected: Vec<_> = keys.iter().cloned().zip(1..).collect();
             expected.sort();
             assert_eq!(counts, expected);
         }
         let mut counts = Vec::new();
-        table.drain(|key, count: u64| counts.push((key, count)));
+        table.take_some(usize::MAX, |key, count: u64| counts.push((key, count)));
         counts
     }
 
