@@ -18,7 +18,7 @@ use crate::terminal::{End, InputEnd, Slice, Terminal};
 use crate::windowed::WindowSpec;
 use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
 
-/// Partial results that are passed on in one turn.
+/// Partial results that are passed on in one turn, however many there are: other stages have theirs in between.
 const TURN_PARTIALS: usize = 8 << 10;
 
 /// What to do with items, whose code it is, and whom to tell.
@@ -76,29 +76,22 @@ where
             return Ok(true);
         }
         let until = until.unwrap_or(Timestamp(i64::MIN));
-        let mut left = TURN_PARTIALS;
-        loop {
-            let wanted = (self.panes.len() + 1).min(left);
-            let Some(room) = self.routed.reserve(wanted)? else {
-                return Ok(false);
-            };
-            let max = room.min(left);
-            let is_done = self.flush(until, max)?;
-            // Only when all that it closes is on its way.
-            let mark = self.waiting.mark.take_if(|_| is_done);
-            self.routed.commit(self.stamp, mark)?;
-            if is_done {
-                self.waiting.until = None;
-                return Ok(true);
-            }
-            left -= max;
-            if left == 0 {
-                return Ok(false);
-            }
+        let wanted = (self.panes.len() + 1).min(TURN_PARTIALS);
+        if self.routed.reserve(wanted)?.is_none() {
+            return Ok(false);
         }
+        let is_done = self.flush(until, TURN_PARTIALS)?;
+        // The mark comes only behind all that it closes.
+        let mark = self.waiting.mark.take_if(|_| is_done);
+        self.routed.commit(self.stamp, mark)?;
+        if is_done {
+            self.waiting.until = None;
+        }
+        Ok(is_done)
     }
 
-    /// Puts up to `max` partial results into the room that was reserved; returns whether those were all.
+    /// Puts up to `max` partial results into the room that was reserved, and those that go beyond it behind; returns
+    /// whether those were all.
     fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
         let mut result: Result<(), BoxError> = Ok(());
         let (routed, homes, held) = (&mut self.routed, &self.homes, &mut self.held);

@@ -66,13 +66,12 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
             return true;
         };
         let at_once = self.release.at_once;
-        let Some(room) = self.outbox.reserve(at_once) else {
+        if self.outbox.reserve(at_once).is_none() {
             return false;
-        };
+        }
         let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
-        let limit = room.min(at_once);
         let mut store = self.store.lock();
-        let is_all = store.advance_some(aggregate, until, limit, &mut |result| {
+        let is_all = store.advance_some(aggregate, until, at_once, &mut |result| {
             outbox.put(0, result);
         });
         drop(store);

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use super::aggregate::Aggregate;
-use super::cell::Cell;
 use super::local::{Arrival, Partial};
+use super::pane_table::PaneTable;
 use super::spec::Grid;
-use super::table::Table;
 
 /// Empty tables that are kept for the next panes: as many as are usually open at a time.
 /// So many have places for small numbers, too.
@@ -21,9 +20,9 @@ pub(super) struct PaneTables<K, S> {
     /// Where in `tables` the pane of a number is.
     by_pane: BTreeMap<i64, usize>,
     /// Those that `by_pane` does not name are empty, and in `spare`.
-    tables: Vec<Table<K, Cell<S>>>,
+    tables: Vec<PaneTable<K, S>>,
     spare: Vec<usize>,
-    /// Entries of all tables.
+    /// Partial results in all tables.
     len: usize,
 }
 
@@ -79,11 +78,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
             return Arrival::Late;
         }
         let len = &mut self.len;
-        let cell = self.tables[self.current.table].get_or_make(key, || {
-            *len += 1;
-            Cell::empty(aggregate)
-        });
-        cell.add(aggregate, time, item);
+        self.tables[self.current.table].add(aggregate, key, time, item, len);
         Arrival::OnTime
     }
 
@@ -99,7 +94,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         let table = *self.by_pane.entry(pane).or_insert_with(|| {
             self.spare.pop().unwrap_or_else(|| {
                 self.tables
-                    .push(Table::new(self.tables.len() < SPARE_TABLES));
+                    .push(PaneTable::new(self.tables.len() < SPARE_TABLES));
                 self.tables.len() - 1
             })
         });
@@ -136,7 +131,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
             }
             first.remove();
             if self.spare.len() >= SPARE_TABLES {
-                *table = Table::new(place < SPARE_TABLES);
+                *table = PaneTable::new(place < SPARE_TABLES);
             }
             self.spare.push(place);
             self.current = NO_PANE;

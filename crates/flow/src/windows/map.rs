@@ -16,11 +16,18 @@ const ROOMY: usize = 1024;
 /// merging many entries into a map that is larger than the caches walks through its memory from the front to the
 /// back, where another order would miss the caches with each entry.
 #[derive(Debug, Clone)]
-pub(super) struct Map<K, V>(HashMap<K, V, FixedState>);
+pub(super) struct Map<K, V> {
+    entries: HashMap<K, V, FixedState>,
+    /// How many entries [`take_some`](Map::take_some) has taken out since there were none.
+    taken: usize,
+}
 
 impl<K, V> Default for Map<K, V> {
     fn default() -> Self {
-        Self(HashMap::with_hasher(hasher()))
+        Self {
+            entries: HashMap::with_hasher(hasher()),
+            taken: 0,
+        }
     }
 }
 
@@ -34,13 +41,13 @@ impl<K, V> Deref for Map<K, V> {
     type Target = HashMap<K, V, FixedState>;
 
     fn deref(&self) -> &HashMap<K, V, FixedState> {
-        &self.0
+        &self.entries
     }
 }
 
 impl<K, V> DerefMut for Map<K, V> {
     fn deref_mut(&mut self) -> &mut HashMap<K, V, FixedState> {
-        &mut self.0
+        &mut self.entries
     }
 }
 
@@ -49,14 +56,14 @@ impl<K, V> IntoIterator for Map<K, V> {
     type IntoIter = hashbrown::hash_map::IntoIter<K, V>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.entries.into_iter()
     }
 }
 
 impl<K: Hash + Eq, V> FromIterator<(K, V)> for Map<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut map = Self::default();
-        map.0.extend(pairs);
+        map.entries.extend(pairs);
         map
     }
 }
@@ -65,7 +72,7 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
     /// What `key` has, made by `make` if there is nothing. Only a new key is cloned.
     #[inline]
     pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
-        match self.0.entry_ref(key) {
+        match self.entries.entry_ref(key) {
             EntryRef::Occupied(there) => there.into_mut(),
             EntryRef::Vacant(place) => place.insert_with_key(key.clone(), make()),
         }
@@ -73,25 +80,33 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
 
     /// Takes out the keys that `moves` says yes to.
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
-        self.0.extract_if(|key, _| moves(key)).collect()
+        self.entries.extract_if(|key, _| moves(key)).collect()
     }
 
     /// Takes out up to `max` entries, in the order of the buckets. Looks at the buckets before them again, so `max`
     /// should be thousands.
     pub fn take_some(&mut self, max: usize, mut out: impl FnMut(K, V)) {
-        for (key, value) in self.0.extract_if(|_, _| true).take(max) {
+        for (key, value) in self.entries.extract_if(|_, _| true).take(max) {
+            self.taken += 1;
             out(key, value);
         }
-        if self.0.is_empty() {
-            // What was taken out one by one has left its traces in the buckets.
-            self.0.drain();
+        if self.entries.is_empty() {
+            // Entries that are taken out one by one leave their traces in the buckets.
+            self.entries.drain();
+            let taken = std::mem::take(&mut self.taken);
+            self.trim_to(taken);
         }
     }
 
     /// Gives memory back once most keys are gone.
     pub fn trim(&mut self) {
-        if self.0.capacity() > ROOMY && self.0.len() < self.0.capacity() / 8 {
-            self.0.shrink_to(self.0.len() * 2);
+        self.trim_to(self.entries.len());
+    }
+
+    /// Gives memory back that is much more than `len` entries need.
+    fn trim_to(&mut self, len: usize) {
+        if self.entries.capacity() > ROOMY && len < self.entries.capacity() / 8 {
+            self.entries.shrink_to(len * 2);
         }
     }
 
@@ -101,7 +116,7 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
     /// If a key is in both.
     pub fn absorb(&mut self, other: Self) {
         for (key, value) in other {
-            let same = self.0.insert(key, value);
+            let same = self.entries.insert(key, value);
             assert!(same.is_none(), "a key of windows is in two partitions");
         }
     }
@@ -109,7 +124,7 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
 
 impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_seq(self.0.iter())
+        serializer.collect_seq(self.entries.iter())
     }
 }
 

@@ -49,6 +49,7 @@ mod local_sessions;
 mod map;
 mod numbers;
 mod open;
+mod pane_table;
 mod pending;
 mod quantiles;
 mod released;

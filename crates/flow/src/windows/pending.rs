@@ -16,12 +16,16 @@ pub(super) type PendingPane<K, S> = Map<K, Cell<S>>;
 pub(super) struct Pending<K, S> {
     /// By the number of the pane; none is empty.
     panes: BTreeMap<i64, PendingPane<K, S>>,
+    /// An empty map for the next pane: its memory is as large as the last pane was.
+    #[serde(skip, default)]
+    spare: PendingPane<K, S>,
 }
 
 impl<K, S> Default for Pending<K, S> {
     fn default() -> Self {
         Self {
             panes: BTreeMap::new(),
+            spare: Map::default(),
         }
     }
 }
@@ -29,7 +33,10 @@ impl<K, S> Default for Pending<K, S> {
 impl<K: Hash + Eq + Clone, S> Pending<K, S> {
     /// What is known of each key in pane `pane`: something must be added to it.
     pub fn pane(&mut self, pane: i64) -> &mut PendingPane<K, S> {
-        self.panes.entry(pane).or_default()
+        let spare = &mut self.spare;
+        self.panes
+            .entry(pane)
+            .or_insert_with(|| std::mem::take(spare))
     }
 
     pub fn first(&self) -> Option<i64> {
@@ -48,14 +55,12 @@ impl<K: Hash + Eq + Clone, S> Pending<K, S> {
             && is_due(*first.key())
         {
             let pane = *first.key();
-            if first.get().len() <= *room {
-                let cells = first.remove();
-                *room -= cells.len();
-                (cells.into_iter()).for_each(|(key, cell)| take(pane, key, cell));
-            } else {
-                let cells = first.get_mut().extract_if(|_, _| true);
-                (cells.take(*room)).for_each(|(key, cell)| take(pane, key, cell));
-                *room = 0;
+            let cells = first.get_mut();
+            let before = cells.len();
+            cells.take_some(*room, |key, cell| take(pane, key, cell));
+            *room -= before - cells.len();
+            if cells.is_empty() {
+                self.spare = first.remove();
             }
         }
     }
@@ -82,7 +87,10 @@ impl<K: Hash + Eq + Clone, S> Pending<K, S> {
             }
             !cells.is_empty()
         });
-        Self { panes: taken }
+        Self {
+            panes: taken,
+            spare: Map::default(),
+        }
     }
 
     pub fn absorb(&mut self, other: Self) {

@@ -99,7 +99,8 @@ impl<K: Hash + Eq + Clone, S> Released<K, S> {
             return;
         }
         if self.young.len() >= self.generation_keys {
-            self.old = std::mem::take(&mut self.young);
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
         }
         self.young.insert(key, window);
     }

@@ -38,9 +38,9 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
         self.taken.len() + self.others.len()
     }
 
-    /// What `key` has, made by `make` if there is nothing.
+    /// What `key` has, made by `make` if there is nothing, where the key has a place; else `make` back.
     #[inline(always)]
-    pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+    pub fn in_place<F: FnOnce() -> V>(&mut self, key: &K, make: F) -> Result<&mut V, F> {
         match number_of(key) {
             Some(number) if number < self.places_max => {
                 if number >= self.places.len() {
@@ -50,15 +50,15 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
                 if place.is_none() {
                     self.taken.push(number);
                 }
-                place.get_or_insert_with(make)
+                Ok(place.get_or_insert_with(make))
             }
-            _ => self.get_or_make_other(key, make),
+            _ => Err(make),
         }
     }
 
-    #[inline(never)]
-    fn get_or_make_other(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
-        self.others.get_or_make(key, make)
+    /// What keys without a place have.
+    pub fn others(&mut self) -> &mut Map<K, V> {
+        &mut self.others
     }
 
     #[cold]
@@ -76,7 +76,6 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
             }
         }
         if places < max {
-            self.others.trim();
             self.others.take_some(max - places, out);
         }
     }
@@ -115,13 +114,24 @@ mod tests {
     use super::*;
     use std::fmt::Debug;
 
+    fn get_or_make<'t, K>(table: &'t mut Table<K, u64>, key: &K) -> &'t mut u64
+    where
+        K: Hash + Eq + Clone + 'static,
+    {
+        if number_of(key).is_some_and(|number| number < table.places_max) {
+            return table.in_place(key, || 0).unwrap_or_else(|_| unreachable!());
+        }
+        assert!(table.in_place(key, || 0).is_err());
+        table.others().get_or_make(key, || 0)
+    }
+
     /// Counts keys, some of them twice, and gives what the table says in the end.
     fn count<K: Hash + Ord + Clone + Debug + 'static>(keys: &[K]) -> Vec<(K, u64)> {
         let mut table = Table::new(true);
         for _ in 0..2 {
             for (times, key) in keys.iter().enumerate() {
                 for _ in 0..=times {
-                    *table.get_or_make(key, || 0_u64) += 1;
+                    *get_or_make(&mut table, key) += 1;
                 }
             }
             assert_eq!(table.len(), keys.len());
@@ -156,7 +166,7 @@ mod tests {
     fn memory_does_not_grow_with_how_large_numbers_are() {
         let mut table = Table::<u64, u64>::new(true);
         for bits in 0..64 {
-            table.get_or_make(&(1 << bits), || 0);
+            get_or_make(&mut table, &(1 << bits));
         }
         assert!(table.places.len() * size_of::<Option<u64>>() <= PLACES_BYTES_MAX);
     }
