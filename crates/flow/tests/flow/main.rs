@@ -18,5 +18,6 @@ mod running;
 mod shapes;
 mod skew;
 mod support;
+mod turns;
 mod window_kinds;
 mod windows;

@@ -3,6 +3,7 @@
 mod aggregates;
 mod alone;
 mod edges;
+mod many_keys;
 mod model;
 mod plant;
 mod random;

@@ -1,0 +1,120 @@
+//! Which stage has its turn when.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::{Clock, Timestamp};
+use millstream_flow::windows::{Count, WindowResult, Windows};
+use millstream_flow::{
+    BoxError, Flow, FlowSettings, Output, Sink, Source, SourceLanes, SourceStatus, Watermarks,
+};
+
+use crate::support::settings;
+
+const KEYS: u64 = 1_000;
+const WINDOW_MS: i64 = 20;
+const RUN_MS: i64 = 400;
+const ITEM_NS: u64 = 1_000;
+
+/// Goes on by what is done, so that a loaded machine changes nothing.
+#[derive(Default)]
+struct WorkClock(AtomicU64);
+
+impl WorkClock {
+    fn work(&self, ns: u64) -> Duration {
+        Duration::from_nanos(self.0.fetch_add(ns, Ordering::Relaxed) + ns)
+    }
+}
+
+impl Clock for WorkClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.monotonic().as_millis() as i64)
+    }
+
+    /// Several times in each activation.
+    fn monotonic(&self) -> Duration {
+        self.work(200)
+    }
+}
+
+/// Always has more, until the end.
+struct Rich {
+    clock: Arc<WorkClock>,
+    next: u64,
+}
+
+impl Source for Rich {
+    type Item = (u64, Timestamp);
+
+    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
+        SourceLanes::One
+    }
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Self::Item>,
+        budget: usize,
+        _: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        for _ in 0..budget {
+            let time = self.clock.work(ITEM_NS).as_millis() as i64;
+            if time >= RUN_MS {
+                return Ok(SourceStatus::End);
+            }
+            out.push((self.next % KEYS, Timestamp(time)));
+            self.next += 1;
+        }
+        Ok(SourceStatus::Ready)
+    }
+}
+
+/// Notes how long after the end of its window each result came.
+struct Delays(Arc<WorkClock>, Arc<Mutex<Vec<Duration>>>);
+
+impl Sink<WindowResult<u64, u64>> for Delays {
+    fn push(&mut self, items: &[WindowResult<u64, u64>], _: &Waker) -> Result<usize, BoxError> {
+        let now = self.0.monotonic();
+        let delay = |result: &WindowResult<_, _>| {
+            now.saturating_sub(Duration::from_millis(result.end.0 as u64))
+        };
+        self.1.lock().unwrap().extend(items.iter().map(delay));
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+/// Stages that ran rarely were thought expensive, and had a turn every 2 ms at each step on their way.
+#[test]
+fn results_of_windows_do_not_wait_for_rich_sources() {
+    let clock = Arc::new(WorkClock::default());
+    let delays = Arc::new(Mutex::new(Vec::new()));
+    let mut flow = Flow::with_settings(
+        "turns",
+        FlowSettings {
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            ..settings(1, 1 << 16)
+        },
+    );
+    let counts = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
+    let source = Rich {
+        clock: Arc::clone(&clock),
+        next: 0,
+    };
+    let watermarks = Watermarks::bounded(Duration::ZERO).ahead_max(None);
+    flow.source("events", source)
+        .watermarks(|(_, time)| *time, watermarks)
+        .key_by(|(key, _)| *key)
+        .aggregate("count", &counts, |(_, time)| *time)
+        .sink("results", Delays(Arc::clone(&clock), Arc::clone(&delays)));
+    flow.run().unwrap().join().unwrap();
+    let mut delays = delays.lock().unwrap();
+    assert_eq!(delays.len() as u64, KEYS * (RUN_MS / WINDOW_MS) as u64);
+    delays.sort();
+    let p99 = delays[delays.len() * 99 / 100];
+    assert!(p99 < Duration::from_millis(1), "{p99:?}");
+}
