@@ -73,6 +73,7 @@ where
         turn: AtomicUsize::new(0),
         busy: AtomicUsize::new(0),
         giving_since_ns: AtomicU64::new(0),
+        having_more: AtomicUsize::new(0),
         is_blocked: AtomicBool::new(false),
         idle_since: AtomicU64::new(0),
         tells_time: row.tells_time,

@@ -253,6 +253,10 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         Ok(are_done)
     }
 
+    fn has_more(&self) -> bool {
+        self.ends().any(|end| end.has_more())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.ends().all(|end| end.is_at_rest())
     }

@@ -39,6 +39,9 @@ pub struct FusedStage<I, C, T> {
     /// Since when the source has always had something to give, in nanoseconds of the flow's clock; 0 if
     /// it was idle when it was last asked, and for stages that read a ring.
     pub giving_since_ns: AtomicU64,
+    /// Instances that could pass on more of what former slices left behind. Written by their workers after each
+    /// activation.
+    pub having_more: AtomicUsize,
     /// It was found without room for its results when it was last looked at.
     pub is_blocked: AtomicBool,
     /// Instances that have not ended. Each is counted down once, by the worker that ends it.
@@ -101,6 +104,8 @@ pub struct Instance<I, T> {
     /// What the input said behind the items in hand.
     met: Option<Mark>,
     ended: bool,
+    /// It counts in the stage's `having_more`.
+    has_more: bool,
 }
 
 impl<I, T> Instance<I, T> {
@@ -113,6 +118,7 @@ impl<I, T> Instance<I, T> {
             is_working: false,
             progress: Progress::default(),
             ended: false,
+            has_more: false,
         }
     }
 }
@@ -208,6 +214,18 @@ where
             channel.set_reader_ns(self.counters.item_ns() as u64);
         }
         Ok(Activation::Done(items))
+    }
+
+    /// Notes whether the instance has left something behind, so that schedulers see work where nothing is readable.
+    fn count_more(&self, instance: &mut Instance<I, T>) {
+        let has_more = instance.terminal.has_more();
+        if has_more == std::mem::replace(&mut instance.has_more, has_more) {
+            return;
+        }
+        match has_more {
+            true => self.having_more.fetch_add(1, Ordering::Relaxed),
+            false => self.having_more.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     /// Gets items in hand, and room for their results.
@@ -393,6 +411,7 @@ where
                     break;
                 };
                 let activation = self.activate_instance(context, &mut instance)?;
+                self.count_more(&mut instance);
                 drop(instance);
                 if let Activation::Done(_) = activation {
                     self.is_blocked.store(false, Ordering::Relaxed);
@@ -427,7 +446,10 @@ where
 
     fn readable(&self, rings: u64) -> usize {
         match &self.input {
-            Some(channel) => channel.readable(),
+            Some(channel) => {
+                let more = self.having_more.load(Ordering::Relaxed);
+                channel.readable().max(more)
+            }
             None if self.has_ended() => 0,
             None if self.idle_since.load(Ordering::Relaxed) == rings + 1 => 0,
             None => self.counters.budget(),

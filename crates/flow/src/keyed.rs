@@ -326,11 +326,13 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
         let results_name = format!("{name}/results");
         let results = partitioned.flow.channel(&results_name);
         let waker = partitioned.flow.waker();
+        let clock = Arc::clone(&partitioned.flow.settings.clock);
         let channels = [results.clone()];
         let flow = partitioned.end(&[&results.state], |place| ToWindows {
             spec: Arc::clone(&state.spec),
             store: state.add_partition(),
             outbox: Outbox::of_channels(place, &channels),
+            clock: Arc::clone(&clock),
             waker: waker.clone(),
             release: Release::default(),
             stamp: 0,

@@ -43,6 +43,11 @@ pub trait End: Send + 'static {
         Ok(true)
     }
 
+    /// Whether it could pass on more of what former slices left behind, once there is room.
+    fn has_more(&self) -> bool {
+        false
+    }
+
     /// Whether nothing is left of former slices, and all of it has arrived for good.
     fn is_at_rest(&self) -> bool {
         true

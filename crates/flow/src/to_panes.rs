@@ -223,6 +223,10 @@ where
         Ok(self.send()? && self.routed.pause()?)
     }
 
+    fn has_more(&self) -> bool {
+        self.waiting.until.is_some() || self.waiting.mark.is_some()
+    }
+
     fn is_at_rest(&self) -> bool {
         let is_sent = self.waiting.mark.is_none() && self.late_items.is_empty();
         self.panes.is_empty() && is_sent && self.routed.is_at_rest()

@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
-use millstream_base::Timestamp;
+use millstream_base::{Clock, Timestamp};
 use parking_lot::MutexGuard;
 
 use crate::attempt::Attempt;
@@ -18,15 +19,19 @@ use crate::windowed::{SharedStore, WindowSpec};
 use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};
 
 /// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
-/// are more. However many windows end at once, other stages have their turn in between, and the next one gets slices
-/// of this size.
+/// are more, as long as that takes no longer than [`AT_ONCE`]. However many windows end at once, other stages have their
+/// turn in between, and the next one gets slices of this size.
 const RESULTS_AT_ONCE: RangeInclusive<usize> = 64..=8 << 10;
+
+/// The code of an aggregate may take long for a result.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Into the windows of one partition, and from them on to the next stage.
 pub struct ToWindows<K, A: Combine> {
     pub spec: Arc<WindowSpec<A>>,
     pub store: SharedStore<K, A>,
     pub outbox: Outbox<WindowResult<K, A::Out>>,
+    pub clock: Arc<dyn Clock>,
     /// Calls a worker when there is more to release.
     pub waker: Waker,
     pub release: Release,
@@ -65,7 +70,7 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
         let Some(until) = self.release.until else {
             return true;
         };
-        let at_once = self.release.at_once;
+        let (at_once, began_at) = (self.release.at_once, self.clock.monotonic());
         if self.outbox.reserve(at_once).is_none() {
             return false;
         }
@@ -81,7 +86,13 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
             self.release.until = None;
             self.release.at_once = *RESULTS_AT_ONCE.start();
         } else {
-            self.release.at_once = (2 * at_once).min(*RESULTS_AT_ONCE.end());
+            let took = self.clock.monotonic().saturating_sub(began_at);
+            let next = if took < AT_ONCE / 2 {
+                2 * at_once
+            } else {
+                at_once / 2
+            };
+            self.release.at_once = next.clamp(*RESULTS_AT_ONCE.start(), *RESULTS_AT_ONCE.end());
             self.waker.wake_by_ref();
         }
         is_all
@@ -116,8 +127,12 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
         Ok(self.send())
     }
 
+    fn has_more(&self) -> bool {
+        self.release.until.is_some()
+    }
+
     fn is_at_rest(&self) -> bool {
-        self.release.until.is_none()
+        !self.has_more()
     }
 
     /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.

@@ -395,7 +395,7 @@ impl Workers {
             let untried_ns = now_ns.saturating_sub(tried_at_ns(stage));
             let stage = &self.stages[*stage];
             let has_little = || {
-                let readable = stage.input().map_or(0, |input| input.readable());
+                let readable = stage.input().map_or(0, |_| stage.readable(rings));
                 // Nothing is known of a stage that has not worked yet: one slice tells.
                 readable > 0 && readable as f64 * stage.counters().item_ns() <= WAITING_NS as f64
             };
