@@ -60,7 +60,7 @@ impl Collected {
         self.state.kept.lock().items
     }
 
-    /// Events of windows that are not over.
+    /// Events of windows that are not closed.
     pub fn open_events(&self) -> u64 {
         self.state.kept.lock().events
     }
@@ -229,8 +229,8 @@ where
     }
 
     /// Keeps the items until the windows are over that their events lie in by `time`; what comes out are
-    /// the windows. An event is late if its pane was over by what was known of time before its item
-    /// was read.
+    /// the windows. An event is late if all of its windows were closed by what was known of time before
+    /// its item was read, and else it is in those that were not.
     pub fn collect<F>(self, name: &str, time: F) -> Operators<'f, RingInput<WindowEvents<T>>, Same>
     where
         F: Fn(&T::Part<'_>) -> Timestamp + Send + Sync + 'static,

@@ -94,6 +94,18 @@ impl Lanes {
         self.lanes.lock().values().any(|lane| lane.end.is_some())
     }
 
+    /// The source gives something at `now`. After a stall it may give the items of one lane long before those of
+    /// another: of a silence of all lanes no more than half of the time counts after which a lane is idle.
+    pub(crate) fn go_on(&self, now: Duration, idle_after: Duration) {
+        let mut lanes = self.lanes.lock();
+        let last = lanes.values().filter_map(|lane| lane.seen_at).max();
+        let silence = last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
+        let uncounted = silence.saturating_sub(idle_after / 2);
+        for seen_at in lanes.values_mut().filter_map(|lane| lane.seen_at.as_mut()) {
+            *seen_at += uncounted;
+        }
+    }
+
     /// The stage has worked on an item of this time.
     pub(crate) fn see(&self, lane: LaneId, latest: Timestamp, seen_at: Option<Duration>) {
         let mut lanes = self.lanes.lock();

@@ -37,10 +37,28 @@ pub struct RingMarks {
 struct State {
     /// By position.
     waiting: VecDeque<Said>,
-    /// What each writer has said last.
-    writers: Vec<(WriterId, Mark)>,
+    writers: Vec<Writer>,
     /// What was last told to readers.
     told: Option<Mark>,
+}
+
+struct Writer {
+    id: WriterId,
+    /// What it has said last.
+    mark: Mark,
+    /// It is idle, as all were: now that another goes on, it is waited for until it says again that it is
+    /// idle. What has stalled all of them may be over for each at another moment.
+    may_go_on: bool,
+}
+
+impl Writer {
+    /// What it says of time.
+    fn says(&self) -> Mark {
+        match self.mark {
+            Mark::Idle(time) if self.may_go_on => Mark::Watermark(time),
+            mark => mark,
+        }
+    }
 }
 
 struct Said {
@@ -70,8 +88,12 @@ impl RingMarks {
     /// Somebody who will say something: readers wait for it.
     pub fn add_writer(&self, writer: WriterId) {
         let mut state = self.state.lock();
-        if !state.writers.iter().any(|(known, _)| *known == writer) {
-            state.writers.push((writer, NOTHING));
+        if !state.writers.iter().any(|known| known.id == writer) {
+            state.writers.push(Writer {
+                id: writer,
+                mark: NOTHING,
+                may_go_on: false,
+            });
         }
     }
 
@@ -110,18 +132,18 @@ impl RingMarks {
         }
         let mut state = self.state.lock();
         let state = &mut *state;
+        let mut is_idle_again = false;
         while let Some(said) = state.waiting.pop_front_if(|said| said.position <= position) {
-            let mut writers = state.writers.iter_mut();
-            if let Some((_, last)) = writers.find(|(writer, _)| *writer == said.writer) {
-                *last = said.mark;
-            }
+            is_idle_again |= matches!(said.mark, Mark::Idle(_));
+            hear(&mut state.writers, &said);
         }
         self.note_first(state);
         let sum = sum(&state.writers, state.told)?;
         if let Mark::Watermark(time) | Mark::Idle(time) = sum {
             self.time.store(time.0, Ordering::Release);
         }
-        (state.told != Some(sum)).then(|| *state.told.insert(sum))
+        let is_new = state.told != Some(sum) || (is_idle_again && matches!(sum, Mark::Idle(_)));
+        is_new.then(|| *state.told.insert(sum))
     }
 
     /// How far time has come, whichever reader it was told.
@@ -136,10 +158,28 @@ impl RingMarks {
     }
 }
 
+/// Notes what a writer has said.
+fn hear(writers: &mut [Writer], said: &Said) {
+    let goes_on = matches!(said.mark, Mark::Watermark(_));
+    let are_silent = || {
+        let mut marks = writers.iter().map(Writer::says);
+        marks.all(|mark| !matches!(mark, Mark::Watermark(_)))
+    };
+    if goes_on && are_silent() {
+        for writer in writers.iter_mut() {
+            // One that has never said anything has nothing to go on with.
+            writer.may_go_on = writer.mark != Mark::Idle(Timestamp(i64::MIN));
+        }
+    }
+    if let Some(writer) = writers.iter_mut().find(|writer| writer.id == said.writer) {
+        (writer.mark, writer.may_go_on) = (said.mark, false);
+    }
+}
+
 /// What several writers come to: the least watermark of those that are not idle. When all are, time
 /// has come as far as for the last of them. It never goes back, whoever is heard of again.
-fn sum(writers: &[(WriterId, Mark)], told: Option<Mark>) -> Option<Mark> {
-    let marks = || writers.iter().map(|(_, mark)| *mark);
+fn sum(writers: &[Writer], told: Option<Mark>) -> Option<Mark> {
+    let marks = || writers.iter().map(Writer::says);
     let least = marks().filter_map(|mark| match mark {
         Mark::Watermark(time) => Some(time),
         Mark::Idle(_) | Mark::End => None,
@@ -251,5 +291,26 @@ mod tests {
         assert_eq!(marks.meet(0), Some(idle(8)));
         marks.say(0, FIRST, watermark(6));
         assert_eq!(marks.meet(0), Some(watermark(8)));
+    }
+
+    #[test]
+    fn when_one_goes_on_after_all_were_idle_the_others_are_waited_for_until_they_are_idle_again() {
+        let marks = two_writers();
+        marks.say(0, FIRST, idle(5));
+        marks.say(0, SECOND, idle(3));
+        assert_eq!(marks.meet(0), Some(idle(5)));
+        marks.say(0, FIRST, idle(5));
+        assert_eq!(marks.meet(0), Some(idle(5)), "it is said again further on");
+        marks.say(0, FIRST, watermark(60));
+        assert_eq!(marks.meet(0), Some(watermark(5)));
+        marks.say(0, SECOND, watermark(9));
+        assert_eq!(marks.meet(0), Some(watermark(9)));
+        marks.say(0, FIRST, idle(60));
+        marks.say(0, SECOND, idle(9));
+        assert_eq!(marks.meet(0), Some(idle(60)));
+        marks.say(0, FIRST, watermark(70));
+        assert_eq!(marks.meet(0), Some(watermark(60)));
+        marks.say(0, SECOND, idle(9));
+        assert_eq!(marks.meet(0), Some(watermark(70)));
     }
 }

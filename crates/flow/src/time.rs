@@ -17,10 +17,14 @@ pub struct Watermarks {
     disorder_max_ms: i64,
     idle_after: Duration,
     ahead_max: Option<Duration>,
+    goes_by_clock_when_idle: bool,
 }
 
 /// After which silence a source is not waited for any more, unless told otherwise.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
+
+/// An idle source says so again after `idle_after`, but not more often than this.
+const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// How far an item's time may lie ahead of the clock, unless told otherwise.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -33,13 +37,26 @@ impl Watermarks {
             disorder_max_ms: millis(disorder_max),
             idle_after: IDLE_AFTER,
             ahead_max: Some(AHEAD_MAX),
+            goes_by_clock_when_idle: false,
         }
     }
 
-    /// A source that gives nothing for so long is not waited for; 30 s by default. While all are silent,
-    /// time goes on by the clock, so that windows close.
+    /// A source that gives nothing for so long is idle: it does not hold back event time where others go
+    /// on; 30 s by default. By itself an idle source moves no time beyond what its items have said, so
+    /// that nothing is late that it brings after a stall; but see
+    /// [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
     pub fn idle_after(self, idle_after: Duration) -> Watermarks {
         Watermarks { idle_after, ..self }
+    }
+
+    /// While a source is idle its event time goes on by the clock, so that windows close without further
+    /// items; off by default. What an idle source brings afterwards is late if the clock has passed it:
+    /// this is for sources that are silent when there is nothing, and not when they cannot be read.
+    pub fn by_clock_when_idle(self) -> Watermarks {
+        Watermarks {
+            goes_by_clock_when_idle: true,
+            ..self
+        }
     }
 
     /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
@@ -69,7 +86,8 @@ pub struct StageTime {
     has_seen_lane: Cell<bool>,
     /// What the clock allows.
     latest_allowed: Cell<Timestamp>,
-    /// What the input has said, or how far time has come during a silence.
+    /// What the input has said, or how far time has come during a silence: less than the end of time, which
+    /// the input's end alone says.
     floor: Timestamp,
     /// What this instance has said itself.
     told: Option<Mark>,
@@ -79,7 +97,7 @@ pub struct StageTime {
 /// A source gives nothing.
 struct Silence {
     since: Duration,
-    /// When it is told so next. Each time takes twice as long as the one before.
+    /// When it is told so next. It is told repeatedly: others may have forgotten.
     told_at: Duration,
     /// Where the watermark stood: what comes late after a silence may be as much out of order as before.
     from: Timestamp,
@@ -168,6 +186,7 @@ impl StageTime {
         if let Some(lanes) = &self.lanes
             && self.has_seen_lane.replace(false)
         {
+            lanes.go_on(now, self.idle_after());
             lanes.see(self.lane.get(), self.latest.get(), Some(now));
         }
     }
@@ -177,10 +196,11 @@ impl StageTime {
         let Some(lanes) = &self.lanes else {
             return self.latest.get();
         };
-        let idle_after = self
-            .watermarks
-            .map_or(IDLE_AFTER, |watermarks| watermarks.idle_after);
-        lanes.latest(now, idle_after)
+        lanes.latest(now, self.idle_after())
+    }
+
+    fn idle_after(&self) -> Duration {
+        (self.watermarks).map_or(IDLE_AFTER, |watermarks| watermarks.idle_after)
     }
 
     /// Whether the source still has to give items that were there when it found their lane.
@@ -233,7 +253,8 @@ impl StageTime {
         let disorder_max_ms = self
             .watermarks
             .map_or(0, |watermarks| watermarks.disorder_max_ms);
-        let latest = latest.0.saturating_sub(disorder_max_ms);
+        // The end of time is the end of the input: no item can say it.
+        let latest = latest.0.saturating_sub(disorder_max_ms).min(i64::MAX - 1);
         self.floor.max(Timestamp(latest))
     }
 
@@ -298,6 +319,11 @@ impl StageTime {
 
     /// What is to be said of the silence at `now`, if anything.
     pub fn tell_silence(&mut self, now: Duration) -> Option<Mark> {
+        let Watermarks {
+            idle_after,
+            goes_by_clock_when_idle,
+            ..
+        } = self.watermarks?;
         if let Some(Mark::Idle(time)) = self.told
             && self.is_behind()
         {
@@ -308,14 +334,15 @@ impl StageTime {
             .as_mut()
             .filter(|silence| now >= silence.told_at)?;
         let lasted = now.saturating_sub(silence.since);
-        silence.told_at = now + lasted.max(Duration::from_millis(1));
+        silence.told_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
         let time = match silence.from {
             // There is no time to go on from.
             Timestamp(i64::MIN) => silence.from,
-            from => Timestamp(from.0.saturating_add(millis(lasted))),
+            from if !goes_by_clock_when_idle => from,
+            Timestamp(from) => Timestamp(from.saturating_add(millis(lasted)).min(i64::MAX - 1)),
         };
         self.reach(time);
-        self.tell(Mark::Idle(self.floor))
+        Some(*self.told.insert(Mark::Idle(self.floor)))
     }
 
     fn time_told(&self) -> Timestamp {

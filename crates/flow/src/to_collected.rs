@@ -57,7 +57,7 @@ where
         if !self.late.as_mut().is_none_or(|late| late.send(self.stamp)) {
             return false;
         }
-        while let Some(mark) = self.waiting {
+        while self.waiting.is_some() || self.store.has_changed() {
             if self.outbox.reserve(WINDOWS_AT_ONCE).is_none() {
                 return false;
             }
@@ -67,7 +67,8 @@ where
                 .map(|window| self.outbox.put(0, window))
                 .count();
             let is_all = sent < WINDOWS_AT_ONCE;
-            self.outbox.commit(self.stamp, is_all.then_some(mark));
+            let mark = self.waiting.filter(|_| is_all);
+            self.outbox.commit(self.stamp, mark);
             self.sent += sent;
             if is_all {
                 self.waiting = None;
@@ -141,7 +142,8 @@ where
 
     fn is_at_rest(&self) -> bool {
         let late = self.late.as_ref();
-        self.waiting.is_none() && late.is_none_or(|late| late.waiting.is_empty())
+        let is_sent = self.waiting.is_none() && !self.store.has_changed();
+        is_sent && late.is_none_or(|late| late.waiting.is_empty())
     }
 
     /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.

@@ -165,9 +165,9 @@ where
         };
         let is_watermark = matches!(mark, Some(Mark::Watermark(_)));
         let makes_no_difference = self.waiting.told.is_some_and(|told| {
-            let pane = |time| self.spec.windows.pane_of(time).start;
+            let windows = &self.spec.windows;
             // Without panes it may make one to windows further on.
-            pane(told) > Timestamp(i64::MIN) && pane(told) == pane(time)
+            windows.pane_of(told).start > Timestamp(i64::MIN) && windows.are_same(told, time)
         });
         if is_watermark && makes_no_difference {
             return;

@@ -41,7 +41,8 @@ impl Flow {
     ///
     /// Both streams need watermarks. A window is joined when event time has passed its end in both streams, so
     /// the items of the faster one wait: memory holds every item of both until its last window is over. The
-    /// pairs of one key and window are made at once.
+    /// pairs of one key and window are made at once. A window that comes again, updated by late items, gives all of its
+    /// pairs again; a session may do so where no lateness is allowed.
     ///
     /// ```
     /// use millstream_base::Timestamp;

@@ -5,7 +5,7 @@
 //! however many windows its events are in, and a window costs the same however many items it has.
 //! What is in no window to come is let go from the chain's beginning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,8 @@ use millstream_base::Timestamp;
 
 use crate::parts::Parts;
 
-use super::sliding::SlidingGrid;
-use super::spec::{Windows, clamp};
+use super::grid::{SlidingGrid, clamp};
+use super::spec::Windows;
 
 /// When an event happened.
 pub type TimeOf<T> = Arc<dyn Fn(&<T as Parts>::Part<'_>) -> Timestamp + Send + Sync>;
@@ -34,6 +34,8 @@ pub struct WindowEvents<T: Parts> {
     pub end: Timestamp,
     /// How many events there are.
     pub events: u64,
+    /// Whether it takes the place of what was given before: late events have changed the window.
+    pub is_update: bool,
     times: RangeInclusive<i64>,
     /// With what its items begin in the chain, and how many of the chain there are.
     first: Arc<Kept<T>>,
@@ -67,7 +69,7 @@ pub struct Found {
     late: u64,
 }
 
-/// The items of windows that are not released.
+/// The items of windows that are not closed.
 pub struct EventStore<T: Parts> {
     windows: Windows,
     grid: SlidingGrid,
@@ -79,6 +81,10 @@ pub struct EventStore<T: Parts> {
     events: u64,
     /// Windows before it are released. More than any window's number when all are.
     next: i128,
+    /// Released windows that are not closed, of which something was given.
+    given: BTreeSet<i64>,
+    /// Released windows that are not closed and have changed since.
+    changed: BTreeSet<i64>,
     chain: Option<Ends<T>>,
     /// Items of the chain.
     items: usize,
@@ -120,6 +126,7 @@ impl<T: Parts> Clone for WindowEvents<T> {
             start: self.start,
             end: self.end,
             events: self.events,
+            is_update: self.is_update,
             times: self.times.clone(),
             first: Arc::clone(&self.first),
             items: self.items,
@@ -206,6 +213,8 @@ impl<T: Parts> EventStore<T> {
             panes: BTreeMap::new(),
             events: 0,
             next: i128::from(i64::MIN),
+            given: BTreeSet::new(),
+            changed: BTreeSet::new(),
             chain: None,
             items: 0,
             items_looked_through: 0,
@@ -236,7 +245,7 @@ impl<T: Parts> EventStore<T> {
         found
     }
 
-    /// Keeps an item in which this was found just now.
+    /// Keeps an item in which this was found just now. All windows that are due have been released.
     pub fn keep(&mut self, item: T, found: Found) {
         let Some(times) = found.times else {
             return;
@@ -244,12 +253,16 @@ impl<T: Parts> EventStore<T> {
         for (pane, events) in found.panes {
             *self.panes.entry(pane).or_default() += events;
             self.events += events;
+            let windows = self.grid.windows_after(pane, 0, self.closed());
+            let released = windows.into_iter().flatten();
+            let is_released = |window: &i64| i128::from(*window) < self.next;
+            self.changed.extend(released.take_while(is_released));
         }
         self.look_through();
         self.append(Arc::new(Item {
             item,
             times,
-            in_time_from: self.windows.pane_of(self.watermark).start.0,
+            in_time_from: clamp(self.grid.start(self.grid.first_after(self.closed()))),
             has_late: found.late > 0,
         }));
     }
@@ -259,29 +272,47 @@ impl<T: Parts> EventStore<T> {
         self.watermark = self.watermark.max(watermark);
     }
 
-    /// The next window that is over.
+    /// The next window that is over, or has changed since it was given.
     pub fn release(&mut self) -> Option<WindowEvents<T>> {
-        let window = self.first_window()?;
-        let end = self.grid.end(window);
-        if clamp(end) > self.watermark.0 {
-            return None;
+        if let Some(window) = self.changed.pop_first() {
+            return self.window(window);
         }
+        if let Some(window) = self.first_window(self.next)
+            && clamp(self.grid.end(window)) <= self.watermark.0
+        {
+            self.next = i128::from(window) + 1;
+            let released = self.window(window);
+            self.let_go();
+            return released;
+        }
+        let first_after = self.grid.first_after(self.watermark.0);
+        self.next = self.next.max(first_after.into());
+        self.let_go();
+        None
+    }
+
+    /// Whether a window that was given has changed since.
+    pub fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// A window with all of its events so far.
+    fn window(&mut self, window: i64) -> Option<WindowEvents<T>> {
         let first = Arc::clone(&self.chain.as_ref()?.first);
+        let end = self.grid.end(window);
         let first_pane = clamp(self.grid.first_pane(window.into()));
         let end_pane = self.grid.panes.index(clamp(end - 1));
         let events = self.panes.range(first_pane..=end_pane);
-        let released = WindowEvents {
+        Some(WindowEvents {
             start: Timestamp(clamp(self.grid.start(window))),
             end: Timestamp(clamp(end)),
             events: events.map(|(_, events)| events).sum(),
+            is_update: !self.given.insert(window),
             times: clamp(self.grid.start(window))..=clamp(end - 1),
             first,
             items: self.items,
             time: Arc::clone(&self.time),
-        };
-        self.next = i128::from(window) + 1;
-        self.let_go();
-        Some(released)
+        })
     }
 
     /// Items that are kept.
@@ -289,26 +320,47 @@ impl<T: Parts> EventStore<T> {
         self.items
     }
 
-    /// Events of windows that are not released.
+    /// Events of windows that are not closed.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The first window that is not released and has events.
-    fn first_window(&self) -> Option<i64> {
-        let (pane, _) = self.panes.first_key_value()?;
+    /// Windows that end by then take no more events.
+    fn closed(&self) -> i64 {
+        self.windows.lateness.closed_by(self.watermark.0)
+    }
+
+    /// The first window from `from` on that has events.
+    fn first_window(&self, from: i128) -> Option<i64> {
+        let first_pane = clamp(self.grid.first_pane(from));
+        let (pane, _) = self.panes.range(first_pane..).next()?;
         let window = i128::from(self.grid.first_window_of(*pane));
-        i64::try_from(self.next.max(window)).ok()
+        i64::try_from(from.max(window)).ok()
+    }
+
+    /// Windows before it are released and closed.
+    fn first_kept(&self) -> i128 {
+        match self.closed() {
+            i64::MAX => self.next,
+            closed => self.next.min(self.grid.first_after(closed).into()),
+        }
     }
 
     /// Before which time nothing is needed; `None` if nothing is needed.
     fn needed_from(&self) -> Option<i64> {
-        Some(clamp(self.grid.start(self.first_window()?)))
+        let first = self.first_window(self.first_kept())?;
+        Some(clamp(self.grid.start(first)))
     }
 
-    /// Lets go what is in no window to come.
+    /// Lets go what is in no window to come, or to come again.
     fn let_go(&mut self) {
-        let first_pane = self.grid.first_pane(self.next);
+        let first_kept = self.first_kept();
+        while let Some(window) = self.given.first()
+            && i128::from(*window) < first_kept
+        {
+            self.given.pop_first();
+        }
+        let first_pane = self.grid.first_pane(first_kept);
         while let Some(pane) = self.panes.first_entry()
             && i128::from(*pane.key()) < first_pane
         {

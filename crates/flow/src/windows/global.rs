@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::grid::Grid;
 use super::map::Map;
 use super::pending::{Pending, PendingPane};
 use super::released::{Released, Window, WindowResult};
-use super::spec::Grid;
 
 /// A result is of everything up to a moment.
 fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
@@ -18,6 +18,7 @@ fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
         start: i64::MIN,
         end,
         cell,
+        is_update: false,
     }
 }
 

@@ -12,9 +12,22 @@ use super::cell::Cell;
 pub(super) struct Session<S> {
     pub first: i64,
     pub cell: Cell<S>,
+    /// Whether a result was given of it, or of a session that has become a part of it.
+    pub is_given: bool,
+    /// Whether there are items that no result has.
+    pub has_new: bool,
 }
 
 impl<S> Session<S> {
+    fn new<A: Combine<State = S>>(aggregate: &A, first: i64) -> Self {
+        Self {
+            first,
+            cell: Cell::empty(aggregate),
+            is_given: false,
+            has_new: true,
+        }
+    }
+
     /// Whether items from `first` to `last` are of the same session.
     fn is_near(&self, gap_ms: i64, first: i64, last: i64) -> bool {
         self.first.saturating_sub(last) < gap_ms
@@ -67,6 +80,15 @@ impl<S> KeySessions<S> {
         std::mem::replace(&mut self.head, next)
     }
 
+    /// Keeps those that `keep` says yes to.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut Session<S>) -> bool) {
+        self.head.take_if(|head| !keep(head));
+        self.rest.retain(|_, session| keep(session));
+        if self.head.is_none() {
+            self.pop_earliest();
+        }
+    }
+
     /// The session of items from `first` to `last`, which are not in it yet: those that they join
     /// become one.
     #[inline]
@@ -79,10 +101,8 @@ impl<S> KeySessions<S> {
         if !is_head {
             return self.join_any(aggregate, gap_ms, first, last);
         }
-        let head = self.head.get_or_insert_with(|| Session {
-            first,
-            cell: Cell::empty(aggregate),
-        });
+        let head = (self.head).get_or_insert_with(|| Session::new(aggregate, first));
+        head.has_new = true;
         head.first = head.first.min(first);
         head.cell.time_max = head.cell.time_max.max(last);
         head
@@ -95,10 +115,7 @@ impl<S> KeySessions<S> {
         if let Some(head) = self.head.take() {
             self.rest.insert(head.first, head);
         }
-        let mut joined = Session {
-            first,
-            cell: Cell::empty(aggregate),
-        };
+        let mut joined = Session::new(aggregate, first);
         joined.cell.time_max = last;
         // From the latest that may be near back to the first that is not.
         let nearest = last.saturating_add(gap_ms.saturating_sub(1));
@@ -107,6 +124,7 @@ impl<S> KeySessions<S> {
                 break;
             }
             joined.first = joined.first.min(start);
+            joined.is_given |= session.is_given;
             joined.cell.merge(aggregate, &session.cell);
             self.rest.remove(&start);
         }

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Aggregate;
 use super::cell::Cell;
+use super::grid::{Lateness, SlidingGrid};
 use super::local_items::LocalItems;
 use super::local_panes::PaneTables;
 use super::local_sessions::SessionTable;
-use super::spec::{Kind, Windows};
+use super::spec::{Kind, When, Windows};
 
 /// What came of an item, or of a [`Partial`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub struct Partial<K, S> {
     /// Start of the pane; with sessions, and with global windows that count their items, the time of
     /// the first item.
     pub pane: Timestamp,
+    /// How many of the pane's windows, the first ones, do not count the items, which came too late for
+    /// them.
+    pub skipped_windows: u64,
     /// What the items add up to.
     pub state: S,
     /// How many items that are.
@@ -39,10 +43,11 @@ pub struct Partial<K, S> {
 }
 
 impl<K, S> Partial<K, S> {
-    pub(super) fn new(key: K, pane: i64, cell: Cell<S>) -> Self {
+    pub(super) fn new(key: K, pane: i64, skipped_windows: u64, cell: Cell<S>) -> Self {
         Self {
             key,
             pane: Timestamp(pane),
+            skipped_windows,
             state: cell.state,
             events: cell.events,
             time_max: Timestamp(cell.time_max),
@@ -92,11 +97,22 @@ enum Held<K, S> {
 impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// Holds nothing yet.
     pub fn new(windows: Windows) -> Self {
-        let held = match (windows.kind, windows.grid()) {
-            (Kind::Session { gap_ms }, _) => Held::Sessions(SessionTable::new(gap_ms)),
-            (Kind::Global(_), Some(grid)) => Held::Timed(PaneTables::new(grid)),
-            (_, Some(grid)) => Held::Panes(PaneTables::new(grid)),
-            (_, None) => Held::Items(LocalItems::default()),
+        let lateness = windows.lateness;
+        let aligned = |size_ms, slide_ms| {
+            let grid = SlidingGrid::new(size_ms, slide_ms);
+            Held::Panes(PaneTables::new(grid, lateness))
+        };
+        let held = match windows.kind {
+            Kind::Tumbling { size_ms } => aligned(size_ms, size_ms),
+            Kind::Sliding { size_ms, slide_ms } => aligned(size_ms, slide_ms),
+            Kind::Session { gap_ms } => Held::Sessions(SessionTable::new(gap_ms, lateness)),
+            Kind::Global(trigger) => match trigger.when {
+                When::Events(_) => Held::Items(LocalItems::default()),
+                When::EveryMs(period_ms) => {
+                    let grid = SlidingGrid::new(period_ms, period_ms);
+                    Held::Timed(PaneTables::new(grid, Lateness::default()))
+                }
+            },
         };
         Self { held }
     }
@@ -128,8 +144,8 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     }
 
     /// Gives what must have gone before `watermark` is passed on, and keeps the rest: panes that
-    /// end with it, sessions that begin before it, items of windows that count them. Costs what it gives; with sessions, if there is
-    /// one to give, a look at every key.
+    /// end with it, sessions that begin before it, items of windows that count them. Costs what it
+    /// gives; with sessions, if there is one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         self.flush_some(watermark, usize::MAX, out);
     }

@@ -32,7 +32,7 @@ impl<K: Clone, S> LocalItems<K, S> {
     {
         let mut cell = Cell::empty(aggregate);
         cell.add(aggregate, time, item);
-        self.partials.push(Partial::new(key.clone(), time, cell));
+        self.partials.push(Partial::new(key.clone(), time, 0, cell));
         Arrival::OnTime
     }
 

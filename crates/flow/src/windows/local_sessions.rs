@@ -3,14 +3,15 @@
 use std::hash::Hash;
 
 use super::aggregate::Aggregate;
+use super::grid::{Lateness, is_passed};
 use super::key_sessions::KeySessions;
 use super::local::{Arrival, Partial};
 use super::map::Map;
-use super::spec::is_passed;
 
 #[derive(Debug)]
 pub(super) struct SessionTable<K, S> {
     gap_ms: i64,
+    lateness: Lateness,
     by_key: Map<K, KeySessions<S>>,
     /// Sessions of all keys.
     len: usize,
@@ -19,9 +20,10 @@ pub(super) struct SessionTable<K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S> SessionTable<K, S> {
-    pub fn new(gap_ms: i64) -> Self {
+    pub fn new(gap_ms: i64, lateness: Lateness) -> Self {
         Self {
             gap_ms,
+            lateness,
             by_key: Map::default(),
             len: 0,
             first_min: i64::MAX,
@@ -45,7 +47,7 @@ impl<K: Hash + Eq + Clone, S> SessionTable<K, S> {
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
-        if is_passed(time, watermark) {
+        if time.saturating_add(self.gap_ms) <= self.lateness.closed_by(watermark) {
             return Arrival::Late;
         }
         self.first_min = self.first_min.min(time);
@@ -70,7 +72,7 @@ impl<K: Hash + Eq + Clone, S> SessionTable<K, S> {
                     break;
                 }
                 if let Some(session) = sessions.pop_earliest() {
-                    out(Partial::new(key.clone(), session.first, session.cell));
+                    out(Partial::new(key.clone(), session.first, 0, session.cell));
                 }
             }
             len += sessions.len();

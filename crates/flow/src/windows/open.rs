@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::aggregate::{Aggregate, Combine};
 use super::cell::Cell;
 use super::global::{Counted, Timed};
+use super::grid::{Grid, SlidingGrid};
 use super::pending::PendingPane;
 use super::released::{Released, Window, WindowResult};
 use super::sessions::Sessions;
 use super::sliding::Sliding;
-use super::spec::{Grid, Kind, When, Windows};
+use super::spec::{Kind, When, Windows};
 use super::tumbling::Tumbling;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,10 +40,17 @@ macro_rules! each {
 
 impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
     pub fn new(windows: Windows) -> Self {
+        let lateness = windows.lateness;
         match windows.kind {
-            Kind::Tumbling { size_ms } => Open::Tumbling(Tumbling::new(Grid { pane_ms: size_ms })),
-            Kind::Sliding { size_ms, slide_ms } => Open::Sliding(Sliding::new(size_ms, slide_ms)),
-            Kind::Session { gap_ms } => Open::Sessions(Sessions::new(gap_ms)),
+            Kind::Tumbling { size_ms } => {
+                let grid = Grid { pane_ms: size_ms };
+                Open::Tumbling(Tumbling::new(grid, lateness))
+            }
+            Kind::Sliding { size_ms, slide_ms } => {
+                let grid = SlidingGrid::new(size_ms, slide_ms);
+                Open::Sliding(Sliding::new(grid, lateness))
+            }
+            Kind::Session { gap_ms } => Open::Sessions(Sessions::new(gap_ms, lateness)),
             Kind::Global(trigger) => match trigger.when {
                 When::Events(count) => Open::Counted(Counted::new(count, trigger.purges)),
                 When::EveryMs(period_ms) => {
@@ -52,26 +60,31 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// Adds what is known of items from `first` to `cell.time_max`, in time.
+    /// Adds what is known of items from `first` to `cell.time_max`, in time, which do not count in the first
+    /// `skipped` windows of their pane.
     pub fn merge<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         key: K,
-        first: i64,
+        (first, skipped): (i64, u64),
         watermark: i64,
         cell: Cell<S>,
     ) {
-        match self {
-            Open::Sessions(sessions) => sessions
-                .cell(aggregate, &key, (first.min(cell.time_max), cell.time_max))
-                .merge(aggregate, &cell),
-            Open::Counted(counted) => {
-                let events = cell.events;
-                counted.add(aggregate, &key, events, |sum| sum.merge(aggregate, &cell));
+        let change = |kept: &mut Cell<S>| kept.merge(aggregate, &cell);
+        let pane = match self {
+            Open::Sessions(sessions) => {
+                let times = (first.min(cell.time_max), cell.time_max);
+                return change(sessions.cell(aggregate, &key, times));
             }
-            Open::Tumbling(tumbling) => merge(tumbling.pane(first), aggregate, key, cell),
-            Open::Sliding(sliding) => merge(sliding.pane(first), aggregate, key, cell),
-            Open::Timed(timed) => merge(timed.pane(first.max(watermark)), aggregate, key, cell),
+            Open::Counted(counted) => return counted.add(aggregate, &key, cell.events, change),
+            Open::Tumbling(tumbling) => tumbling.place(aggregate, &key, first, watermark, change),
+            Open::Sliding(sliding) => {
+                sliding.place(aggregate, &key, (first, skipped), watermark, change)
+            }
+            Open::Timed(timed) => Some(timed.pane(first.max(watermark))),
+        };
+        if let Some(pane) = pane {
+            merge(pane, aggregate, key, cell);
         }
     }
 
@@ -84,20 +97,19 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         watermark: i64,
         item: &T,
     ) {
+        let change = |cell: &mut Cell<S>| cell.add(aggregate, time, item);
         let pane = match self {
             Open::Sessions(sessions) => {
-                let cell = sessions.cell(aggregate, key, (time, time));
-                return cell.add(aggregate, time, item);
+                return change(sessions.cell(aggregate, key, (time, time)));
             }
-            Open::Counted(counted) => {
-                return counted.add(aggregate, key, 1, |sum| sum.add(aggregate, time, item));
-            }
-            Open::Tumbling(tumbling) => tumbling.pane(time),
-            Open::Sliding(sliding) => sliding.pane(time),
-            Open::Timed(timed) => timed.pane(time.max(watermark)),
+            Open::Counted(counted) => return counted.add(aggregate, key, 1, change),
+            Open::Tumbling(tumbling) => tumbling.place(aggregate, key, time, watermark, change),
+            Open::Sliding(sliding) => sliding.place(aggregate, key, (time, 0), watermark, change),
+            Open::Timed(timed) => Some(timed.pane(time.max(watermark))),
         };
-        pane.get_or_make(key, || Cell::empty(aggregate))
-            .add(aggregate, time, item);
+        if let Some(pane) = pane {
+            change(pane.get_or_make(key, || Cell::empty(aggregate)));
+        }
     }
 
     /// Releases what ends by `watermark`, until there is no more `room`, which every result takes from.
@@ -132,6 +144,16 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
     /// A key may come more than once.
     pub fn keys(&self) -> Box<dyn Iterator<Item = &K> + '_> {
         each!(self, open => Box::new(open.keys()))
+    }
+
+    /// How many windows were released and are kept for late items, once for each key.
+    pub fn kept(&self) -> usize {
+        match self {
+            Open::Tumbling(tumbling) => tumbling.kept(),
+            Open::Sliding(sliding) => sliding.kept(),
+            Open::Sessions(sessions) => sessions.kept(),
+            Open::Timed(_) | Open::Counted(_) => 0,
+        }
     }
 
     /// How many windows there are, once for each key, and items in them.

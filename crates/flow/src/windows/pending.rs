@@ -10,18 +10,22 @@ use super::map::Map;
 
 pub(super) type PendingPane<K, S> = Map<K, Cell<S>>;
 
-/// What is known of each key in panes of equal size.
+/// What is known of each key in panes of equal size, which are named and ordered by an `I`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
-pub(super) struct Pending<K, S> {
-    /// By the number of the pane; none is empty.
-    panes: BTreeMap<i64, PendingPane<K, S>>,
+#[serde(bound(
+    serialize = "K: Serialize, S: Serialize, I: Serialize",
+    deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>, I: Ord + Deserialize<'de>"
+))]
+pub(super) struct Pending<K, S, I = i64> {
+    /// None is empty.
+    #[serde(with = "pairs")]
+    panes: BTreeMap<I, PendingPane<K, S>>,
     /// An empty map for the next pane: its memory is as large as the last pane was.
     #[serde(skip, default)]
     spare: PendingPane<K, S>,
 }
 
-impl<K, S> Default for Pending<K, S> {
+impl<K, S, I> Default for Pending<K, S, I> {
     fn default() -> Self {
         Self {
             panes: BTreeMap::new(),
@@ -30,25 +34,25 @@ impl<K, S> Default for Pending<K, S> {
     }
 }
 
-impl<K: Hash + Eq + Clone, S> Pending<K, S> {
+impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
     /// What is known of each key in pane `pane`: something must be added to it.
-    pub fn pane(&mut self, pane: i64) -> &mut PendingPane<K, S> {
+    pub fn pane(&mut self, pane: I) -> &mut PendingPane<K, S> {
         let spare = &mut self.spare;
         self.panes
             .entry(pane)
             .or_insert_with(|| std::mem::take(spare))
     }
 
-    pub fn first(&self) -> Option<i64> {
+    pub fn first(&self) -> Option<I> {
         self.panes.first_key_value().map(|(pane, _)| *pane)
     }
 
     /// Takes what the first panes know of keys, up to one that is not due or until there is no more `room`.
     pub fn take_if(
         &mut self,
-        is_due: impl Fn(i64) -> bool,
+        is_due: impl Fn(I) -> bool,
         room: &mut usize,
-        take: &mut impl FnMut(i64, K, Cell<S>),
+        take: &mut impl FnMut(I, K, Cell<S>),
     ) {
         while *room > 0
             && let Some(mut first) = self.panes.first_entry()
@@ -65,8 +69,12 @@ impl<K: Hash + Eq + Clone, S> Pending<K, S> {
         }
     }
 
+    pub fn holds(&self, pane: I, key: &K) -> bool {
+        (self.panes.get(&pane)).is_some_and(|keys| keys.contains_key(key))
+    }
+
     /// The panes that have items of `key`, the newest first.
-    pub fn newest_first(&self, key: &K) -> impl Iterator<Item = (i64, &Cell<S>)> {
+    pub fn newest_first(&self, key: &K) -> impl Iterator<Item = (I, &Cell<S>)> {
         (self.panes.iter().rev()).filter_map(|(pane, cells)| Some((*pane, cells.get(key)?)))
     }
 
@@ -97,5 +105,29 @@ impl<K: Hash + Eq + Clone, S> Pending<K, S> {
         for (pane, cells) in other.panes {
             self.panes.entry(pane).or_default().absorb(cells);
         }
+    }
+}
+
+/// A list of pairs, so that a key can be anything.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<I: Serialize, V: Serialize, Z: Serializer>(
+        panes: &BTreeMap<I, V>,
+        serializer: Z,
+    ) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_seq(panes)
+    }
+
+    pub fn deserialize<'de, I, V, D>(deserializer: D) -> Result<BTreeMap<I, V>, D::Error>
+    where
+        I: Ord + Deserialize<'de>,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        let pairs = Vec::<(I, V)>::deserialize(deserializer)?;
+        Ok(pairs.into_iter().collect())
     }
 }

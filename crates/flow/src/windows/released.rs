@@ -27,6 +27,9 @@ pub struct WindowResult<K, O> {
     pub events: u64,
     /// Their largest event time: the "event-time of a windowed event" (AIR, section 2.4).
     pub time_max: Timestamp,
+    /// Whether it takes the place of what was given before: late items have changed the window. With
+    /// sessions it takes the place of all results of the key that lie within it.
+    pub is_update: bool,
 }
 
 /// A window of some key, with what is known of its items.
@@ -35,6 +38,8 @@ pub(super) struct Window<S> {
     pub start: i64,
     pub end: i64,
     pub cell: Cell<S>,
+    /// A result was given before, of the window or of a part of it.
+    pub is_update: bool,
 }
 
 impl<S> Window<S> {
@@ -49,6 +54,7 @@ impl<S> Window<S> {
             value: aggregate.result(&self.cell.state),
             events: self.cell.events,
             time_max: Timestamp(self.cell.time_max),
+            is_update: self.is_update,
         }
     }
 }
@@ -62,7 +68,7 @@ pub(super) struct Released<K, S> {
     /// When it is full it becomes the old one, and the old one is forgotten.
     young: Map<K, Window<S>>,
     old: Map<K, Window<S>>,
-    /// Results given.
+    /// Results given, updates among them.
     pub windows: u64,
 }
 
@@ -88,6 +94,21 @@ impl<K: Hash + Eq + Clone, S> Released<K, S> {
         self.windows = self.windows.saturating_add(1);
         out(window.result(aggregate, key.clone()));
         self.remember(key, window);
+    }
+
+    /// Gives the result of a window that may end before others that were given.
+    pub fn give_late<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: K,
+        window: Window<S>,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        if self.get(&key).is_none_or(|last| last.end <= window.end) {
+            return self.give(aggregate, key, window, out);
+        }
+        self.windows = self.windows.saturating_add(1);
+        out(window.result(aggregate, key));
     }
 
     fn remember(&mut self, key: K, window: Window<S>) {

@@ -7,15 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::grid::Lateness;
 use super::key_sessions::{KeySessions, Session};
 use super::map::Map;
 use super::released::{Released, Window, WindowResult};
 
-/// The sessions of all keys.
+/// The sessions of all keys. A session is kept after its end for as long as an item may come that joins it:
+/// one is in time if the session that it would be alone is not closed, so it lies at most a gap, and the
+/// allowed lateness, before the watermark.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub(super) struct Sessions<K, S> {
     gap_ms: i64,
+    lateness: Lateness,
     by_key: Map<K, Watched<S>>,
     /// When to look at which keys. A key may also stand at times that are not its alarm any more.
     alarms: BTreeMap<i64, Map<K, ()>>,
@@ -25,15 +29,16 @@ pub(super) struct Sessions<K, S> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Watched<S> {
     sessions: KeySessions<S>,
-    /// When to look at it: not after the end of its earliest session, which may have moved on
-    /// since. So an item costs nothing here unless its session is the earliest and new.
+    /// When to look at it: not after the first moment at which one of its sessions is to be released or
+    /// forgotten, which may have moved on since. So an item costs nothing here unless its session is the earliest and new.
     alarm: i64,
 }
 
-impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
-    pub fn new(gap_ms: i64) -> Self {
+impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
+    pub fn new(gap_ms: i64, lateness: Lateness) -> Self {
         Self {
             gap_ms,
+            lateness,
             by_key: Map::default(),
             alarms: BTreeMap::new(),
         }
@@ -86,52 +91,66 @@ impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
             *room -= keys.len();
             for (key, ()) in keys {
                 self.look_at(&key, time, &mut |window| {
-                    released.give(aggregate, key.clone(), window, out);
+                    released.give_late(aggregate, key.clone(), window, out);
                 });
             }
         }
         self.by_key.trim();
     }
 
-    /// Gives the sessions of `key` that end at `time`, if that is when to look at it.
+    /// Gives the sessions of `key` that end by `time`, and forgets those that are closed, if that is when
+    /// to look at it.
     fn look_at(&mut self, key: &K, time: i64, give: &mut impl FnMut(Window<S>)) {
-        let gap_ms = self.gap_ms;
+        let (gap_ms, lateness) = (self.gap_ms, self.lateness);
         let Some(watched) = self.by_key.get_mut(key) else {
             return;
         };
         if watched.alarm != time {
             return;
         }
-        while let Some(earliest) = watched.sessions.earliest() {
-            let end = earliest.end(gap_ms);
-            if end > time {
-                watched.alarm = end;
-                (self.alarms.entry(end).or_default()).insert(key.clone(), ());
-                return;
-            }
-            if let Some(session) = watched.sessions.pop_earliest() {
+        watched.alarm = i64::MAX;
+        watched.sessions.retain(|session| {
+            let end = session.end(gap_ms);
+            if session.has_new && end <= time {
                 give(window(session, gap_ms));
+                (session.is_given, session.has_new) = (true, false);
             }
+            let next = match session.has_new {
+                true => end,
+                false => lateness.after(end.saturating_add(gap_ms)),
+            };
+            watched.alarm = watched.alarm.min(next);
+            next > time
+        });
+        if watched.sessions.len() == 0 {
+            self.by_key.remove(key);
+        } else {
+            (self.alarms.entry(watched.alarm).or_default()).insert(key.clone(), ());
         }
-        self.by_key.remove(key);
     }
 
-    pub fn newest(&self, key: &K) -> Option<Window<S>>
-    where
-        S: Clone,
-    {
+    pub fn newest(&self, key: &K) -> Option<Window<S>> {
         let latest = self.by_key.get(key)?.sessions.latest()?;
-        Some(window(latest.clone(), self.gap_ms))
+        Some(window(latest, self.gap_ms))
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.by_key.keys()
     }
 
-    /// How many sessions there are, and items in them.
+    fn all(&self) -> impl Iterator<Item = &Session<S>> {
+        self.by_key.values().flat_map(|key| key.sessions.iter())
+    }
+
+    /// How many sessions were released and are kept for late items.
+    pub fn kept(&self) -> usize {
+        self.all().filter(|session| !session.has_new).count()
+    }
+
+    /// How many sessions there are that are yet to be released, and items in them.
     pub fn size(&self) -> (usize, u64) {
-        let all = self.by_key.values().flat_map(|key| key.sessions.iter());
-        all.fold((0, 0_u64), |(sessions, events), session| {
+        let open = self.all().filter(|session| session.has_new);
+        open.fold((0, 0_u64), |(sessions, events), session| {
             (sessions + 1, events.saturating_add(session.cell.events))
         })
     }
@@ -147,6 +166,7 @@ impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
         });
         Self {
             gap_ms: self.gap_ms,
+            lateness: self.lateness,
             by_key: self.by_key.split_off(moves),
             alarms,
         }
@@ -160,10 +180,11 @@ impl<K: Hash + Eq + Clone, S> Sessions<K, S> {
     }
 }
 
-fn window<S>(session: Session<S>, gap_ms: i64) -> Window<S> {
+fn window<S: Clone>(session: &Session<S>, gap_ms: i64) -> Window<S> {
     Window {
         start: session.first,
         end: session.end(gap_ms),
-        cell: session.cell,
+        cell: session.cell.clone(),
+        is_update: session.is_given,
     }
 }

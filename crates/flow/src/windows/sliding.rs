@@ -6,122 +6,71 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::grid::{Lateness, SlidingGrid, clamp};
+use super::kept::Kept;
 use super::map::Map;
 use super::pending::{Pending, PendingPane};
 use super::released::{Released, Window, WindowResult};
-use super::spec::{Grid, Kind, Windows, clamp, greatest_common_divisor};
 use super::two_stacks::TwoStacks;
-
-/// Window `n` starts at `n * slide_ms`. No window starts more than a slide before the first moment
-/// that an `i64` can name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "(i64, i64)", into = "(i64, i64)")]
-pub(super) struct SlidingGrid {
-    size_ms: i64,
-    /// Both are multiples of a pane.
-    slide_ms: i64,
-    pub panes: Grid,
-}
-
-impl TryFrom<(i64, i64)> for SlidingGrid {
-    type Error = &'static str;
-
-    fn try_from((size_ms, slide_ms): (i64, i64)) -> Result<Self, Self::Error> {
-        Windows::try_from(Kind::Sliding { size_ms, slide_ms })?;
-        Ok(Self::new(size_ms, slide_ms))
-    }
-}
-
-impl From<SlidingGrid> for (i64, i64) {
-    fn from(grid: SlidingGrid) -> Self {
-        (grid.size_ms, grid.slide_ms)
-    }
-}
-
-impl SlidingGrid {
-    pub fn new(size_ms: i64, slide_ms: i64) -> Self {
-        let pane_ms = greatest_common_divisor(size_ms, slide_ms);
-        Self {
-            size_ms,
-            slide_ms,
-            panes: Grid { pane_ms },
-        }
-    }
-
-    pub fn start(self, window: i64) -> i128 {
-        i128::from(window) * i128::from(self.slide_ms)
-    }
-
-    pub fn end(self, window: i64) -> i128 {
-        self.start(window) + i128::from(self.size_ms)
-    }
-
-    /// Number of the pane that a window starts with.
-    pub fn first_pane(self, window: i128) -> i128 {
-        window * i128::from(self.slide_ms) / i128::from(self.panes.pane_ms)
-    }
-
-    pub fn first_window_of(self, pane: i64) -> i64 {
-        let pane_end = (i128::from(pane) + 1) * i128::from(self.panes.pane_ms);
-        // Rounded up.
-        let slide = i128::from(self.slide_ms);
-        let window = (pane_end - i128::from(self.size_ms) + slide - 1).div_euclid(slide);
-        clamp(window).max(i64::MIN.div_euclid(self.slide_ms))
-    }
-
-    /// All windows before it end by `watermark`.
-    fn first_unreleased(self, watermark: i64) -> i64 {
-        self.first_window_of(self.panes.index(watermark))
-    }
-
-    fn last_window_of(self, pane: i64) -> i64 {
-        clamp(
-            (i128::from(pane) * i128::from(self.panes.pane_ms))
-                .div_euclid(i128::from(self.slide_ms)),
-        )
-        .max(i64::MIN.div_euclid(self.slide_ms))
-    }
-
-    fn window<S>(self, window: i64, cell: Cell<S>) -> Window<S> {
-        Window {
-            start: clamp(self.start(window)),
-            end: clamp(self.end(window)),
-            cell,
-        }
-    }
-}
 
 /// The keys of sliding windows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub(super) struct Sliding<K, S> {
     grid: SlidingGrid,
-    /// Panes that no released window has reached.
-    pending: Pending<K, S>,
+    lateness: Lateness,
+    /// Panes by the first of their windows that counts them, which is yet to be released, and by their
+    /// number. A pane stands at several windows when items of it came too late for the first ones.
+    pending: Pending<K, S, (i64, i64)>,
     /// The panes that are in the next window; no key is there without one.
     active: Map<K, TwoStacks<S>>,
-    /// The next window to be released, if there are active keys.
+    /// The next window to be released: all before it were.
     next: i64,
     /// How many of the active keys, in the order of the map, were looked at for it. A map that was restored is in another
     /// order: all are looked at again, and `released_to` tells which of them are done.
     #[serde(skip)]
     looked_at: usize,
+    kept: Kept<K, S>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
-    pub fn new(size_ms: i64, slide_ms: i64) -> Self {
+    pub fn new(grid: SlidingGrid, lateness: Lateness) -> Self {
         Self {
-            grid: SlidingGrid::new(size_ms, slide_ms),
+            grid,
+            lateness,
             pending: Pending::default(),
             active: Map::default(),
             next: i64::MIN,
             looked_at: 0,
+            kept: Kept::default(),
         }
     }
 
-    /// What is known of the pane of `time`, which has not ended.
-    pub fn pane(&mut self, time: i64) -> &mut PendingPane<K, S> {
-        self.pending.pane(self.grid.panes.index(time))
+    /// For items of `key` in the pane of `time`, which count in its windows that are not closed but for
+    /// the first `skipped` of all: `change` changes each window that was released by `watermark`. This
+    /// is what is known of the pane for the others, if there are any.
+    pub fn place<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        (time, skipped): (i64, u64),
+        watermark: i64,
+        mut change: impl FnMut(&mut Cell<S>),
+    ) -> Option<&mut PendingPane<K, S>> {
+        let grid = self.grid;
+        let pane = grid.panes.index(time);
+        let closed = self.lateness.closed_by(watermark);
+        let (first, last) = grid.windows_after(pane, skipped, closed)?.into_inner();
+        // The windows from `next` on may have been released in part.
+        let unreleased = first.max(grid.first_after(watermark).min(self.next));
+        for window in first..unreleased.min(last.saturating_add(1)) {
+            change(self.kept.change(aggregate, window, key));
+        }
+        // A partition that was ahead had released them: see `absorb`.
+        for window in self.kept.windows_of(key, unreleased..=last) {
+            change(self.kept.change(aggregate, window, key));
+        }
+        (unreleased <= last).then(|| self.pending.pane((unreleased, pane)))
     }
 
     /// Releases the windows that end by `watermark`. Windows without items are not looked at.
@@ -133,45 +82,63 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        let grid = self.grid;
+        let (grid, closed) = (self.grid, self.lateness.closed_by(watermark));
+        let times = |window, cell| grid.window(window, cell);
         while *room > 0 {
-            if self.active.is_empty() {
-                let Some(pane) = self.pending.first() else {
-                    return;
-                };
-                self.next = grid.first_window_of(pane);
+            let next = match (self.active.is_empty(), self.pending.first()) {
+                (false, _) => self.next,
+                (true, Some((first, _))) => self.next.max(first),
+                (true, None) => break,
+            };
+            if clamp(grid.end(next)) > watermark {
+                break;
             }
-            if clamp(grid.end(self.next)) > watermark {
-                return;
-            }
+            self.next = next;
+            let is_first = |window| window <= next;
+            (self.kept).give_changed(aggregate, is_first, times, released, room, out);
             self.activate(aggregate, room);
-            if !self.give_next(aggregate, released, room, out) {
+            if !self.give_next(aggregate, closed, released, room, out) {
                 return;
             }
             self.end_next(watermark);
+        }
+        if *room == 0 {
+            return;
+        }
+        self.next = self.next.max(grid.first_after(watermark));
+        let is_due = |window| clamp(grid.end(window)) <= watermark;
+        (self.kept).give_changed(aggregate, is_due, times, released, room, out);
+        if *room > 0 {
+            self.kept.forget(|window| clamp(grid.end(window)) <= closed);
         }
     }
 
     /// Brings the panes of the next window in.
     fn activate<A: Combine<State = S>>(&mut self, aggregate: &A, room: &mut usize) {
-        let grid = self.grid;
-        let end = grid.end(self.next);
-        let is_in = |pane| (i128::from(pane) + 1) * i128::from(grid.panes.pane_ms) <= end;
-        let active = &mut self.active;
-        self.pending.take_if(is_in, room, &mut |pane, key, cell| {
-            active.entry(key).or_default().push(aggregate, pane, cell);
-        });
+        let next = self.next;
+        let (active, looked_at) = (&mut self.active, &mut self.looked_at);
+        let is_in = |(first, _)| first <= next;
+        self.pending
+            .take_if(is_in, room, &mut |(_, pane), key, cell| {
+                let stacks = active.entry(key).or_default();
+                stacks.insert(aggregate, pane, cell);
+                // The map may be in another order.
+                *looked_at = 0;
+            });
     }
 
     /// Gives the results of the next window; `false` when there is no more `room`. Everything of it is active then.
     fn give_next<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
+        closed: i64,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) -> bool {
-        let (grid, window) = (self.grid, self.next);
+        let (grid, window, kept) = (self.grid, self.next, &mut self.kept);
+        let is_closed = clamp(grid.end(window)) <= closed;
+        let was_ahead = kept.holds_any(window);
         let first_kept = grid.first_pane(i128::from(window) + 1);
         for (key, stacks) in self.active.iter_mut().skip(self.looked_at) {
             if *room == 0 {
@@ -182,7 +149,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
                 continue;
             }
             *room -= 1;
-            if let Some(cell) = stacks.total(aggregate) {
+            let is_held = was_ahead && kept.holds(window, key);
+            if let Some(cell) = stacks.total(aggregate).filter(|_| !is_held) {
+                if !is_closed {
+                    kept.keep(window, key, cell.clone());
+                }
                 released.give(aggregate, key.clone(), grid.window(window, cell), out);
             }
             stacks.evict_before(aggregate, first_kept);
@@ -200,32 +171,30 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         let released_to = self.active.values().map(|stacks| stacks.released_to);
         if let Some(first) = released_to.min() {
             // Later than the next one only where all keys are of a partition that was ahead: see `absorb`.
-            let first_pending = self.first_pending();
-            let first_unreleased = self.grid.first_unreleased(watermark);
+            let first_pending = self.pending.first().map_or(i64::MAX, |(first, _)| first);
+            let first_unreleased = self.grid.first_after(watermark);
             let first = first.min(first_pending).min(first_unreleased);
             self.next = self.next.max(first);
         }
     }
 
-    /// The first window that has a pending pane; the last there can be if there is none.
-    fn first_pending(&self) -> i64 {
-        (self.pending.first()).map_or(i64::MAX, |pane| self.grid.first_window_of(pane))
-    }
-
     pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
         let grid = self.grid;
         let active = self.active.get(key);
-        let pending = self.pending.newest_first(key).next();
-        let newest = match pending {
-            Some((pane, _)) => pane,
-            None => active?.newest()?,
+        let pending = || {
+            let panes = self.pending.newest_first(key);
+            panes.map(|((_, pane), cell)| (pane, cell))
+        };
+        let newest_pending = pending().map(|(pane, _)| pane).max();
+        let newest = newest_pending.max(active.and_then(TwoStacks::newest));
+        let Some(newest) = newest else {
+            let (window, cell) = self.kept.newest(key)?;
+            return Some(grid.window(window, cell.clone()));
         };
         let window = grid.last_window_of(newest);
         let first = grid.first_pane(i128::from(window));
         let mut total = Cell::empty(aggregate);
-        for (_, cell) in
-            (self.pending.newest_first(key)).take_while(|(pane, _)| i128::from(*pane) >= first)
-        {
+        for (_, cell) in pending().filter(|(pane, _)| i128::from(*pane) >= first) {
             total.merge(aggregate, cell);
         }
         if let Some(older) = active.and_then(|stacks| stacks.total_since(aggregate, first)) {
@@ -235,7 +204,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.active.keys().chain(self.pending.keys())
+        let open = self.active.keys().chain(self.pending.keys());
+        open.chain(self.kept.keys())
+    }
+
+    /// How many windows are kept for late items, once for each key.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
     }
 
     /// How many panes there are, and items in them.
@@ -256,10 +231,12 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         self.looked_at = 0;
         Self {
             grid: self.grid,
+            lateness: self.lateness,
             pending: self.pending.split_off(moves),
             active: self.active.split_off(moves),
             next: self.next,
             looked_at: 0,
+            kept: self.kept.split_off(moves),
         }
     }
 
@@ -271,9 +248,21 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
                 stacks.released_to = stacks.released_to.max(part.next);
             }
         }
-        self.next = self.grid.first_unreleased(watermark);
+        self.next = self.grid.first_after(watermark);
         self.looked_at = 0;
         self.pending.absorb(other.pending);
         self.active.absorb(other.active);
+        self.kept.absorb(other.kept);
+    }
+}
+
+impl SlidingGrid {
+    fn window<S>(self, window: i64, cell: Cell<S>) -> Window<S> {
+        Window {
+            start: clamp(self.start(window)),
+            end: clamp(self.end(window)),
+            cell,
+            is_update: false,
+        }
     }
 }

@@ -5,15 +5,18 @@ use std::ops::Range;
 use millstream_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::grid::{Grid, Lateness, SlidingGrid, greatest_common_divisor};
+
 /// Which windows the items of a key are collected in.
 ///
 /// Windows of equal size are aligned to 1970-01-01 UTC, also those before it. A window holds its
 /// start and not its end, except that a window which would reach past the last moment an `i64` can
 /// name ends with it and holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Kind", into = "Kind")]
+#[serde(try_from = "(Kind, i64)", into = "(Kind, i64)")]
 pub struct Windows {
     pub(super) kind: Kind,
+    pub(super) lateness: Lateness,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +101,20 @@ impl Windows {
         Self::checked(Kind::Global(trigger))
     }
 
+    /// Takes late items for `lateness_ms` after a window's end; 0 by default. The result is given at the
+    /// end all the same, and again, [updated](super::WindowResult::is_update), when late items have
+    /// changed it. A window's state is kept for so much longer. A global window is never over, so that
+    /// this changes nothing there.
+    ///
+    /// # Panics
+    /// If `lateness_ms` is less than 0.
+    pub fn allowed_lateness(self, lateness_ms: i64) -> Self {
+        let windows = Self::try_from((self.kind, lateness_ms));
+        windows.unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
     fn checked(kind: Kind) -> Self {
-        Self::try_from(kind).unwrap_or_else(|wrong| panic!("{wrong}"))
+        Self::try_from((kind, 0)).unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
     /// The stretch of time over which items of a key may be added up before anything else is
@@ -117,19 +132,42 @@ impl Windows {
         Timestamp(start)..Timestamp(end)
     }
 
-    /// Whether an item comes too late that is found when its source's watermark is `watermark`:
-    /// in tumbling and sliding windows if its pane has ended, in sessions if it lies before the
-    /// watermark (it could join a session that was released), in a global window never. An item
-    /// that comes after its source's watermark counts there as one of that moment; only when the
-    /// watermark is the end of time is there no result left for it.
+    /// Whether an item comes too late that is found when its source's watermark is `watermark`: all of
+    /// its windows ended by then, and the allowed lateness after them is over. With sessions that is the
+    /// session that it would be in alone. An item that is not late counts in those of its windows for
+    /// which it comes in time. In a global window nothing is late: an item that comes after its source's
+    /// watermark counts there as one of that moment; only when the watermark is the end of time is
+    /// there no result left for it.
     pub fn is_late(&self, time: Timestamp, watermark: Timestamp) -> bool {
-        match self.kind {
-            Kind::Session { .. } => is_passed(time.0, watermark.0),
-            Kind::Global(trigger) => {
-                matches!(trigger.when, When::EveryMs(_)) && watermark.0 == i64::MAX
+        self.is_late_for_rest(time, 0, watermark)
+    }
+
+    /// The same of an item that does not count in the first `skipped` of its windows.
+    pub(super) fn is_late_for_rest(
+        &self,
+        Timestamp(time): Timestamp,
+        skipped: u64,
+        Timestamp(watermark): Timestamp,
+    ) -> bool {
+        let closed = self.lateness.closed_by(watermark);
+        match (self.kind, self.sliding_grid()) {
+            (_, Some(grid)) => {
+                let pane = grid.panes.index(time);
+                grid.windows_after(pane, skipped, closed).is_none()
             }
-            Kind::Tumbling { .. } | Kind::Sliding { .. } => self.pane_of(time).end <= watermark,
+            (Kind::Global(trigger), None) => {
+                matches!(trigger.when, When::EveryMs(_)) && watermark == i64::MAX
+            }
+            (Kind::Session { gap_ms }, _) => time.saturating_add(gap_ms) <= closed,
+            (Kind::Tumbling { .. } | Kind::Sliding { .. }, None) => false,
         }
+    }
+
+    /// Whether a watermark of `to` releases and closes nothing that one of `from` has not.
+    pub(crate) fn are_same(&self, from: Timestamp, to: Timestamp) -> bool {
+        let closed = |time: Timestamp| Timestamp(self.lateness.closed_by(time.0));
+        let is_same = |from, to| self.pane_of(from) == self.pane_of(to);
+        is_same(from, to) && is_same(closed(from), closed(to))
     }
 
     /// The size of tumbling or sliding windows, and how far apart they start, in milliseconds.
@@ -141,8 +179,14 @@ impl Windows {
         }
     }
 
+    /// Tumbling and sliding windows.
+    pub(super) fn sliding_grid(&self) -> Option<SlidingGrid> {
+        let (size_ms, slide_ms) = self.size_and_slide_ms()?;
+        Some(SlidingGrid::new(size_ms, slide_ms))
+    }
+
     /// The panes, where they are of equal size.
-    pub(super) fn grid(&self) -> Option<Grid> {
+    fn grid(&self) -> Option<Grid> {
         let pane_ms = match self.kind {
             Kind::Tumbling { size_ms } => size_ms,
             Kind::Sliding { size_ms, slide_ms } => greatest_common_divisor(size_ms, slide_ms),
@@ -156,10 +200,12 @@ impl Windows {
     }
 }
 
-impl TryFrom<Kind> for Windows {
+impl TryFrom<(Kind, i64)> for Windows {
     type Error = &'static str;
 
-    fn try_from(kind: Kind) -> Result<Self, Self::Error> {
+    fn try_from((kind, lateness_ms): (Kind, i64)) -> Result<Self, Self::Error> {
+        let lateness = Lateness::try_from(lateness_ms)?;
+        let windows = Self { kind, lateness };
         match kind {
             Kind::Tumbling { size_ms } if size_ms < 1 => Err("a window lasts at least 1 ms"),
             Kind::Sliding { size_ms, slide_ms } if size_ms < 1 || slide_ms < 1 => {
@@ -172,71 +218,15 @@ impl TryFrom<Kind> for Windows {
             Kind::Global(trigger) => match trigger.when {
                 When::Events(0) => Err("a trigger counts to at least 1"),
                 When::EveryMs(..1) => Err("the period of a trigger is at least 1 ms"),
-                _ => Ok(Self { kind }),
+                _ => Ok(windows),
             },
-            _ => Ok(Self { kind }),
+            _ => Ok(windows),
         }
     }
 }
 
-impl From<Windows> for Kind {
+impl From<Windows> for (Kind, i64) {
     fn from(windows: Windows) -> Self {
-        windows.kind
+        (windows.kind, windows.lateness.into())
     }
-}
-
-pub(super) fn greatest_common_divisor(mut a: i64, mut b: i64) -> i64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
-/// Panes of equal size, by number: pane 0 starts at 1970-01-01 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "i64", into = "i64")]
-pub(super) struct Grid {
-    /// At least 1.
-    pub pane_ms: i64,
-}
-
-impl TryFrom<i64> for Grid {
-    type Error = &'static str;
-
-    fn try_from(pane_ms: i64) -> Result<Self, Self::Error> {
-        match pane_ms {
-            ..1 => Err("a pane lasts at least 1 ms"),
-            _ => Ok(Self { pane_ms }),
-        }
-    }
-}
-
-impl From<Grid> for i64 {
-    fn from(grid: Grid) -> Self {
-        grid.pane_ms
-    }
-}
-
-impl Grid {
-    pub fn index(self, time: i64) -> i64 {
-        time.div_euclid(self.pane_ms)
-    }
-
-    pub fn start(self, index: i64) -> i64 {
-        clamp(i128::from(index) * i128::from(self.pane_ms))
-    }
-
-    pub fn end(self, index: i64) -> i64 {
-        clamp((i128::from(index) + 1) * i128::from(self.pane_ms))
-    }
-}
-
-/// Whether `watermark` has passed the moment `time`: that of `i64::MAX` is the end of time.
-pub(super) fn is_passed(time: i64, watermark: i64) -> bool {
-    time < watermark || watermark == i64::MAX
-}
-
-/// A time that `i64` cannot name is the first or the last one that it can.
-pub(super) fn clamp(time: i128) -> i64 {
-    time.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }

@@ -23,7 +23,9 @@ pub struct WindowTotals {
     /// Items that are in a window yet to be released; those of a global window that does not purge
     /// are so for ever.
     pub open_events: u64,
-    /// Results given.
+    /// Windows that were released and are kept for late items, once for each of their keys.
+    pub kept_windows: u64,
+    /// Results given, updates among them.
     pub closed_windows: u64,
     /// Items all of whose windows have been released.
     pub closed_events: u64,
@@ -36,6 +38,7 @@ impl std::ops::AddAssign for WindowTotals {
         for (sum, value) in [
             (&mut self.open_windows, other.open_windows),
             (&mut self.open_events, other.open_events),
+            (&mut self.kept_windows, other.kept_windows),
             (&mut self.closed_windows, other.closed_windows),
             (&mut self.closed_events, other.closed_events),
             (&mut self.late_events, other.late_events),
@@ -56,11 +59,12 @@ impl std::ops::AddAssign for WindowTotals {
 /// - tumbling: in each window that has not been released;
 /// - sliding: in each pane that has not ended, and in each that a window yet to be released
 ///   contains; the key once more while it has such panes;
-/// - session: in each session;
+/// - session: in each session, up to a gap after its end;
 /// - global: once for good, unless the trigger purges; by event time also for each period that
 ///   has not ended;
 ///
-/// and for each of the keys that [`new`](Self::new) was told to remember. Nothing here bounds how
+/// in each released window for as long as it takes [late items](Windows::allowed_lateness), and for each
+/// of the keys that [`new`](Self::new) was told to remember. Nothing here bounds how
 /// many keys and windows there are: that is up to the times and keys of the items.
 ///
 /// ```
@@ -76,9 +80,11 @@ impl std::ops::AddAssign for WindowTotals {
 ///     counts.push((result.start.0, result.end.0, result.value));
 /// });
 /// assert_eq!(counts, [(-5_000, 5_000, 1), (0, 10_000, 3)]);
-/// assert_eq!(store.add(&Count, &"a", Timestamp(8_000), &()), Arrival::Late);
+/// // Of its windows one is over.
+/// assert_eq!(store.add(&Count, &"a", Timestamp(8_000), &()), Arrival::OnTime);
+/// assert_eq!(store.add(&Count, &"a", Timestamp(4_000), &()), Arrival::Late);
 /// store.close_all(&Count, &mut |result| counts.push((result.start.0, result.end.0, result.value)));
-/// assert_eq!(counts[2..], [(5_000, 15_000, 2)]);
+/// assert_eq!(counts[2..], [(5_000, 15_000, 3)]);
 /// ```
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
@@ -117,15 +123,17 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         Timestamp(self.watermark)
     }
 
-    /// Adds partial results. They are late if their pane has ended, or their session began before
-    /// the watermark: which cannot be if they were flushed before it was passed on. Global windows
-    /// that count their items look at the count only after all items of the partial result.
+    /// Adds partial results. They are late if all windows that count them are closed, which cannot be if
+    /// they were flushed before the watermark was passed on. Windows that were released and are not
+    /// closed are given again by the next [`advance`](Self::advance). Global windows that count their
+    /// items look at the count only after all items of the partial result.
     pub fn merge<A>(&mut self, aggregate: &A, partial: Partial<K, S>) -> Arrival
     where
         A: Combine<State = S>,
     {
-        let first = partial.pane;
-        if self.windows.is_late(first, Timestamp(self.watermark)) {
+        let (first, skipped) = (partial.pane, partial.skipped_windows);
+        let watermark = Timestamp(self.watermark);
+        if (self.windows).is_late_for_rest(first, skipped, watermark) {
             self.late_events = self.late_events.saturating_add(partial.events);
             return Arrival::Late;
         }
@@ -135,7 +143,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
             events: partial.events,
             time_max: partial.time_max.0,
         };
-        (self.open).merge(aggregate, partial.key, first.0, self.watermark, cell);
+        let at = (first.0, skipped);
+        (self.open).merge(aggregate, partial.key, at, self.watermark, cell);
         Arrival::OnTime
     }
 
@@ -156,7 +165,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     }
 
     /// Releases the windows that end by `watermark`, in the order of their ends, and gives the
-    /// results that a count of items made due since the last time. Its cost is that of what it
+    /// results that late items have changed or a count of items made due since the last time. Its cost is that of what it
     /// gives, however far the watermark goes. A watermark that goes back changes nothing.
     pub fn advance<A>(
         &mut self,
@@ -248,6 +257,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         WindowTotals {
             open_windows: open_windows as u64,
             open_events,
+            kept_windows: self.open.kept() as u64,
             closed_windows: self.released.windows,
             closed_events: self.taken_events.saturating_sub(open_events),
             late_events: self.late_events,

@@ -6,29 +6,48 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::grid::{Grid, Lateness};
+use super::kept::Kept;
 use super::pending::{Pending, PendingPane};
 use super::released::{Released, Window, WindowResult};
-use super::spec::Grid;
 
 /// The keys of tumbling windows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub(super) struct Tumbling<K, S> {
     grid: Grid,
+    lateness: Lateness,
     pending: Pending<K, S>,
+    kept: Kept<K, S>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
-    pub fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid, lateness: Lateness) -> Self {
         Self {
             grid,
+            lateness,
             pending: Pending::default(),
+            kept: Kept::default(),
         }
     }
 
-    /// What is known of the window of `time`, which has not ended.
-    pub fn pane(&mut self, time: i64) -> &mut PendingPane<K, S> {
-        self.pending.pane(self.grid.index(time))
+    /// The window of `time` is not closed: if its result for `key` was given, `change` changes what is kept of
+    /// it, and else this is what is known of the window.
+    pub fn place<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        time: i64,
+        watermark: i64,
+        change: impl FnOnce(&mut Cell<S>),
+    ) -> Option<&mut PendingPane<K, S>> {
+        let pane = self.grid.index(time);
+        let is_over = self.grid.end(pane) <= watermark && !self.pending.holds(pane, key);
+        if is_over || self.kept.holds(pane, key) {
+            change(self.kept.change(aggregate, pane, key));
+            return None;
+        }
+        Some(self.pending.pane(pane))
     }
 
     pub fn advance<A: Combine<State = S>>(
@@ -39,20 +58,43 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        let grid = self.grid;
+        let (grid, closed) = (self.grid, self.lateness.closed_by(watermark));
+        let times = |pane, cell| window(grid, pane, cell);
         let is_due = |pane| grid.end(pane) <= watermark;
-        self.pending.take_if(is_due, room, &mut |pane, key, cell| {
-            released.give(aggregate, key, window(grid, pane, cell), out);
-        });
+        while *room > 0 {
+            let next = self.pending.first().filter(|pane| is_due(*pane));
+            let is_first = |pane| is_due(pane) && next.is_none_or(|next| pane <= next);
+            (self.kept).give_changed(aggregate, is_first, times, released, room, out);
+            let Some(next) = next else {
+                break;
+            };
+            let (is_closed, kept) = (grid.end(next) <= closed, &mut self.kept);
+            let is_next = |pane| pane == next;
+            (self.pending).take_if(is_next, room, &mut |pane, key, cell| {
+                if !is_closed {
+                    kept.keep(pane, &key, cell.clone());
+                }
+                released.give(aggregate, key, window(grid, pane, cell), out);
+            });
+        }
+        if *room > 0 {
+            self.kept.forget(|pane| grid.end(pane) <= closed);
+        }
     }
 
     pub fn newest(&self, key: &K) -> Option<Window<S>> {
-        let (pane, cell) = self.pending.newest_first(key).next()?;
+        let open = self.pending.newest_first(key).next();
+        let (pane, cell) = open.or_else(|| self.kept.newest(key))?;
         Some(window(self.grid, pane, cell.clone()))
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.pending.keys()
+        self.pending.keys().chain(self.kept.keys())
+    }
+
+    /// How many windows are kept for late items, once for each key.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
     }
 
     /// How many windows there are, once for each key, and items in them.
@@ -65,12 +107,15 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
         Self {
             grid: self.grid,
+            lateness: self.lateness,
             pending: self.pending.split_off(moves),
+            kept: self.kept.split_off(moves),
         }
     }
 
     pub fn absorb(&mut self, other: Self) {
         self.pending.absorb(other.pending);
+        self.kept.absorb(other.kept);
     }
 }
 
@@ -79,5 +124,6 @@ fn window<S>(grid: Grid, pane: i64, cell: Cell<S>) -> Window<S> {
         start: grid.start(pane),
         end: grid.end(pane),
         cell,
+        is_update: false,
     }
 }

@@ -34,8 +34,40 @@ impl<S> Default for TwoStacks<S> {
 }
 
 impl<S: Clone> TwoStacks<S> {
+    /// Adds items of a pane, which is newer than all others as a rule: any other costs a look at each
+    /// pane.
+    pub fn insert<A: Combine<State = S>>(&mut self, aggregate: &A, pane: i64, cell: Cell<S>) {
+        if self.newest().is_none_or(|newest| newest < pane) {
+            return self.push(aggregate, pane, cell);
+        }
+        if self.front.first().is_none_or(|(newest, _)| *newest < pane) {
+            if let Some(total) = &mut self.back_total {
+                total.merge(aggregate, &cell);
+            }
+            let place = self.back.partition_point(|(other, _)| *other < pane);
+            match self.back.get_mut(place).filter(|(other, _)| *other == pane) {
+                Some((_, there)) => there.merge(aggregate, &cell),
+                None => self.back.insert(place, (pane, cell)),
+            }
+            return;
+        }
+        let place = self.front.partition_point(|(other, _)| *other > pane);
+        if self
+            .front
+            .get(place)
+            .is_none_or(|(other, _)| *other != pane)
+        {
+            // What the newer ones below it come to, so far.
+            let below = self.front[place - 1].1.clone();
+            self.front.insert(place, (pane, below));
+        }
+        for (_, total) in &mut self.front[place..] {
+            total.merge(aggregate, &cell);
+        }
+    }
+
     /// Adds a pane that is newer than all others.
-    pub fn push<A: Combine<State = S>>(&mut self, aggregate: &A, pane: i64, cell: Cell<S>) {
+    fn push<A: Combine<State = S>>(&mut self, aggregate: &A, pane: i64, cell: Cell<S>) {
         match &mut self.back_total {
             Some(total) => total.merge(aggregate, &cell),
             None => self.back_total = Some(cell.clone()),

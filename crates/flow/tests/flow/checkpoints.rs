@@ -197,6 +197,7 @@ fn start(
                     value: numbers.len() as u64,
                     events: window.events,
                     time_max: window.time_max,
+                    is_update: window.is_update,
                 }
             })
             .to(&merged),

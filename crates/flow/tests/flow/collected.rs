@@ -105,19 +105,18 @@ fn run(
     outcomes.collect()
 }
 
-/// What each source brings too late at the latest: its pane was over by what came before its batch.
-fn late_at_most(sources: &[Vec<Batch>], windows: Windows, bound_ms: u64) -> Vec<Event> {
-    let mut late = Vec::new();
+/// By event: what its source had said of time before its batch. What is known of time where the windows
+/// are may be less, and is never more.
+fn watermarks_before(sources: &[Vec<Batch>], bound_ms: u64) -> BTreeMap<Event, i64> {
+    let mut before = BTreeMap::new();
     for batches in sources {
         let mut watermark = i64::MIN;
         for batch in batches {
-            let is_late =
-                |event: &&Event| windows.is_late(Timestamp(event.0), Timestamp(watermark));
-            late.extend(batch.0.iter().filter(is_late));
+            before.extend(batch.0.iter().map(|event| (*event, watermark)));
             watermark = watermark.max(batch.latest().0.saturating_sub(bound_ms as i64));
         }
     }
-    late
+    before
 }
 
 /// Each window with the events that lie in it, by its start.
@@ -133,23 +132,34 @@ fn model(events: &[Event], size_ms: i64, slide_ms: i64) -> BTreeMap<i64, Vec<Eve
     windows
 }
 
-fn check(outcome: Outcome, sources: &[Vec<Batch>], size_and_slide_ms: (i64, i64), bound_ms: u64) {
-    let (size_ms, slide_ms) = size_and_slide_ms;
-    let windows = Windows::sliding(size_ms, slide_ms);
+fn check(
+    outcome: Outcome,
+    sources: &[Vec<Batch>],
+    (size_ms, slide_ms): (i64, i64),
+    bound_ms: u64,
+    lateness: i64,
+) {
+    let windows = Windows::sliding(size_ms, slide_ms).allowed_lateness(lateness);
     assert_eq!(outcome.late_events, outcome.late.len() as u64);
-    let late_at_most = late_at_most(sources, windows, bound_ms);
+    let watermarks = watermarks_before(sources, bound_ms);
     for event in &outcome.late {
-        assert!(late_at_most.contains(event), "{event:?} came in time");
+        let (time, watermark) = (Timestamp(event.0), Timestamp(watermarks[event]));
+        assert!(windows.is_late(time, watermark), "{event:?} came in time");
     }
     let mut in_time: Vec<Event> = Vec::new();
     for batch in sources.iter().flatten() {
         let is_in_time = |event: &&Event| !outcome.late.contains(event);
         in_time.extend(batch.0.iter().filter(is_in_time));
     }
-    let mut expected = model(&in_time, size_ms, slide_ms);
+    let mut settled: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
     let mut released_to = i64::MIN;
     for (start, end, count, events) in outcome.windows {
-        assert!(start > released_to, "windows come in their order");
+        let is_update = settled.contains_key(&start);
+        assert!(lateness > 0 || !is_update, "a window is given once");
+        assert!(
+            lateness > 0 || start > released_to,
+            "windows come in their order"
+        );
         released_to = start;
         assert_eq!((end - start, count), (size_ms, events.len() as u64));
         for source in 0..sources.len() {
@@ -157,12 +167,33 @@ fn check(outcome: Outcome, sources: &[Vec<Batch>], size_and_slide_ms: (i64, i64)
             assert!(numbers.map(|event| event.2).is_sorted(), "in their order");
         }
         let mut events = events;
-        let mut expected = expected.remove(&start).expect("a window with events");
         events.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(events, expected, "the window from {start} on");
+        let former = settled.insert(start, events).unwrap_or_default();
+        let stays = |event| settled[&start].contains(event);
+        assert!(former.iter().all(stays), "an update has what was given");
     }
-    assert_eq!(expected, BTreeMap::new(), "windows that did not come");
+    let mut expected = model(&in_time, size_ms, slide_ms);
+    for (start, events) in &settled {
+        let mut left = expected.remove(start).expect("a window with events");
+        left.retain(|event| !events.contains(event));
+        assert!(left.iter().all(|event| in_time.contains(event)));
+        check_left_out(&left, start + size_ms + lateness, &watermarks);
+    }
+    for (start, left) in expected {
+        check_left_out(&left, start + size_ms + lateness, &watermarks);
+    }
+    // Each event is in the last of its windows at least.
+    for event in &in_time {
+        let last = event.0.div_euclid(slide_ms) * slide_ms;
+        assert!(settled[&last].contains(event), "{event:?} is nowhere");
+    }
+}
+
+/// Only what came when a window was `closed` is not in it.
+fn check_left_out(left: &[Event], closed: i64, watermarks: &BTreeMap<Event, i64>) {
+    for event in left {
+        assert!(closed <= watermarks[event], "{event:?} came in time");
+    }
 }
 
 /// Sources whose times go on, more or less, in batches of any size.
@@ -195,6 +226,7 @@ proptest! {
         slides in (1i64..200, 1i64..200),
         bound_ms in 0u64..150,
         workers in 1usize..4,
+        lateness in prop_oneof![Just(0), 1i64..100],
     ) {
         let sizes = [
             (size_ms, size_ms),
@@ -202,15 +234,15 @@ proptest! {
             (slides.1, slides.1.min(7)),
         ];
         let windows = sizes.map(|(size_ms, slide_ms)| match size_ms == slide_ms {
-            true => Windows::tumbling(size_ms),
-            false => Windows::sliding(size_ms, slide_ms),
+            true => Windows::tumbling(size_ms).allowed_lateness(lateness),
+            false => Windows::sliding(size_ms, slide_ms).allowed_lateness(lateness),
         });
         let outcomes = run(&sources, &windows, bound_ms, settings(workers, 7));
         for (outcome, sizes) in outcomes.into_iter().zip(sizes) {
             if bound_ms >= 120 {
                 prop_assert_eq!(outcome.late_events, 0, "disorder is within the bound");
             }
-            check(outcome, &sources, sizes, bound_ms);
+            check(outcome, &sources, sizes, bound_ms, lateness);
         }
     }
 }
@@ -221,8 +253,8 @@ fn batch(times: impl IntoIterator<Item = i64>) -> Batch {
 }
 
 #[test]
-fn an_event_whose_pane_is_over_is_in_none_of_the_windows_that_are_open() {
-    let batches = [batch([5, 95]), batch([105]), batch([15, 106])];
+fn an_event_is_late_when_all_of_its_windows_are_over() {
+    let batches = [batch([5, 95]), batch([105]), batch([4, 15, 106])];
     let hand = Hand::default();
     let mut flow = Flow::with_settings("late", settings(2, 8));
     let state = flow.collected("recent", Windows::sliding(100, 10));
@@ -247,11 +279,52 @@ fn an_event_whose_pane_is_over_is_in_none_of_the_windows_that_are_open() {
     hand.give([2]);
     hand.end();
     running.join().unwrap();
-    assert_eq!(*late.lock().unwrap(), [(15, 15, 1, vec![(15, 0, 0)])]);
+    assert_eq!(*late.lock().unwrap(), [(4, 4, 1, vec![(4, 0, 0)])]);
     assert_eq!(state.late_events(), 1);
     let windows = windows.lock().unwrap();
     let of_10 = windows.iter().find(|window| window.0 == 10).unwrap();
-    assert_eq!(of_10.3, [(95, 0, 1), (105, 0, 0), (106, 0, 1)]);
+    assert_eq!(of_10.3, [(95, 0, 1), (105, 0, 0), (15, 0, 1), (106, 0, 2)]);
+    let of_0 = windows.iter().find(|window| window.0 == 0).unwrap();
+    assert_eq!(of_0.3, [(5, 0, 0), (95, 0, 1)]);
+}
+
+#[test]
+fn a_window_comes_again_with_the_events_that_came_late() {
+    let batches = [batch([5, 15]), batch([25]), batch([6, 7]), batch([60])];
+    let hand = Hand::default();
+    let mut flow = Flow::with_settings("late", settings(2, 8));
+    let state = flow.collected("recent", Windows::tumbling(10).allowed_lateness(20));
+    let (sink, windows) = Collect::new();
+    flow.source("events", hand.clone())
+        .map(move |number| batches[*number as usize].clone())
+        .watermarks(Batch::latest, disorder(0))
+        .over(&state)
+        .collect("windows", |event| Timestamp(event.0))
+        .map(|window| (window.start.0, window.events, window.is_update))
+        .sink("sink", sink);
+    let running = flow.run().unwrap();
+    hand.give([0, 1]);
+    wait_until("two windows are over", || {
+        windows.lock().unwrap().len() == 2
+    });
+    hand.give([2]);
+    wait_until("one comes again, whatever time does", || {
+        windows.lock().unwrap().len() == 3
+    });
+    hand.give([3]);
+    wait_until("nothing is kept but the last", || state.open_events() == 1);
+    hand.give([2]);
+    wait_until("what comes now is late", || state.late_events() == 2);
+    hand.end();
+    running.join().unwrap();
+    let expected = [
+        (0, 1, false),
+        (10, 1, false),
+        (0, 3, true),
+        (20, 1, false),
+        (60, 1, false),
+    ];
+    assert_eq!(*windows.lock().unwrap(), expected);
 }
 
 #[test]

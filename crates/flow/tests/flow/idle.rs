@@ -124,14 +124,14 @@ struct Scene {
 }
 
 impl Scene {
-    /// Counts what some sources give, which may be out of order by a second.
+    /// Counts what some sources give, which may be out of order by so much.
     fn new(sources: usize, disorder_max: Duration) -> Scene {
-        Scene::filtered(sources, disorder_max, |_| true)
+        Scene::filtered(sources, Watermarks::bounded(disorder_max), |_| true)
     }
 
     fn filtered(
         sources: usize,
-        disorder_max: Duration,
+        watermarks: Watermarks,
         filter: impl Fn(&Event) -> bool + Send + Sync + 'static,
     ) -> Scene {
         let clock = Arc::new(HandClock::default());
@@ -149,7 +149,7 @@ impl Scene {
             .filter(filter)
             .watermarks(
                 |(_, time)| Timestamp(*time),
-                Watermarks::bounded(disorder_max).idle_after(IDLE_AFTER),
+                watermarks.idle_after(IDLE_AFTER),
             )
             .key_by(|(key, _)| *key)
             .aggregate("count", &state, |(_, time)| Timestamp(*time))
@@ -199,8 +199,9 @@ impl Scene {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn windows_close_by_the_clock_while_all_sources_are_silent() {
-    let scene = Scene::new(2, SECOND);
+fn windows_close_by_the_clock_while_all_sources_are_silent_if_that_is_asked_for() {
+    let watermarks = Watermarks::bounded(SECOND).by_clock_when_idle();
+    let scene = Scene::filtered(2, watermarks, |_| true);
     scene.sources[0].give([(1, 5_000)]);
     scene.sources[1].give([(1, 3_000)]);
     scene.settle();
@@ -209,7 +210,43 @@ fn windows_close_by_the_clock_while_all_sources_are_silent() {
     scene.pass(IDLE_AFTER);
     scene.wait_for_results(1);
     assert_eq!(scene.results.lock().unwrap()[0].value, 2);
+    // What the clock has passed is late.
+    scene.sources[0].give([(1, 6_000)]);
+    wait_until("an item is late", || scene.state.late_events() == 1);
     assert_eq!(scene.end(), [0]);
+}
+
+#[test]
+fn a_source_that_stalls_loses_nothing_of_its_backlog() {
+    for sources in [1, 2] {
+        let scene = Scene::new(sources, SECOND);
+        for source in &scene.sources {
+            source.give([(1, 5_000)]);
+        }
+        scene.settle();
+        scene.pass(10 * IDLE_AFTER);
+        assert_eq!(scene.starts(), [0; 0], "nothing has said that time went on");
+        for source in &scene.sources {
+            source.give((5..300).map(|second| (1, 1_000 * second)));
+        }
+        scene.settle();
+        assert_eq!(scene.state.late_events(), 0);
+        assert_eq!(scene.end().len(), 30);
+    }
+}
+
+#[test]
+fn what_was_said_before_all_were_silent_closes_windows() {
+    let scene = Scene::new(2, SECOND);
+    scene.sources[0].give([(1, 5_000), (1, 25_000)]);
+    scene.sources[1].give([(1, 6_000)]);
+    scene.settle();
+    scene.pass(IDLE_AFTER / 2);
+    assert_eq!(scene.starts(), [0; 0], "the other may come back");
+    scene.pass(IDLE_AFTER);
+    scene.wait_for_results(1);
+    assert_eq!(scene.starts(), [0]);
+    assert_eq!(scene.end(), [0, 20_000]);
 }
 
 #[test]
@@ -266,7 +303,8 @@ fn a_source_that_comes_back_is_waited_for_again() {
 
 #[test]
 fn a_silence_makes_nothing_late_that_is_out_of_order_as_before() {
-    let scene = Scene::new(1, Duration::from_secs(3600));
+    let watermarks = Watermarks::bounded(Duration::from_secs(3600)).by_clock_when_idle();
+    let scene = Scene::filtered(1, watermarks, |_| true);
     scene.sources[0].give([(1, 3_600_000)]);
     scene.settle();
     scene.pass(2 * IDLE_AFTER);
@@ -279,7 +317,7 @@ fn a_silence_makes_nothing_late_that_is_out_of_order_as_before() {
 
 #[test]
 fn a_source_of_which_nothing_passes_a_filter_is_as_good_as_silent() {
-    let scene = Scene::filtered(2, SECOND, |(key, _)| *key == 1);
+    let scene = Scene::filtered(2, Watermarks::bounded(SECOND), |(key, _)| *key == 1);
     scene.sources[0].give([(1, 5_000)]);
     scene.sources[1].give([(2, 5_000)]);
     scene.settle();
@@ -395,6 +433,16 @@ fn a_clock_at_the_ends_of_time_is_one_by_which_nothing_or_all_is_ahead() {
     let disorder = Watermarks::bounded(Duration::MAX);
     let (counted, errors) = ahead_of(i64::MIN, events(), disorder);
     assert_eq!((counted, errors.len()), (1, 2));
+}
+
+#[test]
+fn an_item_at_the_end_of_time_is_not_late_by_itself() {
+    for disorder_max in [Duration::ZERO, SECOND] {
+        let watermarks = Watermarks::bounded(disorder_max).ahead_max(None);
+        let events = vec![(1, i64::MAX), (1, i64::MAX), (1, i64::MAX - 1)];
+        let (counted, errors) = ahead_of(100, events, watermarks);
+        assert_eq!((counted, errors.len()), (3, 0));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Joins of two streams by key and window, against nested loops.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millstream_base::Timestamp;
@@ -91,14 +91,23 @@ fn sides(events: [Vec<Vec<Event>>; 2]) -> Sides {
     })
 }
 
+/// By its number: the watermark of an item's source when it came.
+type Watermarks = BTreeMap<usize, i64>;
+
 /// What each source brings in time, and what too late.
-fn in_time(sources: &[Vec<Item>], windows: Windows, bound_ms: u64) -> (Vec<Item>, Vec<Item>) {
+fn in_time(
+    sources: &[Vec<Item>],
+    windows: Windows,
+    bound_ms: u64,
+    watermarks: &mut Watermarks,
+) -> (Vec<Item>, Vec<Item>) {
     let mut all = (Vec::new(), Vec::new());
     for items in sources {
         let mut latest = i64::MIN;
         for item in items {
             latest = latest.max(item.1);
             let watermark = Timestamp(latest.saturating_sub(bound_ms as i64));
+            watermarks.insert(item.2, watermark.0);
             match windows.is_late(Timestamp(item.1), watermark) {
                 true => all.1.push(*item),
                 false => all.0.push(*item),
@@ -108,8 +117,13 @@ fn in_time(sources: &[Vec<Item>], windows: Windows, bound_ms: u64) -> (Vec<Item>
     all
 }
 
-/// The pairs that nested loops give.
-fn model(kind: Kind, shape: Shape, lefts: &[Item], rights: &[Item]) -> Vec<Pair> {
+/// The pairs that nested loops give. An item is in those of its windows that were not over when it came.
+fn model(
+    kind: Kind,
+    shape: Shape,
+    [lefts, rights]: [&[Item]; 2],
+    watermarks: &Watermarks,
+) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for key in 0..10 {
         let of_key = |items: &[Item]| -> Vec<Item> {
@@ -118,7 +132,7 @@ fn model(kind: Kind, shape: Shape, lefts: &[Item], rights: &[Item]) -> Vec<Pair>
         let (lefts, rights) = (of_key(lefts), of_key(rights));
         let times = lefts.iter().chain(&rights).map(|item| item.1).collect();
         for (start, end) in shape.spans(&times) {
-            let is_in = |item: &&Item| (start..end).contains(&item.1);
+            let is_in = |item: &&Item| (start..end).contains(&item.1) && end > watermarks[&item.2];
             for left in lefts.iter().filter(is_in) {
                 let partners: Vec<_> = rights.iter().filter(is_in).collect();
                 pairs.extend(partners.iter().map(|right| (Some(*left), Some(**right))));
@@ -243,9 +257,11 @@ fn check(ranks: u32, workers: usize, kind: Kind, shape: Shape, sides: &Sides, bo
     }
     sum.pairs.sort_unstable();
     let windows = shape.windows();
+    let mut watermarks = Watermarks::new();
     let [(lefts, late_lefts), (rights, late_rights)] =
-        [0, 1].map(|side| in_time(&sides[side], windows, bound_ms));
-    assert_eq!(sum.pairs, model(kind, shape, &lefts, &rights));
+        [0, 1].map(|side| in_time(&sides[side], windows, bound_ms, &mut watermarks));
+    let pairs = model(kind, shape, [&lefts, &rights], &watermarks);
+    assert_eq!(sum.pairs, pairs);
     assert_eq!(
         sum.late_events,
         (late_lefts.len() + late_rights.len()) as u64

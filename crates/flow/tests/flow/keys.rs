@@ -168,21 +168,21 @@ fn a_result_over_all_items_shows_no_key() {
         value: 3_u64,
         events: 3,
         time_max: Timestamp(9),
+        is_update: false,
     };
     let text = serde_json::to_value(&result).unwrap();
     assert_eq!(
         text,
-        json!({ "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9 })
+        json!({ "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9, "is_update": false })
     );
     assert_eq!(
         serde_json::from_value::<WindowResult<All, u64>>(text).unwrap(),
         result
     );
-    let with_key =
-        json!({ "key": 7, "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9 });
+    let with_key = json!({ "key": 7, "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9, "is_update": false });
     let read: WindowResult<u8, u64> = serde_json::from_value(with_key.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), with_key);
-    let missing = json!({ "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9 });
+    let missing = json!({ "start": 0, "end": 10, "value": 3, "events": 3, "time_max": 9, "is_update": false });
     assert!(serde_json::from_value::<WindowResult<u8, u64>>(missing).is_err());
 }
 

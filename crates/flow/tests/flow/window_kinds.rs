@@ -7,17 +7,26 @@ use millstream_flow::windows::{Trigger, Windows};
 use proptest::prelude::*;
 
 use crate::support::settings;
-use crate::windows::{Event, Outcome, run, run_on_ranks, sources};
+use crate::windows::{Event, Outcome, run, run_on_ranks, settled, sources};
 
 /// Key, start, end and number of items of a window.
 type Window = (u32, i64, i64, u64);
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
+    Tumbling { size: i64 },
     Sliding { size: i64, slide: i64 },
     Session { gap: i64 },
     EveryMs { period: i64, purges: bool },
     EveryEvents { count: u64, purges: bool },
+}
+
+/// Start and end of the windows that hold `time`, the latest first.
+fn windows_of(time: i64, size: i64, slide: i64) -> impl Iterator<Item = (i64, i64)> {
+    let last = time.div_euclid(slide) * slide;
+    let starts = (0..).map(move |number| last - number * slide);
+    let starts = starts.take_while(move |start| start + size > time);
+    starts.map(move |start| (start, start + size))
 }
 
 impl Kind {
@@ -29,6 +38,7 @@ impl Kind {
             })
         };
         match self {
+            Kind::Tumbling { size } => Windows::tumbling(size),
             Kind::Sliding { size, slide } => Windows::sliding(size, slide),
             Kind::Session { gap } => Windows::session(gap),
             Kind::EveryMs { period, purges } => global(Trigger::every_ms(period), purges),
@@ -36,38 +46,38 @@ impl Kind {
         }
     }
 
-    fn is_late(self, time: i64, watermark: i64) -> bool {
+    /// Whether all windows of `time` end by `closed`.
+    fn is_late(self, time: i64, closed: i64) -> bool {
         match self {
+            Kind::Tumbling { size } => windows_of(time, size, size).all(|(_, end)| end <= closed),
             Kind::Sliding { size, slide } => {
-                let pane = (1..=slide)
-                    .rev()
-                    .find(|pane| size % pane == 0 && slide % pane == 0)
-                    .unwrap();
-                (time.div_euclid(pane) + 1) * pane <= watermark
+                windows_of(time, size, slide).all(|(_, end)| end <= closed)
             }
-            Kind::Session { .. } => time < watermark,
+            Kind::Session { gap } => time + gap <= closed,
             Kind::EveryMs { .. } | Kind::EveryEvents { .. } => false,
         }
     }
 
     /// The windows of one key whose items have these times, each with the watermark that its source had
     /// reached with it.
-    fn of_key(self, items: &[(i64, i64)]) -> Vec<(i64, i64, u64)> {
-        match self {
-            Kind::Sliding { size, slide } => {
-                let mut counts = BTreeMap::new();
-                for (time, _) in items {
-                    let mut start = time.div_euclid(slide) * slide;
-                    while start + size > *time {
-                        *counts.entry(start).or_default() += 1;
-                        start -= slide;
+    fn of_key(self, lateness: i64, items: &[(i64, i64)]) -> Vec<(i64, i64, u64)> {
+        let aligned = |size, slide| {
+            let mut counts = BTreeMap::new();
+            for (time, watermark) in items {
+                for (start, end) in windows_of(*time, size, slide) {
+                    if end > watermark - lateness {
+                        *counts.entry((start, end)).or_default() += 1;
                     }
                 }
-                let windows = counts.into_iter();
-                windows
-                    .map(|(start, count)| (start, start + size, count))
-                    .collect()
             }
+            let windows = counts.into_iter();
+            windows
+                .map(|((start, end), count)| (start, end, count))
+                .collect()
+        };
+        match self {
+            Kind::Tumbling { size } => aligned(size, size),
+            Kind::Sliding { size, slide } => aligned(size, slide),
             Kind::Session { gap } => {
                 let mut times: Vec<i64> = items.iter().map(|(time, _)| *time).collect();
                 times.sort_unstable();
@@ -107,6 +117,7 @@ impl Kind {
 
 fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![
+        (1i64..100).prop_map(|size| Kind::Tumbling { size }),
         (1i64..60, 1i64..60).prop_map(|(a, b)| Kind::Sliding {
             size: a.max(b),
             slide: a.min(b),
@@ -118,21 +129,25 @@ fn kinds() -> impl Strategy<Value = Kind> {
 }
 
 /// What has to come out, and what each source brings too late.
-fn model(kind: Kind, sources: &[Vec<Event>], bound_ms: u64) -> (Vec<Window>, Vec<Event>) {
+fn model(
+    (kind, lateness): (Kind, i64),
+    sources: &[Vec<Event>],
+    bound_ms: u64,
+) -> (Vec<Window>, Vec<Event>) {
     let (mut items, mut late) = (BTreeMap::<u32, Vec<(i64, i64)>>::new(), Vec::new());
     for events in sources {
         let mut latest = i64::MIN;
         for (key, time) in events {
             latest = latest.max(*time);
             let watermark = latest - bound_ms as i64;
-            match kind.is_late(*time, watermark) {
+            match kind.is_late(*time, watermark - lateness) {
                 true => late.push((*key, *time)),
                 false => items.entry(*key).or_default().push((*time, watermark)),
             }
         }
     }
     let windows = items.into_iter().flat_map(|(key, items)| {
-        let windows = kind.of_key(&items).into_iter();
+        let windows = kind.of_key(lateness, &items).into_iter();
         windows.map(move |(start, end, count)| (key, start, end, count))
     });
     let mut windows: Vec<_> = windows.collect();
@@ -141,9 +156,14 @@ fn model(kind: Kind, sources: &[Vec<Event>], bound_ms: u64) -> (Vec<Window>, Vec
     (windows, late)
 }
 
-fn check(kind: Kind, mut outcome: Outcome, sources: &[Vec<Event>], bound_ms: u64) {
+fn check(kind: (Kind, i64), mut outcome: Outcome, sources: &[Vec<Event>], bound_ms: u64) {
     let (windows, late) = model(kind, sources, bound_ms);
-    let results = outcome.results.iter();
+    let results = match kind {
+        // Each count is another result.
+        (Kind::EveryEvents { .. }, _) => outcome.results,
+        _ => settled(&outcome.results),
+    };
+    let results = results.iter();
     let mut found: Vec<Window> = results
         .map(|result| {
             let (Timestamp(start), Timestamp(end)) = (result.start, result.end);
@@ -163,22 +183,26 @@ proptest! {
     #[test]
     fn windows_of_any_kind_are_those_of_the_model(
         kind in kinds(),
+        lateness in prop_oneof![Just(0), 1i64..1500],
         sources in sources(3),
         bound_ms in 0u64..2500,
         workers in 1usize..4,
     ) {
-        let outcome = run(&sources, kind.windows(), bound_ms, settings(workers, 7));
-        check(kind, outcome, &sources, bound_ms);
+        let windows = kind.windows().allowed_lateness(lateness);
+        let outcome = run(&sources, windows, bound_ms, settings(workers, 7));
+        check((kind, lateness), outcome, &sources, bound_ms);
     }
 
     #[test]
     fn windows_of_any_kind_are_the_same_on_any_number_of_ranks(
         kind in kinds(),
+        lateness in prop_oneof![Just(0), 1i64..1500],
         sources in sources(3),
         bound_ms in 0u64..2500,
         ranks in 1u32..5,
     ) {
-        let outcome = run_on_ranks(ranks, &sources, kind.windows(), bound_ms);
-        check(kind, outcome, &sources, bound_ms);
+        let windows = kind.windows().allowed_lateness(lateness);
+        let outcome = run_on_ranks(ranks, &sources, windows, bound_ms);
+        check((kind, lateness), outcome, &sources, bound_ms);
     }
 }

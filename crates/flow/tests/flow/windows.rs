@@ -128,6 +128,23 @@ pub fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_m
     assert_eq!(late_items, late);
 }
 
+/// The last result of each window: updates take the place of what was given before.
+pub fn settled(results: &[Result]) -> Vec<Result> {
+    let mut settled: Vec<Result> = Vec::new();
+    for result in results {
+        let before = settled.len();
+        let is_replaced = |other: &Result| {
+            let is_same = (other.start, other.end) == (result.start, result.end);
+            let is_within = other.start >= result.start && other.end <= result.end;
+            other.key == result.key && (is_same || result.is_update && is_within)
+        };
+        settled.retain(|other| !is_replaced(other));
+        assert_eq!(settled.len() < before, result.is_update, "{result:?}");
+        settled.push(result.clone());
+    }
+    settled
+}
+
 pub fn sources(count: usize) -> impl Strategy<Value = Vec<Vec<Event>>> {
     let events = prop::collection::vec((0u32..10, -1000i64..1000), 0..700);
     prop::collection::vec(events, count)

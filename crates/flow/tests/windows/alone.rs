@@ -10,14 +10,14 @@ use crate::model::{self, Expected, Item, Spec};
 use crate::plant::{as_expected, collect, windows};
 
 /// What the model gives of `items`, of which those that are late must be known to be.
-fn modelled(spec: Spec, items: &[Item], late: &[bool]) -> Vec<Expected> {
-    let (results, model_late) = model::run(spec, items);
+fn modelled(spec: Spec, lateness: i64, items: &[Item], late: &[bool]) -> Vec<Expected> {
+    let (results, model_late) = model::run(spec, lateness, items);
     assert_eq!(late, model_late, "which items are late");
     results
 }
 
-fn agrees(spec: Spec, steps: &[(u8, i64, Option<i64>)]) {
-    let mut store = WindowStore::new(windows(spec), 100);
+fn agrees(spec: Spec, lateness: i64, steps: &[(u8, i64, Option<i64>)]) {
+    let mut store = WindowStore::new(windows(spec, lateness), 100);
     let (mut items, mut late, mut results) = (Vec::new(), Vec::new(), Vec::new());
     let (mut time, mut newest_time) = (0, i64::MIN);
     for (key, step, lag) in steps {
@@ -35,15 +35,16 @@ fn agrees(spec: Spec, steps: &[(u8, i64, Option<i64>)]) {
         if let Some(lag) = lag {
             let watermark = Timestamp(newest_time - lag);
             store.advance(&collect(), watermark, &mut |result| {
-                results.push(as_expected(result));
+                results.push((as_expected(&result), result.is_update));
             });
         }
-        let expected = modelled(spec, &items, &late);
+        let expected = modelled(spec, lateness, &items, &late);
         let keys: BTreeSet<u8> = expected.iter().map(|result| result.key).collect();
         assert_eq!(store.keys(100).into_iter().collect::<BTreeSet<u8>>(), keys);
         for key in keys {
             let of_key = expected.iter().filter(|result| result.key == key);
-            let newest = store.newest(&collect(), &key).map(as_expected);
+            let newest = store.newest(&collect(), &key);
+            let newest = newest.as_ref().map(as_expected);
             assert_eq!(newest.as_ref(), of_key.max(), "the newest of key {key}");
         }
         let (totals, late) = (store.totals(), late.iter().filter(|late| **late).count());
@@ -54,9 +55,13 @@ fn agrees(spec: Spec, steps: &[(u8, i64, Option<i64>)]) {
             items.len() as u64
         );
     }
-    store.close_all(&collect(), &mut |result| results.push(as_expected(result)));
-    results.sort();
-    assert_eq!(results, modelled(spec, &items, &late));
+    store.close_all(&collect(), &mut |result| {
+        results.push((as_expected(&result), result.is_update));
+    });
+    assert_eq!(
+        model::settle(results),
+        modelled(spec, lateness, &items, &late)
+    );
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -77,8 +82,9 @@ proptest! {
     #[test]
     fn totals_and_the_newest_windows_are_what_the_model_says_after_every_item(
         spec in spec(),
+        lateness in prop_oneof![Just(0), 1..100_i64],
         steps in prop::collection::vec((0..3_u8, -40..60_i64, prop::option::of(0..100_i64)), 0..60),
     ) {
-        agrees(spec, &steps);
+        agrees(spec, lateness, &steps);
     }
 }

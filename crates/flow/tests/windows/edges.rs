@@ -99,16 +99,145 @@ fn an_item_between_two_sessions_makes_them_one() {
     assert_eq!(store.keys(10), [1]);
 }
 
-/// By the end of its own session alone it would be on time: but then whether it joins the session
-/// before it would depend on whether that was released yet.
 #[test]
-fn an_item_before_the_watermark_does_not_join_a_session() {
+fn an_item_before_the_watermark_joins_a_session_that_is_not_over() {
     let mut store = store_of(Windows::session(10), &[0]);
     assert_eq!(advanced(&mut store, Timestamp(6)), []);
-    assert_eq!(store.add(&Count, &1, Timestamp(5), &()), Arrival::Late);
-    assert_eq!(store.add(&Count, &1, Timestamp(6), &()), Arrival::OnTime);
-    assert_eq!(advanced(&mut store, Timestamp(15)), []);
-    assert_eq!(advanced(&mut store, Timestamp(16)), [(0, 16, 2)]);
+    assert_eq!(store.add(&Count, &1, Timestamp(-4), &()), Arrival::Late);
+    assert_eq!(store.add(&Count, &1, Timestamp(-3), &()), Arrival::OnTime);
+    assert_eq!(store.add(&Count, &1, Timestamp(5), &()), Arrival::OnTime);
+    assert_eq!(advanced(&mut store, Timestamp(14)), []);
+    assert_eq!(advanced(&mut store, Timestamp(15)), [(-3, 15, 3)]);
+}
+
+/// Whether a session was released before the item came does not change what all results come to.
+#[test]
+fn an_item_that_is_in_time_joins_a_session_that_was_released() {
+    let mut store = store_of(Windows::session(10), &[0]);
+    assert_eq!(advanced(&mut store, Timestamp(14)), [(0, 10, 1)]);
+    assert_eq!(store.totals().kept_windows, 1);
+    assert_eq!(store.add(&Count, &1, Timestamp(5), &()), Arrival::OnTime);
+    let mut updates = Vec::new();
+    store.advance(&Count, Timestamp(15), &mut |result| {
+        updates.push((result.start.0, result.end.0, result.value, result.is_update));
+    });
+    assert_eq!(updates, [(0, 15, 2, true)]);
+    assert_eq!(advanced(&mut store, Timestamp(25)), []);
+    assert_eq!(store.totals().kept_windows, 0, "nothing joins it any more");
+    assert_eq!(store.totals().closed_events, 2);
+}
+
+/// Start, end, number of items of each result, and whether it is an update.
+fn given(store: &mut WindowStore<u8, u64>, watermark: i64) -> Vec<(i64, i64, u64, bool)> {
+    let mut results = Vec::new();
+    store.advance(&Count, Timestamp(watermark), &mut |result| {
+        assert_eq!(result.value, result.events);
+        results.push((result.start.0, result.end.0, result.value, result.is_update));
+    });
+    results
+}
+
+fn add(store: &mut WindowStore<u8, u64>, time: i64) -> Arrival {
+    store.add(&Count, &1, Timestamp(time), &())
+}
+
+#[test]
+fn an_item_of_sliding_windows_is_late_when_the_last_of_them_is_over() {
+    let mut store = store_of(Windows::sliding(30, 10), &[25]);
+    assert_eq!(given(&mut store, 30), [(0, 30, 1, false)]);
+    // Of its windows one is over, and then two.
+    assert_eq!(add(&mut store, 2), Arrival::Late);
+    assert_eq!(add(&mut store, 12), Arrival::OnTime);
+    assert_eq!(given(&mut store, 40), [(10, 40, 2, false)]);
+    assert_eq!(add(&mut store, 19), Arrival::Late);
+    assert_eq!(add(&mut store, 21), Arrival::OnTime);
+    assert_eq!(given(&mut store, 50), [(20, 50, 2, false)]);
+    let totals = store.totals();
+    assert_eq!((totals.late_events, totals.open_events), (2, 0));
+}
+
+#[test]
+fn late_items_within_the_allowed_lateness_give_a_result_again() {
+    let windows = Windows::tumbling(10).allowed_lateness(5);
+    let mut store = store_of(windows, &[1]);
+    assert_eq!(given(&mut store, 10), [(0, 10, 1, false)]);
+    assert_eq!(store.totals().kept_windows, 1);
+    assert_eq!(add(&mut store, 2), Arrival::OnTime);
+    assert_eq!(add(&mut store, 3), Arrival::OnTime);
+    assert_eq!(given(&mut store, 10), [(0, 10, 3, true)], "once for both");
+    assert_eq!(given(&mut store, 14), []);
+    assert_eq!(add(&mut store, 4), Arrival::OnTime);
+    assert_eq!(given(&mut store, 20), [(0, 10, 4, true)]);
+    assert_eq!(add(&mut store, 5), Arrival::Late);
+    // There was no result of this window: the late one is the first.
+    assert_eq!(add(&mut store, 15), Arrival::OnTime);
+    assert_eq!(given(&mut store, 20), [(10, 20, 1, false)]);
+    assert_eq!(given(&mut store, 25), []);
+    let totals = store.totals();
+    assert_eq!((totals.kept_windows, totals.late_events), (0, 1));
+    assert_eq!((totals.open_events, totals.closed_events), (0, 5));
+}
+
+#[test]
+fn late_items_give_each_of_their_sliding_windows_again() {
+    let windows = Windows::sliding(20, 10).allowed_lateness(10);
+    let mut store = store_of(windows, &[5, 15]);
+    assert_eq!(
+        given(&mut store, 20),
+        [(-10, 10, 1, false), (0, 20, 2, false)]
+    );
+    // The window from -10 is closed.
+    assert_eq!(add(&mut store, 6), Arrival::OnTime);
+    assert_eq!(add(&mut store, 11), Arrival::OnTime);
+    assert_eq!(given(&mut store, 20), [(0, 20, 4, true)]);
+    assert_eq!(given(&mut store, 30), [(10, 30, 2, false)]);
+    assert_eq!(add(&mut store, 7), Arrival::Late);
+    assert_eq!(add(&mut store, 12), Arrival::OnTime);
+    assert_eq!(given(&mut store, 40), [(10, 30, 3, true)]);
+    assert_eq!(store.totals().kept_windows, 0);
+}
+
+#[test]
+fn a_late_item_joins_two_sessions_that_were_released() {
+    let windows = Windows::session(10).allowed_lateness(100);
+    let mut store = store_of(windows, &[0, 15]);
+    assert_eq!(
+        given(&mut store, 30),
+        [(0, 10, 1, false), (15, 25, 1, false)]
+    );
+    assert_eq!(add(&mut store, 7), Arrival::OnTime);
+    assert_eq!(given(&mut store, 30), [(0, 25, 3, true)]);
+    assert_eq!(add(&mut store, 40), Arrival::OnTime);
+    assert_eq!(add(&mut store, 33), Arrival::OnTime);
+    assert_eq!(given(&mut store, 49), []);
+    assert_eq!(given(&mut store, 50), [(33, 50, 2, false)]);
+    // 25 joins none of them, 26 would join the one from 33.
+    assert_eq!(add(&mut store, 24), Arrival::OnTime);
+    assert_eq!(given(&mut store, 50), [(0, 50, 6, true)]);
+    assert_eq!(given(&mut store, 159), []);
+    assert_eq!(store.totals().kept_windows, 1);
+    assert_eq!(given(&mut store, 160), []);
+    assert_eq!(store.totals().kept_windows, 0);
+}
+
+#[test]
+fn the_newest_window_is_no_older_one_that_was_updated() {
+    let windows = Windows::tumbling(10).allowed_lateness(100);
+    let mut store = store_of(windows, &[1, 11]);
+    assert_eq!(given(&mut store, 20).len(), 2);
+    assert_eq!(add(&mut store, 2), Arrival::OnTime);
+    assert_eq!(given(&mut store, 20), [(0, 10, 2, true)]);
+    let newest = store.newest(&Count, &1).unwrap();
+    assert_eq!((newest.start.0, newest.value), (10, 1));
+}
+
+#[test]
+fn no_lateness_is_less_than_none() {
+    let windows = Windows::tumbling(10);
+    assert!(std::panic::catch_unwind(|| windows.allowed_lateness(-1)).is_err());
+    let forever = windows.allowed_lateness(i64::MAX);
+    assert!(!forever.is_late(Timestamp(0), Timestamp(i64::MAX - 1)));
+    assert!(forever.is_late(START, END));
 }
 
 #[test]
@@ -274,6 +403,7 @@ fn a_partial_result_that_contradicts_itself_does_no_harm() {
             let partial = Partial {
                 key: 1,
                 pane,
+                skipped_windows: 0,
                 state: u64::MAX,
                 events: u64::MAX,
                 time_max,
@@ -289,13 +419,14 @@ fn a_partial_result_that_contradicts_itself_does_no_harm() {
 fn totals_count_every_item_once() {
     let mut store = store_of(Windows::sliding(30, 10), &[1, 2, 11, 45]);
     advanced(&mut store, Timestamp(20));
-    assert_eq!(store.add(&Count, &1, Timestamp(19), &()), Arrival::Late);
+    assert_eq!(store.add(&Count, &1, Timestamp(-1), &()), Arrival::Late);
     let totals = store.totals();
     assert_eq!(
         totals,
         WindowTotals {
             open_windows: 3,
             open_events: 4,
+            kept_windows: 0,
             closed_windows: 2,
             closed_events: 0,
             late_events: 1,

@@ -20,6 +20,25 @@ pub struct Item {
     pub watermark: i64,
 }
 
+/// Updates take the place of what was given before.
+pub fn settle(given: Vec<(Expected, bool)>) -> Vec<Expected> {
+    let mut settled: Vec<Expected> = Vec::new();
+    for (result, is_update) in given {
+        let before = settled.len();
+        // Windows of equal size do not lie within each other, but at the edges of time.
+        settled.retain(|other| {
+            let same =
+                (other.key, other.start, other.end) == (result.key, result.start, result.end);
+            let is_within = other.start >= result.start && other.end <= result.end;
+            !(same || is_update && other.key == result.key && is_within)
+        });
+        assert_eq!(settled.len() < before, is_update, "{result:?}");
+        settled.push(result);
+    }
+    settled.sort();
+    settled
+}
+
 /// One result: ordered by its end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expected {
@@ -37,6 +56,14 @@ fn named(time: i128) -> i64 {
         .unwrap()
 }
 
+/// Time has come to `watermark`: windows that end by what this gives take no more items.
+fn closed_by(watermark: i64, lateness: i64) -> i64 {
+    match watermark {
+        i64::MAX => i64::MAX,
+        _ => watermark.saturating_sub(lateness),
+    }
+}
+
 /// The windows of `size`, one every `slide`, that hold `time`: none starts more than a slide
 /// before the first moment there is.
 fn windows_of(time: i64, size: i64, slide: i64) -> Vec<(i64, i64)> {
@@ -51,17 +78,13 @@ fn windows_of(time: i64, size: i64, slide: i64) -> Vec<(i64, i64)> {
     windows
 }
 
-fn is_late(spec: Spec, item: &Item) -> bool {
+/// An item is late when all of its windows are over.
+fn is_late(spec: Spec, lateness: i64, item: &Item) -> bool {
+    let closed = closed_by(item.watermark, lateness);
     match spec {
-        Spec::Tumbling { size } => windows_of(item.time, size, size)[0].1 <= item.watermark,
-        Spec::Sliding { size, slide } => {
-            let pane = (1..=slide)
-                .rev()
-                .find(|pane| size % pane == 0 && slide % pane == 0);
-            let pane = pane.unwrap();
-            windows_of(item.time, pane, pane)[0].1 <= item.watermark
-        }
-        Spec::Session { .. } => item.time < item.watermark || item.watermark == i64::MAX,
+        Spec::Tumbling { size } => windows_of(item.time, size, size)[0].1 <= closed,
+        Spec::Sliding { size, slide } => windows_of(item.time, size, slide)[0].1 <= closed,
+        Spec::Session { gap } => item.time.saturating_add(gap) <= closed,
         Spec::Every { .. } => item.watermark == i64::MAX,
     }
 }
@@ -78,9 +101,10 @@ fn expected(key: u8, (start, end): (i64, i64), items: &[&Item]) -> Expected {
     }
 }
 
-/// All results in order, and which of the items are late.
-pub fn run(spec: Spec, items: &[Item]) -> (Vec<Expected>, Vec<bool>) {
-    let late: Vec<bool> = items.iter().map(|item| is_late(spec, item)).collect();
+/// The last result of each window in order, and which of the items are late.
+pub fn run(spec: Spec, lateness: i64, items: &[Item]) -> (Vec<Expected>, Vec<bool>) {
+    let is_late = |item| is_late(spec, lateness, item);
+    let late: Vec<bool> = items.iter().map(is_late).collect();
     let mut by_key: BTreeMap<u8, Vec<&Item>> = BTreeMap::new();
     for (item, late) in items.iter().zip(&late) {
         if !late {
@@ -90,8 +114,8 @@ pub fn run(spec: Spec, items: &[Item]) -> (Vec<Expected>, Vec<bool>) {
     let mut results = Vec::new();
     for (key, items) in by_key {
         let windows = match spec {
-            Spec::Tumbling { size } => aligned(&items, size, size),
-            Spec::Sliding { size, slide } => aligned(&items, size, slide),
+            Spec::Tumbling { size } => aligned(&items, lateness, size, size),
+            Spec::Sliding { size, slide } => aligned(&items, lateness, size, slide),
             Spec::Session { gap } => sessions(items, gap),
             Spec::Every { period, purges } => every(&items, period, purges),
         };
@@ -104,11 +128,15 @@ pub fn run(spec: Spec, items: &[Item]) -> (Vec<Expected>, Vec<bool>) {
 
 type Collected<'a> = Vec<((i64, i64), Vec<&'a Item>)>;
 
-fn aligned<'a>(items: &[&'a Item], size: i64, slide: i64) -> Collected<'a> {
+fn aligned<'a>(items: &[&'a Item], lateness: i64, size: i64, slide: i64) -> Collected<'a> {
     // By the start as well as the end: at the edges of time one of them is the same for several.
     let mut windows: BTreeMap<(i64, i64), Vec<&Item>> = BTreeMap::new();
     for item in items {
+        let closed = closed_by(item.watermark, lateness);
         for window in windows_of(item.time, size, slide) {
+            if window.1 <= closed {
+                continue;
+            }
             windows.entry(window).or_default().push(item);
         }
     }

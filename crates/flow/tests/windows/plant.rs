@@ -7,7 +7,7 @@ use millstream_flow::windows::{
     Aggregate, Arrival, LocalPanes, Partial, Trigger, WindowResult, WindowStore, Windows, fold,
 };
 
-use crate::model::{Expected, Item, Spec};
+use crate::model::{self, Expected, Item, Spec};
 
 pub type Values = Vec<i64>;
 
@@ -20,8 +20,8 @@ pub fn collect() -> impl Aggregate<i64, State = Values, Out = Values> {
     )
 }
 
-pub fn windows(spec: Spec) -> Windows {
-    match spec {
+pub fn windows(spec: Spec, lateness: i64) -> Windows {
+    let windows = match spec {
         Spec::Tumbling { size } => Windows::tumbling(size),
         Spec::Sliding { size, slide } => Windows::sliding(size, slide),
         Spec::Session { gap } => Windows::session(gap),
@@ -30,11 +30,12 @@ pub fn windows(spec: Spec) -> Windows {
             purges: false,
         } => Windows::global(Trigger::every_ms(period)),
         Spec::Every { period, .. } => Windows::global(Trigger::every_ms(period).purging()),
-    }
+    };
+    windows.allowed_lateness(lateness)
 }
 
-pub fn as_expected(result: WindowResult<u8, Values>) -> Expected {
-    let mut values = result.value;
+pub fn as_expected(result: &WindowResult<u8, Values>) -> Expected {
+    let mut values = result.value.clone();
     values.sort_unstable();
     assert_eq!(values.len() as u64, result.events);
     Expected {
@@ -74,12 +75,19 @@ pub struct Plant {
     partitions: Vec<Partition>,
     pub items: Vec<Item>,
     pub late: Vec<bool>,
-    pub results: Vec<Expected>,
+    lateness: i64,
+    /// In the order in which they came, and whether they are updates.
+    given: Vec<(Expected, bool)>,
 }
 
 impl Plant {
-    pub fn new(spec: Spec, bound_ms: i64, instances: usize, partitions: usize) -> Self {
-        let windows = windows(spec);
+    pub fn new(
+        (spec, lateness): (Spec, i64),
+        bound_ms: i64,
+        instances: usize,
+        partitions: usize,
+    ) -> Self {
+        let windows = windows(spec, lateness);
         let instance = || Instance {
             panes: LocalPanes::new(windows),
             newest: i64::MIN,
@@ -98,7 +106,8 @@ impl Plant {
             partitions: (0..partitions).map(|_| partition()).collect(),
             items: Vec::new(),
             late: Vec::new(),
-            results: Vec::new(),
+            lateness,
+            given: Vec::new(),
         }
     }
 
@@ -167,7 +176,7 @@ impl Plant {
                 }
                 Some(Message::Watermark(time)) => {
                     partition.inbox[index].1 = time;
-                    advance(partition, &mut self.results);
+                    advance(partition, self.lateness, &mut self.given);
                 }
             }
         }
@@ -218,8 +227,8 @@ impl Plant {
             .collect();
     }
 
-    /// The end of bounded input.
-    pub fn finish(&mut self) {
+    /// The end of bounded input; the last result of each window.
+    pub fn finish(&mut self) -> Vec<Expected> {
         for instance in 0..self.instances.len() {
             self.flush(instance, true);
             for partition in 0..self.partitions.len() {
@@ -227,23 +236,25 @@ impl Plant {
             }
         }
         for partition in &mut self.partitions {
-            let results = &mut self.results;
+            let given = &mut self.given;
             let store = &mut partition.store;
             store.close();
-            let mut out = |result| results.push(as_expected(result));
+            let mut out = |result: WindowResult<u8, Values>| {
+                given.push((as_expected(&result), result.is_update));
+            };
             while !store.advance_some(&collect(), Timestamp(i64::MAX), 3, &mut out) {}
             let totals = partition.store.totals();
-            assert_eq!(totals.late_events, 0);
+            assert_eq!((totals.late_events, totals.kept_windows), (0, 0));
         }
-        self.results.sort();
+        model::settle(std::mem::take(&mut self.given))
     }
 }
 
 /// In steps of few results, and from a snapshot after each other of them.
-fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
+fn advance(partition: &mut Partition, lateness: i64, results: &mut Vec<(Expected, bool)>) {
     let least = partition.inbox.iter().map(|(_, time)| *time).min().unwrap();
     let before = partition.store.watermark().0;
-    let mut last_end = before;
+    let mut last_end = i64::MIN;
     let mut limit = 1 + results.len() % 4;
     loop {
         let given = results.len();
@@ -254,7 +265,7 @@ fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
                 "results are in the order of their ends"
             );
             assert!(
-                before < result.end.0,
+                before < result.end.0.saturating_add(lateness),
                 "a result is given as soon as it can be"
             );
             assert!(
@@ -262,7 +273,7 @@ fn advance(partition: &mut Partition, results: &mut Vec<Expected>) {
                 "a result is not given before its end"
             );
             last_end = result.end.0;
-            results.push(as_expected(result));
+            results.push((as_expected(&result), result.is_update));
         });
         assert!(results.len() - given <= limit);
         if is_all {

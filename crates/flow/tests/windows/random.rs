@@ -75,8 +75,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn agrees(spec: Spec, start: i64, bound_ms: i64, places: (usize, usize), steps: &[Step]) {
-    let mut plant = Plant::new(spec, bound_ms, places.0, places.1);
+fn agrees(
+    (spec, lateness): (Spec, i64),
+    start: i64,
+    bound_ms: i64,
+    places: (usize, usize),
+    steps: &[Step],
+) {
+    let mut plant = Plant::new((spec, lateness), bound_ms, places.0, places.1);
     let mut time = start;
     for step in steps {
         match *step {
@@ -108,13 +114,13 @@ fn agrees(spec: Spec, start: i64, bound_ms: i64, places: (usize, usize), steps: 
             Step::Repartition { count } => plant.repartition(count),
         }
     }
-    plant.finish();
-    let (results, late) = model::run(spec, &plant.items);
+    let given = plant.finish();
+    let (results, late) = model::run(spec, lateness, &plant.items);
     assert_eq!(plant.late, late, "which items are late");
-    for (given, expected) in plant.results.iter().zip(&results) {
+    for (given, expected) in given.iter().zip(&results) {
         assert_eq!(given, expected);
     }
-    assert_eq!(plant.results.len(), results.len());
+    assert_eq!(given.len(), results.len());
 }
 
 /// Around 1970, or at one of the edges of time.
@@ -125,6 +131,8 @@ fn start() -> impl Strategy<Value = i64> {
 fn run(spec: impl Strategy<Value = Spec>) {
     let places = (1..4_usize, 1..4_usize);
     let steps = prop::collection::vec(step(), 0..250);
+    let lateness = prop_oneof![2 => Just(0), 3 => 1..200_i64, 1 => Just(i64::MAX)];
+    let spec = (spec, lateness);
     let inputs = (spec, start(), 0..120_i64, places, steps);
     let config = ProptestConfig::with_cases(150);
     let mut runner = proptest::test_runner::TestRunner::new(config);

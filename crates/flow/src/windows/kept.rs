@@ -1,0 +1,181 @@
+//! Windows that were released, and are kept for late items.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use super::aggregate::Combine;
+use super::cell::Cell;
+use super::map::Map;
+use super::released::{Released, Window, WindowResult};
+
+/// Empty unless lateness is allowed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
+pub(super) struct Kept<K, S> {
+    /// By the number of the window; none is empty.
+    windows: BTreeMap<i64, Map<K, KeptCell<S>>>,
+    /// Those of `windows` whose results have changed since they were given.
+    changed: BTreeMap<i64, Map<K, ()>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct KeptCell<S> {
+    cell: Cell<S>,
+    /// A result was given, so the next one is an update.
+    is_given: bool,
+}
+
+impl<K, S> Default for Kept<K, S> {
+    fn default() -> Self {
+        Self {
+            windows: BTreeMap::new(),
+            changed: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
+    pub fn holds_any(&self, window: i64) -> bool {
+        self.windows.contains_key(&window)
+    }
+
+    pub fn holds(&self, window: i64, key: &K) -> bool {
+        (self.windows.get(&window)).is_some_and(|keys| keys.contains_key(key))
+    }
+
+    /// Those of `windows` that `key` has.
+    pub fn windows_of(&self, key: &K, windows: RangeInclusive<i64>) -> Vec<i64> {
+        if windows.is_empty() {
+            return Vec::new();
+        }
+        let held = self.windows.range(windows);
+        held.filter(|(_, keys)| keys.contains_key(key))
+            .map(|(window, _)| *window)
+            .collect()
+    }
+
+    /// Keeps a window whose result is given now.
+    pub fn keep(&mut self, window: i64, key: &K, cell: Cell<S>) {
+        let kept = KeptCell {
+            cell,
+            is_given: true,
+        };
+        (self.windows.entry(window).or_default()).insert(key.clone(), kept);
+    }
+
+    /// What is known of `key` in a window that was released, to which something is to be added.
+    pub fn change<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        window: i64,
+        key: &K,
+    ) -> &mut Cell<S> {
+        (self.changed.entry(window).or_default()).get_or_make(key, || ());
+        let keys = self.windows.entry(window).or_default();
+        let kept = keys.get_or_make(key, || KeptCell {
+            cell: Cell::empty(aggregate),
+            is_given: false,
+        });
+        &mut kept.cell
+    }
+
+    /// Gives the first windows that have changed, as long as they are `due` and there is `room`, which every result takes
+    /// from; `window` gives their times.
+    pub fn give_changed<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        due: impl Fn(i64) -> bool,
+        window: impl Fn(i64, Cell<S>) -> Window<S>,
+        released: &mut Released<K, S>,
+        room: &mut usize,
+        out: &mut impl FnMut(WindowResult<K, A::Out>),
+    ) {
+        while *room > 0
+            && let Some(mut first) = self.changed.first_entry()
+            && due(*first.key())
+        {
+            let number = *first.key();
+            let keys = match first.get().len() <= *room {
+                true => first.remove(),
+                false => {
+                    let keys = first.get_mut().extract_if(|_, ()| true);
+                    keys.take(*room).collect()
+                }
+            };
+            *room -= keys.len();
+            let Some(kept) = self.windows.get_mut(&number) else {
+                continue;
+            };
+            for (key, ()) in keys {
+                let Some(kept) = kept.get_mut(&key) else {
+                    continue;
+                };
+                let changed = Window {
+                    is_update: kept.is_given,
+                    ..window(number, kept.cell.clone())
+                };
+                kept.is_given = true;
+                released.give_late(aggregate, key, changed, out);
+            }
+        }
+    }
+
+    /// Forgets the first windows as long as they are `closed`.
+    pub fn forget(&mut self, closed: impl Fn(i64) -> bool) {
+        while let Some(first) = self.windows.first_entry()
+            && closed(*first.key())
+        {
+            first.remove();
+        }
+    }
+
+    /// The newest window that `key` has.
+    pub fn newest(&self, key: &K) -> Option<(i64, &Cell<S>)> {
+        let windows = self.windows.iter().rev();
+        let mut held = windows.filter_map(|(window, keys)| Some((*window, keys.get(key)?)));
+        held.next().map(|(window, kept)| (window, &kept.cell))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.windows.values().flat_map(|keys| keys.keys())
+    }
+
+    /// How many there are, once for each key.
+    pub fn len(&self) -> usize {
+        self.windows.values().map(|keys| keys.len()).sum()
+    }
+
+    pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
+        Self {
+            windows: split_off(&mut self.windows, moves),
+            changed: split_off(&mut self.changed, moves),
+        }
+    }
+
+    pub fn absorb(&mut self, other: Self) {
+        for (window, keys) in other.windows {
+            self.windows.entry(window).or_default().absorb(keys);
+        }
+        for (window, keys) in other.changed {
+            self.changed.entry(window).or_default().absorb(keys);
+        }
+    }
+}
+
+fn split_off<K: Hash + Eq + Clone, V>(
+    windows: &mut BTreeMap<i64, Map<K, V>>,
+    moves: &mut impl FnMut(&K) -> bool,
+) -> BTreeMap<i64, Map<K, V>> {
+    let mut taken = BTreeMap::new();
+    windows.retain(|window, keys| {
+        let part = keys.split_off(moves);
+        if !part.is_empty() {
+            taken.insert(*window, part);
+        }
+        !keys.is_empty()
+    });
+    taken
+}
