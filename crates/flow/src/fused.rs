@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::alignment::Aligned;
 use crate::attempt::Rejected;
 use crate::chain::Chain;
 use crate::channel::ChannelState;
@@ -265,6 +266,9 @@ where
                 Claim::Say,
             ));
         }
+        if time.is_held() {
+            return Ok(Claim::Idle);
+        }
         let items = budget.min(readable);
         let selectivity = self.counters.selectivity();
         let expected = (items as f64 * selectivity).ceil() as usize + 1;
@@ -362,6 +366,7 @@ where
         };
         self.counters.add_out(results);
         instance.ended = true;
+        instance.time.end();
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.end_outputs();
         }
@@ -572,6 +577,24 @@ where
     fn outlets(&self) -> Vec<Arc<Outlets>> {
         let first = self.instances.first();
         first.map_or_else(Vec::new, |slot| slot.instance.lock().terminal.outlets())
+    }
+
+    fn inlet(&self) -> Option<Arc<Outlets>> {
+        self.instances.first()?.instance.lock().input.inlet()
+    }
+
+    fn instances(&self) -> usize {
+        self.instances.len()
+    }
+
+    fn skew_max_ms(&self) -> Option<i64> {
+        self.instances.first()?.instance.lock().time.skew_max_ms()
+    }
+
+    fn align(&self, places: &mut dyn Iterator<Item = Aligned>) {
+        for (slot, place) in self.instances.iter().zip(places) {
+            slot.instance.lock().time.align(place);
+        }
     }
 
     fn wants_commits(&self) -> bool {

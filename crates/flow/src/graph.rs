@@ -14,6 +14,7 @@ use millstream_base::{Clock, SystemClock};
 use millstream_exchange::Ranks;
 use millstream_ring::{Ring, RingConfig};
 
+use crate::alignment::Step;
 use crate::attempt::Label;
 use crate::begin;
 use crate::chain::Same;
@@ -134,6 +135,7 @@ pub struct Flow {
     /// What the types of the graph do not show and has to be the same on all ranks.
     pub(crate) agreed: Vec<String>,
     pub(crate) homes: Homes,
+    pub(crate) step: Step,
 }
 
 impl Flow {
@@ -162,6 +164,7 @@ impl Flow {
             exits: Vec::new(),
             agreed: Vec::new(),
             homes: Homes::default(),
+            step: Step::default(),
         }
     }
 
@@ -325,7 +328,8 @@ impl Flow {
             stopping: &self.stopping,
             pause: &self.pause,
         };
-        let (outlets, inputs) = (meeting.outlets(), meeting.inputs());
+        let outlets = meeting.outlets();
+        let inputs = meeting.inputs(&outlets);
         self.exits.push(Arc::clone(&outlets));
         Some((outlets, inputs))
     }

@@ -18,6 +18,7 @@ use crate::error::{BoxError, Failure};
 use crate::graph::Flow;
 use crate::lanes::{LaneId, Lanes, SourceLanes};
 use crate::marks::Mark;
+use crate::remote::Outlets;
 use crate::source::{Output, Source, SourceStatus};
 use crate::terminal::Terminal;
 
@@ -74,6 +75,11 @@ pub trait Input: Entry {
 
     /// The lanes of the source, if it has several.
     fn lanes(&self) -> Option<Lanes> {
+        None
+    }
+
+    /// If it is what other ranks send: the way on which this one sends the same to them.
+    fn inlet(&self) -> Option<Arc<Outlets>> {
         None
     }
 

@@ -241,6 +241,7 @@ where
         let Panes { rings, channel } = panes;
         let flow = &mut *operators.flow;
         let received_name = format!("{exchange}/received");
+        let step = flow.step.clone();
         let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
         let exchange = operators.exchange::<Partial<K, A::State>>(exchange);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
@@ -266,6 +267,7 @@ where
                     .as_ref()
                     .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
                 late_items: Vec::new(),
+                step: step.clone(),
                 is_in_turn,
                 clock: Arc::clone(&clock),
                 waiting: Waiting::default(),

@@ -92,6 +92,7 @@
 //! # Ok::<(), millstream_flow::FlowError>(())
 //! ```
 
+mod alignment;
 mod attempt;
 mod begin;
 mod boxed;

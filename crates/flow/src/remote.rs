@@ -117,7 +117,7 @@ impl Meeting<'_> {
     }
 
     /// One for each other rank.
-    pub fn inputs<T: Message>(&self) -> Vec<RemoteInput<T>> {
+    pub fn inputs<T: Message>(&self, outlets: &Arc<Outlets>) -> Vec<RemoteInput<T>> {
         let own = self.ranks.rank();
         let others = (0..self.ranks.count()).filter(|rank| *rank != own);
         others
@@ -126,6 +126,7 @@ impl Meeting<'_> {
                 receiver.set_waker(Waker::from(Arc::clone(self.doorbell)));
                 RemoteInput {
                     receiver,
+                    outlets: Arc::clone(outlets),
                     operator: Arc::clone(&self.operator),
                     clock: Arc::clone(self.clock),
                     stopping: Arc::clone(self.stopping),
@@ -353,6 +354,8 @@ impl<T: Serialize> Serialize for ByRef<'_, T> {
 /// What comes from one other rank.
 pub struct RemoteInput<T> {
     receiver: Receiver,
+    /// The way on which this rank sends the same.
+    outlets: Arc<Outlets>,
     operator: Arc<str>,
     clock: Arc<dyn Clock>,
     /// Whoever stops stops all.
@@ -453,6 +456,10 @@ impl<T: Message> Input for RemoteInput<T> {
         self.said.take()
     }
 
+    fn inlet(&self) -> Option<Arc<Outlets>> {
+        Some(Arc::clone(&self.outlets))
+    }
+
     fn parts(&self) -> [&[T]; 2] {
         [&self.items, &[]]
     }
@@ -499,7 +506,7 @@ mod tests {
             stopping: &stopping,
             pause: &pause,
         };
-        let input = meeting(1).inputs().remove(0);
+        let input = meeting(1).inputs(&meeting(1).outlets()).remove(0);
         let remote = Remote::new(&meeting(0).outlets(), 7);
         Ends {
             remote,

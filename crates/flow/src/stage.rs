@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream_base::Clock;
 
+use crate::alignment::Aligned;
 use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
 use crate::dead_letter::DeadLetters;
@@ -123,6 +124,17 @@ pub trait Stage: Send + Sync {
 
     /// The ways to other ranks, if it leads there.
     fn outlets(&self) -> Vec<Arc<Outlets>>;
+
+    /// If it reads what comes from other ranks: the way on which this one sends the same to them.
+    fn inlet(&self) -> Option<Arc<Outlets>>;
+
+    fn instances(&self) -> usize;
+
+    /// How far ahead of others its sources may be; `None` if they are never held.
+    fn skew_max_ms(&self) -> Option<i64>;
+
+    /// Gives each of its instances a place among the inputs that are aligned.
+    fn align(&self, places: &mut dyn Iterator<Item = Aligned>);
 
     fn wants_commits(&self) -> bool;
 

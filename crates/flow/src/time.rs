@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
+use crate::alignment::Aligned;
 use crate::error::BoxError;
 use crate::lanes::{LaneId, Lanes};
 use crate::marks::Mark;
@@ -18,10 +19,15 @@ pub struct Watermarks {
     idle_after: Duration,
     ahead_max: Option<Duration>,
     goes_by_clock_when_idle: bool,
+    skew_max: Option<Duration>,
 }
 
 /// After which silence a source is not waited for any more, unless told otherwise.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
+
+/// How far a source may be ahead of others, unless told otherwise: several times as long as a source may be silent
+/// before it is idle, so that no source whose times follow the clock is held for another's silence.
+const SKEW_MAX: Duration = Duration::from_secs(120);
 
 /// An idle source says so again after `idle_after`, but not more often than this.
 const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
@@ -38,6 +44,7 @@ impl Watermarks {
             idle_after: IDLE_AFTER,
             ahead_max: Some(AHEAD_MAX),
             goes_by_clock_when_idle: false,
+            skew_max: Some(SKEW_MAX),
         }
     }
 
@@ -57,6 +64,14 @@ impl Watermarks {
             goes_by_clock_when_idle: true,
             ..self
         }
+    }
+
+    /// A source whose event time is further ahead of that of another one which leads to the same windows, on whatever
+    /// rank, is not read until the other has caught up, is idle, or has ended: what it gives would only wait
+    /// in open windows. Two minutes by default, `None` for a source that is never held. A source that has given
+    /// nothing yet is taken to be where the first of all began.
+    pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
+        Watermarks { skew_max, ..self }
     }
 
     /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
@@ -92,6 +107,8 @@ pub struct StageTime {
     /// What this instance has said itself.
     told: Option<Mark>,
     silence: Option<Silence>,
+    /// Of an input that is aligned with others.
+    aligned: Option<Aligned>,
 }
 
 /// A source gives nothing.
@@ -119,6 +136,30 @@ impl StageTime {
             floor: Timestamp(i64::MIN),
             told: None,
             silence: None,
+            aligned: None,
+        }
+    }
+
+    /// Others that lead to the same windows are not to be far from it in time.
+    pub fn align(&mut self, aligned: Aligned) {
+        self.aligned = Some(aligned);
+    }
+
+    pub fn skew_max_ms(&self) -> Option<i64> {
+        Some(millis(self.watermarks?.skew_max?))
+    }
+
+    /// Whether the source is too far ahead of others to be read.
+    pub fn is_held(&self) -> bool {
+        let skew_max_ms = self.skew_max_ms();
+        let aligned = self.aligned.as_ref().zip(skew_max_ms);
+        aligned.is_some_and(|(aligned, skew_max_ms)| aligned.is_ahead(skew_max_ms))
+    }
+
+    /// The input has ended.
+    pub fn end(&self) {
+        if let Some(aligned) = &self.aligned {
+            aligned.leave();
         }
     }
 
@@ -274,7 +315,11 @@ impl StageTime {
         if self.has_seen.replace(false) {
             self.silence = None;
             let latest = self.watermark_of(self.latest_of_all(now));
-            return self.tell(Mark::Watermark(latest.max(self.time_told())));
+            let time = latest.max(self.time_told());
+            if let Some(aligned) = &self.aligned {
+                aligned.reach(time);
+            }
+            return self.tell(Mark::Watermark(time));
         }
         self.silent(now);
         self.tell_silence(now)
@@ -284,6 +329,13 @@ impl StageTime {
     pub fn meet(&mut self, met: Option<Mark>) {
         if let Some(Mark::Watermark(time) | Mark::Idle(time)) = met {
             self.reach(time);
+        }
+        if let Some(aligned) = &self.aligned {
+            match met {
+                Some(Mark::Watermark(time)) => aligned.reach(time),
+                Some(Mark::Idle(_) | Mark::End) => aligned.leave(),
+                None => {}
+            }
         }
     }
 
@@ -327,6 +379,9 @@ impl StageTime {
         if let Some(Mark::Idle(time)) = self.told
             && self.is_behind()
         {
+            if let Some(aligned) = &self.aligned {
+                aligned.reach(time);
+            }
             return self.tell(Mark::Watermark(time));
         }
         let silence = self
@@ -342,6 +397,7 @@ impl StageTime {
             Timestamp(from) => Timestamp(from.saturating_add(millis(lasted)).min(i64::MAX - 1)),
         };
         self.reach(time);
+        self.end();
         Some(*self.told.insert(Mark::Idle(self.floor)))
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_base::{Clock, Timestamp};
 
+use crate::alignment::Step;
 use crate::attempt::{Attempt, Label};
 use crate::error::{BoxError, Failure};
 use crate::held_back::HeldBack;
@@ -37,6 +38,7 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     /// What comes too late; without it that is dropped.
     pub late: Option<Outbox<T>>,
     pub late_items: Vec<T>,
+    pub step: Step,
     /// Other instances read the same ring: what came of a slice goes out in its turn, with the room
     /// that was reserved in its turn.
     pub is_in_turn: bool,
@@ -167,7 +169,9 @@ where
         let makes_no_difference = self.waiting.told.is_some_and(|told| {
             let windows = &self.spec.windows;
             // Without panes it may make one to windows further on.
-            windows.pane_of(told).start > Timestamp(i64::MIN) && windows.are_same(told, time)
+            let are_same =
+                windows.pane_of(told).start > Timestamp(i64::MIN) && windows.are_same(told, time);
+            are_same && !self.step.is_reached(told, time)
         });
         if is_watermark && makes_no_difference {
             return;

@@ -14,6 +14,7 @@ use millstream_base::Clock;
 use millstream_exchange::{ExchangeError, Ranks};
 use parking_lot::{Condvar, Mutex};
 
+use crate::alignment;
 use crate::attempt::{Label, panic_message};
 use crate::checkpoint::CheckpointCounts;
 use crate::checks;
@@ -124,6 +125,7 @@ impl Workers {
             });
         }
         checks::want_marks(&flow.stages);
+        alignment::align(&flow.stages, &flow.step);
         let cut_interval = match &settings.checkpoints {
             Some(checkpoints) => checkpoints.interval,
             None => settings.commit_interval,

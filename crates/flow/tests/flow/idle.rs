@@ -43,11 +43,11 @@ impl Clock for HandClock {
     }
 }
 
-type Event = (u32, i64);
+pub type Event = (u32, i64);
 
 /// A source that gives what it is given, and can be woken.
 #[derive(Clone, Default)]
-struct Given(Arc<Mutex<GivenState>>);
+pub struct Given(Arc<Mutex<GivenState>>);
 
 #[derive(Default)]
 struct GivenState {
@@ -58,12 +58,12 @@ struct GivenState {
 }
 
 impl Given {
-    fn give(&self, events: impl IntoIterator<Item = Event>) {
+    pub fn give(&self, events: impl IntoIterator<Item = Event>) {
         self.0.lock().unwrap().events.extend(events);
         self.wake();
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         self.0.lock().unwrap().has_ended = true;
         self.wake();
     }
@@ -74,7 +74,7 @@ impl Given {
     }
 
     /// Waits until it was asked twice, so that what came of the first time has been passed on.
-    fn wait_until_asked(&self) {
+    pub fn wait_until_asked(&self) {
         let polls = || self.0.lock().unwrap().polls;
         let before = polls();
         wait_until("a source is asked", || {

@@ -1,5 +1,6 @@
 //! Flows from end to end.
 
+mod alignment;
 mod boxes;
 mod checkpoints;
 mod collected;
