@@ -3,14 +3,21 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use millstream_base::{ProducerId, Timestamp};
-use millstream_connect::{DeadLetterStream, EncodedRecord, Ending, StreamSink, StreamSource};
+use millstream_connect::{
+    DeadLetterStream, EncodedRecord, LogCheckpoints, StreamSink, StreamSource,
+};
 use millstream_flow::windows::{Aggregate, Combine, WindowResult, Windows};
-use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Running, Watermarks, Windowed};
+use millstream_flow::{
+    BoxError, Checkpointing, Checkpoints, Emit, Flow, FlowError, FlowSettings, Resume, Running,
+    StateReader, Watermarks, Windowed,
+};
 use millstream_log::{Log, LogError, Stream, StreamConfig};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::event::{Campaign, Event, Kind};
 use crate::generator::campaign_of_ads;
@@ -31,6 +38,12 @@ pub const WINDOW_MS: i64 = 10_000;
 /// How far events may be out of order; one that is further behind is left out if its window is over.
 const DISORDER_MAX: Duration = Duration::from_secs(1);
 
+/// How often the flow keeps what it needs to go on: after a crash it does so much again.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often a flow that is to finish looks whether it has read everything.
+const LAG_INTERVAL: Duration = Duration::from_millis(2);
+
 /// The name of the flow.
 const FLOW: &str = "ads";
 
@@ -43,7 +56,7 @@ pub struct AdCounts {
     pub clicks: u64,
 }
 
-/// The sums over all events that the flow has read. At the end of the flow
+/// The sums over all events that the flow has read since its first start. At the end of the flow
 /// `counted + late == views + clicks`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AdsTotals {
@@ -107,13 +120,12 @@ pub enum AdsError {
 /// The flow at work.
 pub struct AdsFlow {
     events: Stream,
-    ending: Ending,
     running: Arc<Running>,
     counts: Windowed<Campaign, CountAds>,
     read: Arc<EventCounts>,
 }
 
-/// Added to by the source's stage.
+/// Added to by the source's stage. As a state element it has the keys `events`, `views` and `clicks`.
 #[derive(Default)]
 struct EventCounts {
     events: AtomicU64,
@@ -121,38 +133,45 @@ struct EventCounts {
     clicks: AtomicU64,
 }
 
+/// The same counts as a state element of the flow.
+struct EventCountsState(Arc<EventCounts>);
+
 impl AdsFlow {
     /// Starts the flow on the streams of a log, which are created where they are missing.
     ///
-    /// The flow keeps nothing but what is in the streams: it reads all stored events again, from the
-    /// earliest on, and writes the stream of counts anew. So its counts cover everything stored,
-    /// however the last run ended. Records that are no events go to the stream `ads.dead_letters`,
-    /// anew as well.
+    /// The flow goes on from its last checkpoint, which is in the log: its counts cover everything since its first
+    /// start, also what retention has removed meanwhile, however the last run ended. Where there is no checkpoint it
+    /// begins at the earliest event, and with it the streams of counts and of dead letters. Records that are no events
+    /// go to the stream `ads.dead_letters`.
     ///
     /// # Errors
-    /// When the log refuses, or there are no threads for the flow.
+    /// When the log refuses, there are no threads for the flow, or the checkpoint does not fit: then
+    /// [`forget`](AdsFlow::forget) makes it begin anew.
     pub fn start(log: &Log, settings: FlowSettings) -> Result<AdsFlow, AdsError> {
         let dead_letters = DeadLetterStream::new(log, FLOW);
-        for results in [COUNTS_STREAM, dead_letters.stream()] {
-            match log.delete_stream(results) {
-                Ok(()) | Err(LogError::UnknownStream { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let place = LogCheckpoints::new(log, FLOW);
+        if place.list().map_err(checkpoint_error)?.is_empty() {
+            delete_results(log)?;
         }
         let settings = FlowSettings {
             dead_letters: Some(Arc::new(dead_letters)),
+            checkpoints: Some(Checkpointing {
+                place: Arc::new(place),
+                interval: CHECKPOINT_INTERVAL,
+                resume: Resume::IfAny,
+            }),
             ..settings
         };
         let events = log.stream_or_create(EVENTS_STREAM, StreamConfig::default())?;
-        let results = log.create_stream(COUNTS_STREAM, StreamConfig::default())?;
+        let results = log.stream_or_create(COUNTS_STREAM, StreamConfig::default())?;
 
         let read = Arc::new(EventCounts::default());
         let tally = Arc::clone(&read);
         let campaigns = campaign_of_ads();
         // One reader keeps the order of the events, which the windows go by.
         let source = StreamSource::new(&events);
-        let ending = source.ending();
         let mut flow = Flow::with_settings(FLOW, settings);
+        flow.state("totals", EventCountsState(Arc::clone(&read)));
         let counts = flow.windowed(COUNTS_STATE, Windows::tumbling(WINDOW_MS), CountAds);
         flow.source("events", source)
             .each(move |record, emit: &mut Emit<Event>| {
@@ -172,7 +191,6 @@ impl AdsFlow {
             );
         Ok(AdsFlow {
             events,
-            ending,
             running: Arc::new(flow.run()?),
             counts,
             read,
@@ -184,9 +202,21 @@ impl AdsFlow {
         &self.events
     }
 
-    /// How many events the flow has read.
-    pub fn read_events(&self) -> u64 {
-        self.read.events.load(Ordering::Relaxed)
+    /// Forgets the checkpoint, the counts and the dead letters in a log: the next start begins at the earliest event.
+    ///
+    /// # Errors
+    /// When the log refuses.
+    pub fn forget(log: &Log) -> Result<(), AdsError> {
+        let place = LogCheckpoints::new(log, FLOW);
+        let parts = place.list().map_err(checkpoint_error)?;
+        let removed = parts.into_iter().try_for_each(|part| place.remove(part));
+        removed.map_err(checkpoint_error)?;
+        Ok(delete_results(log)?)
+    }
+
+    /// Durable events that the flow has not read.
+    pub fn lag_records(&self) -> u64 {
+        self.running.lag_records().unwrap_or(0)
     }
 
     /// The flow, for its metrics and its state.
@@ -207,14 +237,36 @@ impl AdsFlow {
         }
     }
 
-    /// Counts everything that is durable now, and ends.
+    /// Counts everything that is durable now, and stops. Windows stay open for what comes with the next start.
     ///
     /// # Errors
     /// Why the flow has failed.
     pub fn finish(&self) -> Result<AdsTotals, AdsError> {
-        self.ending.end_at_durable_head();
+        while self.lag_records() > 0 && !self.running.is_finished() {
+            thread::sleep(LAG_INTERVAL);
+        }
+        self.running.stop();
         self.running.join()?;
         Ok(self.totals())
+    }
+}
+
+/// Deletes what a flow has written that begins anew.
+fn delete_results(log: &Log) -> Result<(), LogError> {
+    let dead_letters = DeadLetterStream::new(log, FLOW);
+    for results in [COUNTS_STREAM, dead_letters.stream()] {
+        match log.delete_stream(results) {
+            Ok(()) | Err(LogError::UnknownStream { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn checkpoint_error(error: BoxError) -> FlowError {
+    FlowError::Checkpoint {
+        flow: FLOW.to_owned(),
+        error: error.into(),
     }
 }
 
@@ -230,6 +282,41 @@ impl EventCounts {
             Kind::Click => count(&self.clicks),
             Kind::Purchase => {}
         }
+    }
+}
+
+impl StateReader for EventCountsState {
+    fn get(&self, key: &str) -> Option<Value> {
+        let counter = match key {
+            "events" => &self.0.events,
+            "views" => &self.0.views,
+            "clicks" => &self.0.clicks,
+            _ => return None,
+        };
+        Some(counter.load(Ordering::Relaxed).into())
+    }
+
+    fn keys(&self, limit: usize) -> Vec<String> {
+        let keys = ["clicks", "events", "views"].map(str::to_owned);
+        keys.into_iter().take(limit).collect()
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        let EventCounts {
+            events,
+            views,
+            clicks,
+        } = &*self.0;
+        let counts = [events, views, clicks].map(|counter| counter.load(Ordering::Relaxed));
+        Ok(postcard::to_stdvec(&counts)?)
+    }
+
+    fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
+        let [events, views, clicks]: [u64; 3] = postcard::from_bytes(saved)?;
+        self.0.events.store(events, Ordering::Relaxed);
+        self.0.views.store(views, Ordering::Relaxed);
+        self.0.clicks.store(clicks, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_client::{
     Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start, Topic,
     TopicPartition,
 };
-use millstream_flow::{BoxError, LaneId, Lanes, Output, Parts, Source, SourceLanes, SourceStatus};
+use millstream_flow::{
+    BoxError, LaneId, Lanes, Output, Parts, Position, Positions, Source, SourceLanes, SourceStatus,
+};
 use millstream_record::Record;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -19,6 +23,9 @@ use crate::network::Network;
 
 /// What waits for a source's turn; how many bytes that may be is the consumer's setting.
 const ITEMS_MAX: usize = 16;
+
+/// How often a source asks where its partitions end.
+const ENDS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where sources end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +66,10 @@ pub struct ServerSource {
     stream: Arc<str>,
     reading: Reading,
     records: mpsc::Receiver<Result<ServerRecords, ClientError>>,
-    /// By partition, the first offset that it did not give.
-    positions: BTreeMap<i32, Offset>,
+    /// By partition, the first offset that it did not give. Written by the source, read by those that watch it.
+    positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
+    /// By partition, where committed records end, as the server says from time to time.
+    ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
     /// The partitions.
     lanes: Lanes,
     fault: Arc<OnceLock<ServerSourceError>>,
@@ -88,6 +97,28 @@ struct SavedPlace {
     positions: BTreeMap<i32, Offset>,
 }
 
+/// What those that watch a source see of it.
+struct ServerPositions {
+    stream: Arc<str>,
+    positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
+    ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
+}
+
+impl Positions for ServerPositions {
+    fn read(&self) -> Vec<Position> {
+        let positions = self.positions.lock().clone();
+        let ends = self.ends.lock();
+        let position = |(partition, next): (i32, Offset)| Position {
+            stream: self.stream.to_string(),
+            partition: partition.unsigned_abs(),
+            next: next.0,
+            // The last answer may be older than what came since.
+            end: ends.get(&partition).map(|end| end.0.max(next.0)),
+        };
+        positions.into_iter().map(position).collect()
+    }
+}
+
 /// Why a flow cannot go on reading a server's stream.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("stream {stream}: {error}")]
@@ -111,6 +142,8 @@ impl ServerSourceError {
 #[derive(Debug)]
 pub struct ServerRecords {
     fetched: Fetched,
+    /// How many offsets it moves the source on.
+    records: u64,
     /// What comes behind was not there when the source began.
     until: Option<Offset>,
     fault: Arc<OnceLock<ServerSourceError>>,
@@ -159,10 +192,14 @@ impl ServerSource {
             let positions = by_partition(&consumer);
             let lanes = Lanes::default();
             reading.find_lanes(&positions, &lanes);
+            let positions = Arc::new(Mutex::new(positions));
+            let ends = Arc::default();
+            network.spawn(reading.look_at_ends(Arc::downgrade(&ends)));
             ServerSource {
                 stream: stream.into(),
                 records: reading.start(consumer, &fault, &network),
                 reading,
+                ends,
                 positions,
                 lanes,
                 fault,
@@ -173,12 +210,13 @@ impl ServerSource {
     }
 
     /// Takes note of what is given. Records behind the end are not.
-    fn note(&mut self, records: &ServerRecords) {
+    fn note(&mut self, records: &mut ServerRecords) {
         let next = records.fetched.next();
         let next = records.until.map_or(next, |until| until.min(next));
         let partition = records.fetched.partition();
         self.lanes.pass(lane_id(partition), next);
-        self.positions.insert(partition, next);
+        let before = self.positions.lock().insert(partition, next);
+        records.records = next.0 - before.unwrap_or_default().min(next).0;
     }
 }
 
@@ -191,6 +229,30 @@ impl Reading {
         };
         let starts: Vec<_> = self.places.iter().map(start).collect();
         Consumer::assigned(&self.client, self.consumer.clone(), &starts).await
+    }
+
+    /// Asks from time to time where the partitions end, while anybody wants to know.
+    fn look_at_ends(
+        &self,
+        seen: Weak<Mutex<BTreeMap<i32, Offset>>>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (client, isolation) = (self.client.clone(), self.consumer.isolation);
+        let latest = self
+            .places
+            .iter()
+            .map(|place| (place.clone(), Start::Latest));
+        let latest: Vec<_> = latest.collect();
+        async move {
+            while let Some(seen) = seen.upgrade() {
+                // The server may be away for a while: then the last answer counts.
+                if let Ok(ends) = client.offsets(&latest, isolation).await {
+                    let ends = ends.into_iter();
+                    *seen.lock() = ends.map(|(place, end)| (place.partition, end)).collect();
+                }
+                drop(seen);
+                tokio::time::sleep(ENDS_INTERVAL).await;
+            }
+        }
     }
 
     /// Lets the consumer read in the background.
@@ -240,6 +302,19 @@ impl Source for ServerSource {
         }
     }
 
+    /// As its offsets say.
+    fn records_of(&self, item: &ServerRecords) -> u64 {
+        item.records
+    }
+
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        Some(Arc::new(ServerPositions {
+            stream: Arc::clone(&self.stream),
+            positions: Arc::clone(&self.positions),
+            ends: Arc::clone(&self.ends),
+        }))
+    }
+
     /// Gives at most one item.
     fn poll(
         &mut self,
@@ -251,8 +326,8 @@ impl Source for ServerSource {
             return Err(fault.clone().into());
         }
         match self.records.poll_recv(&mut Context::from_waker(waker)) {
-            Poll::Ready(Some(Ok(records))) => {
-                self.note(&records);
+            Poll::Ready(Some(Ok(mut records))) => {
+                self.note(&mut records);
                 out.push(records);
                 Ok(SourceStatus::Ready)
             }
@@ -267,7 +342,7 @@ impl Source for ServerSource {
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
         let place = SavedPlace {
             stream: self.reading.id,
-            positions: self.positions.clone(),
+            positions: self.positions.lock().clone(),
         };
         Ok(postcard::to_stdvec(&place)?)
     }
@@ -285,8 +360,9 @@ impl Source for ServerSource {
         }
         let consumer = self.network.wait(self.reading.consumer(&saved.positions));
         let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
-        self.positions = by_partition(&consumer);
-        self.reading.find_lanes(&self.positions, &self.lanes);
+        let positions = by_partition(&consumer);
+        self.reading.find_lanes(&positions, &self.lanes);
+        *self.positions.lock() = positions;
         self.records = self.reading.start(consumer, &self.fault, &self.network);
         Ok(())
     }
@@ -381,6 +457,7 @@ async fn read(
             }
             ServerRecords {
                 fetched,
+                records: 0,
                 until,
                 fault: Arc::clone(&fault),
             }

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex, Offset, Timestamp};
-use millstream_flow::{BoxError, LaneId, Lanes, Output, Parts, Source, SourceLanes, SourceStatus};
+use millstream_flow::{
+    BoxError, LaneId, Lanes, Output, Parts, Position, Positions, Source, SourceLanes, SourceStatus,
+};
 use millstream_log::{
     KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
@@ -317,6 +319,20 @@ impl Source for StreamSource {
         }
     }
 
+    fn records_of(&self, item: &StoredChunks) -> u64 {
+        let chunks = Chunks::trusted(&item.0.bytes).map_while(Result::ok);
+        chunks
+            .map(|chunk| u64::from(chunk.header().record_count))
+            .sum()
+    }
+
+    /// Those of an application are kept with it, and seen there.
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        let shared = Arc::clone(&self.shared);
+        let has_application = shared.subscription.lock().has_application();
+        (!has_application).then_some(shared as Arc<dyn Positions>)
+    }
+
     fn wants_commits(&self) -> bool {
         self.shared.subscription.lock().has_application()
     }
@@ -413,6 +429,23 @@ impl Source for StreamSource {
                 return Ok(SourceStatus::Idle);
             }
         }
+    }
+}
+
+impl Positions for Shared {
+    fn read(&self) -> Vec<Position> {
+        let next = self.subscription.lock().positions().unwrap_or_default();
+        let position = |(partition, next): (usize, Offset)| {
+            let partition = u32::try_from(partition).ok()?;
+            let end = self.stream.partition(partition).ok()?.last_stable_offset();
+            Some(Position {
+                stream: self.stream.name().to_owned(),
+                partition,
+                next: next.0,
+                end: Some(end.0),
+            })
+        };
+        next.into_iter().enumerate().filter_map(position).collect()
     }
 }
 

@@ -52,7 +52,13 @@ fn keeper(flow: &Flow) -> Option<Keeper> {
     let checkpoints = flow.settings.checkpoints.as_ref()?;
     let ranks = &flow.settings.ranks;
     let place = std::sync::Arc::clone(&checkpoints.place);
-    Some(Keeper::new(place, &flow.name, ranks.rank(), ranks.count()))
+    Some(Keeper::new(
+        place,
+        &flow.name,
+        ranks.rank(),
+        ranks.count(),
+        &flow.settings.clock,
+    ))
 }
 
 /// What has to be the same on all ranks.

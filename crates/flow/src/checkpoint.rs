@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use millstream_base::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +87,7 @@ impl fmt::Debug for Checkpointing {
 }
 
 /// How a flow's checkpoints fare.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckpointCounts {
     /// Parts of this rank that are kept for good.
     pub kept: u64,
@@ -94,6 +95,23 @@ pub struct CheckpointCounts {
     pub failed: u64,
     /// Why the last of them could not.
     pub error: Option<String>,
+    /// The last part of this rank that is kept, be it of a run before.
+    pub last: Option<LastCheckpoint>,
+}
+
+/// The last part of a checkpoint that a rank has kept. A checkpoint is complete when all ranks have kept theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LastCheckpoint {
+    /// The checkpoint's number.
+    pub number: u64,
+    /// When it was kept, in milliseconds since 1970; `None` for that of an earlier run.
+    pub kept_at_ms: Option<i64>,
+    /// How long ago that was, in seconds.
+    pub age_seconds: Option<f64>,
+    /// How long it took to write.
+    pub seconds: Option<f64>,
+    /// Its size.
+    pub bytes: Option<u64>,
 }
 
 /// A rank's part of a checkpoint: of each element of the flow what it needs to go on.
@@ -178,13 +196,21 @@ pub struct Keeper {
     /// Of the last checkpoint before this run: those of the run count on from it.
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
+    clock: Arc<dyn Clock>,
     /// Writes a part while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Keeper {
-    pub fn new(place: Arc<dyn Checkpoints>, flow: &str, rank: u32, ranks: u32) -> Keeper {
+    pub fn new(
+        place: Arc<dyn Checkpoints>,
+        flow: &str,
+        rank: u32,
+        ranks: u32,
+        clock: &Arc<dyn Clock>,
+    ) -> Keeper {
         Keeper {
+            clock: Arc::clone(clock),
             place,
             flow: flow.to_owned(),
             rank,
@@ -198,13 +224,25 @@ impl Keeper {
     }
 
     pub fn counts(&self) -> CheckpointCounts {
-        self.counts.lock().clone()
+        let mut counts = self.counts.lock().clone();
+        if let Some(last) = &mut counts.last {
+            let age_ms = |kept_at_ms| self.clock.now().0.saturating_sub(kept_at_ms);
+            last.age_seconds = last.kept_at_ms.map(|ms| age_ms(ms) as f64 / 1e3);
+        }
+        counts
     }
 
     /// Begins a run behind the checkpoint `number`, which all ranks have agreed on: nothing is left of this
     /// rank that parts to come could be mixed with.
     pub fn begin(&self, number: u64, run: u64, seed: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
+        self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
+            number,
+            kept_at_ms: None,
+            age_seconds: None,
+            seconds: None,
+            bytes: None,
+        });
         self.run.store(run, Ordering::Relaxed);
         self.seed.store(seed, Ordering::Relaxed);
         self.remove_later(number)
@@ -325,11 +363,26 @@ impl Keeper {
             Arc::clone(&self.counts),
             self.ranks,
         );
+        let clock = Arc::clone(&self.clock);
         let write = move || {
-            let kept = encode(&head, &saved).and_then(|part| place.put(key, &part));
+            let started_at = clock.monotonic();
+            let kept = encode(&head, &saved).and_then(|part| {
+                place.put(key, &part)?;
+                Ok(part.len() as u64)
+            });
             let mut counts = counts.lock();
             match kept {
-                Ok(()) => counts.kept += 1,
+                Ok(bytes) => {
+                    counts.kept += 1;
+                    let took = clock.monotonic().saturating_sub(started_at);
+                    counts.last = Some(LastCheckpoint {
+                        number: key.checkpoint,
+                        kept_at_ms: Some(clock.now().0),
+                        age_seconds: None,
+                        seconds: Some(took.as_secs_f64()),
+                        bytes: Some(bytes),
+                    });
+                }
                 Err(error) => {
                     counts.failed += 1;
                     counts.error = Some(error.to_string());
@@ -350,6 +403,11 @@ impl Keeper {
                 counts.error = Some(format!("there is no thread to write it: {error}"));
             }
         }
+    }
+
+    /// Whether there is no other rank.
+    pub fn is_alone(&self) -> bool {
+        self.ranks == 1
     }
 
     /// Whether a part is being written.

@@ -91,6 +91,10 @@ impl StateReader for Collected {
         keys.into_iter().take(limit).map(str::to_owned).collect()
     }
 
+    fn late_events(&self) -> Option<u64> {
+        Some(self.late_events())
+    }
+
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         Err(NOT_KEPT.into())
     }

@@ -200,10 +200,16 @@ impl Cuts {
         Ok(true)
     }
 
-    /// For the last worker, when all stages have ended.
-    pub fn end(&self, elements: &Elements<'_>) -> Result<(), Failure> {
-        match self.purpose {
+    /// For the last worker, when all stages have ended. A flow that was stopped goes on from here next time: nothing is
+    /// read or written twice then. On several ranks the last cut that all took together has to do.
+    pub fn end(&self, elements: &Elements<'_>, is_stopped: bool) -> Result<(), Failure> {
+        match &self.purpose {
             Purpose::Commits => commit(elements.stages),
+            Purpose::Checkpoints(keeper) if is_stopped && keeper.is_alone() => {
+                let number = self.pause.done.load(Ordering::SeqCst) + 1;
+                keeper.keep(number, save(elements)?);
+                Ok(())
+            }
             Purpose::None | Purpose::Checkpoints(_) => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::chain::Chain;
 use crate::channel::ChannelState;
-use crate::fused::{FusedStage, Instance, Slot};
+use crate::fused::{FusedStage, Instance, Slot, WatchedSource};
 use crate::graph::Flow;
 use crate::input::Input;
 use crate::metrics::Counters;
@@ -57,10 +57,12 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
+    let mut watched = WatchedSource::default();
     let instances = row.instances.into_iter();
     let instances: Vec<_> = instances
         .map(|(input, terminal)| {
             let time = StageTime::new(row.watermarks, input.lanes());
+            watched.add(&input, &time);
             Slot::new(Instance::new(input, terminal, time))
         })
         .collect();
@@ -77,6 +79,7 @@ where
         is_blocked: AtomicBool::new(false),
         idle_since: AtomicU64::new(0),
         tells_time: row.tells_time,
+        watched,
         input: row.channel,
         outputs: row.outputs,
         stopping: Arc::clone(&flow.stopping),

@@ -3,6 +3,7 @@
 use std::any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -12,9 +13,11 @@ use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
 use crate::error::{BoxError, Failure};
+use crate::gauge::{SourceTime, TimeGauge};
 use crate::input::{Input, Took};
 use crate::marks::Mark;
 use crate::metrics::Counters;
+use crate::positions::{self, Position, Positions};
 use crate::remote::Outlets;
 use crate::stage::{Activation, Context, Rest, Stage};
 use crate::terminal::{InputEnd, Terminal};
@@ -53,10 +56,32 @@ pub struct FusedStage<I, C, T> {
     /// 1 + how often the doorbell had been rung when the source was last found idle.
     pub idle_since: AtomicU64,
     pub tells_time: bool,
+    pub watched: WatchedSource,
     pub input: Option<Arc<ChannelState>>,
     pub outputs: Vec<Arc<ChannelState>>,
     pub stopping: Arc<AtomicBool>,
     pub counters: Counters,
+}
+
+/// What can be seen of a source's instances while workers are in them.
+#[derive(Default)]
+pub struct WatchedSource {
+    /// Of each instance; empty where the stage does not tell the time.
+    times: Vec<Arc<TimeGauge>>,
+    idle_after: Duration,
+    /// Of each instance that knows it.
+    positions: Vec<Arc<dyn Positions>>,
+}
+
+impl WatchedSource {
+    /// Another instance.
+    pub fn add(&mut self, input: &impl Input, time: &StageTime) {
+        if let Some(idle_after) = time.idle_after_if_told() {
+            self.idle_after = idle_after;
+            self.times.push(Arc::clone(time.gauge()));
+        }
+        self.positions.extend(input.positions());
+    }
 }
 
 /// The place of an instance.
@@ -205,9 +230,12 @@ where
         let results = terminal.commit(input.stamp(), mark)?;
         instance.is_working = false;
         let now_ns = context.now_ns();
-        if self.outputs.is_empty() {
+        // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
+        if self.outputs.is_empty() || terminal.goes_by_time() {
             let mut latency = self.counters.latency().lock();
-            input.sample(|stamp| latency.saturating_record(now_ns.saturating_sub(stamp)));
+            input.sample(|stamp, records| {
+                latency.saturating_record_n(now_ns.saturating_sub(stamp), records);
+            });
         }
         input.done();
         self.counters.add_slice(items, results, now_ns - started_ns);
@@ -367,6 +395,7 @@ where
         self.counters.add_out(results);
         instance.ended = true;
         instance.time.end();
+        instance.time.gauge().set_ended();
         if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.end_outputs();
         }
@@ -489,6 +518,17 @@ where
 
     fn tells_time(&self) -> bool {
         self.tells_time
+    }
+
+    fn source_times(&self) -> Option<(Vec<SourceTime>, Duration)> {
+        let times = self.watched.times.iter().filter_map(|time| time.read());
+        (!self.watched.times.is_empty()).then(|| (times.collect(), self.watched.idle_after))
+    }
+
+    fn positions(&self) -> Option<Vec<Position>> {
+        let positions = self.watched.positions.iter();
+        (!self.watched.positions.is_empty())
+            .then(|| positions::all(positions.map(|source| &**source)))
     }
 
     fn describe(&self) -> String {

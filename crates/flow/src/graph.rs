@@ -261,6 +261,12 @@ impl Flow {
         state
     }
 
+    /// A state element of the caller's own, readable under `name` and kept in checkpoints. What changes it while the
+    /// flow runs has to be an operator of the flow: checkpoints are taken while none is at work.
+    pub fn state(&mut self, name: &str, state: impl StateReader + 'static) {
+        self.add_state(name, state);
+    }
+
     /// A state element readable under `name`: of each key, what `aggregate` makes of its items over each
     /// of some windows.
     pub fn windowed<K: Key, A: Combine>(

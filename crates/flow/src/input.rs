@@ -18,6 +18,7 @@ use crate::error::{BoxError, Failure};
 use crate::graph::Flow;
 use crate::lanes::{LaneId, Lanes, SourceLanes};
 use crate::marks::Mark;
+use crate::positions::Positions;
 use crate::remote::Outlets;
 use crate::source::{Output, Source, SourceStatus};
 use crate::terminal::Terminal;
@@ -86,14 +87,19 @@ pub trait Input: Entry {
     /// When the newest item in hand that is known of entered the flow, in ns of the flow's clock.
     fn stamp(&mut self) -> u64;
 
-    /// Calls `visit` with the stamps of a hundredth of the items in hand.
-    fn sample(&mut self, visit: impl FnMut(u64));
+    /// Calls `visit` with the stamps of a hundredth of the records in hand, and how many records have this stamp.
+    fn sample(&mut self, visit: impl FnMut(u64, u64));
 
     /// Drops the items in hand.
     fn done(&mut self);
 
     fn wants_commits(&self) -> bool {
         false
+    }
+
+    /// How far its source is; `None` if it has none that can say.
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        None
     }
 
     /// Whether it gives nothing more before the cut `number` is taken, but for what is in its ring.
@@ -138,7 +144,7 @@ pub struct SourceInput<S: Source> {
     pub output: Output<S::Item>,
     /// When `output` was filled.
     pub stamp: u64,
-    /// Items since the last that was sampled.
+    /// Records since the last that was sampled.
     pub unsampled: u64,
     /// How many items a poll gave lately.
     pub usual: usize,
@@ -204,10 +210,12 @@ impl<S: Source> Input for SourceInput<S> {
         self.stamp
     }
 
-    fn sample(&mut self, mut visit: impl FnMut(u64)) {
-        self.unsampled += self.output.items.len() as u64;
-        for _ in 0..self.unsampled / SAMPLE_EVERY {
-            visit(self.stamp);
+    fn sample(&mut self, mut visit: impl FnMut(u64, u64)) {
+        let items = self.output.items.iter();
+        self.unsampled += items.map(|item| self.source.records_of(item)).sum::<u64>();
+        let samples = self.unsampled / SAMPLE_EVERY;
+        if samples > 0 {
+            visit(self.stamp, samples);
         }
         self.unsampled %= SAMPLE_EVERY;
     }
@@ -236,6 +244,10 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn wants_commits(&self) -> bool {
         self.source.wants_commits()
+    }
+
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        self.source.positions()
     }
 
     fn shares_position(&self) -> bool {
@@ -356,9 +368,9 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.stamp
     }
 
-    fn sample(&mut self, visit: impl FnMut(u64)) {
+    fn sample(&mut self, mut visit: impl FnMut(u64, u64)) {
         if let Some(slice) = &self.slice {
-            slice.stamps().for_each(visit);
+            slice.stamps().for_each(|stamp| visit(stamp, 1));
         }
     }
 

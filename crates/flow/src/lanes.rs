@@ -106,6 +106,12 @@ impl Lanes {
         }
     }
 
+    /// Lanes of which the source still has to give items that were there when it found them.
+    pub(crate) fn behind(&self) -> usize {
+        let lanes = self.lanes.lock();
+        lanes.values().filter(|lane| lane.end.is_some()).count()
+    }
+
     /// The stage has worked on an item of this time.
     pub(crate) fn see(&self, lane: LaneId, latest: Timestamp, seen_at: Option<Duration>) {
         let mut lanes = self.lanes.lock();

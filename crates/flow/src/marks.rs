@@ -151,6 +151,11 @@ impl RingMarks {
         Timestamp(self.time.load(Ordering::Acquire))
     }
 
+    /// As [`time`](RingMarks::time), once any time was told.
+    pub fn time_if_any(&self) -> Option<Timestamp> {
+        Some(self.time()).filter(|time| *time > Timestamp(i64::MIN))
+    }
+
     fn note_first(&self, state: &State) {
         let first = state.waiting.front();
         let position = first.map_or(u64::MAX, |said| said.position);

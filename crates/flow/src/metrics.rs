@@ -50,7 +50,7 @@ pub struct Counters {
     /// Written and read by the scheduler.
     pub target: AtomicF64,
     pub priority: AtomicF64,
-    /// From an item's entry into the flow to here, in nanoseconds, of one item in a hundred. Only
+    /// From a record's entry into the flow to here, in nanoseconds, of one record in a hundred. Only
     /// kept by stages at the end of a flow.
     latency: Mutex<Histogram<u64>>,
 }
@@ -90,22 +90,36 @@ pub struct StageMetrics {
     pub target: f64,
     /// How urgent the scheduler found it when it last looked.
     pub priority: f64,
+    /// How far event time has come in it, in milliseconds since 1970: no item that is in time is earlier. Of a source
+    /// with several instances it is that of the last. Absent while no item has told a time.
+    pub watermark_ms: Option<i64>,
+    /// How far the clock is ahead of that, in seconds.
+    pub watermark_lag_seconds: Option<f64>,
+    /// How long a source that tells event time has given nothing, in seconds; absent while items come, and for other
+    /// stages.
+    pub silent_seconds: Option<f64>,
+    /// Records that the sources of the stage could read and have not; absent where they do not know.
+    pub lag_records: Option<u64>,
 }
 
-/// How long items were on their way through a flow, from the source to the end; one item in a
-/// hundred is looked at.
+/// How long records were on their way through a flow, from the source to a sink, a state or a window. One record in a
+/// hundred is sampled: in a stage that reads the source, an item counts for all the records that it
+/// [holds](crate::Source::records_of); behind a ring, an item is a record.
+///
+/// A percentile is absent while there are too few samples for it: it takes one sample above it, which are 2, 10,
+/// 100 and 1,000 samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latency {
-    /// Items that were looked at.
+    /// Records that were sampled.
     pub samples: u64,
     /// Half of them took no longer, in microseconds.
-    pub p50_us: f64,
+    pub p50_us: Option<f64>,
     /// 90 % of them took no longer.
-    pub p90_us: f64,
+    pub p90_us: Option<f64>,
     /// 99 %.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// 99.9 %.
-    pub p999_us: f64,
+    pub p999_us: Option<f64>,
     /// The slowest.
     pub max_us: f64,
     /// The histogram: each entry is an upper bound in microseconds, and how many samples lie
@@ -204,7 +218,7 @@ impl Counters {
         &self.latency
     }
 
-    /// What is counted; the caller adds what it sees of the rings.
+    /// What is counted; the caller adds what it sees of the rings, of event time and of the sources.
     pub fn read(&self, stage: &str) -> StageMetrics {
         StageMetrics {
             stage: stage.to_owned(),
@@ -223,6 +237,10 @@ impl Counters {
             item_ns: self.item_ns(),
             target: self.target.get(),
             priority: self.priority.get(),
+            watermark_ms: None,
+            watermark_lag_seconds: None,
+            silent_seconds: None,
+            lag_records: None,
         }
     }
 }
@@ -236,13 +254,16 @@ pub fn new_histogram() -> Histogram<u64> {
 impl Latency {
     pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
         let us = |ns: u64| ns as f64 / 1e3;
-        let quantile = |quantile| us(histogram.value_at_quantile(quantile));
+        // One of `samples` at least lies above it.
+        let quantile = |quantile, samples_min| {
+            (histogram.len() >= samples_min).then(|| us(histogram.value_at_quantile(quantile)))
+        };
         Latency {
             samples: histogram.len(),
-            p50_us: quantile(0.5),
-            p90_us: quantile(0.9),
-            p99_us: quantile(0.99),
-            p999_us: quantile(0.999),
+            p50_us: quantile(0.5, 2),
+            p90_us: quantile(0.9, 10),
+            p99_us: quantile(0.99, 100),
+            p999_us: quantile(0.999, 1_000),
             max_us: us(histogram.max()),
             histogram: histogram
                 .iter_recorded()

@@ -468,7 +468,7 @@ impl<T: Message> Input for RemoteInput<T> {
         self.stamp
     }
 
-    fn sample(&mut self, _: impl FnMut(u64)) {}
+    fn sample(&mut self, _: impl FnMut(u64, u64)) {}
 
     fn done(&mut self) {
         self.items.clear();

@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use millstream_base::Timestamp;
 use serde::Serialize;
 
 use crate::checkpoint::CheckpointCounts;
 use crate::cuts::Purpose;
 use crate::error::FlowError;
 use crate::graph::Flow;
+use crate::marks::RingMarks;
 use crate::metrics::{Latency, StageMetrics, new_histogram};
+use crate::positions::Position;
 use crate::scheduler::room;
+use crate::stage::Stage;
 use crate::state::StateReader;
+use crate::waits::{self, Wait};
 use crate::workers::Workers;
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
@@ -36,6 +41,33 @@ pub struct Summary {
     pub workers_replaced: u64,
     /// Its stages, in the order of the graph.
     pub stages: Vec<StageMetrics>,
+}
+
+/// Items that came too late for their window, since the flow began; those of the runs before are counted if the flow
+/// goes on from a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LateEvents {
+    /// The state element with the windows.
+    pub state: String,
+    /// How many.
+    pub late_events: u64,
+}
+
+/// How far event time has come in a stage: as its last source says, or as its rings say.
+fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
+    let times: Vec<Option<Timestamp>> = match (stage.source_times(), stage.input()) {
+        (Some((times, _)), _) => times.iter().map(|time| time.watermark).collect(),
+        (None, Some(input)) => input.marks.iter().map(RingMarks::time_if_any).collect(),
+        (None, None) => return None,
+    };
+    times.into_iter().min().flatten()
+}
+
+/// Since when all sources of a stage that tell the time have given nothing.
+fn silent_since(stage: &dyn Stage) -> Option<Duration> {
+    let (times, _) = stage.source_times()?;
+    let since: Option<Vec<Duration>> = times.iter().map(|time| time.silent_since).collect();
+    since?.into_iter().max()
 }
 
 impl Running {
@@ -79,15 +111,69 @@ impl Running {
     /// What each stage has done so far and does now, in the order of the graph.
     pub fn metrics(&self) -> Vec<StageMetrics> {
         let rings = self.workers.doorbell.rings();
-        let stages = self.workers.stages.iter();
-        stages
-            .map(|stage| StageMetrics {
+        let clock = &self.workers.clock;
+        let (now, now_ms) = (clock.monotonic(), clock.now().0);
+        let metrics = |stage: &Arc<dyn Stage>| {
+            let watermark_ms = watermark(&**stage).map(|Timestamp(ms)| ms);
+            let lag_ms = watermark_ms.map(|ms| now_ms.saturating_sub(ms));
+            let positions = stage.positions();
+            let lag = |positions: Vec<Position>| positions.iter().map(Position::lag_records).sum();
+            StageMetrics {
                 readable: stage.readable(rings),
                 room: room(&**stage),
                 capacity: stage.input().map(|input| input.capacity()),
+                watermark_ms,
+                watermark_lag_seconds: lag_ms.map(|ms| ms as f64 / 1e3),
+                silent_seconds: silent_since(&**stage)
+                    .map(|since| now.saturating_sub(since).as_secs_f64()),
+                lag_records: positions.map(lag),
                 ..stage.counters().read(stage.name())
+            }
+        };
+        self.workers.stages.iter().map(metrics).collect()
+    }
+
+    /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
+    pub fn positions(&self) -> Vec<Position> {
+        let stages = self.workers.stages.iter();
+        stages
+            .filter_map(|stage| stage.positions())
+            .flatten()
+            .collect()
+    }
+
+    /// Records of the streams that it reads which the flow could read and has not; `None` where no source knows.
+    pub fn lag_records(&self) -> Option<u64> {
+        let stages = self.workers.stages.iter();
+        let mut positions = stages.filter_map(|stage| stage.positions()).peekable();
+        positions.peek()?;
+        Some(
+            positions
+                .flatten()
+                .map(|position| position.lag_records())
+                .sum(),
+        )
+    }
+
+    /// By state element with windows: the items that came too late for theirs.
+    pub fn late_events(&self) -> Vec<LateEvents> {
+        let states = self.workers.states.iter();
+        states
+            .filter_map(|(name, state)| {
+                Some(LateEvents {
+                    state: name.clone(),
+                    late_events: state.late_events()?,
+                })
             })
             .collect()
+    }
+
+    /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows.
+    pub fn waits(&self) -> Vec<Wait> {
+        match self.workers.goes_by_time && !self.is_finished() {
+            true => waits::of(&self.workers.stages, self.workers.clock.monotonic()),
+            false => Vec::new(),
+        }
     }
 
     /// How long items took from the source to the end, of those that have arrived so far.

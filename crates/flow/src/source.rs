@@ -1,10 +1,12 @@
 //! Where items come from.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::error::BoxError;
 use crate::lanes::SourceLanes;
+use crate::positions::Positions;
 
 /// What a source had to offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,18 @@ pub trait Source: Send + 'static {
     /// another, so watermarks go by the one that is furthest behind. A source that answers
     /// [`SourceLanes::One`] though it reads several loses what the slower ones give as late.
     fn lanes(&self) -> SourceLanes<'_, Self::Item>;
+
+    /// How many records an item holds. The flow's latency is [sampled](crate::Latency) by records: one in a
+    /// hundred. Called once per item, and only where the source's stage is the end of the flow.
+    fn records_of(&self, _item: &Self::Item) -> u64 {
+        1
+    }
+
+    /// How far the source is, for those that watch the flow; `None` where the input has no end to be behind.
+    /// Asked for once, before anything is asked of the source.
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        None
+    }
 
     /// Whether [`commit`](Source::commit) is to be called.
     fn wants_commits(&self) -> bool {
@@ -94,6 +108,14 @@ impl<S: Source + ?Sized> Source for Box<S> {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         (**self).poll(out, budget, waker)
+    }
+
+    fn records_of(&self, item: &Self::Item) -> u64 {
+        (**self).records_of(item)
+    }
+
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        (**self).positions()
     }
 
     fn lanes(&self) -> SourceLanes<'_, Self::Item> {

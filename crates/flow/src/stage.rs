@@ -3,6 +3,7 @@
 use std::panic::{self};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use millstream_base::Clock;
 
@@ -11,7 +12,9 @@ use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
 use crate::dead_letter::DeadLetters;
 use crate::error::{BoxError, Failure};
+use crate::gauge::SourceTime;
 use crate::metrics::Counters;
+use crate::positions::Position;
 use crate::remote::Outlets;
 
 /// What an activation achieved.
@@ -100,6 +103,14 @@ pub trait Stage: Send + Sync {
 
     /// Whether it tells event time as its source's items come.
     fn tells_time(&self) -> bool;
+
+    /// How far event time is at each instance, that has not ended, of a stage that tells it, and after which silence later stages do not
+    /// wait for its source; `None` for other stages.
+    fn source_times(&self) -> Option<(Vec<SourceTime>, Duration)>;
+
+    /// How far its sources are with what they read; `None` for stages that read a ring, and where a source cannot
+    /// say.
+    fn positions(&self) -> Option<Vec<Position>>;
 
     /// What it is made of, the same on each rank that runs the same program.
     fn describe(&self) -> String;

@@ -16,6 +16,11 @@ pub trait StateReader: Send + Sync {
     /// Up to `limit` of the keys, in no particular order.
     fn keys(&self, limit: usize) -> Vec<String>;
 
+    /// Items that came too late for their window; `None` where there are no windows.
+    fn late_events(&self) -> Option<u64> {
+        None
+    }
+
     /// What is needed to have all of it again, for a checkpoint.
     ///
     /// # Errors

@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
 
 use crate::alignment::Aligned;
 use crate::error::BoxError;
+use crate::gauge::TimeGauge;
 use crate::lanes::{LaneId, Lanes};
 use crate::marks::Mark;
 
@@ -109,6 +111,8 @@ pub struct StageTime {
     silence: Option<Silence>,
     /// Of an input that is aligned with others.
     aligned: Option<Aligned>,
+    /// Shows all that to others.
+    gauge: Arc<TimeGauge>,
 }
 
 /// A source gives nothing.
@@ -137,6 +141,7 @@ impl StageTime {
             told: None,
             silence: None,
             aligned: None,
+            gauge: Arc::default(),
         }
     }
 
@@ -161,6 +166,15 @@ impl StageTime {
         if let Some(aligned) = &self.aligned {
             aligned.leave();
         }
+    }
+
+    pub fn gauge(&self) -> &Arc<TimeGauge> {
+        &self.gauge
+    }
+
+    /// After which silence later stages do not wait for the source; `None` where it does not tell the time.
+    pub fn idle_after_if_told(&self) -> Option<Duration> {
+        self.watermarks.map(|watermarks| watermarks.idle_after)
     }
 
     /// What is kept of it in a checkpoint: what makes items late.
@@ -312,8 +326,12 @@ impl StageTime {
         }
         let now = now();
         self.tell_lanes(now);
+        let unread = self.lanes.as_ref().map_or(0, Lanes::behind);
+        self.gauge.set_unread_lanes(unread);
         if self.has_seen.replace(false) {
-            self.silence = None;
+            if self.silence.take().is_some() {
+                self.gauge.set_silent(None);
+            }
             let latest = self.watermark_of(self.latest_of_all(now));
             let time = latest.max(self.time_told());
             if let Some(aligned) = &self.aligned {
@@ -351,9 +369,14 @@ impl StageTime {
         let watermarks = self.watermarks?;
         if self.is_behind() {
             self.silence = None;
+            self.gauge.set_silent(None);
             return None;
         }
         let from = self.watermark_of(self.latest_of_all(now));
+        self.gauge.set_unread_lanes(0);
+        if self.silence.is_none() {
+            self.gauge.set_silent(Some(now));
+        }
         // A source without lanes has nothing to wait for.
         let has_lanes = self.lanes.as_ref().is_none_or(|lanes| !lanes.is_empty());
         let idle_after = if has_lanes {
@@ -411,7 +434,10 @@ impl StageTime {
     fn tell(&mut self, mark: Mark) -> Option<Mark> {
         let says_nothing = self.told.is_none() && mark == Mark::Watermark(Timestamp(i64::MIN));
         let is_new = self.told != Some(mark) && !says_nothing;
-        is_new.then(|| *self.told.insert(mark))
+        is_new.then(|| {
+            self.gauge.set_mark(mark);
+            *self.told.insert(mark)
+        })
     }
 }
 

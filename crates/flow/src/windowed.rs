@@ -157,6 +157,10 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         keys
     }
 
+    fn late_events(&self) -> Option<u64> {
+        Some(self.late_events())
+    }
+
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         let partitions = self.partitions.lock();
         let stores: Vec<_> = partitions.iter().map(|part| part.lock().clone()).collect();

@@ -51,6 +51,8 @@ pub struct Workers {
     cuts: Cuts,
     ranks: Ranks,
     pub states: Vec<(String, Arc<dyn StateReader>)>,
+    /// Windows wait for event time.
+    pub goes_by_time: bool,
     scheduler: Arc<dyn Scheduler>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -136,6 +138,7 @@ impl Workers {
             cuts: Cuts::new(&flow.stages, purpose, flow.pause, cut_interval, now),
             ranks: settings.ranks,
             states: flow.states,
+            goes_by_time: flow.stages.iter().any(|stage| stage.goes_by_time()),
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; flow.stages.len()],
@@ -309,7 +312,8 @@ impl Workers {
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-        if is_whole && let Err(failure) = self.cuts.end(&self.elements()) {
+        let is_stopped = self.stopping.load(Ordering::Relaxed);
+        if is_whole && let Err(failure) = self.cuts.end(&self.elements(), is_stopped) {
             self.fail(self.error(failure));
         }
         if let Purpose::Checkpoints(keeper) = self.cuts.purpose() {

@@ -177,6 +177,9 @@ pub struct QuickstartArgs {
         conflicts_with = "file"
     )]
     pub rate: Rate,
+    /// Forget the checkpoint and the results of earlier runs, and count all that is stored again
+    #[arg(long)]
+    pub anew: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,8 +10,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::Context;
-use millstream_flow::FlowSettings;
+use anyhow::{Context, anyhow};
+use millstream_flow::{FlowError, FlowSettings};
 use millstream_log::Log;
 use tempfile::TempDir;
 
@@ -40,6 +40,7 @@ pub fn run(
         ends_at: args
             .duration
             .and_then(|time| Instant::now().checked_add(time)),
+        is_anew: args.anew,
         is_json,
         stop,
         progress: &mut progress,
@@ -51,6 +52,17 @@ pub fn run(
     Ok(log.close()?)
 }
 
+/// With what to do where a flow cannot go on.
+fn explained(error: FlowError) -> anyhow::Error {
+    match error {
+        FlowError::Checkpoint { .. } => anyhow!(
+            "{error}; the program was changed, or records that it needs are gone: start it with --anew to count \
+             everything again that the stream holds"
+        ),
+        error => error.into(),
+    }
+}
+
 /// What both pipelines need.
 struct Run<'a> {
     log: &'a Log,
@@ -58,6 +70,8 @@ struct Run<'a> {
     flow_settings: FlowSettings,
     /// When ingestion ends by itself.
     ends_at: Option<Instant>,
+    /// Everything is counted again.
+    is_anew: bool,
     is_json: bool,
     stop: &'a Stop,
     progress: &'a mut Progress,

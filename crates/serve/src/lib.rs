@@ -14,7 +14,11 @@
 //!
 //! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`,
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
-//! `latency` (a [`Latency`](millstream_flow::Latency)), `watched_seconds` (how long this server has looked at the
+//! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (how far it is in the streams
+//! that it reads: a [`Position`](millstream_flow::Position) per partition), `late_events` (by state element, a
+//! [`LateEvents`](millstream_flow::LateEvents) each), `waits` (which sources hold back event time, and why: a
+//! [`Wait`](millstream_flow::Wait) each), `checkpoints` (a [`CheckpointCounts`](millstream_flow::CheckpointCounts),
+//! or null where none are taken), `watched_seconds` (how long this server has looked at the
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
 //! scale of `watched_seconds`, and `items_per_second`, what each stage read in it.
 //!

@@ -1,9 +1,10 @@
 //! Figures in the text format of Prometheus, version 0.0.4.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::sync::Arc;
 
-use millstream_flow::{Latency, Running, StageMetrics};
+use millstream_flow::{CheckpointCounts, Latency, Running, StageMetrics};
 
 use self::MetricKind::{Counter, Gauge};
 
@@ -52,18 +53,38 @@ const fn family<T>(
 }
 
 #[rustfmt::skip]
-const OF_FLOWS: [Family<Running>; 3] = [
+const OF_FLOWS: [Family<Running>; 5] = [
     family("flow_finished", Gauge, |flow| Some(f64::from(u8::from(flow.is_finished()))),
         "1 when the flow has ended, and 0 before."),
     family("flow_workers", Gauge, |flow| Some(flow.workers() as f64),
         "Workers that exist now, asleep or not."),
     family("flow_workers_replaced_total", Counter, |flow| Some(flow.workers_replaced() as f64),
         "Workers that died and were replaced."),
+    family("flow_lag_records", Gauge, |flow| Some(flow.lag_records()? as f64),
+        "Records of the streams that the flow reads which it could read and has not."),
+    family("flow_waiting_sources", Gauge, |flow| Some(flow.waits().len() as f64),
+        "Sources that hold back event time, and so the windows that wait for it."),
+];
+
+#[rustfmt::skip]
+const OF_CHECKPOINTS: [Family<CheckpointCounts>; 6] = [
+    family("flow_checkpoints_total", Counter, |counts| Some(counts.kept as f64),
+        "Parts of checkpoints that this rank has kept."),
+    family("flow_checkpoint_failures_total", Counter, |counts| Some(counts.failed as f64),
+        "Parts of checkpoints that could not be kept."),
+    family("flow_checkpoint_last_number", Gauge, |counts| Some(counts.last?.number as f64),
+        "The number of the last checkpoint of which this rank has kept its part."),
+    family("flow_checkpoint_last_age_seconds", Gauge, |counts| counts.last?.age_seconds,
+        "How long ago that part was kept; absent for one of an earlier run."),
+    family("flow_checkpoint_last_duration_seconds", Gauge, |counts| counts.last?.seconds,
+        "How long it took to write that part."),
+    family("flow_checkpoint_last_bytes", Gauge, |counts| Some(counts.last?.bytes? as f64),
+        "The size of that part."),
 ];
 
 /// All of [`StageMetrics`].
 #[rustfmt::skip]
-const OF_STAGES: [Family<StageMetrics>; 15] = [
+const OF_STAGES: [Family<StageMetrics>; 19] = [
     family("stage_items_in_total", Counter, |stage| Some(stage.items_in as f64),
         "Items that the stage has read."),
     family("stage_items_out_total", Counter, |stage| Some(stage.items_out as f64),
@@ -94,6 +115,14 @@ const OF_STAGES: [Family<StageMetrics>; 15] = [
         "How many results the scheduler would like to see from the stage."),
     family("stage_priority", Gauge, |stage| Some(stage.priority),
         "How urgent the scheduler found the stage when it last looked."),
+    family("stage_watermark_timestamp_seconds", Gauge, |stage| Some(stage.watermark_ms? as f64 / 1e3),
+        "How far event time has come in the stage, since 1970; absent before any item told a time."),
+    family("stage_watermark_lag_seconds", Gauge, |stage| stage.watermark_lag_seconds,
+        "How far the clock is ahead of the stage's watermark."),
+    family("stage_silent_seconds", Gauge, |stage| stage.silent_seconds,
+        "How long a source that tells event time has given nothing; absent while items come."),
+    family("stage_lag_records", Gauge, |stage| Some(stage.lag_records? as f64),
+        "Records that the stage's sources could read and have not."),
 ];
 
 /// Upper bounds of the latency's buckets, in microseconds, as they are written in seconds.
@@ -147,6 +176,20 @@ pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
             }
         }
     }
+    let checkpoints: Vec<_> = flows
+        .iter()
+        .filter_map(|flow| Some((flow.name(), flow.checkpoints()?)))
+        .collect();
+    for family in &OF_CHECKPOINTS {
+        page.head(family.name, family.kind.text(), family.help);
+        for (flow, counts) in &checkpoints {
+            if let Some(value) = (family.value)(counts) {
+                page.line(family.name, "", &[("flow", flow)], value);
+            }
+        }
+    }
+    page.late_events(&flows);
+    page.streams(&flows);
     let stages = flows.iter().flat_map(|flow| {
         let stages = flow.metrics().into_iter();
         stages.map(|stage| (flow.name(), stage))
@@ -184,9 +227,38 @@ impl Page {
         }
     }
 
+    fn late_events(&mut self, flows: &[&Arc<Running>]) {
+        const NAME: &str = "flow_late_events_total";
+        let help = "Items that came too late for their window, by state element.";
+        self.head(NAME, Counter.text(), help);
+        for flow in flows {
+            for late in flow.late_events() {
+                let labels = [("flow", flow.name()), ("state", &late.state)];
+                self.line(NAME, "", &labels, late.late_events);
+            }
+        }
+    }
+
+    /// The lag by stream: partitions may be many.
+    fn streams(&mut self, flows: &[&Arc<Running>]) {
+        const NAME: &str = "flow_stream_lag_records";
+        let help = "Records of a stream that the flow could read and has not.";
+        self.head(NAME, Gauge.text(), help);
+        for flow in flows {
+            let mut lags: BTreeMap<String, u64> = BTreeMap::new();
+            for position in flow.positions() {
+                let lag = position.lag_records();
+                *lags.entry(position.stream).or_default() += lag;
+            }
+            for (stream, lag) in &lags {
+                self.line(NAME, "", &[("flow", flow.name()), ("stream", stream)], lag);
+            }
+        }
+    }
+
     fn latencies(&mut self, latencies: &[(&str, Latency)]) {
         const NAME: &str = "flow_latency_seconds";
-        let help = "How long items took from source to end, of one in a hundred.";
+        let help = "How long records took from source to end, of one in a hundred.";
         self.head(NAME, "histogram", help);
         for (flow, latency) in latencies {
             let mut steps = latency.histogram.iter().peekable();
@@ -289,10 +361,10 @@ mod tests {
         }
         let latency = Latency {
             samples: 10,
-            p50_us: 0.0,
-            p90_us: 0.0,
-            p99_us: 0.0,
-            p999_us: 0.0,
+            p50_us: None,
+            p90_us: None,
+            p99_us: None,
+            p999_us: None,
             max_us: 0.0,
             histogram: vec![(0.5, 1), (1.0, 2), (400.0, 3), (5e8, 4)],
         };

@@ -8,7 +8,9 @@ use axum::http::{Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
-use millstream_flow::{Latency, Running, StageMetrics, StateReader};
+use millstream_flow::{
+    CheckpointCounts, LateEvents, Latency, Position, Running, StageMetrics, StateReader, Wait,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,6 +81,11 @@ struct FlowMetrics {
     workers_replaced: u64,
     stages: Vec<StageMetrics>,
     latency: Latency,
+    lag_records: Option<u64>,
+    positions: Vec<Position>,
+    late_events: Vec<LateEvents>,
+    waits: Vec<Wait>,
+    checkpoints: Option<CheckpointCounts>,
     #[serde(flatten)]
     throughput: Throughput,
 }
@@ -97,6 +104,11 @@ async fn flow_metrics(
             workers_replaced: flow.workers_replaced(),
             stages: flow.metrics(),
             latency: flow.latency(),
+            lag_records: flow.lag_records(),
+            positions: flow.positions(),
+            late_events: flow.late_events(),
+            waits: flow.waits(),
+            checkpoints: flow.checkpoints(),
             throughput: history.of(&flow),
         }))
     })

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Disk, DiskFile, Text};
+use millstream_ring::SAMPLE_EVERY;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +219,11 @@ impl Source for LineFiles {
 
     fn lanes(&self) -> SourceLanes<'_, LineBlock> {
         SourceLanes::One
+    }
+
+    /// Counting the lines would cost as much as reading them: each block is sampled.
+    fn records_of(&self, _: &LineBlock) -> u64 {
+        SAMPLE_EVERY
     }
 
     /// Gives at most one block.

@@ -250,6 +250,54 @@ fn what_was_said_before_all_were_silent_closes_windows() {
 }
 
 #[test]
+fn windows_that_stay_open_say_which_source_they_wait_for() {
+    let scene = Scene::new(2, SECOND);
+    let reasons = || {
+        let waits = scene.running.waits().into_iter();
+        waits
+            .map(|wait| (wait.stage, wait.reason))
+            .collect::<Vec<_>>()
+    };
+    let wait = |reason: &str| vec![("events".to_owned(), reason.to_owned())];
+    assert_eq!(reasons(), wait("no item has told a time yet"));
+    assert_eq!(scene.running.metrics()[0].watermark_ms, None);
+    scene.sources[0].give([(1, 25_000)]);
+    scene.sources[1].give([(1, 5_000)]);
+    scene.settle();
+    let behind = "its event time is 20.0 s behind that of another source";
+    assert_eq!(reasons(), wait(behind));
+    let [events, count] = &scene.running.metrics()[..2] else {
+        panic!("two stages");
+    };
+    // The clock stands at 0.
+    assert_eq!(events.watermark_ms, Some(4_000));
+    assert_eq!(events.watermark_lag_seconds, Some(-4.0));
+    assert_eq!(count.watermark_ms, Some(4_000));
+
+    scene.pass(IDLE_AFTER * 2 / 5);
+    let idle = "source idle for 12 s; windows wait for it for another 18 s";
+    assert_eq!(reasons(), wait(idle));
+    assert_eq!(scene.running.metrics()[0].silent_seconds, Some(12.0));
+    // Then nobody waits any more, and what comes back late is counted.
+    scene.pass(IDLE_AFTER);
+    assert_eq!(reasons(), []);
+    scene.wait_for_results(1);
+    scene.sources[1].give([(1, 6_000)]);
+    scene.settle();
+    wait_until("an event is late", || {
+        let late = scene.running.late_events();
+        late[0].state == "counts" && late[0].late_events == 1
+    });
+    scene.sources[1].end();
+    scene.sources[0].give([(1, 99_000)]);
+    wait_until("the source that has ended holds nobody up", || {
+        scene.sources[0].wake();
+        scene.running.metrics()[0].watermark_ms == Some(98_000)
+    });
+    scene.end();
+}
+
+#[test]
 fn one_silent_source_of_several_is_not_waited_for() {
     let scene = Scene::new(2, SECOND);
     scene.sources[1].give([(1, 100)]);

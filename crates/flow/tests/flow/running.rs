@@ -5,9 +5,12 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{Clock, SystemClock};
+use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_flow::sources::Generator;
-use millstream_flow::{BoxError, Flow, Output, Running, Sink, Source, SourceLanes, SourceStatus};
+use millstream_flow::windows::{Count, Windows};
+use millstream_flow::{
+    BoxError, Flow, Latency, Output, Running, Sink, Source, SourceLanes, SourceStatus, Watermarks,
+};
 
 use crate::support::{Collect, Hand, settings, wait_until};
 
@@ -208,4 +211,96 @@ fn errors_of_sources_and_sinks_fail_the_flow() {
         flow.source("numbers", source).sink("out", sink);
     });
     assert_eq!(error, "flow \"failing\": \"out\" failed: no output");
+}
+
+/// An item that holds a thousand records.
+#[derive(Debug)]
+struct Block;
+
+struct Blocks(u64);
+
+impl Source for Blocks {
+    type Item = Block;
+
+    fn lanes(&self) -> SourceLanes<'_, Block> {
+        SourceLanes::One
+    }
+
+    fn records_of(&self, _: &Block) -> u64 {
+        1_000
+    }
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Block>,
+        _: usize,
+        _: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        out.push(Block);
+        self.0 -= 1;
+        Ok(match self.0 {
+            0 => SourceStatus::End,
+            _ => SourceStatus::Ready,
+        })
+    }
+}
+
+fn latency_of_blocks(blocks: u64) -> Latency {
+    let mut flow = Flow::new("blocks");
+    let count = flow.partial::<u64>("count");
+    flow.source("blocks", Blocks(blocks))
+        .fold_local(&count, |count, _: &Block| *count += 1_000);
+    let running = flow.run().unwrap();
+    running.join().unwrap();
+    assert_eq!(count.merged(), blocks * 1_000);
+    running.latency()
+}
+
+#[test]
+fn latency_at_speed_is_sampled_by_the_records_that_items_hold() {
+    let latency = latency_of_blocks(50);
+    assert_eq!(latency.samples, 500);
+    assert!(latency.p50_us <= latency.p99_us && latency.p99_us.is_some());
+    assert!(latency.p99_us.unwrap() <= latency.max_us);
+}
+
+#[test]
+fn a_handful_of_samples_has_no_percentile_but_the_slowest() {
+    let latency = latency_of_blocks(2);
+    assert_eq!(latency.samples, 20);
+    assert!(latency.p90_us.is_some() && latency.max_us > 0.0);
+    assert_eq!((latency.p99_us, latency.p999_us), (None, None));
+}
+
+#[test]
+fn records_that_end_in_windows_are_sampled_where_they_are_counted() {
+    const EVENTS: u64 = 20_000;
+    let mut flow = Flow::new("windows");
+    let state = flow.windowed("counts", Windows::tumbling(1_000_000), Count);
+    let (sink, _) = Collect::new();
+    let time = |number: &u64| Timestamp(*number as i64);
+    flow.source("numbers", Generator::new(|number| number).limit(EVENTS))
+        .watermarks(time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|number| *number)
+        .aggregate("count", &state, time)
+        .sink("results", sink);
+    let running = flow.run().unwrap();
+    running.join().unwrap();
+    let samples = running.latency().samples;
+    // Of the results as many come, which is no matter here.
+    assert!(samples >= EVENTS / 100, "{samples}");
+}
+
+#[test]
+fn a_selectivity_that_only_decays_ends_at_zero() {
+    let mut flow = Flow::new("none");
+    let (sink, _) = Collect::<u64>::new();
+    flow.source("numbers", Generator::new(|number| number).limit(2_000_000))
+        .filter(|_| false)
+        .boundary("rest")
+        .sink("results", sink);
+    let running = flow.run().unwrap();
+    running.join().unwrap();
+    let selectivity = running.metrics()[0].selectivity;
+    assert!(selectivity == 0.0 || selectivity > 1e-9, "{selectivity:e}");
 }

@@ -204,12 +204,16 @@ impl Report {
         let joules = joules.map(|joules| format!(" and {joules:.0} J"));
         print(|out| {
             table.write(out)?;
-            if latency.samples > 0 {
+            if let Some(p50_us) = latency.p50_us {
+                let half = time(p50_us / 1e6);
+                let samples = count_of(latency.samples, "sample");
+                let rest = match latency.p99_us {
+                    Some(p99_us) => format!("99 % within {}", time(p99_us / 1e6)),
+                    None => format!("the slowest {}", time(latency.max_us / 1e6)),
+                };
                 writeln!(
                     out,
-                    "from source to end: half of the items within {}, 99 % within {}",
-                    time(latency.p50_us / 1e6),
-                    time(latency.p99_us / 1e6),
+                    "from source to end: half of the records within {half}, {rest} ({samples})",
                 )?;
             }
             writeln!(

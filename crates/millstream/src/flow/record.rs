@@ -81,14 +81,16 @@ impl Record {
         let seconds = moment.at.as_secs_f64();
         let workers = moment.workers;
         let replaced = moment.workers_replaced;
+        let [p50_us, p90_us, p99_us, p999_us] =
+            [p50_us, p90_us, p99_us, p999_us].map(|us| cell(us.map(|us| format!("{us:.1}"))));
         let room = cell(metrics.room);
         let capacity = cell(metrics.capacity);
         writeln!(
             self.file,
             "{seconds:.3},{stage},{items_in},{items_out},{readable},{room},{capacity},\
              {throughput:.1},{selectivity:.4},{item_ns:.1},{activations},{blocked},{idle},\
-             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{replaced},{p50_us:.1},\
-             {p90_us:.1},{p99_us:.1},{p999_us:.1},{max_us:.1}"
+             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{replaced},{p50_us},\
+             {p90_us},{p99_us},{p999_us},{max_us:.1}"
         )
     }
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use millstream_ads::{AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
+use millstream_ads::{AdsError, AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
 use millstream_base::{Clock, Random, SystemRandom};
 use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
 use millstream_connect::DeadLetterStream;
 use millstream_flow::Running;
-use millstream_log::Log;
+use millstream_log::{Log, LogError};
 use millstream_serve::{Content, Metric, MetricKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Run;
 use super::door::Door;
-use super::live::{Ingested, Live};
+use super::live::{Ingested, Live, stored_records};
+use super::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::{HTTP_DEFAULT, serve};
 use crate::remote::Remote;
@@ -30,7 +30,7 @@ const PACE: Duration = Duration::from_millis(5);
 /// At full speed so many events are made between two looks at whether it is time to stop.
 const BURST_EVENTS: u64 = 1_000;
 
-/// What `--json` prints. The totals are of everything stored.
+/// What `--json` prints. The totals are of everything since the first run.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -42,11 +42,15 @@ struct Report {
 }
 
 pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
-    let ads = Arc::new(AdsFlow::start(run.log, run.flow_settings.clone())?);
-    let reading = Arc::clone(&ads);
-    let live = Arc::new(Live::new(ads.events(), move || {
-        reading.read_events() + dead_letters(&reading)
-    }));
+    if run.is_anew {
+        AdsFlow::forget(run.log)?;
+    }
+    let ads = AdsFlow::start(run.log, run.flow_settings.clone());
+    let ads = Arc::new(ads.map_err(|error| match error {
+        AdsError::Flow(error) => explained(error),
+        error => error.into(),
+    })?);
+    let live = Arc::new(Live::new(ads.events(), ads.running()));
     let content = Arc::new(AdsContent {
         ads: Arc::clone(&ads),
         live: Arc::clone(&live),
@@ -65,21 +69,26 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     drop(door);
     let totals = totals?;
     generated?;
+    let dead_letters_stream = DeadLetterStream::new(run.log, ads.running().name());
+    let dead_letters_stream = dead_letters_stream.stream().to_owned();
     let report = Report {
         ingested: live.summary(),
         totals,
-        dead_letters: dead_letters(&ads),
+        dead_letters: dead_letters(run.log, &dead_letters_stream)?,
     };
     match run.is_json {
         true => print_json(&report),
-        false => report.print(DeadLetterStream::new(run.log, ads.running().name()).stream()),
+        false => report.print(&dead_letters_stream),
     }
 }
 
-/// How many records were no events.
-fn dead_letters(ads: &AdsFlow) -> u64 {
-    let stages = ads.running().metrics();
-    stages.iter().map(|stage| stage.dead_letters).sum()
+/// How many records were no events, in this run and those before.
+fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<u64> {
+    match log.stream(stream) {
+        Ok(stream) => Ok(stored_records(&stream)),
+        Err(LogError::UnknownStream { .. }) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes events and sends them until it is time to stop; returns when they are durable.
@@ -153,7 +162,7 @@ impl Content for AdsContent {
     }
 
     fn overview(&self) -> Value {
-        let mut overview = self.live.overview(self.ads.running().name());
+        let mut overview = self.live.overview();
         let totals = self.ads.totals();
         overview["events"] = json!(totals.events);
         overview["counted"] = json!(totals.counted);

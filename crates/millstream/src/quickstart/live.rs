@@ -1,9 +1,11 @@
 //! What happens now, for the progress line and for HTTP.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_base::ByteSize;
+use millstream_flow::Running;
 use millstream_log::{Log, Stream};
 use millstream_serve::{Metric, MetricKind};
 use parking_lot::Mutex;
@@ -26,6 +28,13 @@ pub struct Ingested {
     pub seconds: f64,
 }
 
+/// Durable records that a stream holds now.
+pub fn stored_records(stream: &Stream) -> u64 {
+    let lanes = stream.info().lanes;
+    let stored = lanes.iter().map(|lane| lane.durable.0 - lane.earliest.0);
+    stored.sum()
+}
+
 /// A run as it goes.
 pub struct Live {
     pub started_at: Instant,
@@ -35,8 +44,8 @@ pub struct Live {
     ingested_records: AtomicU64,
     /// Bytes of the values of these records.
     ingested_bytes: AtomicU64,
-    /// Records that the flow has read.
-    read_records: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// What reads the stream.
+    flow: Arc<Running>,
     rate: Mutex<Rate>,
 }
 
@@ -49,15 +58,15 @@ struct Rate {
 }
 
 impl Live {
-    /// `read_records` tells how many records of `stream` the flow has read.
-    pub fn new(stream: &Stream, read_records: impl Fn() -> u64 + Send + Sync + 'static) -> Live {
+    /// A run that ingests into `stream`, which `flow` reads.
+    pub fn new(stream: &Stream, flow: &Arc<Running>) -> Live {
         let now = Instant::now();
         Live {
             started_at: now,
             stream: stream.clone(),
             ingested_records: AtomicU64::new(0),
             ingested_bytes: AtomicU64::new(0),
-            read_records: Box::new(read_records),
+            flow: Arc::clone(flow),
             rate: Mutex::new(Rate {
                 taken_at: now,
                 records: 0,
@@ -81,13 +90,9 @@ impl Live {
         self.ingested_bytes.load(Ordering::Relaxed)
     }
 
-    /// All records of the stream that are durable, those of earlier runs included.
+    /// All durable records that the stream holds, those of earlier runs included.
     pub fn durable_records(&self) -> u64 {
-        let lanes = self.stream.info().lanes;
-        lanes
-            .iter()
-            .map(|lane| lane.durable.0 - lane.earliest.0)
-            .sum()
+        stored_records(&self.stream)
     }
 
     /// What has happened so far.
@@ -102,15 +107,14 @@ impl Live {
 
     /// How many durable records the flow has not read.
     pub fn lag_records(&self) -> u64 {
-        let read = (self.read_records)();
-        self.durable_records().saturating_sub(read)
+        self.flow.lag_records().unwrap_or(0)
     }
 
     /// What the live page shows of any flow that reads the stream.
-    pub fn overview(&self, flow: &str) -> Value {
+    pub fn overview(&self) -> Value {
         json!({
             "name": "quickstart",
-            "flow": flow,
+            "flow": self.flow.name(),
             "uptime_s": self.started_at.elapsed().as_secs_f64(),
             "ingested_records": self.ingested_records(),
             "ingested_bytes": self.ingested_bytes(),

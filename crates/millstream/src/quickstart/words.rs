@@ -5,19 +5,21 @@ mod table;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use anyhow::anyhow;
 use millstream_base::{Clock, ProducerId, Timestamp};
-use millstream_connect::{StoredChunks, StreamProducer, StreamSource};
-use millstream_flow::{Flow, Parts, Running};
+use millstream_connect::{LogCheckpoints, StoredChunks, StreamProducer, StreamSource};
+use millstream_flow::{BoxError, Checkpointing, Checkpoints, Flow, Parts, Resume, Running};
 use millstream_log::{Log, Stream, StreamConfig};
 use millstream_serve::{Content, Metric};
 use serde::Serialize;
 use serde_json::Value;
 
 use self::table::WordCounts;
-use super::Run;
 use super::live::{Ingested, Live};
+use super::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::serve;
 use crate::input::Input;
@@ -26,10 +28,19 @@ use crate::lines::{LineError, LineTarget, read_lines};
 /// The stream of lines.
 const STREAM: &str = "lines";
 
+/// The flow, by whose name its checkpoints are kept.
+const FLOW: &str = "words";
+
+/// How often the flow keeps its counts, and how far it is: after a crash it reads so much again.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often a flow that is to finish looks whether it has read everything.
+const LAG_INTERVAL: Duration = Duration::from_millis(2);
+
 /// How many of the most frequent words are shown.
 const TOP: usize = 20;
 
-/// What `--json` prints. The words are those of everything stored.
+/// What `--json` prints. The words are those of everything since the first run.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -48,19 +59,27 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     let config = StreamConfig::default();
     let stream = run.log.stream_or_create(STREAM, config)?;
 
-    let read_records = Arc::new(AtomicU64::new(0));
-    let reading = Arc::clone(&read_records);
-    let live = Arc::new(Live::new(&stream, move || reading.load(Ordering::Relaxed)));
-    let source = StreamSource::new(&stream);
-    let ending = source.ending();
-    let workers = run.flow_settings.workers.get();
-    let mut flow = Flow::with_settings("words", run.flow_settings.clone());
+    let place = LogCheckpoints::new(run.log, FLOW);
+    if run.is_anew {
+        let forget = || -> Result<(), BoxError> {
+            let parts = place.list()?;
+            parts.into_iter().try_for_each(|part| place.remove(part))
+        };
+        forget().map_err(|error| anyhow!("cannot forget the checkpoint: {error}"))?;
+    }
+    let mut settings = run.flow_settings.clone();
+    settings.checkpoints = Some(Checkpointing {
+        place: Arc::new(place),
+        interval: CHECKPOINT_INTERVAL,
+        resume: Resume::IfAny,
+    });
+    let workers = settings.workers.get();
+    let mut flow = Flow::with_settings(FLOW, settings);
     let counts = flow.partial::<WordCounts>("counts");
-    flow.sources("lines", source.split(workers))
-        .fold_local(&counts, move |counts, chunks| {
-            read_records.fetch_add(count_words(counts, chunks), Ordering::Relaxed);
-        });
-    let running = Arc::new(flow.run()?);
+    flow.sources("lines", StreamSource::new(&stream).split(workers))
+        .fold_local(&counts, count_words);
+    let running = Arc::new(flow.run().map_err(explained)?);
+    let live = Arc::new(Live::new(&stream, &running));
     let content = Arc::new(WordsContent {
         running: Arc::clone(&running),
         live: Arc::clone(&live),
@@ -73,7 +92,10 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     let (ingested, counted) = run.watch(&live, has_failed, || {
         let ingested = ingest(inputs, &stream, &*clock, &live);
         // What was stored before an error is counted as well.
-        ending.end_at_durable_head();
+        while live.lag_records() > 0 && !running.is_finished() {
+            thread::sleep(LAG_INTERVAL);
+        }
+        running.stop();
         (ingested, running.join())
     })?;
     drop(server);
@@ -111,7 +133,7 @@ impl Content for WordsContent {
     }
 
     fn overview(&self) -> Value {
-        self.live.overview(self.running.name())
+        self.live.overview()
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -181,14 +203,9 @@ impl LineTarget for Lines<'_> {
     }
 }
 
-/// Adds the words of some lines; returns how many lines there were.
-fn count_words(counts: &mut WordCounts, chunks: &StoredChunks) -> u64 {
-    let mut records = 0;
-    chunks.for_each_part(|record| {
-        records += 1;
-        counts.add_line(record.value.unwrap_or_default());
-    });
-    records
+/// Adds the words of some lines.
+fn count_words(counts: &mut WordCounts, chunks: &StoredChunks) {
+    chunks.for_each_part(|record| counts.add_line(record.value.unwrap_or_default()));
 }
 
 impl Report {

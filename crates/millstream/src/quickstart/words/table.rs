@@ -5,7 +5,7 @@
 //! hashed and compared in registers, where a table of byte strings follows a pointer for each word.
 
 use hashbrown::HashMap;
-use millstream_flow::{Counts, PartialState};
+use millstream_flow::{BoxError, Counts, PartialState};
 use serde_json::Value;
 
 /// Bytes that are looked at together.
@@ -103,6 +103,23 @@ impl PartialState for WordCounts {
         words
             .map(|(word, _)| String::from_utf8_lossy(word).into_owned())
             .collect()
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        let short: Vec<(u128, u64)> = self
+            .short
+            .iter()
+            .map(|(word, count)| (*word, *count))
+            .collect();
+        Ok(postcard::to_stdvec(&(short, self.long.save()?))?)
+    }
+
+    fn restored(saved: &[u8]) -> Result<Self, BoxError> {
+        let (short, long): (Vec<(u128, u64)>, Vec<u8>) = postcard::from_bytes(saved)?;
+        Ok(WordCounts {
+            short: short.into_iter().collect(),
+            long: Counts::restored(&long)?,
+        })
     }
 }
 

@@ -1,0 +1,45 @@
+//! How far the sources of a flow are behind the ends of what they read.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// How far a flow is with one partition of a stream that it reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Position {
+    /// The stream.
+    pub stream: String,
+    /// The partition's number.
+    pub partition: u32,
+    /// The first offset that the source has not given.
+    pub next: u64,
+    /// Behind the last record that could be read; `None` while the source does not know.
+    pub end: Option<u64>,
+}
+
+impl Position {
+    /// Records that could be read and were not.
+    pub fn lag_records(&self) -> u64 {
+        self.end.map_or(0, |end| end.saturating_sub(self.next))
+    }
+}
+
+/// The positions of a source, read beside its work by any thread. Sources that share their work share it.
+pub trait Positions: Send + Sync + 'static {
+    /// The position in every partition. It may lock, and does not wait for anything else.
+    fn read(&self) -> Vec<Position>;
+}
+
+/// The positions of several sources, those that share a partition having one.
+pub fn all<'a>(sources: impl IntoIterator<Item = &'a dyn Positions>) -> Vec<Position> {
+    let mut positions: BTreeMap<(String, u32), Position> = BTreeMap::new();
+    for position in sources.into_iter().flat_map(|source| source.read()) {
+        let place = (position.stream.clone(), position.partition);
+        let known = positions.entry(place).or_insert_with(|| position.clone());
+        // Two flows of one stream in one graph: the one that is behind counts.
+        if position.next < known.next {
+            *known = position;
+        }
+    }
+    positions.into_values().collect()
+}
