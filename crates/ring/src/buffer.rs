@@ -23,7 +23,11 @@ pub struct Buffer<T> {
 }
 
 /// Items of a write slice for which it had no room.
-pub struct Beyond<T>(pub Vec<T>);
+pub struct Beyond<T> {
+    pub items: Vec<T>,
+    /// When they were written.
+    pub stamp: u64,
+}
 
 /// What stands in a slot that is written.
 #[derive(Default)]

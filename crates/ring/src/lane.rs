@@ -118,6 +118,8 @@ pub struct Gathered<T> {
     pub items: Vec<T>,
     /// How many items of the range came before these.
     pub before: usize,
+    /// When the last of those beyond the range's positions were written.
+    pub stamp: u64,
     /// Finishes the range when all parts of it are. Dropped after the items.
     hold: Arc<Hold<T>>,
 }
@@ -168,6 +170,7 @@ impl<T> Lane<T> {
         let buffer = this.buffer();
         let mut notes = 0;
         let mut gathered: Option<Vec<T>> = None;
+        let mut stamp = 0;
         let mut count = 0;
         for position in positions.clone() {
             // SAFETY: this reader owns slot and note. Each slot that is no hole is written, and is
@@ -189,15 +192,16 @@ impl<T> Lane<T> {
             }
             count += 1;
             if let Note::Beyond(beyond) = note {
-                count += beyond.0.len();
+                count += beyond.items.len();
+                stamp = beyond.stamp;
                 gathered
                     .get_or_insert_with(|| {
-                        let before = count - beyond.0.len();
+                        let before = count - beyond.items.len();
                         let slots = (0..before as u64).map(|n| buffer.slot(positions.start + n));
                         // SAFETY: as above.
                         slots.map(|slot| unsafe { slot.read() }).collect()
                     })
-                    .extend(beyond.0);
+                    .extend(beyond.items);
             }
         }
         if notes > 0 {
@@ -210,6 +214,7 @@ impl<T> Lane<T> {
             Some(items) => Items::Gathered(Box::new(Gathered {
                 items,
                 before: 0,
+                stamp,
                 hold: Arc::new(Hold {
                     lane: this,
                     positions: positions.clone(),
@@ -330,6 +335,7 @@ impl<T> Taken<T> {
                 items: Items::Gathered(Box::new(Gathered {
                     items: gathered.items.split_off(count),
                     before: gathered.before + count,
+                    stamp: gathered.stamp,
                     hold: Arc::clone(&gathered.hold),
                 })),
             }),
@@ -403,6 +409,7 @@ impl<T> LaneRef<T> {
         reserved: Range<u64>,
         filled: u64,
         beyond: Option<Box<Beyond<T>>>,
+        stamp: u64,
     ) -> Option<Range<u64>> {
         let Range { start, mut end } = reserved;
         let buffer = self.buffer();
@@ -413,7 +420,7 @@ impl<T> LaneRef<T> {
             }
             end = filled;
         }
-        let items_beyond = beyond.as_ref().map_or(0, |beyond| beyond.0.len());
+        let items_beyond = beyond.as_ref().map_or(0, |beyond| beyond.items.len());
         let surplus = items_beyond as i64 - (end - filled) as i64;
         if surplus != 0 {
             for hole in filled..end {
@@ -421,7 +428,8 @@ impl<T> LaneRef<T> {
                 unsafe { *buffer.note(hole) = Note::Hole };
             }
             let mut notes = (end - filled) as usize;
-            if let Some(beyond) = beyond {
+            if let Some(mut beyond) = beyond {
+                beyond.stamp = stamp;
                 // SAFETY: as above. Only what is full has items beyond, so `filled` is `end`.
                 unsafe { *buffer.note(filled - 1) = Note::Beyond(beyond) };
                 notes += 1;

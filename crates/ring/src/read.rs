@@ -59,17 +59,28 @@ impl<T> ReadSlice<T> {
         self.taken.positions.end
     }
 
-    /// The times of some items: of those at every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th position.
-    /// 0 where the writer has set none.
+    /// The times of some items: of every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th, by their positions. Items beyond a
+    /// range's positions are counted on behind it. 0 where the writer has set none.
     pub fn stamps(&self) -> impl Iterator<Item = u64> {
-        let positions = match &self.taken.items {
-            // A later part of a range whose first part has these stamps.
-            Items::Gathered(gathered) if gathered.before > 0 => 0..0,
-            _ => self.taken.positions.clone(),
+        let range = &self.taken.positions;
+        let (positions, beyond, stamp) = match &self.taken.items {
+            Items::Slots(_) => (range.clone(), 0..0, 0),
+            Items::Gathered(gathered) => {
+                let start = range.start + gathered.before as u64;
+                let end = start + gathered.items.len() as u64;
+                // The first part of a range has the stamps of the positions.
+                let positions = match gathered.before {
+                    0 => range.clone(),
+                    _ => 0..0,
+                };
+                (positions, start.max(range.end)..end, gathered.stamp)
+            }
         };
+        let beyond = sampled(beyond).map(move |_| stamp);
         let buffer = self.lane.buffer();
         // SAFETY: the positions are held by this slice, and the stamps with them.
-        sampled(positions).map(|position| unsafe { *buffer.stamp(position) })
+        let within = sampled(positions).map(|position| unsafe { *buffer.stamp(position) });
+        within.chain(beyond)
     }
 
     /// Drops the items; their room is free again.

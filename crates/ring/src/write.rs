@@ -120,8 +120,13 @@ impl<T> WriteSlice<T> {
 #[cold]
 #[inline(never)]
 fn push_beyond<T>(beyond: Option<Box<Beyond<T>>>, item: T) -> Box<Beyond<T>> {
-    let mut beyond = beyond.unwrap_or_else(|| Box::new(Beyond(Vec::new())));
-    beyond.0.push(item);
+    let mut beyond = beyond.unwrap_or_else(|| {
+        Box::new(Beyond {
+            items: Vec::new(),
+            stamp: 0,
+        })
+    });
+    beyond.items.push(item);
     beyond
 }
 
@@ -136,7 +141,7 @@ fn finish<T>(
 ) {
     if filled == reserved.end && beyond.is_none() {
         lane.commit(reserved, stamp);
-    } else if let Some(written) = lane.settle(reserved, filled, beyond) {
+    } else if let Some(written) = lane.settle(reserved, filled, beyond, stamp) {
         lane.commit(written, stamp);
     }
 }

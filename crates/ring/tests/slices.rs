@@ -340,3 +340,16 @@ fn with_several_lanes_a_thread_reads_its_own_first_and_then_the_others() {
     assert_eq!(items, [1, 2, 3, 4]);
     assert!(ring.is_empty());
 }
+
+#[test]
+fn items_beyond_the_room_that_was_reserved_are_sampled_too() {
+    let ring = ring(4);
+    let mut slice = ring.try_write(1).unwrap();
+    slice.set_stamp(7);
+    (0..1_000).for_each(|item| slice.push(item));
+    slice.commit();
+    let slice = ring.try_read(1_000).unwrap();
+    assert_eq!(slice.len(), 1_000);
+    assert_eq!(slice.stamps().collect::<Vec<_>>(), [7; 10]);
+    slice.done();
+}
