@@ -163,6 +163,11 @@ test("the stages of a flow show what they do", async () => {
     assert.match(time, /^[\d.]+ (ns|µs|ms|s)$/);
   }
   await page.getByText(/^\d+ workers?/).waitFor();
+  // How far event time is behind the clock, and what the flow has beside its stages.
+  await page.getByRole("cell", { name: /^\d+(\.\d)? s ago$/ }).first().waitFor();
+  await page.getByText(/^[\d,]+ records? of ads$/).waitFor();
+  await page.getByText("0, too late for their window", { exact: true }).waitFor();
+  await page.getByText(/^number \d+, \d+ s ago, [\d.]+ (B|KiB) in [\d.]+ (µs|ms|s)$/).waitFor();
   const chart = page.locator(".stages polyline").first();
   await waitUntil("a chart", async () => (await chart.getAttribute("points"))?.split(" ").length > 4);
   assert.equal(await page.title(), "Millstream: ads");
@@ -187,7 +192,7 @@ test("an application that is run from the command line shows its own figures", a
     // What only the ads have is not there.
     assert.ok(await page.locator("#durable_records").isHidden());
     assert.ok(await page.locator("#campaigns").isHidden());
-    await page.getByText(/half of the items take up to/).waitFor();
+    await page.getByText(/from source to end half of the records take up to .* \([\d,]+ samples\)/).waitFor();
     await page.screenshot({ path: join(SCREENSHOTS, "logparser.png") });
     await checkBehaviour();
   } finally {
@@ -238,8 +243,8 @@ test("names are text, what is unknown is a dash, and what is missing is not show
     rows.map((row) => [...row.cells].map((cell) => cell.textContent)),
   );
   assert.deepEqual(stages, [
-    ["ads", "7", "1,235", "–", ""],
-    [name, "7", "1,235", "–", ""],
+    ["ads", "7", "1,235", "–", "–", ""],
+    [name, "7", "1,235", "–", "–", ""],
   ]);
   const text = await page.locator("#campaigns tr").evaluateAll((rows) =>
     rows.map((row) => [...row.cells].map((cell) => cell.textContent)),
