@@ -74,7 +74,7 @@ impl<T> WriteSlice<T> {
     /// How many items were pushed.
     pub fn len(&self) -> usize {
         (self.filled() - self.reserved.start) as usize
-            + self.beyond.as_ref().map_or(0, |beyond| beyond.0.len())
+            + self.beyond.as_ref().map_or(0, |beyond| beyond.items.len())
     }
 
     /// Whether nothing was pushed.

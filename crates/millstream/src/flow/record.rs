@@ -12,7 +12,7 @@ use millstream_flow::{Latency, StageMetrics};
 /// The first line of the file. What concerns the flow as a whole stands in the line of each stage.
 const HEADER: &str = "seconds,stage,items_in,items_out,readable,room,capacity,throughput,\
                       selectivity,item_ns,activations,blocked,idle,target,priority,busy_seconds,\
-                      dead_letters,workers,workers_replaced,latency_p50_us,latency_p90_us,latency_p99_us,\
+                      dead_letters,watermark_ms,watermark_lag_seconds,silent_seconds,lag_records,workers,workers_replaced,latency_p50_us,latency_p90_us,latency_p99_us,\
                       latency_p999_us,latency_max_us";
 
 /// What a flow is like at a time.
@@ -83,13 +83,17 @@ impl Record {
         let replaced = moment.workers_replaced;
         let [p50_us, p90_us, p99_us, p999_us] =
             [p50_us, p90_us, p99_us, p999_us].map(|us| cell(us.map(|us| format!("{us:.1}"))));
+        let watermark_ms = cell(metrics.watermark_ms);
+        let watermark_lag = cell(metrics.watermark_lag_seconds);
+        let silent = cell(metrics.silent_seconds);
+        let lag = cell(metrics.lag_records);
         let room = cell(metrics.room);
         let capacity = cell(metrics.capacity);
         writeln!(
             self.file,
             "{seconds:.3},{stage},{items_in},{items_out},{readable},{room},{capacity},\
              {throughput:.1},{selectivity:.4},{item_ns:.1},{activations},{blocked},{idle},\
-             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{workers},{replaced},{p50_us},\
+             {target:.1},{priority:.1},{busy_seconds:.6},{dead_letters},{watermark_ms},{watermark_lag},{silent},{lag},{workers},{replaced},{p50_us},\
              {p90_us},{p99_us},{p999_us},{max_us:.1}"
         )
     }
