@@ -421,7 +421,9 @@ impl StageTime {
         };
         self.reach(time);
         self.end();
-        Some(*self.told.insert(Mark::Idle(self.floor)))
+        let mark = Mark::Idle(self.floor);
+        self.gauge.set_mark(mark);
+        Some(*self.told.insert(mark))
     }
 
     fn time_told(&self) -> Timestamp {
