@@ -1,6 +1,5 @@
 //! The flow: read, split, filter, count.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use millstream_flow::sources::{LineBlock, LineFiles};
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use crate::read::{CountedLines, ReadCounts};
 use crate::split::{for_each_word, starts_with};
-use crate::words::WordRun;
+use crate::words::{BlockWords, SomeWords};
 
 /// The name of the flow.
 pub const FLOW: &str = "logparser";
@@ -22,15 +21,11 @@ pub const FLOW: &str = "logparser";
 pub enum Staging {
     /// One stage: words are handed from operator to operator within a loop.
     Fused,
-    /// Four stages, `read`, `split`, `filter` and `count`. What goes from the second to the third
-    /// and on to the fourth are runs of up to 1,024 words of a block: references into it, since a
-    /// word by itself takes less time to find than to hand on.
+    /// Four stages, `read`, `split`, `filter` and `count`. An item between them is a block and where
+    /// its words are: all of them behind `split`, the ones that are looked for behind `filter`. A word by
+    /// itself takes less time to find than to hand on.
     Separate,
 }
-
-/// Queued items keep the blocks alive that they point into: with this many a queue holds a few
-/// megabytes, which stay in a core's cache.
-const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// The flow at work.
 pub struct LogParser {
@@ -84,9 +79,8 @@ impl LogParser {
         files: LineFiles,
         prefix: &[u8],
         staging: Staging,
-        mut settings: FlowSettings,
+        settings: FlowSettings,
     ) -> Result<LogParser, FlowError> {
-        settings.ring_items_max = settings.ring_items_max.min(RING_ITEMS_MAX);
         let ranks = &settings.ranks;
         let files = files.of_rank(ranks.rank(), ranks.count());
         let prefix: Arc<[u8]> = prefix.into();
@@ -111,17 +105,19 @@ impl LogParser {
             Staging::Separate => flow
                 .sources("read", sources)
                 .boundary("split")
-                .flat_map(move |block: &LineBlock, emit: &mut Emit<WordRun>| {
-                    counts.add(block, WordRun::split(&block.bytes, emit));
+                .map(move |block: &LineBlock| {
+                    let words = BlockWords::find(&block.bytes);
+                    counts.add(block, words.len());
+                    words
                 })
                 .boundary("filter")
-                .flat_map(move |run: &WordRun, emit: &mut Emit<WordRun>| {
-                    if let Some(kept) = run.filter(|word| starts_with(word, &prefix)) {
+                .flat_map(move |words: &BlockWords, emit: &mut Emit<SomeWords>| {
+                    if let Some(kept) = words.filter(|word| starts_with(word, &prefix)) {
                         emit(&kept);
                     }
                 })
                 .boundary("count")
-                .fold_local(&count, |count, run| *count += run.len() as u64),
+                .fold_local(&count, |count, kept| *count += kept.iter().len() as u64),
         }
         Ok(LogParser {
             running: Arc::new(flow.run()?),

@@ -31,7 +31,7 @@ pub fn for_each_word<'t>(text: &'t [u8], mut each: impl FnMut(&'t [u8])) {
 
 /// A bit for each byte, from the lowest on: whether it is white space.
 #[inline]
-fn white_space_in(block: &[u8; 64]) -> u64 {
+pub fn white_space_in(block: &[u8; 64]) -> u64 {
     /// Multiplied with eight bytes that are 0 or 1 each, it gathers them in the highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let is_white_space = block.map(|byte| u8::from(byte.is_ascii_whitespace()));

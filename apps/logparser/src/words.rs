@@ -1,78 +1,120 @@
 //! References to many words.
 
-use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_flow::Emit;
 
-use crate::split::for_each_word;
+use crate::split::white_space_in;
 
-/// Words of a run at most: enough that handing it on costs little per word, few enough that the
-/// references lie in the first cache together with what they point to.
-const RUN_WORDS_MAX: usize = 1024;
+/// Bytes whose white space is found in one step.
+const STEP: usize = u64::BITS as usize;
+
+/// All words of a block: the block, and where it has white space. That is an eighth of the block, much
+/// less than a reference to each word. A clone is another reference to the same memory.
+#[derive(Debug, Clone)]
+pub struct BlockWords {
+    block: Bytes,
+    /// For each 64 bytes of the block a bit for each of them, from the lowest on. Behind the end of
+    /// the block there is nothing but white space.
+    white_space: Arc<Vec<u64>>,
+}
 
 /// Some words of a block, where they stand. A clone is another reference to the same memory.
 #[derive(Debug, Clone)]
-pub struct WordRun {
+pub struct SomeWords {
     block: Bytes,
-    spans: Arc<Vec<Span>>,
+    /// Blocks are a few megabytes at most.
+    spans: Arc<Vec<Range<u32>>>,
 }
 
-/// Where in a block a word starts and ends. Blocks are a few megabytes at most.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl WordRun {
-    /// Hands on all words of a block, run by run; returns how many there are.
-    pub fn split(block: &Bytes, emit: &mut Emit<WordRun>) -> u64 {
-        let mut spans = Vec::with_capacity(RUN_WORDS_MAX);
-        let mut count = 0;
-        let mut emit = |spans: &mut Vec<Span>| {
-            count += spans.len() as u64;
-            let next = Vec::with_capacity(RUN_WORDS_MAX);
-            emit(&WordRun {
-                block: block.clone(),
-                spans: mem::replace(spans, next).into(),
-            });
-        };
-        for_each_word(block, |word| {
-            let start = (word.as_ptr().addr() - block.as_ptr().addr()) as u32;
-            spans.push(Span {
-                start,
-                end: start + word.len() as u32,
-            });
-            if spans.len() == RUN_WORDS_MAX {
-                emit(&mut spans);
-            }
-        });
-        if !spans.is_empty() {
-            emit(&mut spans);
+impl BlockWords {
+    /// Finds the words of a block.
+    pub fn find(block: &Bytes) -> Self {
+        let (steps, rest) = block.as_chunks::<STEP>();
+        let mut white_space = Vec::with_capacity(block.len().div_ceil(STEP));
+        white_space.extend(steps.iter().map(white_space_in));
+        if !rest.is_empty() {
+            let mut last = [b' '; STEP];
+            last[..rest.len()].copy_from_slice(rest);
+            white_space.push(white_space_in(&last));
         }
-        count
+        BlockWords {
+            block: block.clone(),
+            white_space: white_space.into(),
+        }
+    }
+
+    /// How many words there are.
+    pub fn len(&self) -> u64 {
+        let mut is_after_gap = 1;
+        let starts = self.white_space.iter().map(|gaps| {
+            let starts = !gaps & (gaps << 1 | is_after_gap);
+            is_after_gap = gaps >> (STEP - 1);
+            u64::from(starts.count_ones())
+        });
+        starts.sum()
     }
 
     /// The words for which `keep` holds; `None` if there are none.
-    pub fn filter(&self, keep: impl Fn(&[u8]) -> bool) -> Option<WordRun> {
+    pub fn filter(&self, keep: impl Fn(&[u8]) -> bool) -> Option<SomeWords> {
         let block = &self.block[..];
-        let mut spans = Vec::with_capacity(RUN_WORDS_MAX / 8);
-        for span in self.spans.iter() {
-            let (start, end) = (span.start as usize, span.end as usize);
-            if keep(&block[start..end]) {
-                spans.push(*span);
+        let mut spans = Vec::new();
+        let mut start = 0;
+        let mut end_at = |end: usize| {
+            if start < end && keep(&block[start..end]) {
+                spans.push(start as u32..end as u32);
+            }
+            start = end + 1;
+        };
+        for (number, gaps) in self.white_space.iter().enumerate() {
+            let mut gaps = *gaps;
+            while gaps != 0 {
+                end_at(STEP * number + gaps.trailing_zeros() as usize);
+                gaps &= gaps - 1;
             }
         }
-        (!spans.is_empty()).then(|| WordRun {
+        end_at(block.len());
+        (!spans.is_empty()).then(|| SomeWords {
             block: self.block.clone(),
             spans: spans.into(),
         })
     }
+}
 
-    /// How many words there are.
-    pub fn len(&self) -> usize {
-        self.spans.len()
+impl SomeWords {
+    /// The words, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let spans = self.spans.iter();
+        spans.map(|span| &self.block[span.start as usize..span.end as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::split::for_each_word;
+
+    #[test]
+    fn the_words_of_a_block_are_those_between_white_space() {
+        let pieces: [&[u8]; 7] = [b"", b"a", b" ", b"bc\r\n", b"\tdef", b"x y", &[b'w'; 64]];
+        for first in pieces {
+            for second in pieces {
+                for filler in [0, 1, 57, 60, 62, 63, 64, 128] {
+                    let text = [first, &vec![b'-'; filler], second, first].concat();
+                    let gaps = text.split(u8::is_ascii_whitespace);
+                    let expected: Vec<&[u8]> = gaps.filter(|word| !word.is_empty()).collect();
+                    let mut found = Vec::new();
+                    for_each_word(&text, |word| found.push(word));
+                    assert_eq!(found, expected, "{text:?}");
+                    let words = BlockWords::find(&Bytes::copy_from_slice(&text));
+                    assert_eq!(words.len(), expected.len() as u64, "{text:?}");
+                    let all = words.filter(|_| true);
+                    let all: Vec<&[u8]> = all.iter().flat_map(SomeWords::iter).collect();
+                    assert_eq!(all, expected, "{text:?}");
+                    assert!(words.filter(|_| false).is_none());
+                }
+            }
+        }
     }
 }
