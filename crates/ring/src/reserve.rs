@@ -58,7 +58,7 @@ impl WriteReserve {
         // Acquires the store below, and with it the load of `head` before that.
         let mut seen = self.head_seen.load(Ordering::Acquire);
         let mut is_fresh = false;
-        let mut pauses = Pauses::default();
+        let mut pause_log = 0;
         loop {
             if now & CLOSED != 0 {
                 return None;
@@ -95,7 +95,7 @@ impl WriteReserve {
                     return Some(start..start + count);
                 }
                 Err(_) => {
-                    pauses.pause();
+                    pause_log = pause(pause_log);
                     now = self.word.load(Ordering::Acquire);
                 }
             }
@@ -172,22 +172,17 @@ impl WriteReserve {
     }
 }
 
-/// Pauses of a thread whose attempt another thread has come before: longer each time, so that the
-/// other one can go on before it loses the cache line again. This is no wait for the other thread: the
-/// next attempt follows after at most `2 ^ LOG_MAX` instructions, whatever the other one does.
-#[derive(Default)]
-struct Pauses {
-    log: u32,
-}
+/// The longest pause, as a power of two of instructions.
+const PAUSE_LOG_MAX: u32 = 5;
 
-impl Pauses {
-    const LOG_MAX: u32 = 5;
-
-    #[cold]
-    fn pause(&mut self) {
-        (0..1 << self.log).for_each(|_| hint::spin_loop());
-        self.log = (self.log + 1).min(Self::LOG_MAX);
-    }
+/// Pauses after an attempt that another thread has come before, so that the other one can go on
+/// before it loses the cache line again. Returns the length of the next pause, which is longer. This is no
+/// wait for the other thread: the next attempt follows whatever the other one does.
+#[cold]
+#[inline(never)]
+fn pause(log: u32) -> u32 {
+    (0..1 << log).for_each(|_| hint::spin_loop());
+    (log + 1).min(PAUSE_LOG_MAX)
 }
 
 /// The same word at another position.
@@ -227,7 +222,7 @@ impl ReadReserve {
         // Acquires the store below, and with it the load of `tail` before that.
         let mut seen = self.tail_seen.load(Ordering::Acquire);
         let mut is_fresh = false;
-        let mut pauses = Pauses::default();
+        let mut pause_log = 0;
         loop {
             if start & CLOSED != 0 {
                 return None;
@@ -256,7 +251,7 @@ impl ReadReserve {
                     return Some(start..end);
                 }
                 Err(_) => {
-                    pauses.pause();
+                    pause_log = pause(pause_log);
                     start = self.word.load(Ordering::Acquire);
                 }
             }
