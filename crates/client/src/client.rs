@@ -15,6 +15,7 @@ use crate::error::ClientError;
 
 /// What FindCoordinator is asked for.
 const KEY_TYPE_GROUP: i8 = 0;
+const KEY_TYPE_TRANSACTION: i8 = 1;
 
 /// A cluster, with one connection to each server that something was asked of. A clone is another
 /// handle of the same.
@@ -251,18 +252,52 @@ impl Client {
     /// # Errors
     /// When nobody knows, or it cannot be reached.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        self.coordinator_of(KEY_TYPE_GROUP, group, format!("group {group}"))
+            .await
+    }
+
+    /// The server that keeps the transactions of a transactional id.
+    ///
+    /// # Errors
+    /// When no server knows it, or it cannot be reached.
+    pub(crate) async fn transaction_coordinator(
+        &self,
+        id: &str,
+    ) -> Result<Arc<Connection>, ClientError> {
+        self.coordinator_of(KEY_TYPE_TRANSACTION, id, format!("transactional id {id}"))
+            .await
+    }
+
+    async fn coordinator_of(
+        &self,
+        kind: i8,
+        key: &str,
+        what: String,
+    ) -> Result<Arc<Connection>, ClientError> {
         let request = FindCoordinatorRequest::default()
-            .with_key_type(KEY_TYPE_GROUP)
-            .with_coordinator_keys(vec![text(group)]);
+            .with_key_type(kind)
+            .with_coordinator_keys(vec![text(key)]);
         let answer = self.ask(request).await?;
         let Some(found) = answer.coordinators.first() else {
-            return Err(ClientError::NoLeader {
-                what: format!("group {group}"),
-            });
+            return Err(ClientError::NoLeader { what });
         };
-        let what = format!("the coordinator of group {group}");
+        let what = format!("the coordinator of {what}");
         ClientError::check(found.error_code, found.error_message.as_deref(), what)?;
         self.server(found.node_id.0).await
+    }
+
+    /// All servers of the cluster.
+    ///
+    /// # Errors
+    /// When none answers, or one of them cannot be reached.
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<Connection>>, ClientError> {
+        self.refresh(&[]).await?;
+        let numbers: Vec<i32> = self.shared.known.lock().servers.keys().copied().collect();
+        let mut connections = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            connections.push(self.server(number).await?);
+        }
+        Ok(connections)
     }
 }
 

@@ -218,6 +218,11 @@ impl Connection {
         }
     }
 
+    /// What the server knows.
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
     /// Sends a request, behind those that were sent before. Waits only while too many are under way.
     ///
     /// # Errors

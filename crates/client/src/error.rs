@@ -121,6 +121,23 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
+    /// Something of the transaction was not stored.
+    #[error("the transaction can only be aborted: {0}")]
+    AbortNeeded(Arc<ClientError>),
+    /// The server cannot leave transactions undecided.
+    #[error(
+        "the server at {address} does not know two-phase commit (KIP-939): its transactions end with their timeout"
+    )]
+    NoTwoPhaseCommit {
+        /// The server's address.
+        address: String,
+    },
+    /// One transaction of a transactional id comes after the other.
+    #[error("a transaction is open: commit or abort it first")]
+    TransactionOpen,
+    /// A transactional producer sends records within transactions only.
+    #[error("no transaction has begun")]
+    NoTransaction,
     /// The producer or consumer was closed.
     #[error("it is closed")]
     Closed,
@@ -182,6 +199,26 @@ impl ClientError {
             | ClientError::NoLeader { .. }
             | ClientError::TakenBack { .. } => true,
             ClientError::Refused { error, .. } => error.is_retriable(),
+            _ => false,
+        }
+    }
+
+    /// Whether a request about transactions may succeed when it is tried again: also while the transaction before is being
+    /// ended.
+    pub(crate) fn is_retriable_in_transaction(&self) -> bool {
+        self.is_retriable() || self.response_error() == Some(ResponseError::ConcurrentTransactions)
+    }
+
+    /// Whether another producer has taken over the transactional id, or the transaction took too long.
+    pub fn is_fenced(&self) -> bool {
+        match self {
+            ClientError::AbortNeeded(error) | ClientError::Behind(error) => error.is_fenced(),
+            ClientError::Refused { error, .. } => matches!(
+                error,
+                ResponseError::ProducerFenced
+                    | ResponseError::InvalidProducerEpoch
+                    | ResponseError::InvalidProducerIdMapping
+            ),
             _ => false,
         }
     }

@@ -25,14 +25,26 @@ const VERSIONS_MAX: [(ApiKey, i16); 4] = [
     (ApiKey::OffsetFetch, 9),
 ];
 
+/// The feature by which a cluster says how transactions are made.
+const TRANSACTION_VERSION: &str = "transaction.version";
+
 /// The versions of requests that both sides know.
 #[derive(Debug, Default)]
-pub(crate) struct Versions(HashMap<ApiKey, i16>);
+pub(crate) struct Versions {
+    newest: HashMap<ApiKey, i16>,
+    /// The level of the feature `transaction.version` that the cluster has settled on; 0 if it has none.
+    transactions: i16,
+}
 
 impl Versions {
     /// The newest one; `None` if there is none.
     pub fn newest(&self, api: ApiKey) -> Option<i16> {
-        self.0.get(&api).copied()
+        self.newest.get(&api).copied()
+    }
+
+    /// How transactions are made; see [`PER_TRANSACTION_EPOCHS`](crate::producer::PER_TRANSACTION_EPOCHS).
+    pub fn transactions(&self) -> i16 {
+        self.transactions
     }
 }
 
@@ -62,7 +74,12 @@ pub(crate) async fn versions(
         let newest = known.max_version.min(ours_max);
         (newest >= known.min_version.max(*ours.start())).then_some((api, newest))
     });
-    Ok(Versions(common.collect()))
+    let mut features = answer.finalized_features.iter();
+    let transactions = features.find(|feature| &*feature.name == TRANSACTION_VERSION);
+    Ok(Versions {
+        newest: common.collect(),
+        transactions: transactions.map_or(0, |feature| feature.max_version_level),
+    })
 }
 
 /// In which version an answer is: a server that does not know a version of ApiVersions answers in the

@@ -70,7 +70,8 @@ mod tls;
 
 pub use admin::{
     Acl, AclFilter, AclOperation, GroupDescription, GroupMember, ListedGroup, ObjectUpload,
-    PatternType, Permission, ResourceType, User, UserCredential,
+    PatternType, Permission, ResourceType, TransactionDescription, TransactionIdentity, User,
+    UserCredential,
 };
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login};
@@ -78,7 +79,11 @@ pub use connection::{Connection, Pending};
 pub use consumer::{Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, Reset};
 pub use error::ClientError;
 pub use offsets::{Isolation, Start, TopicPartition};
-pub use producer::{Delivery, Producer, ProducerConfig, ProducerRecord, Stored};
+pub use partitioner::partition_of_key;
+pub use producer::{
+    Delivery, Producer, ProducerConfig, ProducerRecord, Stored, TransactionConfig,
+    TransactionalProducer,
+};
 pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 

@@ -1,7 +1,7 @@
 //! Which partition a record goes to.
 
 /// The partition of a key: as Kafka's own clients choose, so that both agree.
-pub(crate) fn partition_of_key(key: &[u8], partitions: usize) -> usize {
+pub fn partition_of_key(key: &[u8], partitions: usize) -> usize {
     let positive = murmur2(key) & 0x7fff_ffff;
     positive as usize % partitions.max(1)
 }

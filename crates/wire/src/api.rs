@@ -228,7 +228,7 @@ apis! {
     CreateTopics = 19, messages::CreateTopicsRequest, messages::CreateTopicsResponse, 2..=7, 5;
     DeleteTopics = 20, messages::DeleteTopicsRequest, messages::DeleteTopicsResponse, 1..=6, 4;
     DeleteRecords = 21, messages::DeleteRecordsRequest, messages::DeleteRecordsResponse, 0..=2, 2;
-    InitProducerId = 22, messages::InitProducerIdRequest, messages::InitProducerIdResponse, 0..=5, 2;
+    InitProducerId = 22, messages::InitProducerIdRequest, messages::InitProducerIdResponse, 0..=6, 2;
     OffsetForLeaderEpoch = 23, messages::OffsetForLeaderEpochRequest, messages::OffsetForLeaderEpochResponse, 2..=4, 4;
     AddPartitionsToTxn = 24, messages::AddPartitionsToTxnRequest, messages::AddPartitionsToTxnResponse, 0..=5, 3;
     AddOffsetsToTxn = 25, messages::AddOffsetsToTxnRequest, messages::AddOffsetsToTxnResponse, 0..=4, 3;

@@ -60,6 +60,7 @@ mod fields;
 mod forge;
 mod frame;
 mod header;
+mod init_producer_id;
 mod input;
 mod message;
 pub mod native;

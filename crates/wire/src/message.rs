@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::api::{ApiKey, Request, Response};
 use crate::error::{EncodeError, Malformed, RequestError, ResponseFrameError};
 use crate::header::{RequestHeader, response_has_tags};
+use crate::init_producer_id::{TWO_PHASE_FROM, decode_init_producer_id, put_init_producer_id};
 use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
 use crate::pieces::{Output, Pieces};
 use crate::produce::put_produce;
@@ -17,7 +18,11 @@ use crate::produce::put_produce;
 /// told, [`RequestError::answer`] has what to say; the connection is to be closed otherwise.
 pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestError> {
     let (header, mut input) = RequestHeader::decode(frame)?;
-    match Request::decode(header.api, header.version, &mut input) {
+    let decoded = match (header.api, header.version) {
+        (ApiKey::InitProducerId, TWO_PHASE_FROM..) => decode_init_producer_id(&mut input),
+        (api, version) => Request::decode(api, version, &mut input),
+    };
+    match decoded {
         Ok(request) => Ok((header, request)),
         Err(malformed) => Err(RequestError::Body { header, malformed }),
     }
@@ -68,6 +73,7 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
     header.encode(&mut output)?;
     match request {
         Request::Produce(produce) => put_produce(produce, header.version, &mut output)?,
+        Request::InitProducerId(init) => put_init_producer_id(init, header.version, &mut output)?,
         _ => request.encode(header.version, &mut output)?,
     }
     output.finish()

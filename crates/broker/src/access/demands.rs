@@ -9,7 +9,8 @@ use crate::client::Client;
 use crate::security::{Operation, Resource};
 
 use Operation::{
-    Alter, AlterConfigs, ClusterAction, Delete, Describe, DescribeConfigs, Read, Write,
+    Alter, AlterConfigs, ClusterAction, Delete, Describe, DescribeConfigs, Read, TwoPhaseCommit,
+    Write,
 };
 
 /// In FindCoordinator: the coordinator of a group; else of a transaction.
@@ -59,7 +60,13 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             None => Ok(()),
         },
         Request::InitProducerId(request) => match &request.transactional_id {
-            Some(id) => transaction(Write, id),
+            Some(id) => {
+                transaction(Write, id)?;
+                match request.enable_2_pc {
+                    true => transaction(TwoPhaseCommit, id),
+                    false => Ok(()),
+                }
+            }
             None if access.may_be_idempotent() => Ok(()),
             None => Err(ResponseError::ClusterAuthorizationFailed),
         },

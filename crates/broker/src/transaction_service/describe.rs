@@ -48,7 +48,7 @@ pub async fn describe(
         }
         state
             .with_transaction_state(StrBytes::from_static_str(found.state.as_str()))
-            .with_transaction_timeout_ms(found.timeout.as_millis() as i32)
+            .with_transaction_timeout_ms(timeout_ms(found.timeout))
             .with_transaction_start_time_ms(found.started.map_or(-1, |time| time.0))
             .with_producer_id(found.producer.id.0.into())
             .with_producer_epoch(found.producer.epoch.0)
@@ -57,6 +57,12 @@ pub async fn describe(
     Ok(DescribeTransactionsResponse::default()
         .with_transaction_states(states.collect())
         .into())
+}
+
+/// The largest number says that there is no timeout, as Apache Kafka has it.
+fn timeout_ms(timeout: Option<Duration>) -> i32 {
+    let millis = timeout.map(|timeout| i32::try_from(timeout.as_millis()));
+    millis.and_then(Result::ok).unwrap_or(i32::MAX)
 }
 
 /// Tells which transactional ids there are.

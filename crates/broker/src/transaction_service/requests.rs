@@ -104,6 +104,9 @@ async fn init(
             .with_producer_epoch(-1)
             .into()
     };
+    if request.keep_prepared_txn {
+        return Ok(refused(TransactionError::InvalidRequest));
+    }
     let expected = match version >= 3 {
         true => {
             let epoch = ProducerEpoch(request.producer_epoch);
@@ -118,6 +121,7 @@ async fn init(
     let asked = Request::InitProducerId(InitProducerId {
         transactional_id: request.transactional_id.as_ref().map(transactional_id),
         timeout: Duration::from_millis(request.transaction_timeout_ms.max(0) as u64),
+        two_phase: request.enable_2_pc,
         expected,
         knows_fencing: version >= 4,
     });

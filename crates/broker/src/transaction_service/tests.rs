@@ -53,6 +53,7 @@ impl World {
         let init = Request::InitProducerId(InitProducerId {
             transactional_id: Some("tx".into()),
             timeout: Duration::from_secs(60),
+            two_phase: false,
             expected: None,
             knows_fencing: true,
         });

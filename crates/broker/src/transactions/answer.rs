@@ -104,8 +104,8 @@ pub struct Described {
     pub state: State,
     /// The current producer.
     pub producer: Producer,
-    /// How long a transaction may take.
-    pub timeout: Duration,
+    /// How long a transaction may take; `None` for as long as it likes.
+    pub timeout: Option<Duration>,
     /// When the current transaction began, or the last one had begun.
     pub started: Option<Timestamp>,
     /// The partitions of the current transaction; of one that is being ended, those whose markers are missing.

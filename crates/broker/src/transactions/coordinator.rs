@@ -120,8 +120,9 @@ impl Coordinator {
                 // Clocks may have been set: it never has more than all of its time.
                 let passed = now.timestamp.0.saturating_sub(started.0);
                 let passed = Duration::from_millis(passed.try_into().unwrap_or(0));
-                let left = entry.transaction.timeout.saturating_sub(passed);
-                Some(now.elapsed.saturating_add(left))
+                let timeout = entry.transaction.timeout;
+                let left = timeout.map(|timeout| timeout.saturating_sub(passed));
+                left.map(|left| now.elapsed.saturating_add(left))
             }
             Phase::Ending { participants, .. } => {
                 entry.progress = Progress::new(participants);

@@ -31,6 +31,7 @@
 //! let init = Request::InitProducerId(InitProducerId {
 //!     transactional_id: Some("payments".into()),
 //!     timeout: Duration::from_secs(60),
+//!     two_phase: false,
 //!     expected: None,
 //!     knows_fencing: true,
 //! });

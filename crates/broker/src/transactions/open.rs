@@ -73,8 +73,9 @@ impl Coordinator {
         self.name_bytes = name_bytes;
         turn.persist(record::transaction(id, transaction));
         if is_first {
-            let at = turn.now.elapsed.saturating_add(transaction.timeout);
-            self.timers.set(id, &mut entry.deadline, Some(at));
+            let timeout = transaction.timeout;
+            let at = timeout.map(|timeout| turn.now.elapsed.saturating_add(timeout));
+            self.timers.set(id, &mut entry.deadline, at);
         }
         Ok(())
     }

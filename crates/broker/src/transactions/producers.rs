@@ -23,11 +23,15 @@ impl Coordinator {
         if id.is_empty() || id.len() > TRANSACTIONAL_ID_BYTES_MAX {
             return Err(TransactionError::InvalidRequest);
         }
-        if init.timeout.is_zero() || init.timeout > self.config.timeout_max {
-            return Err(TransactionError::InvalidTransactionTimeout);
-        }
+        let timeout = match init.two_phase {
+            true => None,
+            false if init.timeout.is_zero() || init.timeout > self.config.timeout_max => {
+                return Err(TransactionError::InvalidTransactionTimeout);
+            }
+            false => Some(init.timeout),
+        };
         let Some(entry) = self.entries.get(id) else {
-            return self.new_entry(turn, id, init.timeout);
+            return self.new_entry(turn, id, timeout);
         };
         let producer = entry.transaction.producer;
         match entry.transaction.init_step(init.expected)? {
@@ -38,7 +42,7 @@ impl Coordinator {
             }
             InitStep::Repeated => {
                 let last = entry.transaction.last;
-                self.init(turn, id, init.timeout, producer, last);
+                self.init(turn, id, timeout, producer, last);
                 Ok(producer)
             }
             InitStep::Next { last } => {
@@ -46,7 +50,7 @@ impl Coordinator {
                     true => Producer::first(self.new_producer_id(turn)?),
                     false => producer.bumped(),
                 };
-                self.init(turn, id, init.timeout, next, last);
+                self.init(turn, id, timeout, next, last);
                 Ok(next)
             }
         }
@@ -56,7 +60,7 @@ impl Coordinator {
         &mut self,
         turn: &mut Turn,
         id: &TransactionalId,
-        timeout: Duration,
+        timeout: Option<Duration>,
     ) -> Result<Producer, TransactionError> {
         let is_room = self.entries.len() < self.config.transactional_ids_max
             && self.name_bytes + id.len() <= self.config.name_bytes_max;
@@ -75,7 +79,7 @@ impl Coordinator {
         &mut self,
         turn: &mut Turn,
         id: &TransactionalId,
-        timeout: Duration,
+        timeout: Option<Duration>,
         producer: Producer,
         last: Option<Producer>,
     ) {

@@ -38,8 +38,11 @@ pub enum Request {
 pub struct InitProducerId {
     /// `None` if the producer only wants its records without duplicates.
     pub transactional_id: Option<TransactionalId>,
-    /// How long a transaction may take.
+    /// How long a transaction may take, unless it is [decided from outside](Self::two_phase).
     pub timeout: Duration,
+    /// From version 6 on: transactions stay open until the producer, or an administrator, decides them. They have no
+    /// timeout.
+    pub two_phase: bool,
     /// From version 3 on, what a producer was until now that goes on after an error: see
     /// [`Producer::expected`].
     pub expected: Option<Producer>,

@@ -15,8 +15,8 @@ pub(super) struct Transaction {
     pub producer: Producer,
     /// What the current producer was before, if it may not know yet that it is another now.
     pub last: Option<Producer>,
-    /// How long a transaction may take.
-    pub timeout: Duration,
+    /// How long a transaction may take; `None` for as long as it takes to decide it from outside (two-phase commit).
+    pub timeout: Option<Duration>,
     /// When something was last changed.
     pub updated: Timestamp,
     /// Where its transaction stands.
@@ -63,7 +63,7 @@ pub(super) enum EndStep {
 }
 
 impl Transaction {
-    pub fn new(producer: Producer, timeout: Duration, now: Timestamp) -> Self {
+    pub fn new(producer: Producer, timeout: Option<Duration>, now: Timestamp) -> Self {
         Transaction {
             producer,
             last: None,
@@ -277,7 +277,7 @@ impl Transaction {
     pub fn init(
         &mut self,
         now: Timestamp,
-        timeout: Duration,
+        timeout: Option<Duration>,
         producer: Producer,
         last: Option<Producer>,
     ) {

@@ -85,7 +85,7 @@ pub fn operation_code(operation: Operation) -> i8 {
         DescribeConfigs => 10,
         AlterConfigs => 11,
         IdempotentWrite => 12,
-        other => panic!("{other} is used nowhere here"),
+        TwoPhaseCommit => 15,
     }
 }
 
@@ -416,6 +416,16 @@ fn transaction_cases() -> Vec<Case> {
                 .with_transactional_id(Some(id()))
                 .with_transaction_timeout_ms(1000),
             [(Write, transaction("x"))],
+        ),
+        case(
+            6,
+            InitProducerIdRequest::default()
+                .with_transactional_id(Some(id()))
+                .with_enable_2_pc(true),
+            [
+                (Write, transaction("x")),
+                (TwoPhaseCommit, transaction("x")),
+            ],
         ),
         case(
             3,

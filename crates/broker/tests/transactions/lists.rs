@@ -112,7 +112,7 @@ fn a_transactional_id_is_described() {
     let described = world.describe("c-ended").unwrap();
     assert_eq!(described.state.to_string(), "CompleteCommit");
     assert_eq!(described.producer, producer(2, 0));
-    assert_eq!(described.timeout, 10 * TIMEOUT);
+    assert_eq!(described.timeout, Some(10 * TIMEOUT));
     let passed = world.now.timestamp.0 - described.started.unwrap().0;
     assert_eq!(passed, 60_000);
     assert_eq!(world.describe("a-empty").unwrap().started, None);

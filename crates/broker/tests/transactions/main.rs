@@ -11,3 +11,4 @@ mod random;
 mod restarts;
 mod simulation;
 mod support;
+mod two_phase;

@@ -282,6 +282,7 @@ pub fn init(expected: Option<Producer>) -> InitProducerId {
     InitProducerId {
         transactional_id: Some(ID.into()),
         timeout: TIMEOUT,
+        two_phase: false,
         expected,
         knows_fencing: true,
     }

@@ -17,6 +17,7 @@ mod sender;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transactional;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,9 +32,15 @@ use tokio::time::Instant;
 
 pub use self::outcome::{Delivery, Stored};
 use self::sender::Sender;
-use self::state::{NotTaken, State};
+use self::state::{NotTaken, State, Transaction};
+pub use self::transactional::{TransactionConfig, TransactionalProducer};
+pub(crate) use self::transactional::{init, transactional_id};
 use crate::client::Client;
 use crate::error::ClientError;
+
+/// From this level of the cluster's feature `transaction.version` on, each transaction has an epoch of its own, and
+/// partitions take part in it by being written to.
+pub(crate) const PER_TRANSACTION_EPOCHS: i16 = 2;
 
 /// How a producer works.
 #[derive(Debug, Clone)]
@@ -96,6 +103,10 @@ struct Shared {
     wake: Notify,
     /// Wakes those who wait for memory.
     room: Notify,
+    /// Of a transactional producer.
+    transactional_id: Option<Arc<str>>,
+    /// Wakes the end of a transaction that waits for answers.
+    answered: Notify,
 }
 
 impl fmt::Debug for Producer {
@@ -109,13 +120,26 @@ impl fmt::Debug for Producer {
 impl Producer {
     /// A producer for these servers, with connections of its own. To be called within a runtime.
     pub fn new(client: &Client, config: ProducerConfig) -> Producer {
+        Producer::start(client.separate(), config, None)
+    }
+
+    /// A producer with this client; of transactions, if there is a transactional id.
+    fn start(
+        client: Client,
+        config: ProducerConfig,
+        transactional: Option<(Arc<str>, Transaction)>,
+    ) -> Producer {
+        let (transactional_id, transaction) = transactional.unzip();
+        let unknown_timeout = client.config().unknown_timeout;
         let shared = Arc::new(Shared {
-            client: client.separate(),
-            state: Mutex::new(State::new(config.clone(), client.config().unknown_timeout)),
+            client,
+            state: Mutex::new(State::new(config.clone(), unknown_timeout, transaction)),
             config,
             clock: SystemClock::default(),
             wake: Notify::new(),
             room: Notify::new(),
+            transactional_id,
+            answered: Notify::new(),
         });
         let sender = Sender::new(Arc::clone(&shared));
         let sender = tokio::spawn(sender.run()).abort_handle();
@@ -150,6 +174,40 @@ impl Producer {
                 }
             }
         }
+    }
+
+    /// Takes a record to be sent if there is memory for it and its stream is known: for callers that cannot wait. Returns
+    /// whether it did; if not, it may after [`room`](Self::room).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn offer(&self, record: &ProducerRecord<'_>) -> Result<bool, ClientError> {
+        match self.try_send(record) {
+            Ok(_) => Ok(true),
+            Err(NotTaken::Failed(error)) => Err(error),
+            Err(NotTaken::UnknownTopic | NotTaken::NoRoom) => Ok(false),
+        }
+    }
+
+    /// Waits until there may be memory for a record of this stream, and the stream is known.
+    ///
+    /// # Errors
+    /// When there is no such stream.
+    pub async fn room(&self, topic: &str) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let topic = shared.client.topic(topic).await?;
+        let mut room = std::pin::pin!(shared.room.notified());
+        room.as_mut().enable();
+        let is_short = {
+            let mut state = shared.state.lock();
+            state.learn(&topic.name, topic.leaders.len());
+            state.is_short()
+        };
+        if is_short {
+            shared.wake.notify_one();
+            room.await;
+        }
+        Ok(())
     }
 
     fn try_send(&self, record: &ProducerRecord<'_>) -> Result<Delivery, NotTaken> {

@@ -90,6 +90,10 @@ pub(super) struct Partition {
     retry_at: Option<Instant>,
     /// The first retry since servers say that there is no such stream.
     unknown_since: Option<Instant>,
+    /// Whether its chunks are parts of transactions: a chunk that is given up ends the transaction.
+    is_transactional: bool,
+    /// The generation of the identity in whose transaction the server knows that the partition takes part.
+    joined: Option<u64>,
 }
 
 /// How long something is tried.
@@ -115,7 +119,7 @@ pub(super) enum Next {
 }
 
 impl Partition {
-    pub fn new(topic: Arc<str>, index: i32) -> Partition {
+    pub fn new(topic: Arc<str>, index: i32, is_transactional: bool) -> Partition {
         Partition {
             topic,
             index,
@@ -130,7 +134,33 @@ impl Partition {
             trouble: None,
             retry_at: None,
             unknown_since: None,
+            is_transactional,
+            joined: None,
         }
+    }
+
+    /// Ends the transaction: what comes next needs an identity of this generation.
+    pub fn end_transaction(&mut self, generation: u64) {
+        self.identity = None;
+        self.generation_min = generation;
+        self.retry_at = None;
+        self.trouble = None;
+    }
+
+    /// Whether requests about it are not answered yet.
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Whether the server has to be told first that the partition takes part in the transaction.
+    pub fn has_to_join(&self) -> bool {
+        let generation = self.identity.map(|identity| identity.generation);
+        self.joined != generation
+    }
+
+    /// The server knows that the partition takes part in the transaction of this generation.
+    pub fn join(&mut self, generation: u64) {
+        self.joined = Some(generation);
     }
 
     /// What becomes of the chunks that are not decided.
@@ -300,7 +330,7 @@ impl Partition {
             self.retry_at = Some(retry_at);
             return Effect::default();
         }
-        if is_certain && answer.is_some_and(is_of_numbers) {
+        if is_certain && answer.is_some_and(is_of_numbers) && !self.is_transactional {
             self.renew(true);
             self.retry_at = Some(retry_at);
             return Effect::default();

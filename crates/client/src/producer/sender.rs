@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
 use millstream_wire::ResponseError;
+use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::produce_response::PartitionProduceResponse;
 use millstream_wire::messages::{InitProducerIdRequest, ProduceRequest, ProduceResponse};
@@ -13,8 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
-use super::partition::{IN_FLIGHT_MAX, Identity};
+use super::partition::{Effect, IN_FLIGHT_MAX, Identity};
 use super::state::{Chunks, Plan};
+use super::transactional::{self, add_partitions, transactional_id};
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ClientError;
@@ -32,6 +34,7 @@ pub(super) struct Sender {
     tasks: JoinSet<Event>,
     identity: Option<Identity>,
     is_identifying: bool,
+    is_joining: bool,
     is_refreshing: bool,
     refreshed_at: Instant,
 }
@@ -51,6 +54,8 @@ enum Event {
     Connected(i32, Result<Arc<Connection>, ClientError>),
     Answered(i32, Vec<(usize, u64)>, Result<ProduceResponse, ClientError>),
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
+    /// These places of partitions were added to the transaction of a generation, or were not.
+    Joined(Vec<usize>, u64, Result<(), ClientError>),
     /// Leaders were asked for; some topics may be refused.
     Refreshed(Vec<(Arc<str>, ClientError)>),
 }
@@ -63,6 +68,7 @@ impl Sender {
             tasks: JoinSet::new(),
             identity: None,
             is_identifying: false,
+            is_joining: false,
             is_refreshing: false,
             refreshed_at: Instant::now(),
         }
@@ -74,8 +80,13 @@ impl Sender {
             let now = Instant::now();
             let plan = self.plan(now);
             let mut wake_at = plan.wake_at;
-            if let Some(generation) = plan.identify {
+            if let Some(generation) = plan.identify
+                && self.shared.transactional_id.is_none()
+            {
                 self.identify(generation);
+            }
+            if !plan.join.is_empty() {
+                self.join(&plan.join);
             }
             if !plan.leaderless.is_empty() || now >= self.refreshed_at + METADATA_AGE_MAX {
                 self.refresh();
@@ -124,9 +135,11 @@ impl Sender {
             let mut leaders: HashMap<Arc<str>, _> = HashMap::new();
             let leaders = std::cell::RefCell::new(&mut leaders);
             let mut state = self.shared.state.lock();
+            let transaction = state.transaction.as_ref();
+            let identity = transaction.map(|transaction| transaction.identity);
             let plan = state.plan(
                 now,
-                self.identity,
+                identity.or(self.identity),
                 |partition| {
                     let mut leaders = leaders.borrow_mut();
                     let topic = leaders
@@ -174,6 +187,46 @@ impl Sender {
             .spawn(async move { Event::Identified(new_identity(&client).await) });
     }
 
+    /// Adds partitions to the transaction: for servers on which they do not take part by being written to.
+    fn join(&mut self, places: &[usize]) {
+        let Some(id) = &self.shared.transactional_id else {
+            return;
+        };
+        if self.is_joining {
+            return;
+        }
+        let request = {
+            let state = self.shared.state.lock();
+            let Some(transaction) = &state.transaction else {
+                return;
+            };
+            let mut topics: Vec<AddPartitionsToTxnTopic> = Vec::new();
+            for place in places {
+                let partition = &state.partitions[*place];
+                let name = topic_name(&partition.topic);
+                match topics.iter_mut().find(|topic| topic.name == name) {
+                    Some(topic) => topic.partitions.push(partition.index),
+                    None => topics.push(
+                        AddPartitionsToTxnTopic::default()
+                            .with_name(name)
+                            .with_partitions(vec![partition.index]),
+                    ),
+                }
+            }
+            (transaction.identity, topics)
+        };
+        self.is_joining = true;
+        let (client, id) = (self.shared.client.clone(), Arc::clone(id));
+        let (places, (identity, topics)) = (places.to_vec(), request);
+        self.tasks.spawn(async move {
+            let added = add_partitions(&client, &id, identity, topics).await;
+            if added.is_err() {
+                tokio::time::sleep(client.config().backoff).await;
+            }
+            Event::Joined(places, identity.generation, added)
+        });
+    }
+
     fn refresh(&mut self) {
         if self.is_refreshing {
             return;
@@ -205,7 +258,10 @@ impl Sender {
             return;
         };
         // Never waits: the connection has room for more than may be in flight.
-        let pending = connection.send(request).await;
+        let pending = match self.shared.transactional_id {
+            Some(_) => transactional::send(&connection, request).await,
+            None => connection.send(request).await,
+        };
         let after = self.shared.client.config().request_timeout;
         self.tasks.spawn(async move {
             let answer = match pending {
@@ -245,7 +301,9 @@ impl Sender {
             }
         }
         let timeout = self.shared.client.config().request_timeout;
+        let id = self.shared.transactional_id.as_deref();
         ProduceRequest::default()
+            .with_transactional_id(id.map(transactional_id))
             .with_acks(ACKS_ALL)
             .with_timeout_ms(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
             .with_topic_data(topics)
@@ -280,6 +338,26 @@ impl Sender {
                 });
             }
             Event::Identified(Err(error)) => self.close(error),
+            Event::Joined(places, generation, joined) => {
+                self.is_joining = false;
+                let mut state = self.shared.state.lock();
+                match joined {
+                    Ok(()) => {
+                        for place in places {
+                            state.partitions[place].join(generation);
+                        }
+                    }
+                    Err(error) if error.is_retriable_in_transaction() => {}
+                    Err(error) => {
+                        state.take_effect(Effect {
+                            freed_bytes: 0,
+                            error: Some(error),
+                        });
+                        drop(state);
+                        self.shared.room.notify_waiters();
+                    }
+                }
+            }
             Event::Refreshed(refused) => {
                 self.is_refreshing = false;
                 self.refreshed_at = Instant::now();
@@ -334,6 +412,7 @@ impl Sender {
                 has_freed |= state.take_effect(effect);
             }
         }
+        self.shared.answered.notify_waiters();
         if has_freed {
             self.shared.room.notify_waiters();
         }

@@ -39,6 +39,23 @@ pub(super) struct State {
     pub error: Option<ClientError>,
     /// Why nothing more is taken in.
     pub closed: Option<ClientError>,
+    /// Of a transactional producer: its transaction.
+    pub transaction: Option<Transaction>,
+}
+
+/// The transaction of a transactional producer.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    /// What chunks of the transaction carry; each transaction has its own.
+    pub identity: Identity,
+    /// Whether records are taken.
+    pub is_open: bool,
+    /// Whether it has taken a record, so that the server may know of it.
+    pub has_records: bool,
+    /// Why it can only be aborted.
+    pub failed: Option<ClientError>,
+    /// Whether partitions have to be added to a transaction before they are written to.
+    pub adds_partitions: bool,
 }
 
 struct TopicPartitions {
@@ -70,13 +87,19 @@ pub(super) struct Plan {
     pub identify: Option<u64>,
     /// Places of partitions whose leader is not known.
     pub leaderless: Vec<usize>,
+    /// Places of partitions that are to be added to the transaction of this generation.
+    pub join: Vec<usize>,
     /// Memory is free again.
     pub has_freed: bool,
 }
 
 impl State {
     /// A stream that servers do not know is given up after `unknown_timeout`.
-    pub fn new(config: ProducerConfig, unknown_timeout: Duration) -> State {
+    pub fn new(
+        config: ProducerConfig,
+        unknown_timeout: Duration,
+        transaction: Option<Transaction>,
+    ) -> State {
         State {
             patience: Patience {
                 delivery: config.delivery_timeout,
@@ -90,6 +113,7 @@ impl State {
             buffered_bytes: 0,
             error: None,
             closed: None,
+            transaction,
         }
     }
 
@@ -103,9 +127,17 @@ impl State {
         for index in topic.places.len()..partitions {
             topic.places.push(self.partitions.len());
             let index = i32::try_from(index).unwrap_or(i32::MAX);
-            self.partitions
-                .push(Partition::new(Arc::clone(name), index));
+            self.partitions.push(Partition::new(
+                Arc::clone(name),
+                index,
+                self.transaction.is_some(),
+            ));
         }
+    }
+
+    /// Whether memory is short, and will be free again when something is stored.
+    pub fn is_short(&self) -> bool {
+        self.buffered_bytes * 2 > self.config.buffer_bytes
     }
 
     pub fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -138,6 +170,9 @@ impl State {
         if let Some(error) = &self.closed {
             return Err(NotTaken::Failed(error.clone()));
         }
+        if let Some(transaction) = &self.transaction {
+            transaction.check().map_err(NotTaken::Failed)?;
+        }
         let record_bytes = size_of(record);
         if record_bytes > self.config.buffer_bytes {
             return Err(NotTaken::Failed(ClientError::RecordTooLarge {
@@ -158,7 +193,11 @@ impl State {
         }
         if self.partitions[place].open.is_none() {
             let builder = self.builders.pop();
-            let builder = builder.unwrap_or_else(|| ChunkBuilder::new(self.config.compression));
+            let builder = builder.unwrap_or_else(|| {
+                let mut builder = ChunkBuilder::new(self.config.compression);
+                builder.set_transactional(self.transaction.is_some());
+                builder
+            });
             self.buffered_bytes += builder.len();
             self.partitions[place].open = Some(Open {
                 builder,
@@ -178,6 +217,9 @@ impl State {
             .push(time, record.key, record.value, record.headers);
         pushed.map_err(|error| NotTaken::Failed(error.into()))?;
         self.buffered_bytes += open.builder.len() - before;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.has_records = true;
+        }
         if open.builder.len() >= batch_bytes && !open.is_due {
             open.is_due = true;
             wakes = true;
@@ -232,20 +274,62 @@ impl State {
     /// Tells whether memory is free again.
     pub fn take_effect(&mut self, effect: Effect) -> bool {
         self.buffered_bytes -= effect.freed_bytes;
+        let is_failed = match (&mut self.transaction, &effect.error) {
+            (Some(transaction), Some(error)) if transaction.failed.is_none() => {
+                transaction.failed = Some(error.clone());
+                true
+            }
+            _ => false,
+        };
         if self.error.is_none() {
-            self.error = effect.error;
+            self.error = effect.error.clone();
         }
-        effect.freed_bytes > 0
+        if let (true, Some(error)) = (is_failed, effect.error) {
+            // All or nothing: the rest of the transaction need not be sent.
+            self.give_up(&ClientError::Behind(Arc::new(error)));
+        }
+        effect.freed_bytes > 0 || is_failed
+    }
+
+    /// Gives up everything that is not decided.
+    fn give_up(&mut self, error: &ClientError) {
+        for place in 0..self.partitions.len() {
+            let effect = self.partitions[place].fail_all(error);
+            self.buffered_bytes -= effect.freed_bytes;
+        }
+    }
+
+    /// Ends the transaction; the next one has another identity.
+    pub fn next_transaction(&mut self, identity: Identity) {
+        self.give_up(&ClientError::Closed);
+        for partition in &mut self.partitions {
+            partition.end_transaction(identity.generation);
+        }
+        self.error = None;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.identity = identity;
+            transaction.is_open = false;
+            transaction.has_records = false;
+            transaction.failed = None;
+        }
+    }
+
+    /// Gives up everything that is not decided, and takes no more into the transaction.
+    pub fn cancel_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.is_open = false;
+        }
+        self.give_up(&ClientError::Closed);
+    }
+
+    /// Whether requests are not answered yet.
+    pub fn is_in_flight(&self) -> bool {
+        self.partitions.iter().any(Partition::is_in_flight)
     }
 
     /// Gives up everything, and takes nothing more.
     pub fn close(&mut self, error: ClientError) {
-        for place in 0..self.partitions.len() {
-            let effect = self.partitions[place].fail_all(&error);
-            if effect.freed_bytes > 0 {
-                self.take_effect(effect);
-            }
-        }
+        self.give_up(&error);
         self.closed = Some(error);
     }
 
@@ -262,8 +346,7 @@ impl State {
         let mut requests: HashMap<i32, Request> = HashMap::new();
         let count = self.partitions.len();
         // A wait for memory is no time to wait for more records.
-        let is_short = self.buffered_bytes * 2 > self.config.buffer_bytes;
-        let linger = if is_short {
+        let linger = if self.is_short() {
             Duration::ZERO
         } else {
             self.config.linger
@@ -299,6 +382,14 @@ impl State {
                     if !has_room(server) {
                         continue;
                     }
+                    let adds_partitions = self
+                        .transaction
+                        .as_ref()
+                        .is_some_and(|it| it.adds_partitions);
+                    if adds_partitions && partition.has_to_join() {
+                        plan.join.push(place);
+                        continue;
+                    }
                     let request = requests.entry(server).or_default();
                     let bytes = partition.next_bytes();
                     if request.bytes > 0 && request.bytes + bytes > REQUEST_BYTES_MAX {
@@ -318,6 +409,17 @@ impl State {
             .map(|(server, request)| (server, request.chunks))
             .collect();
         plan
+    }
+}
+
+impl Transaction {
+    /// Whether it takes records.
+    pub fn check(&self) -> Result<(), ClientError> {
+        match &self.failed {
+            Some(error) => Err(ClientError::AbortNeeded(Arc::new(error.clone()))),
+            None if self.is_open => Ok(()),
+            None => Err(ClientError::NoTransaction),
+        }
     }
 }
 

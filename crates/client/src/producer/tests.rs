@@ -97,7 +97,7 @@ impl World {
             random: fastrand::Rng::with_seed(seed),
             now: Instant::now(),
             timeout,
-            partition: Partition::new("t".into(), 0),
+            partition: Partition::new("t".into(), 0, false),
             generations: 0,
             next_value: 0,
             sent: Vec::new(),

@@ -11,4 +11,5 @@ mod push_local;
 mod push_paths;
 mod secure;
 mod support;
+mod transactional;
 mod transactions;

@@ -37,6 +37,15 @@ pub(super) fn body(pieces: crate::Pieces) -> Bytes {
 }
 
 pub(super) fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Request> {
+    if (api, version) == (ApiKey::InitProducerId, 6) {
+        let Some(Request::InitProducerId(mut init)) = any_request(api, 5, seed) else {
+            return None;
+        };
+        init.unknown_tagged_fields.clear();
+        init.enable_2_pc = seed & 1 == 1;
+        init.keep_prepared_txn = seed & 2 == 2;
+        return Some(init.into());
+    }
     (0..ATTEMPTS_MAX).find_map(|attempt| {
         forged::request(
             api,

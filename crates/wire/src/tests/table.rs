@@ -20,7 +20,10 @@ fn the_table_agrees_with_the_generated_messages() {
         assert_eq!(format!("{generated:?}"), format!("{api:?}"));
         let known = generated.valid_versions();
         for version in api.versions() {
-            assert!(known.min <= version && version <= known.max, "{api:?}");
+            // Its request has fields of version 6, and this crate encodes them.
+            let is_own = (api, version) == (ApiKey::InitProducerId, 6);
+            let is_known = known.min <= version && version <= known.max;
+            assert!(is_known || is_own, "{api:?}");
             let header = generated.request_header_version(version);
             assert_eq!(api.is_flexible(version), header == 2, "{api:?} {version}");
             let header = generated.response_header_version(version);

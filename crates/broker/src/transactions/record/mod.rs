@@ -5,8 +5,9 @@
 //! ```text
 //! kind  key       value
 //! 1               the first producer id that is not reserved: i64
-//! 2     id: text  transactional id: producer, last ?producer, timeout duration, updated timestamp, phase
+//! 2     id: text  transactional id: producer, last ?producer, timeout, updated timestamp, phase
 //!
+//! timeout         duration; the largest one for none
 //! producer        id i64, epoch i16; neither is negative
 //! phase           u8, and what follows it:
 //!                 0 empty
@@ -20,6 +21,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use millstream_base::{ProducerEpoch, ProducerId};
 
@@ -31,6 +34,9 @@ use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const PRODUCER_IDS: u8 = 1;
 const TRANSACTION: u8 = 2;
+
+/// How a transaction without a timeout is written.
+const NO_TIMEOUT: Duration = Duration::from_millis(u64::MAX);
 
 const EMPTY: u8 = 0;
 const ONGOING: u8 = 1;
@@ -115,7 +121,7 @@ impl Transaction {
         write_producer(writer, &self.producer);
         writer
             .option(&self.last, write_producer)
-            .duration(self.timeout)
+            .duration(self.timeout.unwrap_or(NO_TIMEOUT))
             .timestamp(self.updated);
         match &self.phase {
             Phase::Empty => {
@@ -150,7 +156,7 @@ impl Transaction {
         Ok(Transaction {
             producer: read_producer(reader, "producer")?,
             last: reader.option("last", read_producer)?,
-            timeout: reader.duration("timeout")?,
+            timeout: Some(reader.duration("timeout")?).filter(|timeout| *timeout < NO_TIMEOUT),
             updated: reader.timestamp("updated")?,
             phase: Phase::read(reader)?,
         })

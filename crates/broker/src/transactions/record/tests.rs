@@ -30,7 +30,7 @@ fn ending() -> Transaction {
     Transaction {
         producer: producer(1, i16::MAX),
         last: Some(producer(1, i16::MAX - 1)),
-        timeout: Duration::from_millis(60_000),
+        timeout: Some(Duration::from_millis(60_000)),
         updated: Timestamp(3),
         phase: Phase::Ending {
             started: Timestamp(2),

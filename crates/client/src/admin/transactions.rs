@@ -1,0 +1,168 @@
+//! Transactions: which there are, and deciding those that no producer decides.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use millstream_base::{ProducerEpoch, ProducerId, Timestamp};
+use millstream_wire::ResponseError;
+use millstream_wire::messages::{
+    DescribeTransactionsRequest, ListTransactionsRequest,
+    describe_transactions_response as described,
+};
+
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::offsets::TopicPartition;
+use crate::producer::{TransactionConfig, init, transactional_id};
+
+/// How long the server is asked for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a transaction may take of which nothing is known but its id.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a server says of the timeout of transactions that have none.
+const NO_TIMEOUT_MS: i32 = i32::MAX;
+
+/// What names one transaction of a transactional id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransactionIdentity {
+    /// The producer's id.
+    pub producer: ProducerId,
+    /// Its epoch: each transaction has its own.
+    pub epoch: ProducerEpoch,
+}
+
+/// What is known of a transactional id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionDescription {
+    /// The transactional id.
+    pub id: String,
+    /// Kafka's name of its state: `Ongoing` if a transaction is open.
+    pub state: String,
+    /// What names the transaction that is open, or else the next one.
+    pub identity: TransactionIdentity,
+    /// When the transaction began, or the last one had begun.
+    pub started: Option<Timestamp>,
+    /// How long a transaction may take; `None` if it waits to be decided, however long that takes (two-phase commit).
+    pub timeout: Option<Duration>,
+    /// The partitions that take part in it.
+    pub partitions: Vec<TopicPartition>,
+}
+
+impl TransactionDescription {
+    /// Whether a transaction is open.
+    pub fn is_open(&self) -> bool {
+        self.state == "Ongoing"
+    }
+
+    /// Whether this transaction was aborted, and no later one has begun.
+    pub fn was_aborted(&self, identity: TransactionIdentity) -> bool {
+        // With its end the producer got the next epoch.
+        let is_last = self.identity.producer == identity.producer
+            && self.identity.epoch.0.checked_sub(1) == Some(identity.epoch.0);
+        is_last && matches!(self.state.as_str(), "PrepareAbort" | "CompleteAbort")
+    }
+}
+
+impl Client {
+    /// All transactional ids that this client may see, in their order.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub async fn transactions(&self) -> Result<Vec<TransactionDescription>, ClientError> {
+        let mut found = BTreeMap::new();
+        for server in self.all().await? {
+            let answer = server.ask(ListTransactionsRequest::default()).await?;
+            ClientError::check(answer.error_code, None, "listing transactions")?;
+            let ids = answer.transaction_states.into_iter();
+            let ids: Vec<_> = ids.map(|state| state.transactional_id).collect();
+            let request = DescribeTransactionsRequest::default().with_transactional_ids(ids);
+            for state in server.ask(request).await?.transaction_states {
+                let description = description(&state);
+                // It may have expired in between.
+                if description.is_ok() || !is_unknown(state.error_code) {
+                    let description = description?;
+                    found.insert(description.id.clone(), description);
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// A transactional id; `None` if the server knows none of this name.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses to tell.
+    pub async fn transaction(
+        &self,
+        id: &str,
+    ) -> Result<Option<TransactionDescription>, ClientError> {
+        let request = DescribeTransactionsRequest::default()
+            .with_transactional_ids(vec![transactional_id(id)]);
+        let server = self.transaction_coordinator(id).await?;
+        let answer = server.ask(request).await?;
+        let state = answer.transaction_states.first();
+        let state = state.filter(|state| !is_unknown(state.error_code));
+        state.map(description).transpose()
+    }
+
+    /// Commits or aborts a transaction that its producer has [prepared](crate::TransactionalProducer::prepared) or left
+    /// open. One that has ended in this way already stays as it is.
+    ///
+    /// # Errors
+    /// When the transaction has ended otherwise, or the server refuses or does not answer.
+    pub async fn end_transaction(
+        &self,
+        id: &str,
+        identity: TransactionIdentity,
+        is_committed: bool,
+    ) -> Result<(), ClientError> {
+        self.end(id, identity, is_committed, PATIENCE)
+            .await
+            .map(drop)
+    }
+
+    /// Fences the producers of a transactional id, and aborts what they left open.
+    ///
+    /// # Errors
+    /// When the server refuses or does not answer.
+    pub async fn fence_producers(&self, id: &str) -> Result<(), ClientError> {
+        let config = TransactionConfig {
+            id: id.to_owned(),
+            timeout: TIMEOUT,
+            two_phase: false,
+        };
+        init(self, &config, None, PATIENCE).await.map(drop)
+    }
+}
+
+fn is_unknown(code: i16) -> bool {
+    code == ResponseError::TransactionalIdNotFound.code()
+}
+
+fn description(state: &described::TransactionState) -> Result<TransactionDescription, ClientError> {
+    let id = state.transactional_id.to_string();
+    ClientError::check(state.error_code, None, format!("transactional id {id}"))?;
+    let timeout_ms = state.transaction_timeout_ms;
+    let partitions = state.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| TopicPartition {
+            topic: topic.topic.as_str().into(),
+            partition: *partition,
+        })
+    });
+    Ok(TransactionDescription {
+        state: state.transaction_state.to_string(),
+        identity: TransactionIdentity {
+            producer: ProducerId(state.producer_id.0),
+            epoch: ProducerEpoch(state.producer_epoch),
+        },
+        started: Some(state.transaction_start_time_ms)
+            .filter(|started| *started >= 0)
+            .map(Timestamp),
+        timeout: (timeout_ms != NO_TIMEOUT_MS)
+            .then(|| Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0))),
+        partitions: partitions.collect(),
+        id,
+    })
+}

@@ -1,0 +1,451 @@
+//! The transactional producer: all records of a transaction count, or none.
+//!
+//! Each transaction has an epoch of its own: from [`PER_TRANSACTION_EPOCHS`] on the server gives it out with the end of
+//! the one before; of older servers the producer asks for it. So producer id and epoch name one transaction, for ever.
+//!
+//! An *ended* transaction is visible or gone. A transaction that waits to be decided from outside is *prepared*: all its
+//! records are stored, and the producer writes no more to it. The server needs not be told, since a transaction of
+//! [two phases](TransactionConfig::two_phase) has no timeout (KIP-939).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{ProducerEpoch, ProducerId};
+use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::{
+    self, AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest,
+    TransactionalId,
+};
+use millstream_wire::{ApiKey, Question, ResponseError};
+use tokio::time::{Instant, timeout};
+
+use super::outcome::Delivery;
+use super::partition::Identity;
+use super::state::Transaction;
+use super::{PER_TRANSACTION_EPOCHS, Producer, ProducerConfig, ProducerRecord};
+use crate::admin::TransactionIdentity;
+use crate::client::{Client, text};
+use crate::connection::{Connection, Pending};
+use crate::error::ClientError;
+
+/// The newest versions that do not stand for transactions with epochs of their own.
+const PRODUCE_VERSION_OLD: i16 = 11;
+const END_VERSION_OLD: i16 = 4;
+/// The newest version that clients may send: later ones are between brokers.
+const ADD_VERSION: i16 = 3;
+/// The first version of InitProducerId with two-phase commit.
+const TWO_PHASE_FROM: i16 = 6;
+
+/// How a transactional producer works.
+#[derive(Debug, Clone)]
+pub struct TransactionConfig {
+    /// The transactional id. A producer that begins with it fences those that began with it before, and aborts what they
+    /// left open.
+    pub id: String,
+    /// The server aborts a transaction that takes longer, unless it is of two phases.
+    pub timeout: Duration,
+    /// Whether transactions stay open until they are decided, however long that takes: for those that another system
+    /// decides about. It needs the right `TwoPhaseCommit` to the transactional id, and a server that knows KIP-939.
+    pub two_phase: bool,
+}
+
+/// Sends records in transactions, one after the other. Dropped, it leaves an open transaction as it is.
+#[derive(Debug)]
+pub struct TransactionalProducer {
+    producer: Producer,
+    client: Client,
+    config: TransactionConfig,
+    /// What a request is tried for at most.
+    patience: Duration,
+}
+
+impl TransactionalProducer {
+    /// Begins as the producer of a transactional id: fences the one before, and aborts its transaction if one is open.
+    /// To be called within a runtime.
+    ///
+    /// # Errors
+    /// When the server refuses, knows nothing of two-phase commit that is asked for, or does not answer within
+    /// [`ProducerConfig::delivery_timeout`].
+    pub async fn new(
+        client: &Client,
+        producer: ProducerConfig,
+        config: TransactionConfig,
+    ) -> Result<TransactionalProducer, ClientError> {
+        let client = client.separate();
+        let patience = producer.delivery_timeout;
+        let identity = init(&client, &config, None, patience).await?;
+        let adds_partitions = {
+            let coordinator = client.transaction_coordinator(&config.id).await?;
+            coordinator.versions().transactions() < PER_TRANSACTION_EPOCHS
+        };
+        let transaction = Transaction {
+            identity: Identity {
+                id: identity.producer,
+                epoch: identity.epoch,
+                generation: 0,
+            },
+            is_open: false,
+            has_records: false,
+            failed: None,
+            adds_partitions,
+        };
+        let id = Arc::from(config.id.as_str());
+        let producer = Producer::start(client.clone(), producer, Some((id, transaction)));
+        Ok(TransactionalProducer {
+            producer,
+            client,
+            config,
+            patience,
+        })
+    }
+
+    /// The transactional id.
+    pub fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    /// Begins a transaction. The server learns of it with its first records.
+    ///
+    /// # Errors
+    /// When one is open.
+    pub fn begin(&self) -> Result<(), ClientError> {
+        let mut state = self.producer.shared.state.lock();
+        match &mut state.transaction {
+            Some(transaction) if !transaction.is_open && transaction.failed.is_none() => {
+                transaction.is_open = true;
+                Ok(())
+            }
+            _ => Err(ClientError::TransactionOpen),
+        }
+    }
+
+    /// Takes a record into the transaction; see [`Producer::send`].
+    ///
+    /// # Errors
+    /// As there, and when no transaction has begun, or it can only be aborted.
+    pub async fn send(&self, record: ProducerRecord<'_>) -> Result<Delivery, ClientError> {
+        self.producer.send(record).await
+    }
+
+    /// Takes a record into the transaction if it can be taken at once; see [`Producer::offer`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn offer(&self, record: &ProducerRecord<'_>) -> Result<bool, ClientError> {
+        self.producer.offer(record)
+    }
+
+    /// Waits until a record may be taken; see [`Producer::room`].
+    ///
+    /// # Errors
+    /// When there is no such stream.
+    pub async fn room(&self, topic: &str) -> Result<(), ClientError> {
+        self.producer.room(topic).await
+    }
+
+    /// Sends what is there, and waits until it is stored.
+    ///
+    /// # Errors
+    /// The first error of the transaction's records, which can only be aborted then.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        self.producer.flush().await
+    }
+
+    /// What names the transaction that is open, once it is [flushed](Self::flush): with it, it can be
+    /// [decided](Client::end_transaction) by others, also after a crash of this producer. `None` if it has no records, so
+    /// that there is nothing to decide.
+    ///
+    /// # Errors
+    /// When none is open, or it can only be aborted.
+    pub fn prepared(&self) -> Result<Option<TransactionIdentity>, ClientError> {
+        let state = self.producer.shared.state.lock();
+        let transaction = state.transaction.as_ref();
+        let transaction = transaction.ok_or(ClientError::NoTransaction)?;
+        transaction.check()?;
+        let named = || identity_of(transaction.identity);
+        Ok(transaction.has_records.then(named))
+    }
+
+    /// Stores what is left of the transaction, and commits it: from then on all its records count.
+    ///
+    /// # Errors
+    /// When something was not stored: [`abort`](Self::abort) it. When the server does not answer in time the outcome is
+    /// unknown; another producer that begins with the transactional id waits for it.
+    pub async fn commit(&self) -> Result<(), ClientError> {
+        self.flush().await?;
+        self.end(true).await
+    }
+
+    /// Aborts the transaction: none of its records counts.
+    ///
+    /// # Errors
+    /// When the producer is fenced, or the server does not answer in time.
+    pub async fn abort(&self) -> Result<(), ClientError> {
+        self.producer.shared.state.lock().cancel_transaction();
+        self.answered().await;
+        self.end(false).await
+    }
+
+    async fn end(&self, is_committed: bool) -> Result<(), ClientError> {
+        let shared = &*self.producer.shared;
+        let (identity, has_records) = {
+            let mut state = shared.state.lock();
+            let transaction = state
+                .transaction
+                .as_mut()
+                .ok_or(ClientError::NoTransaction)?;
+            if is_committed {
+                transaction.check()?;
+            }
+            transaction.is_open = false;
+            (transaction.identity, transaction.has_records)
+        };
+        let next = match has_records {
+            true => {
+                let named = identity_of(identity);
+                self.client
+                    .end(&self.config.id, named, is_committed, self.patience)
+                    .await?
+            }
+            false => Some(identity_of(identity)),
+        };
+        let next = match next {
+            Some(next) => next,
+            // An older server: an epoch of its own has to be asked for.
+            None => {
+                let expected = Some(identity_of(identity));
+                init(&self.client, &self.config, expected, self.patience).await?
+            }
+        };
+        let next = Identity {
+            id: next.producer,
+            epoch: next.epoch,
+            generation: identity.generation + 1,
+        };
+        shared.state.lock().next_transaction(next);
+        shared.room.notify_waiters();
+        Ok(())
+    }
+
+    /// Waits until no request is under way that could write to the transaction.
+    async fn answered(&self) {
+        let shared = &*self.producer.shared;
+        let all = async {
+            loop {
+                let mut answered = std::pin::pin!(shared.answered.notified());
+                answered.as_mut().enable();
+                if !shared.state.lock().is_in_flight() {
+                    return;
+                }
+                answered.await;
+            }
+        };
+        // Later ones are refused by their epoch.
+        let _ = timeout(self.client.config().request_timeout, all).await;
+    }
+}
+
+fn identity_of(identity: Identity) -> TransactionIdentity {
+    TransactionIdentity {
+        producer: identity.id,
+        epoch: identity.epoch,
+    }
+}
+
+/// Begins as the producer of a transactional id, or goes on as the one that is `expected`.
+pub(crate) async fn init(
+    client: &Client,
+    config: &TransactionConfig,
+    expected: Option<TransactionIdentity>,
+    patience: Duration,
+) -> Result<TransactionIdentity, ClientError> {
+    let what = format!("beginning with transactional id {}", config.id);
+    let timeout_ms = i32::try_from(config.timeout.as_millis()).unwrap_or(i32::MAX);
+    let (id, epoch) = expected.map_or((-1, -1), |it| (it.producer.0, it.epoch.0));
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(Some(transactional_id(&config.id)))
+        .with_transaction_timeout_ms(timeout_ms)
+        .with_producer_id(id.into())
+        .with_producer_epoch(epoch)
+        .with_enable_2_pc(config.two_phase);
+    let answer = client
+        .ask_transactions(
+            &config.id,
+            patience,
+            &what,
+            |connection| {
+                let newest = connection.versions().newest(ApiKey::InitProducerId);
+                match config.two_phase && newest.is_none_or(|newest| newest < TWO_PHASE_FROM) {
+                    true => Err(ClientError::NoTwoPhaseCommit {
+                        address: connection.address().to_string(),
+                    }),
+                    false => Ok((request.clone(), i16::MAX)),
+                }
+            },
+            |answer| answer.error_code,
+        )
+        .await?;
+    Ok(TransactionIdentity {
+        producer: ProducerId(answer.producer_id.0),
+        epoch: ProducerEpoch(answer.producer_epoch),
+    })
+}
+
+impl Client {
+    /// Ends a transaction, and returns what names the next one, if the server says.
+    pub(crate) async fn end(
+        &self,
+        id: &str,
+        named: TransactionIdentity,
+        is_committed: bool,
+        patience: Duration,
+    ) -> Result<Option<TransactionIdentity>, ClientError> {
+        let doing = if is_committed {
+            "committing"
+        } else {
+            "aborting"
+        };
+        let what = format!("{doing} the transaction of {id}");
+        let request = EndTxnRequest::default()
+            .with_transactional_id(transactional_id(id))
+            .with_producer_id(named.producer.0.into())
+            .with_producer_epoch(named.epoch.0)
+            .with_committed(is_committed);
+        let answer = self
+            .ask_transactions(
+                id,
+                patience,
+                &what,
+                |connection| {
+                    let is_new = connection.versions().transactions() >= PER_TRANSACTION_EPOCHS;
+                    Ok((
+                        request.clone(),
+                        if is_new { i16::MAX } else { END_VERSION_OLD },
+                    ))
+                },
+                |answer| answer.error_code,
+            )
+            .await?;
+        let messages::ProducerId(producer) = answer.producer_id;
+        Ok((producer >= 0).then_some(TransactionIdentity {
+            producer: ProducerId(producer),
+            epoch: ProducerEpoch(answer.producer_epoch),
+        }))
+    }
+
+    /// Asks the coordinator of a transactional id, in a version up to the one that `question` says, and tries again what
+    /// may succeed then.
+    async fn ask_transactions<Q: Question>(
+        &self,
+        id: &str,
+        patience: Duration,
+        what: &str,
+        question: impl Fn(&Connection) -> Result<(Q, i16), ClientError>,
+        code: impl Fn(&Q::Answer) -> i16,
+    ) -> Result<Q::Answer, ClientError> {
+        let until = Instant::now() + patience;
+        let request_timeout = self.config().request_timeout;
+        let once = async || {
+            let connection = self.transaction_coordinator(id).await?;
+            let (request, version_max) = question(&connection)?;
+            let pending = send_up_to(&connection, request, version_max).await?;
+            let answer = timeout(request_timeout, pending.wait()).await;
+            let answer = answer.unwrap_or_else(|_| {
+                // What comes later would answer another request.
+                connection.close();
+                Err(ClientError::Timeout {
+                    what: what.to_owned(),
+                    after: request_timeout,
+                    trouble: None,
+                })
+            })?;
+            ClientError::check(code(&answer), None, what)?;
+            Ok::<_, ClientError>(answer)
+        };
+        loop {
+            match once().await {
+                Err(error) if error.is_retriable_in_transaction() => {
+                    if Instant::now() >= until {
+                        return Err(ClientError::Timeout {
+                            what: what.to_owned(),
+                            after: patience,
+                            trouble: Some(Arc::new(error)),
+                        });
+                    }
+                    tokio::time::sleep(self.config().backoff).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+/// Sends chunks of a transaction, in a version that stands for how the server makes transactions.
+pub(super) async fn send(
+    connection: &Connection,
+    request: ProduceRequest,
+) -> Result<Pending<ProduceRequest>, ClientError> {
+    let version_max = match connection.versions().transactions() >= PER_TRANSACTION_EPOCHS {
+        true => i16::MAX,
+        false => PRODUCE_VERSION_OLD,
+    };
+    send_up_to(connection, request, version_max).await
+}
+
+async fn send_up_to<Q: Question>(
+    connection: &Connection,
+    request: Q,
+    version_max: i16,
+) -> Result<Pending<Q>, ClientError> {
+    let newest = connection.versions().newest(Q::API);
+    let version = newest.ok_or_else(|| ClientError::Unsupported {
+        api: Q::API,
+        address: connection.address().to_string(),
+    })?;
+    connection
+        .send_version(request, version.min(version_max))
+        .await
+}
+
+/// Adds partitions to a transaction.
+pub(super) async fn add_partitions(
+    client: &Client,
+    id: &str,
+    identity: Identity,
+    topics: Vec<AddPartitionsToTxnTopic>,
+) -> Result<(), ClientError> {
+    let connection = client.transaction_coordinator(id).await?;
+    let request = AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(transactional_id(id))
+        .with_v3_and_below_producer_id(identity.id.0.into())
+        .with_v3_and_below_producer_epoch(identity.epoch.0)
+        .with_v3_and_below_topics(topics);
+    let pending = send_up_to(&connection, request, ADD_VERSION).await?;
+    let answer = timeout(client.config().request_timeout, pending.wait()).await;
+    let answer = answer.unwrap_or_else(|_| {
+        connection.close();
+        Err(ClientError::Disconnected {
+            address: connection.address().to_string(),
+        })
+    })?;
+    for topic in &answer.results_by_topic_v3_and_below {
+        for partition in &topic.results_by_partition {
+            let index = partition.partition_index;
+            let what = format!(
+                "adding partition {index} of {} to a transaction",
+                &*topic.name
+            );
+            // The partitions of a transaction are added together, or none is.
+            let is_cause =
+                partition.partition_error_code != ResponseError::OperationNotAttempted.code();
+            if is_cause {
+                ClientError::check(partition.partition_error_code, None, what)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn transactional_id(id: &str) -> TransactionalId {
+    TransactionalId(text(id))
+}
