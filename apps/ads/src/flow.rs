@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use millstream_base::{ProducerId, Timestamp};
+use millstream_base::Timestamp;
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, LogCheckpoints, StreamSink, StreamSource,
 };
@@ -186,10 +186,7 @@ impl AdsFlow {
             .map(move |event| (campaigns[event.ad.0 as usize], event.kind, event.time))
             .key_by(|(campaign, _, _)| *campaign)
             .aggregate("count", &counts, |(_, _, time)| *time)
-            .sink(
-                "campaign_counts",
-                StreamSink::new(&results, ProducerId::NONE, encode)?,
-            );
+            .sink("campaign_counts", StreamSink::new(&results, encode)?);
         Ok(AdsFlow {
             events,
             running: Arc::new(flow.run()?),

@@ -28,6 +28,12 @@ const VERSIONS_MAX: [(ApiKey, i16); 4] = [
 /// The feature by which a cluster says how transactions are made.
 const TRANSACTION_VERSION: &str = "transaction.version";
 
+#[cfg(test)]
+thread_local! {
+    /// How transactions are made at most: for tests of what older servers need.
+    pub(crate) static TRANSACTIONS_MAX: std::cell::Cell<i16> = const { std::cell::Cell::new(i16::MAX) };
+}
+
 /// The versions of requests that both sides know.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
@@ -76,9 +82,12 @@ pub(crate) async fn versions(
     });
     let mut features = answer.finalized_features.iter();
     let transactions = features.find(|feature| &*feature.name == TRANSACTION_VERSION);
+    let transactions = transactions.map_or(0, |feature| feature.max_version_level);
+    #[cfg(test)]
+    let transactions = transactions.min(TRANSACTIONS_MAX.get());
     Ok(Versions {
         newest: common.collect(),
-        transactions: transactions.map_or(0, |feature| feature.max_version_level),
+        transactions,
     })
 }
 

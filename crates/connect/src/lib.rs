@@ -36,9 +36,11 @@
 
 mod checkpoints;
 mod dead_letters;
+mod flow_transactions;
 mod network;
 mod producer;
 mod server;
+mod server_sink;
 mod sink;
 mod source;
 
@@ -46,7 +48,9 @@ pub use checkpoints::{
     CheckpointDir, CheckpointDirError, LogCheckpoints, PART_BYTES_MAX, ServerCheckpoints,
 };
 pub use dead_letters::DeadLetterStream;
+pub use flow_transactions::FlowTransactionId;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
+pub use server_sink::{ServerSink, ServerSinkError};
 pub use sink::{EncodedRecord, StreamSink};
 pub use source::{Ending, SourceError, StoredChunks, StreamSource};

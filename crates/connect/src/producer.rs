@@ -71,15 +71,23 @@ impl StreamProducer {
         streamlet: StreamletIndex,
         producer: ProducerId,
     ) -> Result<StreamProducer, LogError> {
-        Ok(StreamProducer {
-            lane: stream.lane_for(streamlet, producer)?,
-            builder: ChunkBuilder::new(Compression::None),
+        let lane = stream.lane_for(streamlet, producer)?;
+        Ok(StreamProducer::of_lane(lane, producer, false))
+    }
+
+    /// A producer for one lane; of records that are parts of transactions, or of others.
+    pub(crate) fn of_lane(lane: Lane, producer: ProducerId, is_transactional: bool) -> Self {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.set_transactional(is_transactional);
+        StreamProducer {
+            lane,
+            builder,
             producer,
             sequence: Sequence(0),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             totals: ProducerTotals::default(),
-        })
+        }
     }
 
     /// Adds a record. A full chunk is sent; that waits while too much is on its way to the disk.
@@ -133,11 +141,6 @@ impl StreamProducer {
     /// The lane that the records go to.
     pub fn lane(&self) -> &Lane {
         &self.lane
-    }
-
-    /// Of the next record to send.
-    pub(crate) fn sequence(&self) -> Sequence {
-        self.sequence
     }
 
     /// Goes on counting from another number, before anything was added.

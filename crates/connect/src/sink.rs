@@ -1,18 +1,30 @@
-//! A stream as the sink of a flow.
+//! Streams as sinks.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use millstream_base::{Offset, ProducerId, Sequence, Timestamp};
-use millstream_flow::{BoxError, Sink};
-use millstream_log::{LogError, Stream};
+use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, SystemClock, Timestamp};
+use millstream_client::partition_of_key;
+use millstream_flow::{BoxError, Sink, SinkStart};
+use millstream_log::{Lane, LogError, Stream};
+use millstream_record::{EndMarker, TransactionEnd};
+use serde::{Deserialize, Serialize};
 
-use crate::producer::{IN_FLIGHT_BYTES_MAX, StreamProducer};
+use crate::flow_transactions::FlowTransactionId;
+use crate::producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, StreamProducer};
+
+/// Transactions of one sink that are not decided, and the one that is open. Beyond that the flow waits for
+/// checkpoints to be complete.
+const TRANSACTIONS_MAX: usize = 8;
+
+/// Ranks of an earlier run whose transactions are looked for.
+const RANKS_MAX: u32 = 1024;
 
 /// A record in the making; its buffers are used for one record after another.
 #[derive(Debug, Default)]
 pub struct EncodedRecord {
-    /// When it was made.
+    /// When it was made: now, unless it is set.
     pub timestamp: Timestamp,
     /// The primary key; empty is none.
     pub key: Vec<u8>,
@@ -20,65 +32,206 @@ pub struct EncodedRecord {
     pub value: Vec<u8>,
 }
 
-/// Appends the results of a flow to a stream: `encode` turns an item into a record.
-///
-/// A flow that goes on from a checkpoint loses no result. Those that came after the checkpoint come again: without a
-/// producer's id they are in the stream *at least once*. With one they are numbered, those that the stream has are
-/// left out by their numbers, and each is there *exactly once*, if the sink gets the same results in the same
-/// order again. So it is where the sink has one rank and one source whose items come in order, and nothing in between depends
-/// on the time of day; it is not so where windows or several sources meet. Give no id there: results would be left
-/// out that the stream does not have.
-pub struct StreamSink<F> {
-    producer: StreamProducer,
-    encode: F,
-    record: EncodedRecord,
-    waiting: Option<Waiting>,
+impl EncodedRecord {
+    /// Begins the next one.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        self.timestamp = now;
+        self.key.clear();
+        self.value.clear();
+    }
 }
 
-/// For everything before an offset to become durable.
+/// Appends the results of a flow to a stream: `encode` turns an item into a record, and the record's key decides its
+/// partition, as Kafka's own clients choose it. Records without a key fill one chunk after another of all partitions.
+///
+/// With checkpoints each result is there *exactly once*, for readers of what is committed: whatever lies between sources and
+/// sink, on any number of ranks. Results are appended in transactions, one for each checkpoint, which are
+/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one checkpoint
+/// interval later. Those of a flow that was killed stay open until it is started again, and readers wait at them.
+///
+/// Without checkpoints each result is there *at least once*: it is durable before sources commit.
+///
+/// [`ServerSink`](crate::ServerSink) does the same with a stream of a server.
+pub struct StreamSink<F> {
+    lanes: Vec<Lane>,
+    encode: F,
+    record: EncodedRecord,
+    clock: SystemClock,
+    /// Producers of all partitions, once the flow has begun: one set for each transaction that may be under way.
+    slots: Vec<Slot>,
+    /// Which of them takes records.
+    open: Option<usize>,
+    /// Whose transactions they are; without checkpoints there are none.
+    id: Option<FlowTransactionId>,
+    /// Which partition has its turn to get records without a key, and bytes of these.
+    turn: (usize, usize),
+    /// For records, and for markers: those who wait for them are not the same.
+    waiting: Option<Waiting>,
+    waiting_for_markers: Option<Waiting>,
+    /// What waits for a slot.
+    waker: Option<Waker>,
+}
+
+/// A transaction, or room for one: in each partition it has the same producer id.
+struct Slot {
+    producer: ProducerId,
+    /// By partition.
+    producers: Vec<StreamProducer>,
+    state: SlotState,
+}
+
+enum SlotState {
+    Free,
+    /// Takes records.
+    Open,
+    Prepared {
+        checkpoint: u64,
+        named: Vec<NamedTransaction>,
+        /// Once it is committed, what has to become durable: the markers, by partition.
+        markers: Option<Vec<(usize, Offset)>>,
+    },
+}
+
+/// A transaction in one partition, as a checkpoint names it. Its producer has no other one that begins there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct NamedTransaction {
+    producer: ProducerId,
+    partition: u32,
+    first_offset: Offset,
+}
+
+/// For everything of a partition before an offset to become durable.
 struct Waiting {
+    partition: u32,
     offset: Offset,
     durable: Pin<Box<dyn Future<Output = Result<(), LogError>> + Send>>,
 }
 
 impl<F> StreamSink<F> {
-    /// A sink into streamlet 0 of `stream`. The items are numbered for duplicate detection if
-    /// `producer` has an id: see [`StreamProducer::new`].
+    /// A sink into the partitions that `stream` has now.
     ///
     /// # Errors
-    /// When the stream has no streamlet.
-    pub fn new(stream: &Stream, producer: ProducerId, encode: F) -> Result<Self, LogError> {
+    /// When the stream was deleted.
+    pub fn new(stream: &Stream, encode: F) -> Result<Self, LogError> {
+        let lanes = (0..stream.lane_count()).map(|partition| stream.partition(partition));
         Ok(StreamSink {
-            producer: StreamProducer::new(stream, producer)?,
+            lanes: lanes.collect::<Result<_, _>>()?,
             encode,
             record: EncodedRecord::default(),
+            clock: SystemClock::default(),
+            slots: Vec::new(),
+            open: None,
+            id: None,
+            turn: (0, 0),
             waiting: None,
+            waiting_for_markers: None,
+            waker: None,
         })
     }
 
-    /// Whether everything before `offset` is durable; if not, `waker` is woken when it may be.
-    fn is_durable(&mut self, offset: Offset, waker: &Waker) -> Result<bool, LogError> {
-        let waiting = match &mut self.waiting {
-            Some(waiting) if waiting.offset == offset => waiting,
-            _ => {
-                let lane = self.producer.lane().clone();
-                self.waiting.insert(Waiting {
-                    offset,
-                    durable: Box::pin(async move { lane.durable(offset).await }),
-                })
-            }
-        };
-        match waiting
-            .durable
-            .as_mut()
-            .poll(&mut Context::from_waker(waker))
-        {
-            Poll::Pending => Ok(false),
-            Poll::Ready(result) => {
-                self.waiting = None;
-                result.map(|()| true)
+    /// The slot that takes records; `None` while all are under way.
+    fn open(&mut self, waker: &Waker) -> Option<usize> {
+        if self.open.is_none() {
+            let is_free = |slot: &Slot| matches!(slot.state, SlotState::Free);
+            self.open = self.slots.iter().position(is_free);
+            match self.open {
+                Some(open) => self.slots[open].state = SlotState::Open,
+                None => self.waker = Some(waker.clone()),
             }
         }
+        self.open
+    }
+
+    /// Whether not too much is on its way to the disk.
+    fn has_room(&mut self, open: usize, waker: &Waker) -> Result<bool, LogError> {
+        loop {
+            let producers = &mut self.slots[open].producers;
+            let in_flight: Vec<usize> = producers
+                .iter_mut()
+                .map(|it| it.in_flight_bytes())
+                .collect();
+            let most = (0..in_flight.len()).max_by_key(|partition| in_flight[*partition]);
+            let Some(most) = most.filter(|_| in_flight.iter().sum::<usize>() > IN_FLIGHT_BYTES_MAX)
+            else {
+                return Ok(true);
+            };
+            let Some(oldest) = producers[most].oldest_end() else {
+                return Ok(true);
+            };
+            if !is_durable(&mut self.waiting, &self.lanes[most], oldest, waker)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The partition of the record that was encoded last.
+    fn partition(&mut self) -> usize {
+        let EncodedRecord { key, value, .. } = &self.record;
+        if !key.is_empty() {
+            return partition_of_key(key, self.lanes.len());
+        }
+        let (partition, bytes) = self.turn;
+        self.turn = match bytes + value.len() {
+            full @ CHUNK_BYTES.. => ((partition + 1) % self.lanes.len(), full - CHUNK_BYTES),
+            bytes => (partition, bytes),
+        };
+        partition
+    }
+
+    /// Producers that go on where the partitions have what came of this producer id.
+    fn slot(&self, producer: ProducerId, is_transactional: bool) -> Slot {
+        let producers = self.lanes.iter().map(|lane| {
+            let mut of_lane = StreamProducer::of_lane(lane.clone(), producer, is_transactional);
+            let mut known = lane.producers().into_iter();
+            let known = known.find(|known| known.producer == producer);
+            if let Some(last) = known.and_then(|known| known.last_sequence) {
+                of_lane.set_sequence(last.plus(1));
+            }
+            of_lane
+        });
+        Slot {
+            producer,
+            producers: producers.collect(),
+            state: SlotState::Free,
+        }
+    }
+
+    /// Decides what an earlier run has left open: commits what the checkpoint names, and aborts all else.
+    fn decide(
+        &self,
+        id: &FlowTransactionId,
+        ranks: u32,
+        named: &HashSet<NamedTransaction>,
+    ) -> Result<(), LogError> {
+        let heirs = (id.rank..RANKS_MAX).step_by(ranks.max(1) as usize);
+        let own: HashSet<ProducerId> = heirs
+            .flat_map(|rank| {
+                let id = FlowTransactionId { rank, ..id.clone() };
+                (0..TRANSACTIONS_MAX).map(move |slot| producer_id(&id.slot(slot)))
+            })
+            .collect();
+        for (partition, lane) in self.lanes.iter().enumerate() {
+            for known in lane.producers() {
+                let Some(transaction) = known.transaction else {
+                    continue;
+                };
+                if !own.contains(&known.producer) {
+                    continue;
+                }
+                let is_named = named.contains(&NamedTransaction {
+                    producer: known.producer,
+                    partition: partition as u32,
+                    first_offset: transaction.first_offset,
+                });
+                let end = match is_named {
+                    true => TransactionEnd::Commit,
+                    false => TransactionEnd::Abort,
+                };
+                let appended = lane.append_marker(&marker(known.producer, end))?;
+                lane.wait_durable(appended.next_offset)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -88,48 +241,191 @@ where
 {
     /// Takes all or nothing: nothing while too much is on its way to the disk.
     fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError> {
-        while self.producer.in_flight_bytes() > IN_FLIGHT_BYTES_MAX {
-            let Some(oldest) = self.producer.oldest_end() else {
-                break;
-            };
-            if !self.is_durable(oldest, waker)? {
-                return Ok(0);
-            }
+        let Some(open) = self.open(waker) else {
+            return Ok(0);
+        };
+        if !self.has_room(open, waker)? {
+            return Ok(0);
         }
         for item in items {
-            self.record.key.clear();
-            self.record.value.clear();
+            self.record.begin(self.clock.now());
             (self.encode)(item, &mut self.record);
+            let partition = self.partition();
             let EncodedRecord {
                 timestamp,
                 key,
                 value,
             } = &self.record;
             let key = (!key.is_empty()).then_some(&key[..]);
-            self.producer.add(*timestamp, key, Some(value), &[])?;
+            let producer = &mut self.slots[open].producers[partition];
+            producer.add(*timestamp, key, Some(value), &[])?;
         }
         Ok(items.len())
     }
 
     /// Everything has arrived when it is durable.
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
-        self.producer.append()?;
-        match self.producer.newest_end() {
-            Some(newest) => Ok(self.is_durable(newest, waker)?),
-            None => Ok(true),
+        let Some(open) = self.open else {
+            return Ok(true);
+        };
+        for partition in 0..self.lanes.len() {
+            self.slots[open].producers[partition].append()?;
         }
+        for partition in 0..self.lanes.len() {
+            let newest = self.slots[open].producers[partition].newest_end();
+            if let Some(newest) = newest
+                && !is_durable(&mut self.waiting, &self.lanes[partition], newest, waker)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Everything was flushed.
-    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
-        Ok(self.producer.sequence().0.to_le_bytes().to_vec())
+    fn waits_for_commit(&self) -> bool {
+        true
     }
 
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved = saved.try_into();
-        let saved = saved.map_err(|_| "the number of a result has 4 bytes")?;
-        self.producer
-            .set_sequence(Sequence(i32::from_le_bytes(saved)));
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        if !start.takes_checkpoints {
+            self.slots = vec![self.slot(ProducerId::NONE, false)];
+            return Ok(());
+        }
+        let named: Vec<NamedTransaction> = match start.prepared {
+            Some(prepared) => postcard::from_bytes(prepared)?,
+            None => Vec::new(),
+        };
+        let id = FlowTransactionId::of(start);
+        self.decide(&id, start.ranks, &named.into_iter().collect())?;
+        let slots = (0..TRANSACTIONS_MAX).map(|slot| self.slot(producer_id(&id.slot(slot)), true));
+        self.slots = slots.collect();
+        self.id = Some(id);
         Ok(())
     }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        if self.id.is_none() {
+            return Ok(Vec::new());
+        }
+        if let Some(open) = self.open {
+            let named = self.slots[open].named(&self.lanes);
+            // One without records stays open.
+            if !named.is_empty() {
+                self.slots[open].state = SlotState::Prepared {
+                    checkpoint,
+                    named,
+                    markers: None,
+                };
+                self.open = None;
+            }
+        }
+        let named = self.slots.iter().flat_map(|slot| match &slot.state {
+            SlotState::Prepared { named, .. } => &named[..],
+            SlotState::Free | SlotState::Open => &[],
+        });
+        Ok(postcard::to_stdvec(&named.collect::<Vec<_>>())?)
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let SlotState::Prepared {
+                checkpoint: prepared_for,
+                named,
+                markers,
+            } = &mut slot.state
+            else {
+                continue;
+            };
+            if *prepared_for > checkpoint {
+                continue;
+            }
+            if markers.is_none() {
+                let mut appended = Vec::with_capacity(named.len());
+                for one in named {
+                    let partition = one.partition as usize;
+                    let marker = marker(one.producer, TransactionEnd::Commit);
+                    let end = self.lanes[partition].append_marker(&marker)?;
+                    appended.push((partition, end.next_offset));
+                }
+                *markers = Some(appended);
+            }
+            for (partition, offset) in markers.clone().unwrap_or_default() {
+                let waiting = &mut self.waiting_for_markers;
+                if !is_durable(waiting, &self.lanes[partition], offset, waker)? {
+                    return Ok(false);
+                }
+            }
+            self.slots[index].state = SlotState::Free;
+            self.waker.take().inspect(Waker::wake_by_ref);
+        }
+        Ok(true)
+    }
+}
+
+/// Whether everything of a lane before `offset` is durable; if not, `waker` is woken when it may be.
+fn is_durable(
+    waiting: &mut Option<Waiting>,
+    lane: &Lane,
+    offset: Offset,
+    waker: &Waker,
+) -> Result<bool, LogError> {
+    let partition = lane.partition();
+    let current = match waiting {
+        Some(current) if (current.partition, current.offset) == (partition, offset) => current,
+        _ => {
+            let lane = lane.clone();
+            waiting.insert(Waiting {
+                partition,
+                offset,
+                durable: Box::pin(async move { lane.durable(offset).await }),
+            })
+        }
+    };
+    let mut context = Context::from_waker(waker);
+    match current.durable.as_mut().poll(&mut context) {
+        Poll::Pending => Ok(false),
+        Poll::Ready(result) => {
+            *waiting = None;
+            result.map(|()| true)
+        }
+    }
+}
+
+impl Slot {
+    /// What names its transaction in the partitions in which it has records.
+    fn named(&self, lanes: &[Lane]) -> Vec<NamedTransaction> {
+        let lanes = lanes.iter().enumerate();
+        let named = lanes.filter_map(|(partition, lane)| {
+            let mut known = lane.producers().into_iter();
+            let known = known.find(|known| known.producer == self.producer)?;
+            Some(NamedTransaction {
+                producer: self.producer,
+                partition: partition as u32,
+                first_offset: known.transaction?.first_offset,
+            })
+        });
+        named.collect()
+    }
+}
+
+fn marker(producer: ProducerId, end: TransactionEnd) -> EndMarker {
+    EndMarker {
+        producer_id: producer,
+        // One process writes to a log, and one sink of it has this id: there is nobody to fence.
+        producer_epoch: ProducerEpoch(0),
+        end,
+        coordinator_epoch: 0,
+    }
+}
+
+/// The producer id of a sink's transactions: a hash (FNV-1a) of what would be their transactional id on a server. It lies
+/// above all that servers give out, which count from 0.
+fn producer_id(id: &str) -> ProducerId {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    const ABOVE_SERVERS: u64 = 1 << 62;
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    let hash = id.bytes().fold(BASIS, step);
+    ProducerId((hash % ABOVE_SERVERS | ABOVE_SERVERS) as i64)
 }

@@ -199,7 +199,7 @@ fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
         record.value.extend_from_slice(&number.to_le_bytes());
         record.value.resize(100, 0);
     };
-    let sink = StreamSink::new(&stream, ProducerId(7), encode).unwrap();
+    let sink = StreamSink::new(&stream, encode).unwrap();
     flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
         .sink("stream", sink);
     flow.run().unwrap().join().unwrap();
@@ -504,10 +504,7 @@ fn copy(log: &Log, to: &Stream, name: &str) -> (Running, Ending) {
             Ok(())
         })
         .boundary("copy")
-        .sink(
-            "sink",
-            StreamSink::new(to, ProducerId::NONE, encode).unwrap(),
-        );
+        .sink("sink", StreamSink::new(to, encode).unwrap());
     (flow.run().unwrap(), ending)
 }
 

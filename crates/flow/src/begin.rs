@@ -1,14 +1,17 @@
 //! How a flow begins: all ranks run the same graph, and go on from the same checkpoint, if from any.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
 use crate::checkpoint::{Beginning, Keeper};
-use crate::cuts::Purpose;
+use crate::cuts::{Purpose, sink_element};
+use crate::decisions::Decisions;
 use crate::error::{BoxError, FlowError};
 use crate::graph::Flow;
+use crate::sink::SinkStart;
 
 /// Agrees with all other ranks; brings back what a checkpoint has kept. Returns what cuts are for.
 pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
@@ -16,7 +19,8 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
         flow: flow.name.clone(),
         error: error.into(),
     };
-    let keeper = keeper(flow);
+    let mut keeper = keeper(flow);
+    let decisions = decisions(flow, keeper.as_mut());
     if keeper.is_some() {
         check_states(flow).map_err(wrong)?;
     }
@@ -32,12 +36,13 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
     if let Some(beginning) = &beginning {
         restore(flow, beginning).map_err(wrong)?;
     }
+    recover_sinks(flow, beginning.as_ref()).map_err(wrong)?;
     Ok(match keeper {
         Some(keeper) => {
             keeper.begin(number, run, seed).map_err(wrong)?;
             // Else a part of the first checkpoint could meet one that another rank has yet to remove.
             agree(flow, "has removed the parts of later checkpoints")?;
-            Purpose::Checkpoints(keeper)
+            Purpose::Checkpoints(keeper, decisions)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
         None if flow.settings.ranks.count() > 1 => Purpose::None,
@@ -46,6 +51,37 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
             false => Purpose::None,
         },
     })
+}
+
+/// What tells sinks which checkpoints are complete, if one of them waits for that.
+fn decisions(flow: &Flow, keeper: Option<&mut Keeper>) -> Option<Decisions> {
+    let keeper = keeper?;
+    let sinks = flow.sinks.iter();
+    let sinks: Vec<_> = sinks.filter(|it| it.waits_for_commit()).cloned().collect();
+    if sinks.is_empty() {
+        return None;
+    }
+    let decisions = Decisions::new(&flow.settings.ranks, &flow.doorbell, sinks);
+    keeper.tell(Arc::clone(decisions.news()));
+    Some(decisions)
+}
+
+/// Lets sinks decide what an earlier run has left.
+fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
+    for sink in &flow.sinks {
+        let prepared = beginning.map(|it| it.saved.get(&sink_element(sink.name())));
+        let start = SinkStart {
+            flow: &flow.name,
+            sink: sink.name(),
+            rank: flow.settings.ranks.rank(),
+            ranks: flow.settings.ranks.count(),
+            takes_checkpoints: flow.settings.checkpoints.is_some(),
+            prepared: prepared.transpose()?,
+        };
+        sink.recover(&start)
+            .map_err(|error| format!("sink \"{}\": {error}", sink.name()))?;
+    }
+    Ok(())
 }
 
 fn keeper(flow: &Flow) -> Option<Keeper> {

@@ -11,6 +11,7 @@ use millstream_base::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::decisions::News;
 use crate::error::BoxError;
 
 /// Where checkpoints are kept. All ranks of a flow see the same place.
@@ -197,6 +198,8 @@ pub struct Keeper {
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
+    /// Is told what is kept, if something waits for that.
+    news: Option<Arc<News>>,
     /// Writes a part while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -219,8 +222,19 @@ impl Keeper {
             seed: AtomicU64::new(0),
             first: AtomicU64::new(0),
             counts: Arc::default(),
+            news: None,
             writer: Mutex::new(None),
         }
+    }
+
+    /// Tells of each part that is kept.
+    pub fn tell(&mut self, news: Arc<News>) {
+        self.news = Some(news);
+    }
+
+    /// The number of a checkpoint that is the `number`th of this run.
+    pub fn checkpoint(&self, number: u64) -> u64 {
+        self.first.load(Ordering::Relaxed) + number
     }
 
     pub fn counts(&self) -> CheckpointCounts {
@@ -355,9 +369,10 @@ impl Keeper {
             seed: self.seed.load(Ordering::Relaxed),
         };
         let key = PartKey {
-            checkpoint: self.first.load(Ordering::Relaxed) + number,
+            checkpoint: self.checkpoint(number),
             rank: self.rank,
         };
+        let news = self.news.clone();
         let (place, counts, ranks) = (
             Arc::clone(&self.place),
             Arc::clone(&self.counts),
@@ -371,6 +386,9 @@ impl Keeper {
                 Ok(part.len() as u64)
             });
             let mut counts = counts.lock();
+            if let (Ok(_), Some(news)) = (&kept, &news) {
+                news.kept(key.checkpoint);
+            }
             match kept {
                 Ok(bytes) => {
                     counts.kept += 1;

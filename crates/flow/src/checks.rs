@@ -43,8 +43,10 @@ impl Flow {
         let mut seen = HashSet::new();
         let stages = self.stages.iter().map(|stage| ("stage", stage.name()));
         let states = self.states.iter().map(|(name, _)| ("state", name.as_str()));
+        let sinks = self.sinks.iter().map(|sink| ("sink", sink.name()));
         let (_, name) = stages
             .chain(states)
+            .chain(sinks)
             .find(|element| !seen.insert(*element))?;
         Some(name.to_owned())
     }

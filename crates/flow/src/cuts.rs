@@ -19,8 +19,10 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::{Keeper, Saved};
 use crate::checks;
+use crate::decisions::Decisions;
 use crate::error::Failure;
 use crate::remote::Outlets;
+use crate::sink::AnySink;
 use crate::stage::{Rest, Stage};
 use crate::state::StateReader;
 
@@ -51,7 +53,7 @@ pub enum Purpose {
     None,
     /// Sources commit.
     Commits,
-    Checkpoints(Keeper),
+    Checkpoints(Keeper, Option<Decisions>),
 }
 
 /// Where a stage hands items to other ranks.
@@ -74,6 +76,7 @@ impl Gate {
 pub struct Elements<'a> {
     pub stages: &'a [Arc<dyn Stage>],
     pub states: &'a [(String, Arc<dyn StateReader>)],
+    pub sinks: &'a [Arc<dyn AnySink>],
 }
 
 impl Cuts {
@@ -138,7 +141,7 @@ impl Cuts {
     /// Whether the checkpoint before is still being written: the sources would wait for it.
     fn is_writing(&self) -> bool {
         match &self.purpose {
-            Purpose::Checkpoints(keeper) => keeper.is_writing(),
+            Purpose::Checkpoints(keeper, _) => keeper.is_writing(),
             Purpose::None | Purpose::Commits => false,
         }
     }
@@ -190,7 +193,9 @@ impl Cuts {
         match &self.purpose {
             Purpose::None => {}
             Purpose::Commits => commit(elements.stages)?,
-            Purpose::Checkpoints(keeper) => keeper.keep(number, save(elements)?),
+            Purpose::Checkpoints(keeper, _) => {
+                keeper.keep(number, save(elements, keeper.checkpoint(number))?);
+            }
         }
         self.is_due.store(false, Ordering::Relaxed);
         self.put_off(now);
@@ -200,17 +205,95 @@ impl Cuts {
         Ok(true)
     }
 
-    /// For the last worker, when all stages have ended. A flow that was stopped goes on from here next time: nothing is
-    /// read or written twice then. On several ranks the last cut that all took together has to do.
-    pub fn end(&self, elements: &Elements<'_>, is_stopped: bool) -> Result<(), Failure> {
+    /// What waits for checkpoints to be complete on all ranks, if it has something to do.
+    pub fn decisions_due(&self) -> Option<&Decisions> {
+        match &self.purpose {
+            Purpose::Checkpoints(_, decisions) => {
+                decisions.as_ref().filter(|decisions| decisions.are_due())
+            }
+            Purpose::None | Purpose::Commits => None,
+        }
+    }
+
+    /// For the last worker, when all stages have ended. `wait` waits until something happens, and returns `false` when the
+    /// flow is given up.
+    pub fn end(
+        &self,
+        elements: &Elements<'_>,
+        is_stopped: bool,
+        wait: impl FnMut(&Decisions) -> bool,
+    ) -> Result<(), Failure> {
         match &self.purpose {
             Purpose::Commits => commit(elements.stages),
-            Purpose::Checkpoints(keeper) if is_stopped && keeper.is_alone() => {
+            Purpose::Checkpoints(keeper, Some(decisions)) => {
+                self.commit_the_last(elements, keeper, decisions, wait)
+            }
+            Purpose::Checkpoints(keeper, None) if is_stopped && keeper.is_alone() => {
                 let number = self.pause.done.load(Ordering::SeqCst) + 1;
-                keeper.keep(number, save(elements)?);
+                keeper.keep(number, save(elements, keeper.checkpoint(number))?);
                 Ok(())
             }
-            Purpose::None | Purpose::Checkpoints(_) => Ok(()),
+            Purpose::None | Purpose::Checkpoints(_, None) => Ok(()),
+        }
+    }
+
+    /// Takes one more checkpoint, and waits until all that was prepared is committed.
+    fn commit_the_last(
+        &self,
+        elements: &Elements<'_>,
+        keeper: &Keeper,
+        decisions: &Decisions,
+        mut wait: impl FnMut(&Decisions) -> bool,
+    ) -> Result<(), Failure> {
+        let first = keeper.checkpoint(0);
+        let ended = self.pause.done.load(Ordering::SeqCst);
+        let mut last = ended;
+        let keep = |number: u64| {
+            let failed = keeper.counts().failed;
+            let saved = save(elements, keeper.checkpoint(number))?;
+            keeper.keep(number, saved);
+            keeper.finish();
+            Ok(keeper.counts().failed == failed)
+        };
+        keeper.finish();
+        let mut is_kept = false;
+        decisions.end(keeper.checkpoint(ended))?;
+        // 1. Until all ranks have ended, this one takes part in what the others do.
+        let end = loop {
+            decisions.decide()?;
+            if let Some(end) = decisions.final_number(keeper.checkpoint(ended)) {
+                break end;
+            }
+            match decisions.wanted(keeper.checkpoint(last)) {
+                Some(wanted) => {
+                    last = wanted - first;
+                    is_kept = keep(last)?;
+                }
+                None if !wait(decisions) => return Ok(()),
+                None => {}
+            }
+        };
+        // 2. The last checkpoint of all.
+        // Another rank may have come so far, and this one may have followed it.
+        if last < end - first || !is_kept {
+            is_kept = keep(end - first)?;
+        }
+        if !is_kept {
+            return Err(Failure::Error {
+                operator: "checkpoints".into(),
+                error: format!(
+                    "the last checkpoint is not kept, so the results since the one before are not committed; resume the flow: {}",
+                    keeper.counts().error.unwrap_or_default()
+                )
+                .into(),
+            });
+        }
+        // 3. Its results.
+        loop {
+            decisions.decide()?;
+            if decisions.is_committed(end) || !wait(decisions) {
+                return Ok(());
+            }
         }
     }
 }
@@ -219,8 +302,11 @@ fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
     stages.iter().try_for_each(|stage| stage.commit())
 }
 
-fn save(elements: &Elements<'_>) -> Result<Saved, Failure> {
+fn save(elements: &Elements<'_>, checkpoint: u64) -> Result<Saved, Failure> {
     let mut saved = Saved::default();
+    for sink in elements.sinks {
+        saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
+    }
     for stage in elements.stages {
         stage.save(&mut saved)?;
     }
@@ -232,6 +318,11 @@ fn save(elements: &Elements<'_>) -> Result<Saved, Failure> {
         saved.put(format!("state/{name}"), bytes);
     }
     Ok(saved)
+}
+
+/// Names what is saved of a sink.
+pub fn sink_element(name: &str) -> String {
+    format!("sink/{name}")
 }
 
 /// Whether nothing is under way in stages whose sources pause. Sources come first: one that nobody is

@@ -117,7 +117,7 @@ pub enum FlowError {
         /// The second operator.
         operator: String,
     },
-    /// Two stages, or two state elements, of one name.
+    /// Two stages, two state elements, or two sinks of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {
         /// The flow.

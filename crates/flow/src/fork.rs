@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::attempt::{Attempt, Rejected};
 use crate::chain::Chain;
 use crate::entry::{EndRow, Give, Row};
-use crate::error::{BoxError, Failure};
+use crate::error::Failure;
 use crate::graph::Flow;
 use crate::marks::Mark;
 use crate::remote::Outlets;
@@ -259,22 +259,6 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
 
     fn is_at_rest(&self) -> bool {
         self.ends().all(|end| end.is_at_rest())
-    }
-
-    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let saved: Result<Vec<_>, _> = self.ends_mut().map(|end| end.save()).collect();
-        // Bytes are always encoded.
-        Ok(Some(postcard::to_stdvec(&saved?).unwrap_or_default()))
-    }
-
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved: Vec<Option<Vec<u8>>> = postcard::from_bytes(saved)?;
-        for (end, saved) in self.ends_mut().zip(saved) {
-            if let Some(saved) = saved {
-                end.restore(&saved)?;
-            }
-        }
-        Ok(())
     }
 
     fn outlets(&self) -> Vec<Arc<Outlets>> {

@@ -584,9 +584,6 @@ where
                 saved.put(self.element(index, "source"), bytes);
                 saved.put(self.element(index, "time"), instance.time.save());
             }
-            if let Some(bytes) = instance.terminal.save()? {
-                saved.put(self.element(index, "end"), bytes);
-            }
         }
         Ok(())
     }
@@ -605,10 +602,6 @@ where
                 instance.input.restore(source)?;
                 let time = saved.get(&self.element(from, "time"))?;
                 instance.time.restore(time)?;
-            }
-            // As many instances as there are now, there may not have been.
-            if let Ok(end) = saved.get(&self.element(index, "end")) {
-                instance.terminal.restore(end)?;
             }
         }
         Ok(())

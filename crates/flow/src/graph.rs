@@ -31,6 +31,7 @@ use crate::remote::{Meeting, Message, Outlets, RemoteInput};
 use crate::routed::Homes;
 use crate::running::Running;
 use crate::scheduler::{Priority, Scheduler};
+use crate::sink::AnySink;
 use crate::source::{Output, Source};
 use crate::stage::Stage;
 use crate::state::{Partial, PartialState, StateReader};
@@ -118,6 +119,7 @@ pub struct Flow {
     pub(crate) stages: Vec<Arc<dyn Stage>>,
     pub(crate) channels: Vec<Arc<ChannelState>>,
     pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
+    pub(crate) sinks: Vec<Arc<dyn AnySink>>,
     /// Stages that were begun and have no end yet.
     pub(crate) open: Vec<String>,
     /// Joins of two streams that have no second one yet.
@@ -155,6 +157,7 @@ impl Flow {
             stages: Vec::new(),
             channels: Vec::new(),
             states: Vec::new(),
+            sinks: Vec::new(),
             open: Vec::new(),
             one_sided: Vec::new(),
             boxed: HashMap::new(),

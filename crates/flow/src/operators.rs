@@ -20,7 +20,7 @@ use crate::input::{RingInput, SourceInput};
 use crate::marks::WriterId;
 use crate::outbox::Outbox;
 use crate::parts::{Flatten, Parts};
-use crate::sink::Sink;
+use crate::sink::{SharedSink, Sink};
 use crate::source::Source;
 use crate::state::{Partial, PartialState};
 use crate::table::Table;
@@ -420,6 +420,8 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let sink = Arc::new(Mutex::new(sink));
         let label = Label(name.into());
         let waker = self.flow.waker();
+        let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
+        self.flow.sinks.push(Arc::new(shared));
         if self.keeps_order() {
             // One worker at a time brings the items, in their order.
             self.inputs.truncate(1);

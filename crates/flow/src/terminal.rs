@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::attempt::Attempt;
 use crate::channel::ChannelState;
-use crate::error::{BoxError, Failure};
+use crate::error::Failure;
 use crate::marks::{Mark, WriterId};
 use crate::remote::Outlets;
 
@@ -51,16 +51,6 @@ pub trait End: Send + 'static {
     /// Whether nothing is left of former slices, and all of it has arrived for good.
     fn is_at_rest(&self) -> bool {
         true
-    }
-
-    /// What it needs to go on from here, all being at rest; nothing if it keeps nothing.
-    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        Ok(None)
-    }
-
-    /// Goes on from what was [saved](End::save).
-    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
-        Ok(())
     }
 
     /// The ways to other ranks, if it leads there.

@@ -149,15 +149,6 @@ impl<T: Clone + Send + 'static, K: Sink<T>> End for ToSink<T, K> {
         self.waiting.items.is_empty() && !self.unflushed
     }
 
-    fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let saved = self.label.run(|| self.sink.lock().save());
-        saved.map(Some).map_err(|error| self.failure(error))
-    }
-
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        self.label.run(|| self.sink.lock().restore(saved))
-    }
-
     fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
         Ok((self.send()? == Sent::All && self.flush()?).then_some(0))
     }

@@ -21,11 +21,13 @@ use crate::checks;
 use crate::cuts::{Cuts, Elements, Purpose};
 use crate::cycles::{self, Cycle};
 use crate::dead_letter::DeadLetters;
+use crate::decisions::Decisions;
 use crate::doorbell::{Doorbell, Woken};
 use crate::error::{Failure, FlowError};
 use crate::graph::Flow;
 use crate::metrics::SLICE_NS;
 use crate::scheduler::{Pick, Scheduler, Stages};
+use crate::sink::AnySink;
 use crate::stage::{Activation, Context, Killed, Stage};
 use crate::state::StateReader;
 
@@ -53,10 +55,13 @@ pub struct Workers {
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     /// Windows wait for event time.
     pub goes_by_time: bool,
+    sinks: Vec<Arc<dyn AnySink>>,
     scheduler: Arc<dyn Scheduler>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
     leaving: AtomicBool,
+    /// The flow was dropped: nothing is waited for any more.
+    is_dropped: AtomicBool,
     /// The first one is what counts.
     error: Mutex<Option<FlowError>>,
     started_at: Duration,
@@ -139,6 +144,7 @@ impl Workers {
             ranks: settings.ranks,
             states: flow.states,
             goes_by_time: flow.stages.iter().any(|stage| stage.goes_by_time()),
+            sinks: flow.sinks,
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; flow.stages.len()],
@@ -153,6 +159,7 @@ impl Workers {
             scheduler: settings.scheduler,
             dead_letters: settings.dead_letters,
             leaving: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
             error: Mutex::new(None),
             ended_at: Mutex::new(None),
             ended: Condvar::new(),
@@ -206,6 +213,7 @@ impl Workers {
                 self.name
             ));
         }
+        self.is_dropped.store(true, Ordering::SeqCst);
         self.leaving.store(true, Ordering::Relaxed);
         // Also in the middle of many items.
         self.condemned.store(usize::MAX, Ordering::Relaxed);
@@ -313,10 +321,14 @@ impl Workers {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
         let is_stopped = self.stopping.load(Ordering::Relaxed);
-        if is_whole && let Err(failure) = self.cuts.end(&self.elements(), is_stopped) {
+        let ended = is_whole.then(|| {
+            self.cuts
+                .end(&self.elements(), is_stopped, |it| self.wait_for(it))
+        });
+        if let Some(Err(failure)) = ended {
             self.fail(self.error(failure));
         }
-        if let Purpose::Checkpoints(keeper) = self.cuts.purpose() {
+        if let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() {
             keeper.finish();
         }
         self.stages.iter().for_each(|stage| stage.close());
@@ -331,6 +343,12 @@ impl Workers {
         let mut is_blocked = false;
         let mut now = self.clock.monotonic();
         while !self.leaving.load(Ordering::Relaxed) {
+            if let Some(decisions) = self.cuts.decisions_due()
+                && let Err(failure) = decisions.decide()
+            {
+                self.fail(self.error(failure));
+                return Leaving::Ended;
+            }
             let next = match self.pick(&tried, rings, turn, now) {
                 Some(pick) => {
                     turn = turn.wrapping_add(1);
@@ -468,12 +486,13 @@ impl Workers {
         Elements {
             stages: &self.stages,
             states: &self.states,
+            sinks: &self.sinks,
         }
     }
 
     pub fn checkpoints(&self) -> Option<CheckpointCounts> {
         match self.cuts.purpose() {
-            Purpose::Checkpoints(keeper) => Some(keeper.counts()),
+            Purpose::Checkpoints(keeper, _) => Some(keeper.counts()),
             Purpose::None | Purpose::Commits => None,
         }
     }
@@ -526,6 +545,20 @@ impl Workers {
                 self.fail(self.error(failure));
                 true
             }
+        }
+    }
+
+    /// Waits until there may be something to decide; `false` when the flow was dropped.
+    fn wait_for(&self, decisions: &Decisions) -> bool {
+        loop {
+            let rings = self.doorbell.rings();
+            if self.is_dropped.load(Ordering::SeqCst) {
+                return false;
+            }
+            if decisions.are_due() {
+                return true;
+            }
+            self.doorbell.wait(rings);
         }
     }
 

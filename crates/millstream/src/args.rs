@@ -111,6 +111,9 @@ pub enum Command {
     /// List, describe, reset and delete groups of consumers
     #[command(subcommand)]
     Group(GroupCommand),
+    /// List open transactions, and decide those that nothing else decides
+    #[command(subcommand)]
+    Transaction(TransactionCommand),
     /// Users of the network door
     #[command(subcommand)]
     User(UserCommand),
@@ -394,6 +397,42 @@ pub enum GroupCommand {
         #[arg(value_parser = text)]
         group: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TransactionCommand {
+    /// List open transactions: the flow that each is of, its age and its partitions
+    ///
+    /// Readers of what is committed wait at an open transaction. One without a timeout waits for its flow, which decides it
+    /// when it is resumed.
+    ///
+    /// The fields of --json: id, state, flow, sink and rank if a flow has made it, age_ms, timeout_ms (null for none) and
+    /// partitions.
+    List {
+        /// Also transactional ids without an open transaction
+        #[arg(long)]
+        all: bool,
+    },
+    /// Commit an open transaction, in place of its producer
+    ///
+    /// A flow decides its own transactions when it is resumed. If it goes on from a checkpoint that does not name this one, its
+    /// results come again: they are there twice then.
+    Commit(DecideArgs),
+    /// Abort an open transaction, in place of its producer
+    ///
+    /// A flow decides its own transactions when it is resumed. If it goes on from a checkpoint that names this one, its results
+    /// are lost.
+    Abort(DecideArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DecideArgs {
+    /// The transaction, as `transaction list` shows it
+    #[arg(value_name = "ID", value_parser = text)]
+    pub id: String,
+    /// Do it, whatever its producer may do
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -21,6 +21,7 @@ mod settings;
 mod start;
 mod stop;
 mod streams;
+mod transactions;
 mod usage;
 mod users;
 mod values;
@@ -99,6 +100,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::User(command) => users::run(command, &settings, args.json),
         Command::Object(command) => objects::run(command, &settings, args.json),
         Command::Group(command) => groups::run(command, &settings, args.json),
+        Command::Transaction(command) => transactions::run(command, &settings, args.json),
         Command::Acl(command) => acls::run(command, &settings, args.json),
         Command::Bench(command) => bench::run(command, &settings, args.json, &stop()?),
         Command::Flow(command) => flow::run(command, &settings, args.json, stop),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
-    BoxError, Flow, FlowError, FlowSettings, PartialState, Running, Sink, Watermarks, gathered,
+    BoxError, Flow, FlowError, FlowSettings, PartialState, Running, Sink, SinkStart, Watermarks,
+    gathered,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -262,12 +263,13 @@ impl Sink<WindowResult<u32, u64>> for Release {
         Ok(true)
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+    fn prepare(&mut self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         self.0.save_released()
     }
 
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        self.0.restore_released(saved)
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let prepared = start.prepared;
+        prepared.map_or(Ok(()), |prepared| self.0.restore_released(prepared))
     }
 }
 
@@ -294,11 +296,12 @@ impl Sink<WindowResult<u32, Both>> for Release {
         Ok(true)
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+    fn prepare(&mut self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         self.0.save_released()
     }
 
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        self.0.restore_released(saved)
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let prepared = start.prepared;
+        prepared.map_or(Ok(()), |prepared| self.0.restore_released(prepared))
     }
 }

@@ -11,6 +11,8 @@
 //! What failed is sent again, until it is stored or [`ProducerConfig::delivery_timeout`] is over.
 //! `partition.rs` says why nothing is lost, stored twice or out of order on the way.
 
+#[cfg(test)]
+mod older_servers;
 mod outcome;
 mod partition;
 mod sender;

@@ -104,6 +104,11 @@ impl TransactionalProducer {
         &self.config.id
     }
 
+    /// Whether transactions wait to be decided, however long that takes.
+    pub fn has_two_phases(&self) -> bool {
+        self.config.two_phase
+    }
+
     /// Begins a transaction. The server learns of it with its first records.
     ///
     /// # Errors

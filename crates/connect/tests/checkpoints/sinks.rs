@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, ProducerId, SystemDisk, Timestamp};
+use millstream_base::{ByteSize, SystemDisk, Timestamp};
 use millstream_connect::{CheckpointDir, EncodedRecord, StreamSink, StreamSource};
 use millstream_exchange::Ranks;
 use millstream_flow::sinks::LinesFile;
@@ -160,7 +160,7 @@ fn a_file_with_lines_of_another_run_is_not_written_over() {
 }
 
 /// Numbers go into a stream, by a flow that ends early twice.
-fn append(producer: ProducerId) -> (Vec<u64>, u64) {
+fn append() -> (Vec<u64>, u64) {
     let folder = tempdir().unwrap();
     let path = folder.path().join("log");
     let log = Log::open(LogConfig::with_pool(path, ByteSize(64 << 20))).unwrap();
@@ -168,13 +168,9 @@ fn append(producer: ProducerId) -> (Vec<u64>, u64) {
     let place = Arc::new(CheckpointDir::open(folder.path().join("checkpoints")).unwrap());
     let highest = Arc::new(AtomicU64::new(0));
     let start = |resume: bool, limit: u64| {
-        let sink = StreamSink::new(
-            &stream,
-            producer,
-            |number: &u64, record: &mut EncodedRecord| {
-                record.value.extend(number.to_le_bytes());
-            },
-        );
+        let sink = StreamSink::new(&stream, |number: &u64, record: &mut EncodedRecord| {
+            record.value.extend(number.to_le_bytes());
+        });
         let seen = Arc::clone(&highest);
         let numbers = Generator::new(move |number| {
             if number % 64 == 0 {
@@ -221,15 +217,7 @@ fn read(stream: &Stream) -> Vec<u64> {
 }
 
 #[test]
-fn numbered_results_in_order_are_in_a_stream_exactly_once() {
-    let (numbers, limit) = append(ProducerId(7));
-    assert!(numbers.into_iter().eq(0..limit));
-}
-
-#[test]
-fn results_without_numbers_are_in_a_stream_at_least_once() {
-    let (mut numbers, limit) = append(ProducerId::NONE);
-    numbers.sort_unstable();
-    numbers.dedup();
+fn results_are_in_a_stream_exactly_once_and_in_their_order() {
+    let (numbers, limit) = append();
     assert!(numbers.into_iter().eq(0..limit));
 }

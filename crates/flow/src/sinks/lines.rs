@@ -9,7 +9,7 @@ use millstream_base::{Disk, DiskFile};
 use serde::Serialize;
 
 use crate::error::BoxError;
-use crate::sink::Sink;
+use crate::sink::{Sink, SinkStart};
 
 /// Lines are written when there is as much of them.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -169,13 +169,16 @@ impl<T: Serialize> Sink<T> for LinesFile {
     }
 
     /// Everything was flushed.
-    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+    fn prepare(&mut self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         self.check_taken_over()?;
         Ok(self.position.to_le_bytes().to_vec())
     }
 
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let expected = u64::from_le_bytes(saved.try_into()?);
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let Some(prepared) = start.prepared else {
+            return Ok(());
+        };
+        let expected = u64::from_le_bytes(prepared.try_into()?);
         let found = self.earlier_bytes;
         if found < expected {
             return Err(LinesFileError::Shrunk {

@@ -12,7 +12,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PartKey, Resume, Running, Sink,
-    Watermarks,
+    SinkStart, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -70,13 +70,15 @@ impl Sink<WindowResult<u32, u64>> for Ledger {
         Ok(true)
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+    fn prepare(&mut self, _: u64) -> Result<Vec<u8>, BoxError> {
         Ok(self.0.lock().unwrap().len().to_le_bytes().to_vec())
     }
 
-    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let len = usize::from_le_bytes(saved.try_into()?);
-        self.0.lock().unwrap().truncate(len);
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        if let Some(prepared) = start.prepared {
+            let len = usize::from_le_bytes(prepared.try_into()?);
+            self.0.lock().unwrap().truncate(len);
+        }
         Ok(())
     }
 }

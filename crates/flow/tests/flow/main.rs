@@ -20,5 +20,6 @@ mod shapes;
 mod skew;
 mod support;
 mod turns;
+mod two_phase;
 mod window_kinds;
 mod windows;

@@ -12,4 +12,5 @@ mod security;
 mod signals;
 mod start;
 mod support;
+mod transactions;
 mod verbs;

@@ -1,0 +1,74 @@
+//! Transactions on servers where partitions are added to them, and which give no epoch to each (before KIP-890).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+use millstream_broker::{BrokerConfig, Server};
+use millstream_log::{Log, LogConfig, StreamConfig};
+
+use super::{ProducerConfig, ProducerRecord, TransactionConfig, TransactionalProducer};
+use crate::client::Client;
+use crate::config::ClientConfig;
+use crate::handshake::TRANSACTIONS_MAX;
+
+const PARTITIONS: u32 = 2;
+
+#[test]
+fn transactions_are_made_as_older_servers_know_them() {
+    TRANSACTIONS_MAX.set(1);
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+    let config = StreamConfig {
+        streamlets: PARTITIONS,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("t", config).unwrap();
+    let client = Client::new(ClientConfig::new(server.local_address().to_string()));
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build().unwrap();
+    let named = runtime.block_on(async {
+        let config = TransactionConfig {
+            id: "tx".to_owned(),
+            timeout: Duration::from_secs(60),
+            two_phase: false,
+        };
+        let producer = TransactionalProducer::new(&client, ProducerConfig::default(), config);
+        let producer = producer.await.unwrap();
+        let mut named = Vec::new();
+        for number in 0..6 {
+            producer.begin().unwrap();
+            for partition in 0..PARTITIONS {
+                let record = ProducerRecord {
+                    topic: "t",
+                    partition: Some(partition as i32),
+                    value: Some(b"value"),
+                    ..ProducerRecord::default()
+                };
+                producer.send(record).await.unwrap();
+            }
+            producer.flush().await.unwrap();
+            named.push(producer.prepared().unwrap().unwrap());
+            match number % 3 {
+                0 => producer.abort().await.unwrap(),
+                _ => producer.commit().await.unwrap(),
+            }
+        }
+        named
+    });
+    for (one, next) in named.iter().zip(&named[1..]) {
+        assert!(one.epoch < next.epoch, "each has an epoch of its own");
+    }
+    for partition in 0..PARTITIONS {
+        let lane = stream.partition(partition).unwrap();
+        let stable = lane.last_stable_offset();
+        assert_eq!(stable, lane.next_offset(), "nothing is open");
+        let aborted = lane.aborted_transactions(lane.earliest_offset(), stable);
+        assert_eq!(aborted.unwrap().len(), 2);
+    }
+    drop(runtime);
+    drop(server);
+}

@@ -1,0 +1,57 @@
+//! A flow whose process is killed at any moment, and started again.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use millstream_exchange::Ranks;
+
+use crate::world::{Into, World, checkpoint_dir, server_sink, start};
+
+const SERVER: &str = "MILLSTREAM_TEST_SERVER";
+const CHECKPOINTS: &str = "MILLSTREAM_TEST_CHECKPOINTS";
+const ITEMS: u64 = 40_000;
+
+/// The process that is killed: no test of its own.
+#[test]
+#[ignore = "started by a_flow_that_is_killed_has_each_result_once"]
+fn flow_to_be_killed() {
+    let (Ok(server), Ok(checkpoints)) = (env::var(SERVER), env::var(CHECKPOINTS)) else {
+        return;
+    };
+    let place = checkpoint_dir(&PathBuf::from(checkpoints));
+    let running = start(&Ranks::alone(), Some(place), ITEMS, server_sink(&server));
+    running.unwrap().join().unwrap();
+}
+
+#[test]
+fn a_flow_that_is_killed_has_each_result_once() {
+    let world = World::new(Into::Server, ITEMS);
+    let spawn = || -> Child {
+        let test = "killed::flow_to_be_killed";
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact", test, "--nocapture"])
+            .env(SERVER, world.address())
+            .env(CHECKPOINTS, world.checkpoints())
+            .stdout(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut seen = 0;
+    for kill in 0..4 {
+        let mut child = spawn();
+        // At another moment each time, and never before it has got on.
+        while world.results().len() == seen {
+            assert!(child.try_wait().unwrap().is_none(), "it has not ended");
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(kill * 3));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        seen = world.results().len();
+    }
+    assert!(spawn().wait().unwrap().success());
+    world.check(1);
+}

@@ -1,0 +1,409 @@
+//! Sinks whose results count when a checkpoint is complete on all ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+use millstream_exchange::Ranks;
+use millstream_flow::sources::Generator;
+use millstream_flow::windows::{Count, WindowResult, Windows};
+use millstream_flow::{
+    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output, PartKey, Resume,
+    Running, Sink, SinkStart, Source, SourceLanes, SourceStatus, Watermarks,
+};
+use proptest::prelude::*;
+
+use crate::support::{Collect, settings, wait_until};
+
+const KEYS: u64 = 7;
+const WINDOW_MS: i64 = 100;
+
+type Counted = (u64, i64, u64);
+
+/// What becomes of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// They are kept.
+    None,
+    /// They are kept, and that is not known: the answer is lost.
+    Unknown,
+    /// They are not kept.
+    Lost,
+}
+
+/// Shards in memory, and what of them is complete.
+struct Place {
+    shards: Mutex<BTreeMap<PartKey, Vec<u8>>>,
+    ranks: u32,
+    fault: Mutex<Fault>,
+    /// Numbers of checkpoints of which all shards were kept at one time.
+    kept: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
+}
+
+impl Place {
+    fn new(ranks: u32) -> Arc<Place> {
+        Arc::new(Place {
+            shards: Mutex::default(),
+            ranks,
+            fault: Mutex::new(Fault::None),
+            kept: Mutex::default(),
+        })
+    }
+
+    fn was_complete(&self, checkpoint: u64) -> bool {
+        let kept = self.kept.lock().unwrap();
+        kept.get(&checkpoint)
+            .is_some_and(|ranks| ranks.len() as u32 == self.ranks)
+    }
+}
+
+impl Checkpoints for Place {
+    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+        let fault = *self.fault.lock().unwrap();
+        if fault != Fault::Lost {
+            let mut kept = self.kept.lock().unwrap();
+            kept.entry(key.checkpoint).or_default().insert(key.rank);
+            self.shards.lock().unwrap().insert(key, part.to_vec());
+        }
+        match fault {
+            Fault::None => Ok(()),
+            Fault::Unknown | Fault::Lost => Err("no answer".into()),
+        }
+    }
+
+    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+        let shards = self.shards.lock().unwrap();
+        Ok(shards.get(&key).ok_or("it is not there")?.clone())
+    }
+
+    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+        Ok(self.shards.lock().unwrap().keys().copied().collect())
+    }
+
+    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+        self.shards.lock().unwrap().remove(&key);
+        Ok(())
+    }
+}
+
+/// What a server would have of one rank's sink: it outlasts the flow.
+#[derive(Default)]
+struct Store {
+    /// By a number that no other transaction has.
+    prepared: BTreeMap<u64, Vec<Counted>>,
+    transactions: u64,
+    committed: Vec<Counted>,
+}
+
+/// Puts results into transactions.
+struct Transactions {
+    store: Arc<Mutex<Store>>,
+    place: Arc<Place>,
+    open: Vec<Counted>,
+    /// By transaction its checkpoint.
+    undecided: BTreeMap<u64, u64>,
+    /// A commit takes two calls.
+    asked: AtomicBool,
+}
+
+impl Sink<WindowResult<u64, u64>> for Transactions {
+    fn push(&mut self, items: &[WindowResult<u64, u64>], _: &Waker) -> Result<usize, BoxError> {
+        let counted = items.iter().map(|it| (it.key, it.start.0, it.value));
+        self.open.extend(counted);
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        true
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let named: Vec<u64> = match start.prepared {
+            Some(prepared) => prepared
+                .chunks(8)
+                .map(|it| u64::from_le_bytes(it.try_into().unwrap()))
+                .collect(),
+            None => Vec::new(),
+        };
+        let store = &mut *self.store.lock().unwrap();
+        for (transaction, results) in std::mem::take(&mut store.prepared) {
+            if named.contains(&transaction) {
+                store.committed.extend(results);
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        let store = &mut *self.store.lock().unwrap();
+        if !self.open.is_empty() {
+            store.transactions += 1;
+            let results = std::mem::take(&mut self.open);
+            store.prepared.insert(store.transactions, results);
+            self.undecided.insert(store.transactions, checkpoint);
+        }
+        Ok(self
+            .undecided
+            .keys()
+            .flat_map(|it| it.to_le_bytes())
+            .collect())
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        assert!(
+            self.place.was_complete(checkpoint),
+            "a shard of {checkpoint} is not kept"
+        );
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            let waker = waker.clone();
+            thread::spawn(move || waker.wake());
+            return Ok(false);
+        }
+        self.asked.store(false, Ordering::Relaxed);
+        let store = &mut *self.store.lock().unwrap();
+        self.undecided.retain(|transaction, of| {
+            let is_left = *of > checkpoint;
+            if !is_left {
+                let results = store.prepared.remove(transaction).expect("it is prepared");
+                store.committed.extend(results);
+            }
+            is_left
+        });
+        Ok(true)
+    }
+}
+
+/// Numbers, and then nothing, for ever or until the end.
+struct Numbers<S> {
+    numbers: S,
+    stays: bool,
+}
+
+impl<S: Source<Item = u64>> Source for Numbers<S> {
+    type Item = u64;
+
+    fn poll(
+        &mut self,
+        output: &mut Output<u64>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        match self.numbers.poll(output, budget, waker)? {
+            SourceStatus::End if self.stays => Ok(SourceStatus::Idle),
+            status => Ok(status),
+        }
+    }
+
+    fn lanes(&self) -> SourceLanes<'_, u64> {
+        self.numbers.lanes()
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        self.numbers.save()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        self.numbers.restore(saved)
+    }
+}
+
+/// Counts numbers by key and window on one rank. The last of several ranks has no sources.
+fn start(
+    ranks: &Ranks,
+    place: &Arc<Place>,
+    store: &Arc<Mutex<Store>>,
+    items: u64,
+    stays: bool,
+) -> Result<Running, FlowError> {
+    let mut flow = Flow::with_settings(
+        "counted",
+        FlowSettings {
+            // Nobody is awake by and by: whom nothing wakes sleeps for seconds.
+            interval: Duration::from_secs(3600),
+            ranks: ranks.clone(),
+            checkpoints: Some(Checkpointing {
+                place: Arc::clone(place) as Arc<dyn Checkpoints>,
+                interval: Duration::from_millis(1),
+                resume: Resume::IfAny,
+            }),
+            ..settings(2, 16)
+        },
+    );
+    let counts = flow.windowed::<u64, _>("counts", Windows::tumbling(WINDOW_MS), Count);
+    let numbers = || Numbers {
+        stays,
+        numbers: Generator::new(|number| {
+            if number % 512 == 0 {
+                thread::sleep(Duration::from_micros(300));
+            }
+            number
+        })
+        .limit(items),
+    };
+    let time = |number: &u64| Timestamp(*number as i64);
+    let sources = (0..sources(ranks.rank(), ranks.count())).map(|_| numbers());
+    flow.sources("numbers", sources)
+        .watermarks(time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|number| number % KEYS)
+        .aggregate("count", &counts, time)
+        .sink(
+            "results",
+            Transactions {
+                store: Arc::clone(store),
+                place: Arc::clone(place),
+                open: Vec::new(),
+                undecided: BTreeMap::new(),
+                asked: AtomicBool::new(false),
+            },
+        );
+    flow.run()
+}
+
+fn sources(rank: u32, ranks: u32) -> usize {
+    if ranks > 1 && rank + 1 == ranks { 0 } else { 2 }
+}
+
+/// Runs on all ranks until the end, or until one of them dies. Returns whether they came to the end.
+fn run(
+    place: &Arc<Place>,
+    stores: &[Arc<Mutex<Store>>],
+    items: u64,
+    death: Option<(u32, Duration)>,
+) -> bool {
+    let rank = |ranks: Ranks, store: &Arc<Mutex<Store>>| {
+        // Another rank may have died by now.
+        let Ok(running) = start(&ranks, place, store, items, false) else {
+            return false;
+        };
+        match death {
+            Some((rank, after)) if rank == ranks.rank() => {
+                thread::sleep(after);
+                drop(running);
+                false
+            }
+            _ => running.join().is_ok() && ranks.leave().is_ok(),
+        }
+    };
+    let rank = &rank;
+    thread::scope(|scope| {
+        let ranks = Ranks::threads(stores.len() as u32).into_iter().zip(stores);
+        let threads: Vec<_> = ranks
+            .map(|(ranks, store)| scope.spawn(move || rank(ranks, store)))
+            .collect();
+        let ends: Vec<bool> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+        ends.into_iter().all(|is_end| is_end)
+    })
+}
+
+fn check(stores: &[Arc<Mutex<Store>>], items: u64) {
+    let ranks = stores.len() as u32;
+    let sources: usize = (0..ranks).map(|rank| sources(rank, ranks)).sum();
+    let mut found = BTreeMap::new();
+    for store in stores {
+        let store = store.lock().unwrap();
+        assert!(store.prepared.is_empty(), "everything is decided");
+        for (key, start, count) in &store.committed {
+            let former = found.insert((*key, *start), *count);
+            assert_eq!(former, None, "no window comes twice");
+        }
+    }
+    let mut expected = BTreeMap::new();
+    for number in 0..items {
+        let window = number as i64 / WINDOW_MS * WINDOW_MS;
+        *expected.entry((number % KEYS, window)).or_default() += sources as u64;
+    }
+    assert_eq!(found, expected);
+}
+
+fn stores(ranks: u32) -> Vec<Arc<Mutex<Store>>> {
+    (0..ranks).map(|_| Arc::default()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn each_result_is_committed_once_however_often_ranks_die(
+        ranks in 1u32..4,
+        deaths in prop::collection::vec(
+            (0u32..4, 0u64..40, prop_oneof![Just(Fault::None), Just(Fault::Unknown), Just(Fault::Lost)]),
+            0..5,
+        ),
+    ) {
+        let items = 20_000;
+        let (place, stores) = (Place::new(ranks), stores(ranks));
+        for (rank, after_ms, fault) in deaths {
+            *place.fault.lock().unwrap() = fault;
+            run(&place, &stores, items, Some((rank % ranks, Duration::from_millis(after_ms))));
+        }
+        *place.fault.lock().unwrap() = Fault::None;
+        prop_assert!(run(&place, &stores, items, None));
+        check(&stores, items);
+        // It was at its end: nothing comes again.
+        prop_assert!(run(&place, &stores, items, None));
+        check(&stores, items);
+    }
+}
+
+#[test]
+fn results_are_committed_while_the_flow_is_idle() {
+    let (place, stores) = (Place::new(2), stores(2));
+    let committed = || {
+        let stores = stores.iter();
+        stores
+            .map(|store| store.lock().unwrap().committed.len())
+            .sum::<usize>()
+    };
+    let items = 3000;
+    // All windows but the last one, which the sources keep open.
+    let expected = (items / WINDOW_MS as u64 - 1) * KEYS;
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(2)
+            .into_iter()
+            .zip(&stores)
+            .map(|(ranks, store)| {
+                let place = &place;
+                scope.spawn(move || (start(&ranks, place, store, items, true).unwrap(), ranks))
+            })
+            .collect();
+        let running: Vec<_> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+        wait_until("everything is committed", || committed() as u64 == expected);
+        running.iter().for_each(|(running, _)| running.stop());
+        for (running, _) in &running {
+            running.join().unwrap();
+        }
+    });
+    assert_eq!(committed() as u64, expected, "windows stay open");
+}
+
+#[test]
+fn results_whose_last_checkpoint_is_not_kept_are_not_taken_for_committed() {
+    let (place, stores) = (Place::new(1), stores(1));
+    *place.fault.lock().unwrap() = Fault::Lost;
+    let running = start(&Ranks::alone(), &place, &stores[0], 1000, false).unwrap();
+    let error = running.join().unwrap_err().to_string();
+    assert!(error.contains("the last checkpoint is not kept"), "{error}");
+    assert!(stores[0].lock().unwrap().committed.is_empty());
+    *place.fault.lock().unwrap() = Fault::None;
+    assert!(run(&place, &stores, 1000, None));
+    check(&stores, 1000);
+}
+
+#[test]
+fn two_sinks_of_one_name_are_refused() {
+    let mut flow = Flow::new("f");
+    for stage in ["one", "other"] {
+        flow.source(stage, Generator::new(|number| number).limit(1))
+            .sink("results", Collect::new().0);
+    }
+    let error = flow.run().err().unwrap().to_string();
+    assert!(error.contains("two elements named \"results\""), "{error}");
+}
