@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::config::ClientConfig;
 use crate::connection::Connection;
 use crate::error::ClientError;
+use crate::offsets::TopicPartition;
 
 /// What FindCoordinator is asked for.
 const KEY_TYPE_GROUP: i8 = 0;
@@ -165,6 +166,21 @@ impl Client {
         })
     }
 
+    /// The server that leads a partition. It is asked again for one that is not known: streams grow.
+    ///
+    /// # Errors
+    /// When nobody does, or there is no such partition.
+    pub(crate) async fn leader_of(&self, place: &TopicPartition) -> Result<i32, ClientError> {
+        let known = self.topic(&place.topic).await?;
+        match known.leader(place.partition) {
+            Err(error) if error.is_unknown_stream() => {
+                self.refresh(&[&place.topic]).await?;
+                self.topic(&place.topic).await?.leader(place.partition)
+            }
+            leader => leader,
+        }
+    }
+
     pub(crate) fn known_topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.shared.known.lock().topics.get(name).cloned()
     }
@@ -302,6 +318,26 @@ impl Client {
 }
 
 impl Topic {
+    /// Its partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = TopicPartition> + '_ {
+        (0..)
+            .take(self.leaders.len())
+            .map(|partition| TopicPartition {
+                topic: Arc::clone(&self.name),
+                partition,
+            })
+    }
+
+    /// Fails if the topic that has its name `now` is another.
+    pub(crate) fn check_same(&self, now: &Topic) -> Result<(), ClientError> {
+        match self.id == now.id {
+            true => Ok(()),
+            false => Err(ClientError::MadeAgain {
+                stream: self.name.to_string(),
+            }),
+        }
+    }
+
     /// The server that leads a partition.
     ///
     /// # Errors

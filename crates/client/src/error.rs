@@ -64,6 +64,14 @@ pub enum ClientError {
         /// Which partition.
         what: String,
     },
+    /// The stream of this name is another than before.
+    #[error(
+        "stream {stream} was deleted and made again: what was read of it is gone, so begin anew"
+    )]
+    MadeAgain {
+        /// The stream.
+        stream: String,
+    },
     /// The server does not keep to the protocol.
     #[error("the server at {address} does not speak Kafka's protocol: {what}")]
     Protocol {

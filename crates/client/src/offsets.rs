@@ -119,7 +119,7 @@ impl Client {
         let mut by_leader: HashMap<i32, HashMap<&Arc<str>, Vec<ListOffsetsPartition>>> =
             HashMap::new();
         for (place, time) in asked {
-            let leader = self.topic(&place.topic).await?.leader(place.partition)?;
+            let leader = self.leader_of(place).await?;
             let topics = by_leader.entry(leader).or_default();
             topics.entry(&place.topic).or_default().push(
                 ListOffsetsPartition::default()

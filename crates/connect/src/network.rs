@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Runtime};
 
 /// A thread for the network, which ends in the background: nobody waits for a server.
 pub struct Network(Option<Runtime>);
@@ -23,6 +23,11 @@ impl Network {
     /// What it says.
     pub fn wait<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.runtime().block_on(work)
+    }
+
+    /// Lets what follows start tasks here.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime().enter()
     }
 
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {

@@ -1,7 +1,7 @@
 //! A stream of a server as the source of a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -65,8 +65,9 @@ pub enum ServerEnd {
 pub struct ServerSource {
     stream: Arc<str>,
     reading: Reading,
-    records: mpsc::Receiver<Result<ServerRecords, ClientError>>,
-    /// By partition, the first offset that it did not give. Written by the source, read by those that watch it.
+    records: mpsc::Receiver<Given>,
+    /// By partition, the first offset that it did not give. Written by the source, and by the network for partitions that
+    /// are added; read by those that watch it.
     positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
     /// By partition, where committed records end, as the server says from time to time.
     ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
@@ -77,16 +78,40 @@ pub struct ServerSource {
     network: Arc<Network>,
 }
 
+/// What the network gives a source.
+enum Given {
+    Records(ServerRecords),
+    /// There are partitions that it had not found before.
+    Lanes,
+    Error(ClientError),
+}
+
 /// What is read, and how.
 struct Reading {
     client: Client,
     consumer: ConsumerConfig,
-    /// The identity of the stream.
-    id: [u8; 16],
+    /// The stream, with the partitions that it had when it was found.
+    topic: Topic,
+    share: Share,
+    /// The partitions of the share.
     places: Vec<TopicPartition>,
     /// Where the partitions ended when they were found.
     ends: Ends,
     end: ServerEnd,
+}
+
+/// Which partitions are a source's own: every one in so many.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    index: usize,
+    of: usize,
+}
+
+impl Share {
+    fn has(self, place: &TopicPartition) -> bool {
+        // Partitions count from zero.
+        place.partition.unsigned_abs() as usize % self.of == self.index
+    }
 }
 
 /// How far a source is.
@@ -150,7 +175,8 @@ pub struct ServerRecords {
 }
 
 impl ServerSource {
-    /// Sources that share a stream's partitions, at most so many `instances`: each has some for itself.
+    /// Sources that share a stream's partitions: of `n` instances, each has every `n`th for itself. Without an
+    /// [end](ServerEnd), each also reads the partitions of its share that are added later, from their beginning.
     ///
     /// # Errors
     /// When there is no such stream, nobody answers, or there is no thread for the network.
@@ -170,16 +196,23 @@ impl ServerSource {
         };
         let begun = network.wait(async {
             let topic = client.topic(stream).await?;
-            let places = partitions(&topic);
+            let places: Vec<TopicPartition> = topic.partitions().collect();
             let ends = ends(&client, consumer, &places).await?;
             let mut begun = Vec::new();
-            for places in shares(places, instances) {
+            for index in 0..instances.max(1) {
+                let share = Share {
+                    index,
+                    of: instances.max(1),
+                };
+                let places = places.iter().filter(|place| share.has(place)).cloned();
+                let places: Vec<TopicPartition> = places.collect();
                 let reading = Reading {
                     client: client.clone(),
                     consumer: consumer.clone(),
-                    id: *topic.id.as_bytes(),
+                    topic: Topic::clone(&topic),
                     ends: ends_of(&places, &ends),
                     end,
+                    share,
                     places,
                 };
                 begun.push((reading.consumer(&BTreeMap::new()).await?, reading));
@@ -194,10 +227,10 @@ impl ServerSource {
             reading.find_lanes(&positions, &lanes);
             let positions = Arc::new(Mutex::new(positions));
             let ends = Arc::default();
-            network.spawn(reading.look_at_ends(Arc::downgrade(&ends)));
+            network.spawn(reading.look_at_ends(Arc::clone(&positions), Arc::downgrade(&ends)));
             ServerSource {
                 stream: stream.into(),
-                records: reading.start(consumer, &fault, &network),
+                records: reading.start(consumer, &lanes, &positions, &fault, &network),
                 reading,
                 ends,
                 positions,
@@ -234,16 +267,22 @@ impl Reading {
     /// Asks from time to time where the partitions end, while anybody wants to know.
     fn look_at_ends(
         &self,
+        positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
         seen: Weak<Mutex<BTreeMap<i32, Offset>>>,
     ) -> impl Future<Output = ()> + use<> {
         let (client, isolation) = (self.client.clone(), self.consumer.isolation);
-        let latest = self
-            .places
-            .iter()
-            .map(|place| (place.clone(), Start::Latest));
-        let latest: Vec<_> = latest.collect();
+        let topic = Arc::clone(&self.topic.name);
         async move {
             while let Some(seen) = seen.upgrade() {
+                let partitions: Vec<i32> = positions.lock().keys().copied().collect();
+                let place = |partition| TopicPartition {
+                    topic: Arc::clone(&topic),
+                    partition,
+                };
+                let latest: Vec<_> = partitions
+                    .into_iter()
+                    .map(|partition| (place(partition), Start::Latest))
+                    .collect();
                 // The server may be away for a while: then the last answer counts.
                 if let Ok(ends) = client.offsets(&latest, isolation).await {
                     let ends = ends.into_iter();
@@ -258,13 +297,36 @@ impl Reading {
     /// Lets the consumer read in the background.
     fn start(
         &self,
-        consumer: Consumer,
+        mut consumer: Consumer,
+        lanes: &Lanes,
+        positions: &Arc<Mutex<BTreeMap<i32, Offset>>>,
         fault: &Arc<OnceLock<ServerSourceError>>,
         network: &Network,
-    ) -> mpsc::Receiver<Result<ServerRecords, ClientError>> {
+    ) -> mpsc::Receiver<Given> {
         let (sender, records) = mpsc::channel(ITEMS_MAX);
         let ends = match self.end {
-            ServerEnd::Never => None,
+            ServerEnd::Never => {
+                let (share, lanes, wake) = (self.share, lanes.clone(), sender.downgrade());
+                let positions = Arc::clone(positions);
+                let accept = move |place: &TopicPartition, held: Range<Offset>| {
+                    let is_own = share.has(place);
+                    if is_own {
+                        lanes.add(lane_id(place.partition), held.start, held.end);
+                        positions
+                            .lock()
+                            .entry(place.partition)
+                            .or_insert(held.start);
+                        // A source that has something to give looks by itself.
+                        if let Some(wake) = wake.upgrade() {
+                            let _ = wake.try_send(Given::Lanes);
+                        }
+                    }
+                    is_own
+                };
+                let _runtime = network.enter();
+                consumer.follow(&self.topic, accept);
+                None
+            }
             ServerEnd::Now => Some(self.ends.clone()),
         };
         network.spawn(read(consumer, ends, Arc::clone(fault), sender));
@@ -325,23 +387,26 @@ impl Source for ServerSource {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone().into());
         }
-        match self.records.poll_recv(&mut Context::from_waker(waker)) {
-            Poll::Ready(Some(Ok(mut records))) => {
-                self.note(&mut records);
-                out.push(records);
-                Ok(SourceStatus::Ready)
-            }
-            Poll::Ready(Some(Err(error))) => {
-                Err(ServerSourceError::new(&self.stream, error).into())
-            }
-            Poll::Ready(None) => Ok(SourceStatus::End),
-            Poll::Pending => Ok(SourceStatus::Idle),
+        loop {
+            return match self.records.poll_recv(&mut Context::from_waker(waker)) {
+                Poll::Ready(Some(Given::Records(mut records))) => {
+                    self.note(&mut records);
+                    out.push(records);
+                    Ok(SourceStatus::Ready)
+                }
+                Poll::Ready(Some(Given::Lanes)) => continue,
+                Poll::Ready(Some(Given::Error(error))) => {
+                    Err(ServerSourceError::new(&self.stream, error).into())
+                }
+                Poll::Ready(None) => Ok(SourceStatus::End),
+                Poll::Pending => Ok(SourceStatus::Idle),
+            };
         }
     }
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
         let place = SavedPlace {
-            stream: self.reading.id,
+            stream: *self.reading.topic.id.as_bytes(),
             positions: self.positions.lock().clone(),
         };
         Ok(postcard::to_stdvec(&place)?)
@@ -351,7 +416,7 @@ impl Source for ServerSource {
     /// has taken meanwhile ends the flow.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         let saved: SavedPlace = postcard::from_bytes(saved)?;
-        if saved.stream != self.reading.id {
+        if saved.stream != *self.reading.topic.id.as_bytes() {
             return Err(format!(
                 "stream {} is not the one that the checkpoint is of: it was made again since",
                 self.stream
@@ -363,7 +428,10 @@ impl Source for ServerSource {
         let positions = by_partition(&consumer);
         self.reading.find_lanes(&positions, &self.lanes);
         *self.positions.lock() = positions;
-        self.records = self.reading.start(consumer, &self.fault, &self.network);
+        let (lanes, positions) = (&self.lanes, &self.positions);
+        self.records = self
+            .reading
+            .start(consumer, lanes, positions, &self.fault, &self.network);
         Ok(())
     }
 }
@@ -394,14 +462,6 @@ impl Parts for ServerRecords {
 /// Where bounded sources end, by partition.
 type Ends = BTreeMap<TopicPartition, Offset>;
 
-fn partitions(topic: &Topic) -> Vec<TopicPartition> {
-    let place = |partition| TopicPartition {
-        topic: Arc::clone(&topic.name),
-        partition,
-    };
-    (0..).take(topic.leaders.len()).map(place).collect()
-}
-
 async fn ends(
     client: &Client,
     consumer: &ConsumerConfig,
@@ -413,16 +473,6 @@ async fn ends(
         .collect();
     let found = client.offsets(&latest, consumer.isolation).await?;
     Ok(found.into_iter().collect())
-}
-
-/// Deals partitions out. No share is empty.
-fn shares(places: Vec<TopicPartition>, instances: usize) -> Vec<Vec<TopicPartition>> {
-    let count = instances.clamp(1, places.len().max(1));
-    let mut shares = vec![Vec::new(); count];
-    for (n, place) in places.into_iter().enumerate() {
-        shares[n % count].push(place);
-    }
-    shares
 }
 
 fn ends_of(share: &[TopicPartition], ends: &Ends) -> Ends {
@@ -438,32 +488,34 @@ async fn read(
     mut consumer: Consumer,
     ends: Option<Ends>,
     fault: Arc<OnceLock<ServerSourceError>>,
-    sender: mpsc::Sender<Result<ServerRecords, ClientError>>,
+    sender: mpsc::Sender<Given>,
 ) {
     let positions = consumer.positions();
     let mut open: BTreeSet<TopicPartition> = positions.keys().cloned().collect();
     let end_of =
         |place: &TopicPartition| Some(ends.as_ref()?.get(place).copied().unwrap_or_default());
     open.retain(|place| end_of(place).is_none_or(|end| positions[place] < end));
-    while !open.is_empty() {
+    // More partitions may come.
+    while ends.is_none() || !open.is_empty() {
         let next = tokio::select! {
             next = consumer.next() => next,
             () = sender.closed() => return,
         };
-        let records = next.map(|fetched| {
+        let given = next.map(|fetched| {
             let until = end_of(fetched.place());
             if until.is_some_and(|until| fetched.next() >= until) {
                 open.remove(fetched.place());
             }
-            ServerRecords {
+            Given::Records(ServerRecords {
                 fetched,
                 records: 0,
                 until,
                 fault: Arc::clone(&fault),
-            }
+            })
         });
-        let is_over = records.is_err();
-        if sender.send(records).await.is_err() || is_over {
+        let is_over = given.is_err();
+        let given = given.unwrap_or_else(Given::Error);
+        if sender.send(given).await.is_err() || is_over {
             return;
         }
     }

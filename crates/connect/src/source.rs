@@ -485,10 +485,12 @@ impl Shared {
         }
     }
 
-    /// Adds the lanes to `lanes` that the subscription reads since the last look.
+    /// Adds the lanes to `lanes` that the subscription reads since the last look, and those that have something to read:
+    /// none of these is idle.
     fn find_lanes(&self, subscription: &Subscription) {
         let count = subscription.lane_count();
-        for partition in self.lanes_found.swap(count, Ordering::Relaxed)..count {
+        let found = self.lanes_found.swap(count, Ordering::Relaxed)..count;
+        for partition in found.chain(subscription.ready_lanes()) {
             if let Some(unread) = subscription.unread(partition) {
                 self.lanes.add(lane_id(partition), unread.start, unread.end);
             }

@@ -65,7 +65,7 @@ impl Lane {
 
 impl Lanes {
     /// Adds a lane that the source reads from `next` on, and that ends at `end` now. For a lane that it has already, the
-    /// source goes on from another place.
+    /// source goes on from another place, or has found more in it.
     pub fn add(&self, lane: LaneId, next: Offset, end: Offset) {
         let end = (next < end).then_some(end);
         self.lanes.lock().entry(lane).or_default().end = end;

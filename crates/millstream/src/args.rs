@@ -293,7 +293,8 @@ pub struct ConsumeArgs {
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
-    /// Wait for more records at the end, until Ctrl-C; without it, what is there now is printed
+    /// Wait for more records at the end, also of partitions that are added, until Ctrl-C; without it, what is there now
+    /// is printed
     #[arg(long)]
     pub follow: bool,
     /// How to print records

@@ -216,7 +216,14 @@ impl GroupService {
         let mut gone = std::mem::take(&mut at_work.topics);
         for stream in streams {
             let known = (stream.uuid().as_u128(), stream.lane_count());
-            if gone.remove(stream.name()) != Some(known) {
+            let before = gone.remove(stream.name());
+            if before.is_some_and(|(id, _)| id != known.0) {
+                // It was deleted and made again: offsets of then are not for its records.
+                let name = TopicName::from(stream.name());
+                let actions = at_work.coordinator.remove_topic(now, &name);
+                self.act(at_work, now, actions);
+            }
+            if before != Some(known) {
                 at_work.coordinator.put_topic(Topic {
                     name: stream.name().into(),
                     id: TopicId(known.0),

@@ -49,6 +49,18 @@ impl Consumer {
             // the member from what the group says.
             group.commit_tries += 1;
             let is_last = group.commit_tries >= TRIES_MAX;
+            // A commit names the stream: an offset of one that was made again since is not for the new one.
+            let names: Vec<&str> = group.ids.keys().map(|name| &**name).collect();
+            // A server that does not answer this does not answer the commit either, which tells of it.
+            let _ = self.client.look_up(&names).await;
+            let is_same = |place: &TopicPartition| {
+                let now = self.client.known_topic(&place.topic);
+                now.is_none_or(|now| group.ids.get(&place.topic) == Some(&now.id))
+            };
+            offsets.retain(|place, _| is_same(place));
+            if offsets.is_empty() {
+                break;
+            }
             let coordinator = self.client.coordinator(&group.group).await;
             let request = commit_request(&group.group, &group.member, group.epoch(), &offsets);
             let result = match coordinator {
@@ -105,6 +117,7 @@ impl Consumer {
                 group: Arc::clone(&group.group),
                 topics: group.topics.clone(),
                 known: known.cloned().collect(),
+                ids: group.ids.clone(),
             };
             search.start(news)
         };
@@ -125,9 +138,16 @@ impl Consumer {
             self.positions.clear();
             group.committed.clear();
         }
-        let Found { places, starts } = found;
-        self.positions.retain(|place, _| places.contains(place));
-        group.committed.retain(|place, _| places.contains(place));
+        let Found {
+            places,
+            ids,
+            starts,
+        } = found;
+        let is_kept =
+            |place: &TopicPartition| places.contains(place) && !starts.contains_key(place);
+        self.positions.retain(|place, _| is_kept(place));
+        group.committed.retain(|place, _| is_kept(place));
+        group.ids = ids;
         self.positions.extend(starts);
         group.follow(news);
     }

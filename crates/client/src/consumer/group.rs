@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::ConsumerConfig;
+use super::growth::LOOK_EVERY;
 use super::polling::{Poll, Polled, Polling, polling};
 use super::search::Searching;
 use crate::client::{Client, text, topic_name};
@@ -73,6 +74,8 @@ pub(super) struct Membership {
     pub commit_tries: u32,
     /// How what was assigned last is found out.
     pub searching: Option<Searching>,
+    /// What tells the streams that it reads from others of their names.
+    pub ids: BTreeMap<Arc<str>, Uuid>,
 }
 
 /// A change that the consumer has to follow.
@@ -119,6 +122,7 @@ impl Membership {
             polled,
             epoch: EPOCH_JOIN,
             told: None,
+            shapes: None,
         };
         let topics = heartbeats.topics.clone();
         Ok(Membership {
@@ -136,6 +140,7 @@ impl Membership {
             committed: BTreeMap::new(),
             commit_tries: 0,
             searching: None,
+            ids: BTreeMap::new(),
         })
     }
 
@@ -232,6 +237,29 @@ struct Heartbeats {
     epoch: i32,
     /// What the group was told last of what is owned; nothing if it should be told all.
     told: Option<Partitions>,
+    /// The streams when they were last looked at.
+    shapes: Option<Shapes>,
+}
+
+/// Streams by their ids, and how many partitions each has.
+type Shapes = BTreeMap<Uuid, usize>;
+
+/// Waits until streams have other partitions than when they were last looked at: the group shares them out anew when it
+/// hears of a member next.
+async fn changed_shapes(client: &Client, topics: &[Arc<str>], shapes: &mut Option<Shapes>) {
+    let names: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
+    loop {
+        sleep(LOOK_EVERY).await;
+        if client.look_up(&names).await.is_err() {
+            continue;
+        }
+        let known = names.iter().filter_map(|name| client.known_topic(name));
+        let now: Shapes = known.map(|topic| (topic.id, topic.leaders.len())).collect();
+        let before = shapes.replace(now);
+        if before.is_some() && before != *shapes {
+            return;
+        }
+    }
 }
 
 impl Heartbeats {
@@ -262,6 +290,7 @@ impl Heartbeats {
             };
             tokio::select! {
                 () = sleep(wait) => {}
+                () = changed_shapes(&self.client, &self.topics, &mut self.shapes) => {}
                 () = self.polled.idle() => {
                     self.leave().await;
                     if !self.polled.resumed().await {

@@ -14,6 +14,7 @@ mod config;
 mod fetched;
 mod fetcher;
 mod group;
+mod growth;
 mod handed;
 mod polling;
 mod pusher;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_record::Filter;
-use millstream_wire::ResponseError;
+use millstream_wire::{ResponseError, Uuid};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -35,6 +36,7 @@ pub use self::config::{ConsumerConfig, DeliveryMode, Reset};
 pub use self::fetched::{DeliveryPath, Fetched};
 use self::fetcher::{Event, Fetcher, ROOM_UNIT};
 use self::group::Membership;
+use self::growth::Growth;
 use self::handed::HandedOut;
 use self::pusher::Pusher;
 use crate::client::Client;
@@ -67,6 +69,13 @@ pub struct Consumer {
     is_alive: Arc<AtomicBool>,
     lost: Option<Lost>,
     group: Option<Membership>,
+    growth: Option<Growth>,
+    /// Of its partitions, those that were added since fetching began.
+    unfetched: BTreeMap<TopicPartition, Offset>,
+    /// What tells its streams from others of their names.
+    ids: HashMap<Arc<str>, Uuid>,
+    /// Why nothing comes any more.
+    gone: Option<ClientError>,
 }
 
 /// What does not pass.
@@ -77,11 +86,16 @@ struct Lost {
     is_unknown: bool,
 }
 
+/// Partitions, and the offset that is next in each.
+type Positions = HashMap<TopicPartition, Offset>;
+
 #[derive(Debug)]
 struct Fetching {
     events: mpsc::Receiver<Event>,
-    /// Ends with this.
-    _tasks: JoinSet<()>,
+    /// For further tasks.
+    sender: mpsc::Sender<Event>,
+    /// End with this.
+    tasks: JoinSet<()>,
 }
 
 impl std::fmt::Debug for Event {
@@ -140,6 +154,10 @@ impl Consumer {
             is_alive: Arc::default(),
             lost: None,
             group: None,
+            growth: None,
+            unfetched: BTreeMap::new(),
+            ids: HashMap::new(),
+            gone: None,
         }
     }
 
@@ -155,12 +173,19 @@ impl Consumer {
     ///
     /// # Errors
     /// When an offset is not there any more, a partition is refused, a stream is gone for the client's
-    /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again.
+    /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again. When a stream was
+    /// deleted and made again, the consumer goes on in the new one where [`reset`](ConsumerConfig::reset) says; without that, or if it
+    /// [follows](Self::follow) the stream, this and all later calls fail with [`ClientError::MadeAgain`]. A member of a group
+    /// goes on at the beginning of the new stream, of which some records may come twice.
     pub async fn next(&mut self) -> Result<Fetched, ClientError> {
         let _poll = self.group.as_ref().map(Membership::poll);
         self.settle();
         loop {
+            if let Some(gone) = &self.gone {
+                return Err(gone.clone());
+            }
             self.follow_group().await?;
+            self.follow_growth().await?;
             if self.fetching.is_none() {
                 match self.begin_fetching().await {
                     Ok(fetching) => self.fetching = Some(fetching),
@@ -183,16 +208,23 @@ impl Consumer {
         }
     }
 
-    /// The next event of a fetcher; `None` when the group has something to say, or to be told.
+    /// The next event of a fetcher; `None` when the group has something to say, or to be told, or the stream has grown.
     async fn event(&mut self) -> Option<Event> {
         let fetching = self.fetching.as_mut()?;
         let group = self.group.as_mut();
+        let growth = self.growth.as_mut();
         let commit_at = group.as_ref().and_then(|group| group.commit_at());
         tokio::select! {
             event = fetching.events.recv(), if !self.positions.is_empty() => event,
             () = async {
                 match group {
                     Some(group) => group.changed().await,
+                    None => std::future::pending().await,
+                }
+            } => None,
+            () = async {
+                match growth {
+                    Some(growth) => growth.wait().await,
                     None => std::future::pending().await,
                 }
             } => None,
@@ -226,17 +258,35 @@ impl Consumer {
     }
 
     async fn begin_fetching(&mut self) -> Result<Fetching, ClientError> {
+        self.check_ids().await?;
+        let by_server = self.by_server(&self.positions).await?;
+        self.unfetched.clear();
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let mut by_server: HashMap<i32, HashMap<TopicPartition, Offset>> = HashMap::new();
-        for (place, next) in &self.positions {
-            let topic = self.fetching_client.topic(&place.topic).await?;
-            let server = topic.leader(place.partition)?;
-            by_server
-                .entry(server)
-                .or_default()
-                .insert(place.clone(), *next);
+        let mut fetching = Fetching {
+            events,
+            sender,
+            tasks: JoinSet::new(),
+        };
+        self.fetch(by_server, &mut fetching);
+        Ok(fetching)
+    }
+
+    /// Positions by the server that leads the partition.
+    async fn by_server(
+        &self,
+        positions: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<HashMap<i32, Positions>, ClientError> {
+        let mut by_server: HashMap<i32, Positions> = HashMap::new();
+        for (place, next) in positions {
+            let server = self.fetching_client.leader_of(place).await?;
+            let positions = by_server.entry(server).or_default();
+            positions.insert(place.clone(), *next);
         }
-        let mut tasks = JoinSet::new();
+        Ok(by_server)
+    }
+
+    /// Begins a task for each server.
+    fn fetch(&self, by_server: HashMap<i32, Positions>, fetching: &mut Fetching) {
         for (server, positions) in by_server {
             let mut order: Vec<TopicPartition> = positions.keys().cloned().collect();
             order.sort();
@@ -248,21 +298,48 @@ impl Consumer {
                 positions,
                 order,
                 room: Arc::clone(&self.room),
-                events: sender.clone(),
+                events: fetching.sender.clone(),
                 is_alive: Arc::clone(&self.is_alive),
             };
             match self.is_pushed() {
                 true => {
                     let may_share = self.may_share();
-                    tasks.spawn(Pusher { fetcher, may_share }.run())
+                    fetching.tasks.spawn(Pusher { fetcher, may_share }.run())
                 }
-                false => tasks.spawn(fetcher.run()),
+                false => fetching.tasks.spawn(fetcher.run()),
             };
         }
-        Ok(Fetching {
-            events,
-            _tasks: tasks,
-        })
+    }
+
+    /// Takes note of the streams that are read. Positions say nothing in one that was made again; a group knows itself
+    /// which of its own belong to that.
+    async fn check_ids(&mut self) -> Result<(), ClientError> {
+        if self.group.is_some() {
+            return Ok(());
+        }
+        let mut made_again = Vec::new();
+        for place in self.positions.keys() {
+            let now = self.fetching_client.topic(&place.topic).await?;
+            let id = self.ids.entry(Arc::clone(&place.topic)).or_insert(now.id);
+            if *id != now.id {
+                made_again.push((place.clone(), now.id));
+            }
+        }
+        let Some((place, _)) = made_again.first() else {
+            return Ok(());
+        };
+        let Some(reset) = self.config.reset.filter(|_| self.growth.is_none()) else {
+            let stream = place.topic.to_string();
+            let gone = ClientError::MadeAgain { stream };
+            return Err(self.gone.insert(gone).clone());
+        };
+        let places = made_again.iter().map(|(place, _)| place.clone());
+        let starts: Vec<_> = places.map(|place| (place, reset.into())).collect();
+        let found = self.client.offsets(&starts, self.config.isolation).await?;
+        self.positions.extend(found);
+        let ids = made_again.into_iter();
+        self.ids.extend(ids.map(|(place, id)| (place.topic, id)));
+        Ok(())
     }
 
     /// Only committed records are pushed.

@@ -1,11 +1,11 @@
 //! Where a member begins in what it was assigned: found out by a task of its own, which goes on when the
 //! call that waits for it is given up.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use millstream_base::Offset;
-use millstream_wire::ResponseError;
+use millstream_wire::{ResponseError, Uuid};
 use tokio::task::JoinHandle;
 
 use super::group::{News, Partitions};
@@ -26,6 +26,8 @@ pub(super) struct Searching {
 #[derive(Debug)]
 pub(super) struct Found {
     pub places: BTreeSet<TopicPartition>,
+    /// The ids of their streams.
+    pub ids: BTreeMap<Arc<str>, Uuid>,
     /// Where it begins in those that it did not have.
     pub starts: HashMap<TopicPartition, Offset>,
 }
@@ -36,8 +38,9 @@ pub(super) struct Search {
     pub config: ConsumerConfig,
     pub group: Arc<str>,
     pub topics: Vec<Arc<str>>,
-    /// What the member has already.
+    /// What the member has already, of the streams of these ids.
     pub known: BTreeSet<TopicPartition>,
+    pub ids: BTreeMap<Arc<str>, Uuid>,
 }
 
 impl Drop for Searching {
@@ -68,11 +71,20 @@ impl Search {
     }
 
     async fn run(self, partitions: Partitions) -> Result<Found, ClientError> {
-        let places = self.names(&partitions).await?;
-        let new: Vec<TopicPartition> = places.difference(&self.known).cloned().collect();
+        let (places, ids) = self.names(&partitions).await?;
+        // A stream that was made again has other records.
+        let is_known = |place: &TopicPartition| {
+            self.known.contains(place) && self.ids.get(&place.topic) == ids.get(&place.topic)
+        };
+        let new = places.iter().filter(|place| !is_known(place)).cloned();
+        let new: Vec<TopicPartition> = new.collect();
         if new.is_empty() {
             let starts = HashMap::new();
-            return Ok(Found { places, starts });
+            return Ok(Found {
+                places,
+                ids,
+                starts,
+            });
         }
         let mut committed = self.client.committed(&self.group, &new).await?;
         let starts = new.into_iter().map(|place| {
@@ -84,7 +96,11 @@ impl Search {
         });
         let starts: Vec<_> = starts.collect::<Result<_, ClientError>>()?;
         let starts = self.client.offsets(&starts, self.config.isolation).await?;
-        Ok(Found { places, starts })
+        Ok(Found {
+            places,
+            ids,
+            starts,
+        })
     }
 
     /// Where to begin in a partition that the group has no offset of.
@@ -99,13 +115,14 @@ impl Search {
         })
     }
 
-    /// The partitions by name.
+    /// The partitions by name, and the ids of their streams.
     async fn names(
         &self,
         partitions: &Partitions,
-    ) -> Result<BTreeSet<TopicPartition>, ClientError> {
+    ) -> Result<(BTreeSet<TopicPartition>, BTreeMap<Arc<str>, Uuid>), ClientError> {
         let names: Vec<&str> = self.topics.iter().map(|topic| &**topic).collect();
         let mut found = BTreeSet::new();
+        let mut ids = BTreeMap::new();
         let mut is_refreshed = false;
         for (id, partitions) in partitions {
             let topic = loop {
@@ -126,11 +143,12 @@ impl Search {
                     }
                 }
             };
+            ids.insert(Arc::clone(&topic.name), *id);
             found.extend(partitions.iter().map(|partition| TopicPartition {
                 topic: Arc::clone(&topic.name),
                 partition: *partition,
             }));
         }
-        Ok(found)
+        Ok((found, ids))
     }
 }

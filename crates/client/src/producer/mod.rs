@@ -155,10 +155,20 @@ impl Producer {
     /// When there is no such stream or partition, or the record is too large.
     pub async fn send(&self, record: ProducerRecord<'_>) -> Result<Delivery, ClientError> {
         let shared = &*self.shared;
+        let mut is_refreshed = false;
         loop {
             match self.try_send(&record) {
                 Ok(delivery) => return Ok(delivery),
                 Err(NotTaken::Failed(error)) => return Err(error),
+                Err(NotTaken::UnknownPartition(error)) if is_refreshed => return Err(error),
+                Err(NotTaken::UnknownPartition(_)) => {
+                    // Streams grow.
+                    is_refreshed = true;
+                    shared.client.refresh(&[record.topic]).await?;
+                    let topic = shared.client.topic(record.topic).await?;
+                    let mut state = shared.state.lock();
+                    state.learn(&topic.name, topic.leaders.len());
+                }
                 Err(NotTaken::UnknownTopic) => {
                     let topic = shared.client.topic(record.topic).await?;
                     let mut state = shared.state.lock();
@@ -186,7 +196,7 @@ impl Producer {
     pub fn offer(&self, record: &ProducerRecord<'_>) -> Result<bool, ClientError> {
         match self.try_send(record) {
             Ok(_) => Ok(true),
-            Err(NotTaken::Failed(error)) => Err(error),
+            Err(NotTaken::UnknownPartition(error) | NotTaken::Failed(error)) => Err(error),
             Err(NotTaken::UnknownTopic | NotTaken::NoRoom) => Ok(false),
         }
     }

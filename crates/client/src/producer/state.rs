@@ -70,6 +70,8 @@ pub(super) enum NotTaken {
     UnknownTopic,
     /// There is no memory for it now.
     NoRoom,
+    /// Its partition is not known.
+    UnknownPartition(ClientError),
     Failed(ClientError),
 }
 
@@ -244,7 +246,7 @@ impl State {
             (None, None) => topic.turn.next(bytes, self.config.batch_bytes, count),
         };
         topic.places.get(index).copied().ok_or_else(|| {
-            NotTaken::Failed(ClientError::NoLeader {
+            NotTaken::UnknownPartition(ClientError::NoLeader {
                 what: format!("partition {index} of {}, which has {count},", record.topic),
             })
         })

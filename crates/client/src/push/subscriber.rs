@@ -185,8 +185,7 @@ impl Client {
                 let offsets = self.offsets(starts, Isolation::Committed).await?;
                 let mut lanes = Vec::new();
                 for (place, _) in starts {
-                    let topic = self.topic(&place.topic).await?;
-                    servers.push(topic.leader(place.partition)?);
+                    servers.push(self.leader_of(place).await?);
                     lanes.push(lane(place, offsets.get(place).copied().unwrap_or_default()));
                 }
                 let source = SubscribedSource {

@@ -3,6 +3,7 @@
 mod consuming;
 mod cuts;
 mod groups;
+mod growth;
 mod plain;
 mod producing;
 mod push;

@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, ProducerId, StreamletIndex, SystemRandom, TcpNetwork, Timestamp};
+use millstream_base::{ByteSize, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{BrokerConfig, Server};
 use millstream_client::ClientConfig;
-use millstream_connect::StreamProducer;
+use millstream_connect::CheckpointDir;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Emit, Flow, FlowSettings, Parts, Running, Sink, Source, Watermarks, Windowed,
+    BoxError, Checkpointing, Emit, Flow, FlowSettings, Parts, Resume, Running, Sink, Source,
+    Watermarks, Windowed,
 };
 use millstream_log::{Log, LogConfig, Stream, StreamConfig};
-use millstream_record::Record;
+use millstream_record::{ChunkBuilder, Compression, Record};
 use tempfile::{TempDir, tempdir};
 
 /// How far the times of a partition's orders lie apart.
@@ -25,14 +28,17 @@ const STEP_MS: u64 = 10;
 const WINDOW_MS: i64 = 1000;
 
 /// Orders of a chunk.
-const CHUNK: usize = 50;
+const CHUNK: u64 = 50;
+
+/// For what has to come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By start of a window and key, the orders.
 pub type Counted = BTreeMap<(i64, u64), u64>;
 
 /// A log, a server of it, and the stream `s`, each of whose streamlets is one partition.
 pub struct Setting {
-    _log: Log,
+    pub log: Log,
     pub stream: Stream,
     server: Server,
     _dir: TempDir,
@@ -54,7 +60,7 @@ impl Setting {
         };
         let stream = log.create_stream("s", config).unwrap();
         Setting {
-            _log: log,
+            log,
             stream,
             server,
             _dir: dir,
@@ -76,22 +82,23 @@ fn key_of(number: u64) -> u64 {
 
 /// Appends the orders of these numbers to a partition.
 pub fn produce(stream: &Stream, partition: u32, numbers: Range<u64>) {
-    let streamlet = StreamletIndex(partition);
-    let mut producer = StreamProducer::for_streamlet(stream, streamlet, ProducerId::NONE).unwrap();
+    let lane = stream.partition(partition).unwrap();
+    let mut chunk = ChunkBuilder::new(Compression::None);
     for number in numbers.clone() {
         let (time, value) = (Timestamp(time_of(number)), number.to_le_bytes());
-        producer.push(time, None, Some(&value), &[]).unwrap();
-        if (number - numbers.start + 1).is_multiple_of(CHUNK as u64) {
-            producer.flush().unwrap();
+        chunk.push(time, None, Some(&value), &[]).unwrap();
+        if (number - numbers.start + 1).is_multiple_of(CHUNK) || number + 1 == numbers.end {
+            lane.acknowledge(&lane.append(chunk.finish(None).unwrap()).unwrap())
+                .unwrap();
+            chunk = ChunkBuilder::new(Compression::None);
         }
     }
-    producer.flush().unwrap();
 }
 
 /// What windows have to count of the orders of partitions.
-pub fn plain(partitions: impl IntoIterator<Item = (u32, Range<u64>)>) -> Counted {
+pub fn plain(partitions: impl IntoIterator<Item = Range<u64>>) -> Counted {
     let mut counted = Counted::new();
-    for number in partitions.into_iter().flat_map(|(_, numbers)| numbers) {
+    for number in partitions.into_iter().flatten() {
         let start = time_of(number) / WINDOW_MS * WINDOW_MS;
         *counted.entry((start, key_of(number))).or_default() += 1;
     }
@@ -130,6 +137,7 @@ pub struct Counting {
     pub running: Running,
     pub counts: Counts,
     late: Windowed<u64, Count>,
+    seen: Arc<AtomicU64>,
 }
 
 impl Counting {
@@ -140,9 +148,14 @@ impl Counting {
         let counts = Counts::default();
         let mut flow = Flow::with_settings("orders", settings);
         let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
-        let watermarks = Watermarks::bounded(Duration::ZERO).ahead_max(None);
+        let watermarks = Watermarks::bounded(Duration::ZERO)
+            .idle_after(10 * PATIENCE)
+            .ahead_max(None);
+        let seen = Arc::new(AtomicU64::new(0));
+        let seeing = Arc::clone(&seen);
         flow.sources("orders", sources)
-            .each(|record, emit: &mut Emit<u64>| {
+            .each(move |record, emit: &mut Emit<u64>| {
+                seeing.fetch_add(1, Ordering::Relaxed);
                 let value = record.value.unwrap_or_default();
                 emit(&u64::from_le_bytes(value.try_into()?));
                 Ok(())
@@ -155,11 +168,57 @@ impl Counting {
             running: flow.run().unwrap(),
             counts,
             late: state,
+            seen,
+        }
+    }
+
+    /// Waits until the flow has read so many orders.
+    pub fn wait_until_read(&self, orders: u64) {
+        let started_at = Instant::now();
+        while self.seen.load(Ordering::Relaxed) < orders {
+            assert!(!self.running.is_finished(), "the flow has ended");
+            let seen = self.seen.load(Ordering::Relaxed);
+            assert!(started_at.elapsed() < PATIENCE, "{seen} of {orders} orders");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until these windows, and no others, have come out.
+    pub fn wait_for(&self, expected: &Counted) {
+        let started_at = Instant::now();
+        while self.counts.get().len() < expected.len() {
+            assert!(started_at.elapsed() < PATIENCE, "windows do not come out");
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(self.counts.get(), *expected);
+    }
+
+    /// Waits until there is a checkpoint. What came out after it comes again.
+    pub fn wait_for_a_checkpoint(&self) {
+        let started_at = Instant::now();
+        while self.running.checkpoints().unwrap().kept == 0 {
+            assert!(started_at.elapsed() < PATIENCE, "no checkpoint is kept");
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
     pub fn late_events(&self) -> u64 {
         self.late.late_events()
+    }
+}
+
+/// Takes checkpoints as often as it can.
+pub fn resuming(place: &Arc<CheckpointDir>, resume: bool) -> FlowSettings {
+    FlowSettings {
+        checkpoints: Some(Checkpointing {
+            place: Arc::clone(place) as _,
+            interval: Duration::from_millis(1),
+            resume: match resume {
+                true => Resume::Always,
+                false => Resume::Never,
+            },
+        }),
+        ..FlowSettings::default()
     }
 }
 

@@ -112,3 +112,97 @@ proptest! {
         prop_assert_eq!(starts.len(), results.len(), "a window gives one result");
     }
 }
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Gives an event of a lane.
+    Give(Event),
+    /// Finds a lane that holds so many events.
+    Find(u64, u64),
+}
+
+/// Takes one step with each call.
+struct Steps {
+    steps: std::vec::IntoIter<Step>,
+    given: [u64; 3],
+    lanes: Lanes,
+}
+
+impl Source for Steps {
+    type Item = Event;
+
+    fn lanes(&self) -> SourceLanes<'_, Event> {
+        SourceLanes::Many {
+            lane_of: |(lane, _)| LaneId(*lane),
+            lanes: &self.lanes,
+        }
+    }
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Event>,
+        _: usize,
+        _: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        match self.steps.next() {
+            Some(Step::Find(lane, events)) => {
+                self.lanes.add(LaneId(lane), Offset(0), Offset(events));
+            }
+            Some(Step::Give((lane, time))) => {
+                out.push((lane, time));
+                self.given[lane as usize] += 1;
+                let next = Offset(self.given[lane as usize]);
+                self.lanes.pass(LaneId(lane), next);
+            }
+            None => return Ok(SourceStatus::End),
+        }
+        Ok(SourceStatus::Ready)
+    }
+}
+
+/// The events of some steps that were late for windows of 20 ms.
+fn late(steps: Vec<Step>) -> u64 {
+    let (sink, _) = Collect::new();
+    let mut flow = Flow::with_settings("lanes", settings(2, 16));
+    let state = flow.windowed("counts", Windows::tumbling(20), Count);
+    let source = Steps {
+        steps: steps.into_iter(),
+        given: [0; 3],
+        lanes: Lanes::default(),
+    };
+    flow.source("events", source)
+        .watermarks(
+            |(_, time)| Timestamp(*time),
+            Watermarks::bounded(Duration::ZERO).ahead_max(None),
+        )
+        .key_by(|_| 0u32)
+        .aggregate("count", &state, |(_, time)| Timestamp(*time))
+        .sink("results", sink);
+    flow.run().unwrap().join().unwrap();
+    state.late_events()
+}
+
+#[test]
+fn a_lane_that_is_found_while_others_are_read_holds_the_watermark_until_its_end() {
+    use Step::{Find, Give};
+    let found = [Find(0, 1), Give((0, 100)), Find(1, 3), Give((0, 1000))];
+    let in_time = [
+        Give((1, 100)),
+        Give((1, 500)),
+        Give((0, 2000)),
+        Give((1, 600)),
+    ];
+    let steps = [found, in_time].concat();
+    assert_eq!(late(steps.clone()), 0);
+    // Behind its end it is waited for like any other, and is not late by its own order.
+    let behind = [Give((0, 3000)), Give((1, 700)), Give((1, 3000))];
+    assert_eq!(late([&steps[..], &behind].concat()), 0);
+}
+
+#[test]
+fn a_lane_that_is_empty_when_it_is_found_does_not_hold_the_watermark() {
+    use Step::{Find, Give};
+    let steps = [Find(0, 1), Give((0, 100)), Find(1, 0), Give((0, 1000))];
+    let late_by_then = [Give((1, 100)), Give((0, 1000))];
+    assert_eq!(late([&steps[..], &late_by_then].concat()), 1);
+}

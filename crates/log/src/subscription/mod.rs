@@ -189,6 +189,15 @@ impl Subscription {
         }
     }
 
+    /// The lanes that may have something. Where an application knows how far it is, none are named.
+    pub fn ready_lanes(&self) -> impl Iterator<Item = u32> + '_ {
+        let lanes = match &self.reader {
+            Reader::Lanes(reader) => Some(reader.queue.iter().chain(&reader.waiting)),
+            Reader::Application(_) => None,
+        };
+        lanes.into_iter().flatten().copied()
+    }
+
     /// What of a lane is there now and was not handed out: from the first such offset to the end. What an application has
     /// done of it may be among that. `None` if the lane has failed, or there is no such place.
     pub fn unread(&self, place: u32) -> Option<Range<Offset>> {

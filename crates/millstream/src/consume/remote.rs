@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
-    let partitions = remote.stream(&args.stream)?.lanes.len();
+    remote.stream(&args.stream)?;
     let mut consumer = match &args.group {
         Some(group) => member(args, group, remote)?,
-        None => reader(args, partitions, remote)?,
+        None => reader(args, remote)?,
     };
     let mut printer = Printer::new(args, is_json);
     printer.begin().context(CANNOT_WRITE)?;
@@ -41,8 +41,10 @@ pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> a
     closed
 }
 
-fn reader(args: &ConsumeArgs, partitions: usize, remote: &Remote) -> anyhow::Result<Consumer> {
+fn reader(args: &ConsumeArgs, remote: &Remote) -> anyhow::Result<Consumer> {
     let stream = &args.stream;
+    let topic = remote.wait(remote.client().topic(stream))?;
+    let partitions = topic.leaders.len();
     let chosen = match args.partition {
         Some(partition) if partition as usize >= partitions => {
             bail!(
@@ -58,16 +60,12 @@ fn reader(args: &ConsumeArgs, partitions: usize, remote: &Remote) -> anyhow::Res
         ),
         place => place.into(),
     };
-    let topic: std::sync::Arc<str> = stream.as_str().into();
-    let places: Vec<(TopicPartition, Start)> = chosen
-        .map(|partition| {
-            let place = TopicPartition {
-                topic: std::sync::Arc::clone(&topic),
-                partition: i32::try_from(partition).unwrap_or(i32::MAX),
-            };
-            (place, start)
-        })
-        .collect();
+    let chosen = topic
+        .partitions()
+        .skip(chosen.start)
+        .take(chosen.len())
+        .map(|place| (place, start));
+    let places: Vec<(TopicPartition, Start)> = chosen.collect();
     if let (Place::At(offset), [(place, _)]) = (args.from, places.as_slice()) {
         check_offset(remote, place, offset)?;
     }
@@ -75,7 +73,12 @@ fn reader(args: &ConsumeArgs, partitions: usize, remote: &Remote) -> anyhow::Res
         reset: None,
         ..config(args)
     };
-    remote.wait(Consumer::assigned(remote.client(), config, &places))
+    let mut consumer = remote.wait(Consumer::assigned(remote.client(), config, &places))?;
+    if args.follow && args.partition.is_none() {
+        let _runtime = remote.runtime().enter();
+        consumer.follow(&topic, |_, _| true);
+    }
+    Ok(consumer)
 }
 
 fn config(args: &ConsumeArgs) -> ConsumerConfig {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -200,6 +200,77 @@ fn a_follower_sees_new_records_until_it_is_stopped() {
     child.stdout = Some(stdout.into_inner());
     send_signal(&child, Signal::INT);
     finish(child).assert_done();
+    server.stop();
+}
+
+/// A follower read on in the first partition alone, and a member of a group ended with
+/// "partition 1 of s: there are only 1".
+#[test]
+fn followers_and_members_read_partitions_that_are_added() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    let produce = |numbers: std::ops::Range<u32>| {
+        let lines: String = numbers
+            .map(|number| format!("key {number}={number}\n"))
+            .collect();
+        let args = ["produce", "s", "--key-separator", "="];
+        server
+            .run_with_input(&args, lines.into_bytes())
+            .assert_done();
+    };
+    produce(0..10);
+    let follow = |args: &[&str]| {
+        let mut command = server.command(&[&["consume", "s", "--follow"], args].concat());
+        let mut child = command.spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        (child, BufReader::new(stdout))
+    };
+    let read = |stdout: &mut BufReader<ChildStdout>, due: std::ops::Range<u32>| {
+        let mut numbers: Vec<u32> = due
+            .clone()
+            .map(|_| {
+                let mut line = String::new();
+                stdout.read_line(&mut line).unwrap();
+                line.trim_end().parse().expect("a number")
+            })
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, Vec::from_iter(due));
+    };
+    let mut consumers = [
+        follow(&[]),
+        follow(&["--delivery", "pull"]),
+        follow(&["--group", "g"]),
+        follow(&["--group", "h", "--delivery", "pull"]),
+    ];
+    for (_, stdout) in &mut consumers {
+        read(stdout, 0..10);
+    }
+    for (grow, numbers) in [("--lanes", 10..60), ("--streamlets", 60..110)] {
+        server
+            .run(&["stream", "alter", "s", grow, "4"])
+            .assert_done();
+        produce(numbers.clone());
+        for (_, stdout) in &mut consumers {
+            read(stdout, numbers.clone());
+        }
+    }
+    for (mut child, stdout) in consumers {
+        child.stdout = Some(stdout.into_inner());
+        send_signal(&child, Signal::INT);
+        finish(child).assert_done();
+    }
+    let group = ["group", "describe", "g", "--json"];
+    let positions = server.run(&group).assert_done().json()["positions"].clone();
+    let lags = positions
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|place| &place["lag"]);
+    assert!(
+        lags.clone().count() > 4 && lags.clone().all(|lag| *lag == 0),
+        "{positions}"
+    );
     server.stop();
 }
 

@@ -1,0 +1,172 @@
+//! Partitions that are added to a stream while it is read.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Consumer;
+use crate::client::{Client, Topic};
+use crate::error::ClientError;
+use crate::offsets::{Isolation, Start, TopicPartition};
+
+/// How often a consumer asks which partitions there are.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Findings that wait for the consumer's next call.
+const FINDINGS_MAX: usize = 4;
+
+/// Decides on a partition that was added.
+type Accept = Box<dyn FnMut(&TopicPartition, Range<Offset>) -> bool + Send + Sync>;
+
+/// Partitions that were added, and what each held when it was found.
+type Added = Vec<(TopicPartition, Range<Offset>)>;
+
+/// Follows the growth of a stream.
+pub(super) struct Growth {
+    accept: Accept,
+    found: mpsc::Receiver<Result<Added, ClientError>>,
+    /// What `found` gave, until it is taken over.
+    waiting: Option<Result<Added, ClientError>>,
+    /// Ends with this.
+    _task: JoinSet<()>,
+}
+
+impl fmt::Debug for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Growth")
+    }
+}
+
+impl Growth {
+    /// Waits for a finding.
+    pub async fn wait(&mut self) {
+        match self.found.recv().await {
+            Some(found) => self.waiting = Some(found),
+            // The task has ended after an error, which was taken over.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn take(&mut self) -> Option<Result<Added, ClientError>> {
+        self.waiting.take().or_else(|| self.found.try_recv().ok())
+    }
+}
+
+impl Consumer {
+    /// Follows the growth of a stream: reads partitions too, from their beginning, that are added to those of `topic`
+    /// from now on. It looks for some twice a second. `accept` is called for each with the offsets of the records that
+    /// it holds, before anything that the consumer has asked for since is handed out; it answers whether this consumer
+    /// is to read the partition. A group finds added partitions by itself.
+    pub fn follow(
+        &mut self,
+        topic: &Topic,
+        accept: impl FnMut(&TopicPartition, Range<Offset>) -> bool + Send + Sync + 'static,
+    ) {
+        let (sender, found) = mpsc::channel(FINDINGS_MAX);
+        let look = Look {
+            client: self.client.clone(),
+            isolation: self.config.isolation,
+            topic: topic.clone(),
+        };
+        let mut task = JoinSet::new();
+        task.spawn(look.run(sender));
+        self.growth = Some(Growth {
+            accept: Box::new(accept),
+            found,
+            waiting: None,
+            _task: task,
+        });
+    }
+
+    /// Takes over the partitions that were found. If records are pushed, they are beside the others: of these, the user
+    /// may hold some in the server's memory, which are there until their subscription ends. Fetches of one server take
+    /// turns, so there is one for all partitions.
+    pub(super) async fn follow_growth(&mut self) -> Result<(), ClientError> {
+        while let Some(growth) = &mut self.growth
+            && let Some(found) = growth.take()
+        {
+            let added = found.map_err(|error| self.gone.insert(error).clone())?;
+            for (place, held) in added {
+                let begins_at = held.start;
+                if (growth.accept)(&place, held) {
+                    self.positions.insert(place.clone(), begins_at);
+                    self.unfetched.insert(place, begins_at);
+                }
+            }
+        }
+        if self.unfetched.is_empty() || self.fetching.is_none() {
+            return Ok(());
+        }
+        if !self.is_pushed() {
+            self.fetching = None;
+            return Ok(());
+        }
+        match self.by_server(&self.unfetched).await {
+            Err(error) => self.lost(error).await,
+            Ok(by_server) => {
+                if let Some(mut fetching) = self.fetching.take() {
+                    self.fetch(by_server, &mut fetching);
+                    self.fetching = Some(fetching);
+                }
+                self.unfetched.clear();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The task that looks for partitions.
+struct Look {
+    client: Client,
+    isolation: Isolation,
+    /// What is known.
+    topic: Topic,
+}
+
+impl Look {
+    /// Until nobody wants to know, or the stream is another.
+    async fn run(mut self, sender: mpsc::Sender<Result<Added, ClientError>>) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            let found = match self.added().await {
+                Ok(added) if added.is_empty() => continue,
+                Err(error) if !matches!(error, ClientError::MadeAgain { .. }) => {
+                    // The consumer's own requests meet the same trouble, and it tells of that.
+                    tracing::debug!("cannot look for new partitions: {error}");
+                    continue;
+                }
+                found => found,
+            };
+            let is_over = found.is_err();
+            if sender.send(found).await.is_err() || is_over {
+                return;
+            }
+        }
+    }
+
+    async fn added(&mut self) -> Result<Added, ClientError> {
+        let name = &self.topic.name;
+        self.client.refresh(&[name]).await?;
+        let now = self.client.topic(name).await?;
+        self.topic.check_same(&now)?;
+        let places = now.partitions().skip(self.topic.leaders.len());
+        let places: Vec<TopicPartition> = places.collect();
+        let mut ends = [Vec::new(), Vec::new()];
+        for (ends, start) in ends.iter_mut().zip([Start::Earliest, Start::Latest]) {
+            let asked: Vec<_> = places.iter().map(|place| (place.clone(), start)).collect();
+            let found = self.client.offsets(&asked, self.isolation).await?;
+            let offset = |place| found.get(place).copied().unwrap_or_default();
+            *ends = places.iter().map(offset).collect();
+        }
+        self.topic = Topic::clone(&now);
+        let [firsts, ends] = ends;
+        let held = firsts.into_iter().zip(ends);
+        let held = held.map(|(first, end)| first..end);
+        Ok(places.into_iter().zip(held).collect())
+    }
+}
