@@ -427,5 +427,5 @@ fn producer_id(id: &str) -> ProducerId {
     const ABOVE_SERVERS: u64 = 1 << 62;
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
     let hash = id.bytes().fold(BASIS, step);
-    ProducerId((hash % ABOVE_SERVERS | ABOVE_SERVERS) as i64)
+    ProducerId(((hash % ABOVE_SERVERS) | ABOVE_SERVERS) as i64)
 }

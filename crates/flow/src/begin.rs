@@ -42,7 +42,7 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
             keeper.begin(number, run, seed).map_err(wrong)?;
             // Else a part of the first checkpoint could meet one that another rank has yet to remove.
             agree(flow, "has removed the parts of later checkpoints")?;
-            Purpose::Checkpoints(keeper, decisions)
+            Purpose::Checkpoints(Box::new(keeper), decisions)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
         None if flow.settings.ranks.count() > 1 => Purpose::None,

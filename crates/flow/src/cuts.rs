@@ -53,7 +53,7 @@ pub enum Purpose {
     None,
     /// Sources commit.
     Commits,
-    Checkpoints(Keeper, Option<Decisions>),
+    Checkpoints(Box<Keeper>, Option<Decisions>),
 }
 
 /// Where a stage hands items to other ranks.

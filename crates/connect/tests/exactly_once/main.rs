@@ -108,7 +108,7 @@ fn without_checkpoints_results_are_there_when_the_flow_ends() {
         let world = World::new(into, 5000).without_checkpoints();
         world.start(&Ranks::alone()).unwrap().join().unwrap();
         world.check(1);
-        assert_eq!(world.open_transactions(), [String::new(); 0]);
+        assert!(world.open_transactions().is_empty());
     }
 }
 
