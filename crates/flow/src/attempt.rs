@@ -7,9 +7,16 @@
 //! passed on twice.
 //!
 //! Code that answers an error is not called again: what it was given becomes a dead letter at once.
+//!
+//! Code that changes state is never called again, since nobody knows how much of a call that panicked
+//! took effect: its panic fails the flow ([`Attempt::change`]), which can go on from its last checkpoint. These
+//! are the functions of aggregates (`add`, `merge`, `result` and the like), `fold_local`, and what hashes,
+//! compares, copies or drops keys and states in windows. Key and time functions run before that: what
+//! they panic on becomes a dead letter. So state is exact, or there is none; and each item is in it, or in a dead
+//! letter, or counted as late.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug, Write};
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
@@ -33,6 +40,12 @@ pub trait Attempt {
         item: &T,
         code: impl FnOnce() -> R,
     ) -> Option<R>;
+
+    /// Calls `code` of the operator `label`, which changes state; its panic fails the flow.
+    #[inline(always)]
+    fn change<R>(&self, label: &Label, code: impl FnOnce() -> R) -> R {
+        label.change(code)
+    }
 
     /// Takes note of an `item` for which code of the operator `label` answered an error.
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
@@ -165,6 +178,8 @@ impl Attempt for Again<'_> {
         // What user code left half done is the user's: the item is not touched again.
         match panic::catch_unwind(AssertUnwindSafe(code)) {
             Ok(result) => Some(result),
+            // What the code had passed on came to a state.
+            Err(panic) if is_state_broken() => panic::resume_unwind(panic),
             Err(panic) => {
                 self.0.rejected.borrow_mut().push(Rejected {
                     item: text_of(item),
@@ -198,6 +213,14 @@ pub struct Label(pub(crate) Arc<str>);
 thread_local! {
     /// The innermost operator whose code panicked on this thread.
     static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+
+    /// A call that changes state panicked on this thread: the flow is to fail, whoever caught it.
+    static BROKE_STATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the panic that was caught on this thread has left a state half changed.
+pub fn is_state_broken() -> bool {
+    BROKE_STATE.get()
 }
 
 impl Label {
@@ -220,10 +243,37 @@ impl Label {
         result
     }
 
+    /// The same for code that changes state: nothing on this thread goes on after its panic.
+    #[inline(always)]
+    pub(crate) fn change<R>(&self, code: impl FnOnce() -> R) -> R {
+        struct Unwinding;
+        impl Drop for Unwinding {
+            #[cold]
+            fn drop(&mut self) {
+                BROKE_STATE.set(true);
+            }
+        }
+        self.run(|| {
+            let unwinding = Unwinding;
+            let result = code();
+            mem::forget(unwinding);
+            result
+        })
+    }
+
     /// Whose code panicked last on this thread; asked once per panic.
     pub(crate) fn take_panicked() -> Option<Arc<str>> {
+        BROKE_STATE.set(false);
         PANICKED.take()
     }
+}
+
+/// Runs code of the user, and makes an error of its panic.
+pub fn catch<R>(code: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
+    panic::catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
+        Label::take_panicked();
+        Err(format!("it panicked: {}", panic_message(&*panic)).into())
+    })
 }
 
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {

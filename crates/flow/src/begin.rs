@@ -6,14 +6,16 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
-use crate::checkpoint::{Beginning, Keeper};
-use crate::cuts::{Purpose, sink_element};
+use crate::attempt;
+use crate::checkpoint::{Beginning, Keeper, Saved};
+use crate::cuts::{Elements, Purpose, sink_element};
 use crate::decisions::Decisions;
-use crate::error::{BoxError, FlowError};
+use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Flow;
 use crate::sink::SinkStart;
 
-/// Agrees with all other ranks; brings back what a checkpoint has kept. Returns what cuts are for.
+/// Agrees with all other ranks; brings back what a checkpoint has kept, or keeps the first one. Returns what cuts are
+/// for.
 pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
     let wrong = |error: BoxError| FlowError::Checkpoint {
         flow: flow.name.clone(),
@@ -21,9 +23,6 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
     };
     let mut keeper = keeper(flow);
     let decisions = decisions(flow, keeper.as_mut());
-    if keeper.is_some() {
-        check_states(flow).map_err(wrong)?;
-    }
     let resume = flow.settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (&keeper, resume) {
         (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
@@ -42,6 +41,12 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
             keeper.begin(number, run, seed).map_err(wrong)?;
             // Else a part of the first checkpoint could meet one that another rank has yet to remove.
             agree(flow, "has removed the parts of later checkpoints")?;
+            if beginning.is_none() {
+                let saved = save_first(flow, keeper.checkpoint(1)).map_err(wrong)?;
+                keeper.keep_first(saved).map_err(wrong)?;
+                // Else there could be results of a flow that has no checkpoint to go on from.
+                agree(flow, "has kept its part of the first checkpoint")?;
+            }
             Purpose::Checkpoints(Box::new(keeper), decisions)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
@@ -78,7 +83,7 @@ fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxEr
             takes_checkpoints: flow.settings.checkpoints.is_some(),
             prepared: prepared.transpose()?,
         };
-        sink.recover(&start)
+        attempt::catch(|| sink.recover(&start))
             .map_err(|error| format!("sink \"{}\": {error}", sink.name()))?;
     }
     Ok(())
@@ -137,27 +142,33 @@ fn agree(flow: &Flow, description: &str) -> Result<u64, FlowError> {
     })
 }
 
-/// Whether checkpoints can be taken of all states: while nothing is in them, that costs nothing.
-fn check_states(flow: &Flow) -> Result<(), BoxError> {
-    for (name, state) in &flow.states {
-        state
-            .save()
-            .map_err(|error| format!("state \"{name}\": {error}"))?;
-    }
-    Ok(())
+/// The beginning, as a checkpoint of which a run goes on that was killed before its next one.
+fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
+    let elements = Elements {
+        stages: &flow.stages,
+        states: &flow.states,
+        sinks: &flow.sinks,
+    };
+    attempt::catch(|| {
+        elements.save(checkpoint).map_err(|failure| match failure {
+            Failure::Error { operator, error } => format!("\"{operator}\": {error}").into(),
+            Failure::Panicked { operator, message } => {
+                format!("\"{operator}\" panicked: {message}").into()
+            }
+        })
+    })
 }
 
 fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
     let saved = &beginning.saved;
     for stage in &flow.stages {
-        stage
-            .restore(saved)
+        attempt::catch(|| stage.restore(saved))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
     for (name, state) in &flow.states {
-        saved
-            .get(&format!("state/{name}"))
-            .and_then(|bytes| state.restore(bytes))
+        let bytes = saved.get(&format!("state/{name}"));
+        bytes
+            .and_then(|bytes| attempt::catch(|| state.restore(bytes)))
             .map_err(|error| format!("state \"{name}\": {error}"))?;
     }
     Ok(())

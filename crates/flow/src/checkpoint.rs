@@ -19,7 +19,7 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// Keeps the part of a rank, whole or not at all, and so that it outlasts a crash.
     ///
     /// # Errors
-    /// The flow goes on, and tries again with the next checkpoint.
+    /// The flow goes on, and tries again with the next checkpoint. When it is the first one, the flow does not begin.
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError>;
 
     /// A part that was kept.
@@ -50,7 +50,7 @@ pub trait Checkpoints: Send + Sync + 'static {
 /// Which part of which checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKey {
-    /// Counted from 1 by the flow's runs together.
+    /// Counted from 1 by the flow's runs together; the last one of a run may lie far behind the others.
     pub checkpoint: u64,
     /// Whose part it is.
     pub rank: u32,
@@ -148,7 +148,7 @@ struct Head {
 }
 
 /// Version of the format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
@@ -175,6 +175,11 @@ fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
     let (head, rest) = postcard::take_from_bytes(body)?;
     Ok((head, postcard::from_bytes(rest)?))
 }
+
+/// The number of a run's last checkpoint, counted from where it began: that of its end. Ranks end one after another,
+/// and those that end later may have taken more cuts; so each knows the number without asking. A run never takes as many
+/// cuts.
+pub const LAST: u64 = 1_000_000_000_000;
 
 /// What a run begins with.
 pub struct Beginning {
@@ -234,7 +239,7 @@ impl Keeper {
 
     /// The number of a checkpoint that is the `number`th of this run.
     pub fn checkpoint(&self, number: u64) -> u64 {
-        self.first.load(Ordering::Relaxed) + number
+        self.first.load(Ordering::Relaxed).saturating_add(number)
     }
 
     pub fn counts(&self) -> CheckpointCounts {
@@ -319,16 +324,26 @@ impl Keeper {
     }
 
     fn none_complete(&self, parts: &[PartKey]) -> BoxError {
-        match parts.iter().map(|key| key.rank).max() {
-            None => format!("there is no checkpoint to resume from: {} is not there", self.first_part()).into(),
-            Some(rank) => format!(
-                "there is no checkpoint with the parts of all {} ranks to resume from; there are parts of {} ranks, such as {}",
-                self.ranks,
-                rank + 1,
-                self.place.describe(parts[0])
-            )
-            .into(),
-        }
+        let Some(newest) = parts.iter().max() else {
+            let first = self.first_part();
+            return format!("there is no checkpoint to resume from: {first} is not there").into();
+        };
+        let of_newest = parts
+            .iter()
+            .filter(|key| key.checkpoint == newest.checkpoint);
+        let ranks: Vec<_> = of_newest.map(|key| key.rank.to_string()).collect();
+        format!(
+            "there is no checkpoint with the parts of all {} ranks to resume from; of the newest, {}, there are those of {} ({}), such as {}",
+            self.ranks,
+            newest.checkpoint,
+            match ranks.len() {
+                1 => "one rank".to_owned(),
+                count => format!("{count} ranks"),
+            },
+            ranks.join(", "),
+            self.place.describe(*newest)
+        )
+        .into()
     }
 
     /// Where this rank's part of a first checkpoint would be.
@@ -357,6 +372,23 @@ impl Keeper {
         let own = parts.iter().filter(|key| key.rank == self.rank);
         own.filter(|key| key.checkpoint > number)
             .try_for_each(|key| self.place.remove(*key))
+    }
+
+    /// Keeps this rank's part of the first checkpoint there is. Those of the run count on from it.
+    pub fn keep_first(&self, saved: Saved) -> Result<(), BoxError> {
+        self.keep(1, saved);
+        self.finish();
+        let counts = self.counts.lock();
+        if counts.failed > 0 {
+            let place = self.first_part();
+            let error = counts.error.as_deref().unwrap_or("it panicked");
+            return Err(format!(
+                "the checkpoint of the beginning cannot be kept: {place}: {error}"
+            )
+            .into());
+        }
+        self.first.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Keeps a part in the background. One is written at a time: the flow waits for the one before.
@@ -421,11 +453,6 @@ impl Keeper {
                 counts.error = Some(format!("there is no thread to write it: {error}"));
             }
         }
-    }
-
-    /// Whether there is no other rank.
-    pub fn is_alone(&self) -> bool {
-        self.ranks == 1
     }
 
     /// Whether a part is being written.

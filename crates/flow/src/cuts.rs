@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::checkpoint::{Keeper, Saved};
+use crate::attempt::Label;
+use crate::checkpoint::{self, Keeper, Saved};
 use crate::checks;
 use crate::decisions::Decisions;
 use crate::error::Failure;
@@ -46,6 +47,9 @@ pub struct Cuts {
     at_ns: AtomicU64,
     /// The channels to other ranks. Locked by the worker that looks whether everything has arrived.
     gates: Mutex<Vec<Gate>>,
+    /// A worker takes a cut, or failed when it did: code of the user may have done half of something, so no other
+    /// worker tries again. Written with `gates` locked.
+    is_taken: AtomicBool,
 }
 
 pub enum Purpose {
@@ -79,6 +83,29 @@ pub struct Elements<'a> {
     pub sinks: &'a [Arc<dyn AnySink>],
 }
 
+impl Elements<'_> {
+    /// What they need to go on from here, all being at rest.
+    pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
+        let mut saved = Saved::default();
+        for sink in self.sinks {
+            saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
+        }
+        for stage in self.stages {
+            stage.save(&mut saved)?;
+        }
+        for (name, state) in self.states {
+            let label = Label(name.as_str().into());
+            let bytes = label.run(|| state.save());
+            let bytes = bytes.map_err(|error| Failure::Error {
+                operator: label.0,
+                error,
+            })?;
+            saved.put(format!("state/{name}"), bytes);
+        }
+        Ok(saved)
+    }
+}
+
 impl Cuts {
     pub fn new(
         stages: &[Arc<dyn Stage>],
@@ -98,6 +125,7 @@ impl Cuts {
         });
         Cuts {
             gates: Mutex::new(gates.collect()),
+            is_taken: AtomicBool::new(false),
             purpose,
             interval,
             pause,
@@ -164,6 +192,9 @@ impl Cuts {
         if !self.pause.is_on.load(Ordering::SeqCst) {
             return Ok(true);
         }
+        if self.is_taken.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let number = self.pause.done.load(Ordering::SeqCst) + 1;
         for gate in gates.iter_mut().filter(|gate| gate.said < number) {
             match rest(&gate.before, number) {
@@ -190,13 +221,15 @@ impl Cuts {
         {
             return Ok(false);
         }
+        self.is_taken.store(true, Ordering::Relaxed);
         match &self.purpose {
             Purpose::None => {}
             Purpose::Commits => commit(elements.stages)?,
             Purpose::Checkpoints(keeper, _) => {
-                keeper.keep(number, save(elements, keeper.checkpoint(number))?);
+                keeper.keep(number, elements.save(keeper.checkpoint(number))?);
             }
         }
+        self.is_taken.store(false, Ordering::Relaxed);
         self.is_due.store(false, Ordering::Relaxed);
         self.put_off(now);
         self.pause.is_on.store(false, Ordering::SeqCst);
@@ -215,12 +248,12 @@ impl Cuts {
         }
     }
 
-    /// For the last worker, when all stages have ended. `wait` waits until something happens, and returns `false` when the
+    /// For the last worker, when all stages have ended: this is a cut, too. A flow that goes on from it has sources that
+    /// have ended, or goes on reading if it was stopped. `wait` waits until something happens, and returns `false` when the
     /// flow is given up.
     pub fn end(
         &self,
         elements: &Elements<'_>,
-        is_stopped: bool,
         wait: impl FnMut(&Decisions) -> bool,
     ) -> Result<(), Failure> {
         match &self.purpose {
@@ -228,12 +261,12 @@ impl Cuts {
             Purpose::Checkpoints(keeper, Some(decisions)) => {
                 self.commit_the_last(elements, keeper, decisions, wait)
             }
-            Purpose::Checkpoints(keeper, None) if is_stopped && keeper.is_alone() => {
-                let number = self.pause.done.load(Ordering::SeqCst) + 1;
-                keeper.keep(number, save(elements, keeper.checkpoint(number))?);
+            Purpose::Checkpoints(keeper, None) => {
+                let number = keeper.checkpoint(checkpoint::LAST);
+                keeper.keep(checkpoint::LAST, elements.save(number)?);
                 Ok(())
             }
-            Purpose::None | Purpose::Checkpoints(_, None) => Ok(()),
+            Purpose::None => Ok(()),
         }
     }
 
@@ -250,7 +283,7 @@ impl Cuts {
         let mut last = ended;
         let keep = |number: u64| {
             let failed = keeper.counts().failed;
-            let saved = save(elements, keeper.checkpoint(number))?;
+            let saved = elements.save(keeper.checkpoint(number))?;
             keeper.keep(number, saved);
             keeper.finish();
             Ok(keeper.counts().failed == failed)
@@ -300,24 +333,6 @@ impl Cuts {
 
 fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
     stages.iter().try_for_each(|stage| stage.commit())
-}
-
-fn save(elements: &Elements<'_>, checkpoint: u64) -> Result<Saved, Failure> {
-    let mut saved = Saved::default();
-    for sink in elements.sinks {
-        saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
-    }
-    for stage in elements.stages {
-        stage.save(&mut saved)?;
-    }
-    for (name, state) in elements.states {
-        let bytes = state.save().map_err(|error| Failure::Error {
-            operator: name.as_str().into(),
-            error,
-        })?;
-        saved.put(format!("state/{name}"), bytes);
-    }
-    Ok(saved)
 }
 
 /// Names what is saved of a sink.

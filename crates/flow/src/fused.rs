@@ -1,6 +1,7 @@
 //! A stage of operators that are compiled into one loop.
 
 use std::any;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::alignment::Aligned;
-use crate::attempt::Rejected;
+use crate::attempt::{Label, Rejected};
 use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
@@ -19,7 +20,7 @@ use crate::marks::Mark;
 use crate::metrics::Counters;
 use crate::positions::{self, Position, Positions};
 use crate::remote::Outlets;
-use crate::stage::{Activation, Context, Rest, Stage};
+use crate::stage::{Activation, Context, Killed, Rest, Stage};
 use crate::terminal::{InputEnd, Terminal};
 use crate::time::StageTime;
 use crate::work::{Progress, Work};
@@ -132,6 +133,8 @@ pub struct Instance<I, T> {
     ended: bool,
     /// It counts in the stage's `having_more`.
     has_more: bool,
+    /// It has failed, and is left as it is: no checkpoint is taken of what may be half changed.
+    is_broken: bool,
 }
 
 impl<I, T> Instance<I, T> {
@@ -145,6 +148,7 @@ impl<I, T> Instance<I, T> {
             progress: Progress::default(),
             ended: false,
             has_more: false,
+            is_broken: false,
         }
     }
 }
@@ -184,6 +188,25 @@ where
             )
             .into()),
         }
+    }
+
+    /// Activates an instance; no other worker goes on with one that has failed.
+    fn try_activate(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Activation, Failure> {
+        if instance.is_broken {
+            return Ok(Activation::Blocked);
+        }
+        let activate = AssertUnwindSafe(|| self.activate_instance(context, instance));
+        let activation = panic::catch_unwind(activate);
+        let is_whole = match &activation {
+            Ok(activation) => activation.is_ok(),
+            Err(panic) => panic.is::<Killed>(),
+        };
+        instance.is_broken = !is_whole;
+        activation.unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 
     fn activate_instance(
@@ -374,8 +397,10 @@ where
             return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
         };
         let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
-        dead_letters.put(&letters).map_err(|error| Failure::Error {
-            operator: "dead letters".into(),
+        let label = Label("dead letters".into());
+        let kept = label.run(|| dead_letters.put(&letters));
+        kept.map_err(|error| Failure::Error {
+            operator: label.0,
             error,
         })
     }
@@ -444,7 +469,7 @@ where
                     is_contended = true;
                     break;
                 };
-                let activation = self.activate_instance(context, &mut instance)?;
+                let activation = self.try_activate(context, &mut instance)?;
                 self.count_more(&mut instance);
                 drop(instance);
                 if let Activation::Done(_) = activation {
@@ -564,6 +589,7 @@ where
                 return Rest::Busy;
             };
             let is_at_rest = !instance.is_working
+                && !instance.is_broken
                 && instance.input.is_at_rest(number)
                 && instance.terminal.is_at_rest();
             drop(instance);

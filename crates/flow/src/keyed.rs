@@ -283,6 +283,7 @@ where
                     way: ToHome {
                         homes: homes.clone(),
                         ranks: exchange.ranks,
+                        label: code.label.clone(),
                     },
                 });
         }
@@ -329,10 +330,12 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
         let results = partitioned.flow.channel(&results_name);
         let waker = partitioned.flow.waker();
         let clock = Arc::clone(&partitioned.flow.settings.clock);
+        let label = partitioned.label("aggregate");
         let channels = [results.clone()];
         let flow = partitioned.end(&[&results.state], |place| ToWindows {
             spec: Arc::clone(&state.spec),
             store: state.add_partition(),
+            label: label.clone(),
             outbox: Outbox::of_channels(place, &channels),
             clock: Arc::clone(&clock),
             waker: waker.clone(),

@@ -389,9 +389,12 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Clone + Send + Sized + 'static,
     {
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        let label = self.label("to_all");
         self.end(&states, |place| ToRings {
             outbox: Outbox::of_channels(place, channels),
-            way: ToAll,
+            way: ToAll {
+                label: label.clone(),
+            },
         });
     }
 

@@ -183,6 +183,7 @@ impl<T: Message + Clone> Slice<T> for &mut ToRank<T> {
 pub struct ToHome {
     pub homes: Homes,
     pub ranks: u32,
+    pub label: Label,
 }
 
 impl<K, S> Way<Partial<K, S>> for ToHome
@@ -191,9 +192,17 @@ where
     S: Clone,
 {
     #[inline]
-    fn put<A: Attempt>(&self, _: &A, item: &Partial<K, S>, outbox: &mut Outbox<Partial<K, S>>) {
-        let home = self.homes.of(&item.key, self.ranks, outbox.len());
-        outbox.put(home.partition, item.clone());
+    fn put<A: Attempt>(
+        &self,
+        attempt: &A,
+        item: &Partial<K, S>,
+        outbox: &mut Outbox<Partial<K, S>>,
+    ) {
+        // It is what many items add up to: no dead letter could say what was lost with it.
+        attempt.change(&self.label, || {
+            let home = self.homes.of(&item.key, self.ranks, outbox.len());
+            outbox.put(home.partition, item.clone());
+        });
     }
 }
 

@@ -82,7 +82,7 @@ pub trait Stage: Send + Sync {
     fn name(&self) -> &str;
 
     /// Processes some items. Never waits. Several workers may do so at once. Unwinds only when the
-    /// worker is killed, or when a source or a sink panics.
+    /// worker is killed, or when a source, a sink or code that changes state panics.
     fn activate(&self, context: &Context<'_>) -> Result<Activation, Failure>;
 
     /// How many items wait for it, as far as is known.

@@ -195,6 +195,6 @@ where
         if let Some(to) = &mut self.late {
             to.waiting.append(&mut late);
         }
-        self.store.keep(kept, found);
+        attempt.change(&self.label, || self.store.keep(kept, found));
     }
 }

@@ -96,14 +96,17 @@ where
     /// whether those were all.
     fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
         let mut result: Result<(), BoxError> = Ok(());
-        let (routed, homes, held) = (&mut self.routed, &self.homes, &mut self.held);
+        let (panes, routed, homes) = (&mut self.panes, &mut self.routed, &self.homes);
+        let held = &mut self.held;
         held.begin(|| self.clock.monotonic());
-        let is_done = self.panes.flush_some(until, max, &mut |partial| {
-            held.given(partial.events);
-            if result.is_ok() {
-                let home = homes.of(&partial.key, routed.ranks, routed.local.len());
-                result = routed.put(home, partial);
-            }
+        let is_done = self.code.label.run(|| {
+            panes.flush_some(until, max, &mut |partial| {
+                held.given(partial.events);
+                if result.is_ok() {
+                    let home = homes.of(&partial.key, routed.ranks, routed.local.len());
+                    result = routed.put(home, partial);
+                }
+            })
         });
         if is_done {
             held.end(self.clock.monotonic(), self.panes.is_empty());
@@ -275,21 +278,21 @@ where
     #[inline]
     fn take<Try: Attempt>(&mut self, attempt: &Try, item: &T) {
         let PaneCode { key, time, label } = &*self.code;
-        let arrival = attempt.call(label, item, || {
-            let watermark = attempt.time().watermark();
-            self.panes.add(
-                &self.spec.aggregate,
-                &key(item),
-                time(item),
-                watermark,
-                item,
-            )
+        let Some((key, time)) = attempt.call(label, item, || (key(item), time(item))) else {
+            return;
+        };
+        let watermark = attempt.time().watermark();
+        let arrival = attempt.change(label, || {
+            let key = key;
+            self.panes
+                .add(&self.spec.aggregate, &key, time, watermark, item)
         });
-        if let Some(Arrival::Late) = arrival {
-            self.spec.late.fetch_add(1, Ordering::Relaxed);
+        if let Arrival::Late = arrival {
             if self.late.is_some() {
                 self.late_items.push(item.clone());
             }
+            // Behind what may panic: an item that cannot be copied is a dead letter instead.
+            self.spec.late.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -27,7 +27,9 @@ pub trait Way<T>: Send + 'static {
 pub struct ToOne;
 
 /// Each of them.
-pub struct ToAll;
+pub struct ToAll {
+    pub label: Label,
+}
 
 /// The one whose index `function` gives.
 pub struct Route<F> {
@@ -46,10 +48,16 @@ impl<T: Clone> Way<T> for ToAll {
     const TO_ALL: bool = true;
 
     #[inline]
-    fn put<A: Attempt>(&self, _: &A, item: &T, outbox: &mut Outbox<T>) {
-        for ring in 0..outbox.len() {
-            outbox.put(ring, item.clone());
+    fn put<A: Attempt>(&self, attempt: &A, item: &T, outbox: &mut Outbox<T>) {
+        if outbox.len() > 0 {
+            outbox.put(0, item.clone());
         }
+        // When copying fails from here on, some have the item and others do not.
+        attempt.change(&self.label, || {
+            for ring in 1..outbox.len() {
+                outbox.put(ring, item.clone());
+            }
+        });
     }
 }
 

@@ -60,6 +60,6 @@ pub struct StateSlice<'a, S, F> {
 impl<T: Debug + ?Sized, S, F: Fn(&mut S, &T)> Slice<T> for StateSlice<'_, S, F> {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        attempt.call(self.label, item, || (self.step)(&mut self.part, item));
+        attempt.change(self.label, || (self.step)(&mut self.part, item));
     }
 }

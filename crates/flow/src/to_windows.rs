@@ -10,7 +10,7 @@ use std::time::Duration;
 use millstream_base::{Clock, Timestamp};
 use parking_lot::MutexGuard;
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Label};
 use crate::error::Failure;
 use crate::marks::Mark;
 use crate::outbox::Outbox;
@@ -30,6 +30,7 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 pub struct ToWindows<K, A: Combine> {
     pub spec: Arc<WindowSpec<A>>,
     pub store: SharedStore<K, A>,
+    pub label: Label,
     pub outbox: Outbox<WindowResult<K, A::Out>>,
     pub clock: Arc<dyn Clock>,
     /// Calls a worker when there is more to release.
@@ -76,8 +77,10 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
         }
         let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
         let mut store = self.store.lock();
-        let is_all = store.advance_some(aggregate, until, at_once, &mut |result| {
-            outbox.put(0, result);
+        let is_all = self.label.run(|| {
+            store.advance_some(aggregate, until, at_once, &mut |result| {
+                outbox.put(0, result);
+            })
         });
         drop(store);
         let mark = self.release.mark.filter(|_| is_all);
@@ -152,6 +155,7 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
     fn begin(&mut self) -> WindowSlice<'_, K, A> {
         WindowSlice {
             spec: &self.spec,
+            label: &self.label,
             store: self.store.lock(),
         }
     }
@@ -160,13 +164,16 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
 /// Holds the partition's lock for the time of one slice.
 pub struct WindowSlice<'a, K: Key, A: Combine> {
     spec: &'a WindowSpec<A>,
+    label: &'a Label,
     store: MutexGuard<'a, WindowStore<K, A::State>>,
 }
 
 impl<K: Key, A: Combine> Slice<Partial<K, A::State>> for WindowSlice<'_, K, A> {
     #[inline]
-    fn take<Try: Attempt>(&mut self, _: &Try, partial: &Partial<K, A::State>) {
-        let arrival = self.store.merge(&self.spec.aggregate, partial.clone());
+    fn take<Try: Attempt>(&mut self, attempt: &Try, partial: &Partial<K, A::State>) {
+        let arrival = attempt.change(self.label, || {
+            self.store.merge(&self.spec.aggregate, partial.clone())
+        });
         if let Arrival::Late = arrival {
             self.spec.late.fetch_add(partial.events, Ordering::Relaxed);
         }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::attempt::{Again, First, Label, Rejected};
+use crate::attempt::{self, Again, First, Label, Rejected};
 use crate::chain::Chain;
 use crate::stage::Killed;
 use crate::terminal::{Slice, Terminal};
@@ -33,7 +33,8 @@ pub struct Work<'w, C, T> {
 
 impl<C, T> Work<'_, C, T> {
     /// Processes what is left of the items in hand. `enter` takes note of an item and gives what of it is
-    /// processed, `breathe` may unwind between items, and `keep` gets what is rejected.
+    /// processed, `breathe` may unwind between items, and `keep` gets what is rejected. Unwinds as well when
+    /// code that changes state panics.
     pub fn finish<In, Item, E>(
         mut self,
         in_hand: [&[In]; 2],
@@ -53,9 +54,15 @@ impl<C, T> Work<'_, C, T> {
             let attempted = panic::catch_unwind(first);
             let mut all = put_off.take();
             match attempted {
+                // Code of the user caught the panic of code that it called by passing something on.
+                Ok(_) if attempt::is_state_broken() => {
+                    panic::resume_unwind(Box::new("its state is half changed"))
+                }
                 Ok(rejected) if rejected.is_empty() && all.is_empty() => return Ok(()),
                 Ok(rejected) => all.extend(rejected),
-                Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
+                Err(panic) if panic.is::<Killed>() || attempt::is_state_broken() => {
+                    panic::resume_unwind(panic)
+                }
                 Err(panic) => {
                     let [first, second] = in_hand;
                     let mut items = first.iter().chain(second).skip(self.progress.items);
@@ -135,6 +142,9 @@ impl<C, T> Work<'_, C, T> {
         });
         // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
         if let Err(panic) = panic::catch_unwind(process) {
+            if attempt::is_state_broken() {
+                panic::resume_unwind(panic);
+            }
             again.0.reject_unseen(self.name, &*panic);
         }
         drop(slice);

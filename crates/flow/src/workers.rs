@@ -320,11 +320,7 @@ impl Workers {
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-        let is_stopped = self.stopping.load(Ordering::Relaxed);
-        let ended = is_whole.then(|| {
-            self.cuts
-                .end(&self.elements(), is_stopped, |it| self.wait_for(it))
-        });
+        let ended = is_whole.then(|| self.cuts.end(&self.elements(), |it| self.wait_for(it)));
         if let Some(Err(failure)) = ended {
             self.fail(self.error(failure));
         }

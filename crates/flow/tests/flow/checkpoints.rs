@@ -1,6 +1,7 @@
 //! Flows that end early go on from their checkpoints: nothing is lost and nothing counted twice.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
@@ -28,14 +29,14 @@ const KEYS: u32 = 7;
 
 /// Keeps parts in memory, unless it is full.
 #[derive(Default)]
-struct Place {
-    parts: Mutex<BTreeMap<PartKey, Vec<u8>>>,
-    is_full: bool,
+pub struct Place {
+    pub parts: Mutex<BTreeMap<PartKey, Vec<u8>>>,
+    is_full: AtomicBool,
 }
 
 impl Checkpoints for Place {
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
-        if self.is_full {
+        if self.is_full.load(Ordering::Relaxed) {
             return Err("the disk is full".into());
         }
         self.parts.lock().unwrap().insert(key, part.to_vec());
@@ -367,28 +368,35 @@ fn a_flow_goes_on_from_its_checkpoint_and_not_from_the_beginning() {
 
 #[test]
 fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
-    let place = Arc::new(Place {
-        is_full: true,
-        ..Place::default()
-    });
+    let place = Arc::new(Place::default());
     let results = Results::default();
-    let running = start(
-        Shape::Counts,
-        &Ranks::alone(),
-        &place,
-        Resume::Never,
-        30_000,
-        &results,
-    )
-    .unwrap();
+    let start = |resume| {
+        start(
+            Shape::Counts,
+            &Ranks::alone(),
+            &place,
+            resume,
+            30_000,
+            &results,
+        )
+    };
+    let running = start(Resume::Never).unwrap();
+    place.is_full.store(true, Ordering::Relaxed);
     running.join().unwrap();
-    check(Shape::Counts, 1, 30_000, &[results]);
+    check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
     let counts = running.checkpoints().unwrap();
+    assert_eq!(counts.error.as_deref(), Some("the disk is full"));
+    assert!(counts.kept > 0 && counts.failed > 0);
+    // What was done since the last one is done again, and counted once.
+    start(Resume::Always).unwrap().join().unwrap();
+    check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
+    // A flow whose beginning cannot be kept does not begin.
+    place.parts.lock().unwrap().clear();
+    let error = start(Resume::Never).err().unwrap();
     assert_eq!(
-        (counts.kept, counts.error.as_deref()),
-        (0, Some("the disk is full"))
+        error,
+        "flow \"counted\": the checkpoint of the beginning cannot be kept: the part of rank 0 of checkpoint 1: the disk is full"
     );
-    assert!(counts.failed > 0);
 }
 
 #[test]

@@ -690,7 +690,7 @@ fn a_flow_whose_state_no_checkpoint_can_hold_does_not_begin_with_checkpoints() {
         .fold_local(&sum, |sum, window| *sum += window.events);
     let error = flow.run().err().unwrap().to_string();
     assert!(
-        error.contains("state \"recent\"") && error.contains("no checkpoint"),
+        error.contains("\"recent\"") && error.contains("no checkpoint"),
         "{error}"
     );
 }

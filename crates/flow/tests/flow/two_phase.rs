@@ -63,7 +63,11 @@ impl Place {
 
 impl Checkpoints for Place {
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
-        let fault = *self.fault.lock().unwrap();
+        let fault = match *self.fault.lock().unwrap() {
+            // A flow that cannot keep its beginning does not begin.
+            Fault::Lost if key.checkpoint == 1 => Fault::None,
+            fault => fault,
+        };
         if fault != Fault::Lost {
             let mut kept = self.kept.lock().unwrap();
             kept.entry(key.checkpoint).or_default().insert(key.rank);

@@ -218,14 +218,18 @@ fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
 
 #[test]
 fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
-    let place = Place::new(SHORT_MIB);
+    let place = Place::new(LONG_MIB);
     let text = place.text();
     // As on a full disk, also for root: a part cannot be written.
-    fs::create_dir_all(place.checkpoints().join("unfinished.1")).unwrap();
+    let unfinished = place.checkpoints().join("unfinished.1");
     for application in ["words", "logparser"] {
         let args = [application, "--file", &text, "--ranks", "2"];
         let alone = run(&args, &[]).assert_done().json();
-        let done = run(&args, &place.keep("1ms")).assert_done();
+        let child = start(&args, &place.keep("1ms"));
+        wait_until("it has begun, and no part is being written", || {
+            place.newest(2) > 0 && fs::create_dir(&unfinished).is_ok()
+        });
+        let done = finish(child).assert_done();
         assert_eq!(done.json()["words"], alone["words"]);
         let told = &done.stderr;
         assert!(
@@ -241,7 +245,17 @@ fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.is_file())
             .for_each(|path| fs::remove_file(path).unwrap());
+        // Nor does it begin where it can keep nothing at all.
+        run(&args, &place.keep("1ms")).assert_fails(
+            1,
+            &[
+                "the checkpoint of the beginning cannot be kept",
+                "checkpoint.1.1",
+            ],
+        );
+        fs::remove_dir_all(place.checkpoints()).unwrap();
     }
+    fs::create_dir(place.checkpoints()).unwrap();
     fs::write(place.checkpoints().join("notes"), "").unwrap();
     let args = ["words", "--file", &text, "--ranks", "2"];
     run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a part of a checkpoint"]);
