@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millstream_base::SystemDisk;
+use millstream_base::text::is_white_space;
 use millstream_flow::sources::{LineFiles, LineLimits};
 use millstream_flow::{FlowSettings, Order, RoundRobin, Scheduler};
 use millstream_logparser::{LogParser, Staging};
@@ -22,7 +23,7 @@ fn count(text: &[u8], prefix: &[u8]) -> (u64, u64) {
     let (mut count, mut words) = (0, 0);
     let mut word = Vec::new();
     for byte in [text, b" "].concat() {
-        if !b" \t\n\x0c\r".contains(&byte) {
+        if !is_white_space(&byte) {
             word.push(byte);
         } else if !word.is_empty() {
             words += 1;
@@ -98,6 +99,14 @@ fn words_of_awkward_files_are_counted() {
     let (first, second) = text.split_at(70_001);
     check(&[first, b"", second], b"ab");
     check(&[first], b"\xe4");
+}
+
+#[test]
+fn a_vertical_tab_separates_words() {
+    assert_eq!(count(b"a\x0bb a\x0b", b"a"), (2, 3));
+    check(&[b"a\x0bb a\x0b"], b"a");
+    // As well where 64 bytes are looked at at once.
+    check(&[b"a\x0bb ".repeat(100).as_slice()], b"b");
 }
 
 #[test]

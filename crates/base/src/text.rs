@@ -1,7 +1,22 @@
-//! Bytes that are text as a rule.
+//! Bytes that are text as a rule, and what separates words in them.
 
 use std::fmt::{self, Debug, Write};
 use std::ops::Deref;
+
+/// Whether a byte is ASCII white space: space, tab, line feed, vertical tab, form feed or carriage return. Words are what
+/// stands between these, wherever Millstream counts words; C's `isspace` says the same, and
+/// [`u8::is_ascii_whitespace`] leaves out the vertical tab.
+///
+/// ```
+/// use millstream_base::text::is_white_space;
+///
+/// let words = b"an\x0bapple\tand".split(is_white_space);
+/// assert!(words.eq([&b"an"[..], b"apple", b"and"]));
+/// ```
+#[inline]
+pub fn is_white_space(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
 
 /// Bytes that are text as a rule, and need not be: printed (`Debug`), what is UTF-8 is shown as text
 /// and the rest as `\xff`.

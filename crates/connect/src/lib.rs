@@ -1,6 +1,7 @@
 //! Where storage and dataflow meet: streams as sources and sinks of flows.
 //!
 //! ```
+//! use millstream_base::text::is_white_space;
 //! use millstream_base::{ProducerId, Timestamp};
 //! use millstream_connect::{StreamProducer, StreamSource};
 //! use millstream_flow::{Counts, Emit, Flow};
@@ -18,7 +19,7 @@
 //! flow.sources("lines", source.split(2))
 //!     .each(|record, emit: &mut Emit<[u8]>| {
 //!         let line = record.value.unwrap_or_default();
-//!         line.split(u8::is_ascii_whitespace).for_each(emit);
+//!         line.split(is_white_space).for_each(emit);
 //!         Ok(())
 //!     })
 //!     .fold_local(&counts, |counts, word| counts.add(word, 1));

@@ -44,6 +44,7 @@ pub enum ServerEnd {
 /// [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
 ///
 /// ```no_run
+/// use millstream_base::text::is_white_space;
 /// use millstream_client::{ClientConfig, ConsumerConfig};
 /// use millstream_connect::{ServerEnd, ServerSource};
 /// use millstream_flow::{Counts, Emit, Flow};
@@ -55,7 +56,7 @@ pub enum ServerEnd {
 /// flow.sources("lines", sources)
 ///     .each(|record, emit: &mut Emit<[u8]>| {
 ///         let line = record.value.unwrap_or_default();
-///         line.split(u8::is_ascii_whitespace).for_each(emit);
+///         line.split(is_white_space).for_each(emit);
 ///         Ok(())
 ///     })
 ///     .fold_local(&counts, |counts, word| counts.add(word, 1));

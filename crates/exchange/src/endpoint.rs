@@ -78,7 +78,13 @@ impl Endpoint {
         let hello = Hello::new(self.count, random, fingerprint);
         self.post_to_others(&Parcel::Hello(hello.clone()));
         self.deliver(self.rank, Parcel::Hello(hello));
-        let hellos = self.gathering.all_hellos(&self.fate)?;
+        let hellos = self
+            .gathering
+            .all_hellos(&self.fate)?
+            .unwrap_or_else(|rank| {
+                self.fail(rank, "it left before it said what it runs");
+                Vec::new()
+            });
         if let Some((rank, what)) = find_difference(hellos.iter()) {
             // The others find the same by themselves.
             self.learn(Failure::new(rank, &what));

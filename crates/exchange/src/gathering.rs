@@ -16,7 +16,7 @@ const HELLOS_MAX: usize = 2;
 /// What has come from each rank: hellos, and that it has left.
 pub struct Gathering {
     state: Mutex<State>,
-    /// All are here or gone, or there was a failure.
+    /// All are here, one is gone, or there was a failure.
     changed: Condvar,
 }
 
@@ -27,6 +27,15 @@ struct State {
     gone: usize,
     /// What was said last. Most say the same, and one copy of it is enough.
     last: Option<Arc<Fingerprint>>,
+}
+
+impl State {
+    /// The first rank that is not here, and does not come any more.
+    fn left_without_hello(&self) -> Option<u32> {
+        let mut ranks = (0..).zip(&self.ranks);
+        let (rank, _) = ranks.find(|(_, rank)| rank.has_left && rank.hellos.is_empty())?;
+        Some(rank)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -78,9 +87,8 @@ impl Gathering {
         let mut state = self.state.lock();
         let had_left = mem::replace(&mut state.ranks[from as usize].has_left, true);
         state.gone += usize::from(!had_left);
-        if state.gone == state.ranks.len() {
-            self.changed.notify_all();
-        }
+        // All have left, or one for which the others wait.
+        self.changed.notify_all();
     }
 
     /// Wakes who waits, since there was a failure.
@@ -89,9 +97,15 @@ impl Gathering {
         self.changed.notify_all();
     }
 
-    /// Waits for the next hello of every rank; in order of the ranks.
-    pub fn all_hellos(&self, fate: &Fate) -> Result<Vec<Hello>, ExchangeError> {
-        let mut state = self.wait(fate, |state| state.here == state.ranks.len())?;
+    /// Waits for the next hello of every rank; in order of the ranks. The inner error is a rank that has left without
+    /// one.
+    pub fn all_hellos(&self, fate: &Fate) -> Result<Result<Vec<Hello>, u32>, ExchangeError> {
+        let mut state = self.wait(fate, |state| {
+            state.here == state.ranks.len() || state.left_without_hello().is_some()
+        })?;
+        if let Some(rank) = state.left_without_hello() {
+            return Ok(Err(rank));
+        }
         let hellos = state
             .ranks
             .iter_mut()
@@ -102,7 +116,7 @@ impl Gathering {
             .iter()
             .filter(|rank| !rank.hellos.is_empty())
             .count();
-        Ok(hellos)
+        Ok(Ok(hellos))
     }
 
     /// Waits until every rank has left.

@@ -108,7 +108,7 @@ impl Ranks {
     /// Ranks may agree more than once, one time after the other, and all of them as often.
     ///
     /// # Errors
-    /// When not all run the same, which every rank is told, or one of them has failed.
+    /// When not all run the same, which every rank is told, or one of them has failed, or has left without having said so.
     pub fn agree(&self, fingerprint: Fingerprint, random: u64) -> Result<u64, ExchangeError> {
         self.endpoint().agree(fingerprint, random)
     }

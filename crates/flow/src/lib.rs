@@ -11,6 +11,7 @@
 //!
 //! ```
 //! use millstream_base::SystemDisk;
+//! use millstream_base::text::is_white_space;
 //! use millstream_flow::sources::{LineBlock, LineFiles, LineLimits};
 //! use millstream_flow::{Counts, Emit, Flow};
 //!
@@ -22,7 +23,7 @@
 //! let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
 //! flow.sources("read", files.split(2))
 //!     .flat_map(|block: &LineBlock, emit: &mut Emit<[u8]>| {
-//!         block.bytes.split(u8::is_ascii_whitespace).for_each(emit);
+//!         block.bytes.split(is_white_space).for_each(emit);
 //!     })
 //!     .filter(|word| word.starts_with(b"a"))
 //!     .fold_local(&counts, |counts, word| counts.add(word, 1));

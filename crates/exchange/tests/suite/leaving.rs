@@ -43,6 +43,32 @@ fn leaving_again_changes_nothing() {
 }
 
 #[test]
+fn a_rank_that_leaves_before_it_has_begun_keeps_nobody_waiting() {
+    let outcomes = on_each(4, |ranks| {
+        let outcome = match ranks.rank() {
+            2 => ranks.leave(),
+            _ => agree(&ranks).map(drop),
+        };
+        let _ = ranks.leave();
+        outcome
+    });
+    for outcome in outcomes {
+        assert_failed(outcome, 2, "it left before it said what it runs");
+    }
+}
+
+#[test]
+fn ranks_that_have_begun_leave_at_different_times() {
+    for _ in 0..100 {
+        on_each(3, |ranks| {
+            agree(&ranks).unwrap();
+            agree(&ranks).unwrap();
+            ranks.leave().unwrap();
+        });
+    }
+}
+
+#[test]
 fn who_waits_to_leave_is_told_of_a_failure() {
     let outcomes = on_each(4, |ranks| {
         if ranks.rank() == 3 {

@@ -41,9 +41,8 @@ fn written(dir: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
 fn count(text: &[u8], prefix: &[u8]) -> (u64, u64) {
     let mut counts = (0, 0);
     let mut word = Vec::new();
-    // The white space of ASCII, as Rust knows it: the vertical tab is none.
     for byte in text.iter().chain(b"\n") {
-        if !b" \t\n\x0c\r".contains(byte) {
+        if !b" \t\n\x0b\x0c\r".contains(byte) {
             word.push(*byte);
             continue;
         }

@@ -218,7 +218,7 @@ fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
 
 #[test]
 fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
-    let place = Place::new(LONG_MIB);
+    let place = Place::new(LONG_MIB / 4);
     let text = place.text();
     // As on a full disk, also for root: a part cannot be written.
     let unfinished = place.checkpoints().join("unfinished.1");

@@ -5,6 +5,7 @@
 //! hashed and compared in registers, where a table of byte strings follows a pointer for each word.
 
 use hashbrown::HashMap;
+use millstream_base::text::is_white_space;
 use millstream_flow::{BoxError, Counts, PartialState};
 use serde_json::Value;
 
@@ -14,8 +15,7 @@ const WINDOW_BYTES: usize = 16;
 /// The longest word that is a number.
 const SHORT_BYTES_MAX: usize = WINDOW_BYTES - 1;
 
-/// Counts of words: runs of bytes other than ASCII white space, which is space, tab, line feed,
-/// vertical tab, form feed and carriage return.
+/// Counts of words: runs of bytes that are not [`is_white_space`].
 #[derive(Debug, Default)]
 pub struct WordCounts {
     short: HashMap<u128, u64>,
@@ -48,7 +48,7 @@ impl WordCounts {
                     rest = &rest[blanks as usize..];
                 }
                 WINDOW_BYTES => {
-                    let end = rest.iter().position(|byte| is_white_space(*byte));
+                    let end = rest.iter().position(is_white_space);
                     let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
                     self.long.add(word, 1);
                     rest = behind;
@@ -144,7 +144,7 @@ const fn repeated(byte: u8) -> u128 {
 
 const HIGH_BITS: u128 = repeated(0x80);
 
-/// The high bit of every byte that is white space.
+/// The high bit of every byte that [`is_white_space`].
 #[inline]
 fn white_space(window: u128) -> u128 {
     // Of each byte the lower 7 bits, so that no sum carries over into the next byte.
@@ -153,10 +153,6 @@ fn white_space(window: u128) -> u128 {
     let behind_return = low + repeated(0x80 - (b'\r' + 1));
     let no_space = (low ^ repeated(b' ')) + repeated(0x7f);
     ((from_tab & !behind_return) | !no_space) & !window & HIGH_BITS
-}
-
-fn is_white_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 #[cfg(test)]
@@ -170,7 +166,7 @@ mod tests {
         let mut expected = Counts::default();
         for line in lines {
             table.add_line(line);
-            for word in line.split(|byte| is_white_space(*byte)) {
+            for word in line.split(is_white_space) {
                 if !word.is_empty() {
                     expected.add(word, 1);
                 }
