@@ -31,6 +31,8 @@ pub(super) struct Sliding<K, S> {
     #[serde(skip)]
     looked_at: usize,
     kept: Kept<K, S>,
+    /// Keys of a partition that was ahead have released windows before this one: see `absorb`.
+    ahead_to: i64,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
@@ -43,6 +45,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             next: i64::MIN,
             looked_at: 0,
             kept: Kept::default(),
+            ahead_to: i64::MIN,
         }
     }
 
@@ -62,7 +65,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         let closed = self.lateness.closed_by(watermark);
         let (first, last) = grid.windows_after(pane, skipped, closed)?.into_inner();
         // The windows from `next` on may have been released in part.
-        let unreleased = first.max(grid.first_after(watermark).min(self.next));
+        let unreleased = first
+            .max(grid.first_after(watermark).min(self.next))
+            .max(self.ahead_to(key, first));
         for window in first..unreleased.min(last.saturating_add(1)) {
             change(self.kept.change(aggregate, window, key));
         }
@@ -71,6 +76,16 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             change(self.kept.change(aggregate, window, key));
         }
         (unreleased <= last).then(|| self.pending.pane((unreleased, pane)))
+    }
+
+    /// The first window that `key` has not released, where it is of a partition that was ahead; `first` is one that is of
+    /// interest.
+    fn ahead_to(&self, key: &K, first: i64) -> i64 {
+        if first >= self.ahead_to {
+            return i64::MIN;
+        }
+        let stacks = self.active.get(key);
+        stacks.map_or(i64::MIN, |stacks| stacks.released_to)
     }
 
     /// Releases the windows that end by `watermark`. Windows without items are not looked at.
@@ -237,6 +252,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             next: self.next,
             looked_at: 0,
             kept: self.kept.split_off(moves),
+            ahead_to: self.ahead_to,
         }
     }
 
@@ -248,6 +264,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
                 stacks.released_to = stacks.released_to.max(part.next);
             }
         }
+        self.ahead_to = (self.ahead_to.max(other.ahead_to)).max(self.next.max(other.next));
         self.next = self.grid.first_after(watermark);
         self.looked_at = 0;
         self.pending.absorb(other.pending);

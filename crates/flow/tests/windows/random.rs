@@ -167,3 +167,37 @@ fn sessions_give_what_the_model_gives() {
 fn a_global_window_by_event_time_gives_what_the_model_gives() {
     run((1..80_i64, any::<bool>()).prop_map(|(period, purges)| Spec::Every { period, purges }));
 }
+
+/// A partition that had released windows of a key was joined with one that had not: an item of the key, late for that
+/// window alone which had it, was left out of the windows in between.
+#[test]
+fn a_late_item_of_a_partition_that_was_ahead_is_in_all_of_its_windows() {
+    let read = |key, step| Step::Read {
+        instance: 0,
+        key,
+        step,
+    };
+    let say = || Step::SayWatermark { instance: 0 };
+    let steps = [
+        read(5, 0),
+        read(2, 0),
+        read(0, 15),
+        read(0, -29),
+        say(),
+        read(2, 0),
+        say(),
+        read(5, 0),
+        Step::Flush {
+            instance: 0,
+            everything: false,
+        },
+        Step::Deliver {
+            partition: 2,
+            instance: 0,
+            count: 3,
+        },
+        Step::Repartition { count: 1 },
+    ];
+    let spec = Spec::Sliding { size: 50, slide: 1 };
+    agrees((spec, 13), 0, 14, (1, 3), &steps);
+}
