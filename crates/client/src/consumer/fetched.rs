@@ -154,6 +154,47 @@ impl Fetched {
         Ok(())
     }
 
+    /// Copies the records into memory of their own, and gives back what they take of what may be fetched ahead: for those
+    /// that keep them for long.
+    ///
+    /// # Errors
+    /// When the server has taken its memory back, as with [`each`](Self::each).
+    pub fn detach(&mut self) -> Result<(), ClientError> {
+        let copy = match &self.records {
+            // The rest of the answer that they came with is not to be kept.
+            Records::Pulled(bytes, aborted) => {
+                Records::Pulled(Bytes::copy_from_slice(bytes), aborted.clone())
+            }
+            Records::Pushed(bytes) => Records::Pushed(Bytes::copy_from_slice(bytes)),
+            Records::Shared(Some(lease)) => {
+                let bytes = Bytes::copy_from_slice(lease.bytes());
+                lease.check()?;
+                Records::Pushed(bytes)
+            }
+            Records::Shared(None) => Records::Shared(None),
+        };
+        self.records = copy;
+        self._room = None;
+        Ok(())
+    }
+
+    /// Returns whether the records can still be read. Records in the server's memory that cannot are handed out again by
+    /// the next call of [`Consumer::next`](crate::Consumer::next).
+    ///
+    /// # Errors
+    /// When the server has taken its memory back.
+    pub fn check(&self) -> Result<(), ClientError> {
+        match &self.records {
+            Records::Shared(Some(lease)) => lease.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The offset that was asked for: records before it may be in the first chunk, and are not given.
+    pub fn from(&self) -> Offset {
+        self.from
+    }
+
     /// Whether it can still be read.
     pub(super) fn is_live(&self) -> bool {
         match &self.records {

@@ -1,6 +1,6 @@
 //! Fetching from one server, ahead of what is handed out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use millstream_record::Filter;
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{BrokerId, FetchRequest};
 use millstream_wire::{FetchResponse, FetchedPartition, ResponseError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::ConsumerConfig;
 use super::fetched::{Fetched, Records, end_of};
@@ -40,6 +40,8 @@ pub(super) struct Fetcher {
     pub positions: HashMap<TopicPartition, Offset>,
     /// The partitions in the order in which they are asked for, which turns.
     pub order: Vec<TopicPartition>,
+    /// Partitions that are not asked for now.
+    pub paused: watch::Receiver<BTreeSet<TopicPartition>>,
     pub room: Arc<Semaphore>,
     pub events: mpsc::Sender<Event>,
     /// Set with every answer.
@@ -63,7 +65,13 @@ impl Fetcher {
             // The next answer is asked for while there is room, and waits until there is enough.
             let room = self.room.acquire().await;
             drop(room.map_err(|_| ClientError::Closed)?);
-            let answer = connection.ask_within(self.request(), after).await?;
+            let request = self.request();
+            if request.topics.is_empty() {
+                let changed = self.paused.changed().await;
+                changed.map_err(|_| ClientError::Closed)?;
+                continue;
+            }
+            let answer = connection.ask_within(request, after).await?;
             self.is_alive.store(true, Ordering::Relaxed);
             self.order.rotate_left(1);
             self.take(answer).await?;
@@ -71,9 +79,11 @@ impl Fetcher {
         Ok(())
     }
 
-    fn request(&self) -> FetchRequest {
+    /// Asks for all partitions that are not paused.
+    fn request(&mut self) -> FetchRequest {
         let mut topics: Vec<FetchTopic> = Vec::new();
-        for place in &self.order {
+        let paused = self.paused.borrow_and_update();
+        for place in self.order.iter().filter(|place| !paused.contains(place)) {
             let Some(Offset(next)) = self.positions.get(place) else {
                 continue;
             };

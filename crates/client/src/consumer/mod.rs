@@ -16,11 +16,12 @@ mod fetcher;
 mod group;
 mod growth;
 mod handed;
+mod pauses;
 mod polling;
 mod pusher;
 mod search;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,7 +29,7 @@ use std::time::Duration;
 use millstream_base::Offset;
 use millstream_record::Filter;
 use millstream_wire::{ResponseError, Uuid};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -70,8 +71,10 @@ pub struct Consumer {
     lost: Option<Lost>,
     group: Option<Membership>,
     growth: Option<Growth>,
-    /// Of its partitions, those that were added since fetching began.
+    /// Of its partitions, those that were added, or are not paused any more, since fetching began.
     unfetched: BTreeMap<TopicPartition, Offset>,
+    /// Partitions that are not read for now. Watched by the fetchers.
+    paused: watch::Sender<BTreeSet<TopicPartition>>,
     /// What tells its streams from others of their names.
     ids: HashMap<Arc<str>, Uuid>,
     /// Why nothing comes any more.
@@ -156,6 +159,7 @@ impl Consumer {
             group: None,
             growth: None,
             unfetched: BTreeMap::new(),
+            paused: watch::Sender::default(),
             ids: HashMap::new(),
             gone: None,
         }
@@ -259,7 +263,7 @@ impl Consumer {
 
     async fn begin_fetching(&mut self) -> Result<Fetching, ClientError> {
         self.check_ids().await?;
-        let by_server = self.by_server(&self.positions).await?;
+        let by_server = self.by_server(&self.wanted()).await?;
         self.unfetched.clear();
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let mut fetching = Fetching {
@@ -297,6 +301,7 @@ impl Consumer {
                 filter: self.filter.clone(),
                 positions,
                 order,
+                paused: self.paused.subscribe(),
                 room: Arc::clone(&self.room),
                 events: fetching.sender.clone(),
                 is_alive: Arc::clone(&self.is_alive),

@@ -88,7 +88,11 @@ impl Lease {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), ClientError> {
+    /// Takes note for who handed it out if the memory was taken back.
+    ///
+    /// # Errors
+    /// When it was.
+    pub fn check(&self) -> Result<(), ClientError> {
         let State::Ended(code) = self.session.state() else {
             return Ok(());
         };

@@ -15,7 +15,7 @@ use crate::push::{next, pushed, remote};
 use crate::support::{Node, produce};
 
 /// Sends a value to a partition.
-async fn send(producer: &Producer, partition: i32, value: &str) {
+pub async fn send(producer: &Producer, partition: i32, value: &str) {
     let record = ProducerRecord {
         topic: "t",
         partition: Some(partition),
@@ -27,7 +27,7 @@ async fn send(producer: &Producer, partition: i32, value: &str) {
 }
 
 /// Reads until all of these values were read.
-async fn read(consumer: &mut Consumer, mut due: BTreeSet<String>) -> Vec<DeliveryPath> {
+pub async fn read(consumer: &mut Consumer, mut due: BTreeSet<String>) -> Vec<DeliveryPath> {
     let mut paths = Vec::new();
     while !due.is_empty() {
         let fetched = next(consumer).await.unwrap();
@@ -39,7 +39,7 @@ async fn read(consumer: &mut Consumer, mut due: BTreeSet<String>) -> Vec<Deliver
     paths
 }
 
-fn due(values: &[&str]) -> BTreeSet<String> {
+pub fn due(values: &[&str]) -> BTreeSet<String> {
     values.iter().map(|value| (*value).to_owned()).collect()
 }
 

@@ -4,6 +4,7 @@ mod consuming;
 mod cuts;
 mod groups;
 mod growth;
+mod pauses;
 mod plain;
 mod producing;
 mod push;
