@@ -38,6 +38,7 @@
 mod checkpoints;
 mod dead_letters;
 mod flow_transactions;
+mod held_records;
 mod network;
 mod producer;
 mod server;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Fetched, Scratch, Start, Topic,
-    TopicPartition,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryMode, Fetched, Scratch,
+    Start, Topic, TopicPartition,
 };
 use millstream_flow::{
     BoxError, LaneId, Lanes, Output, Parts, Position, Positions, Source, SourceLanes, SourceStatus,
@@ -17,12 +17,17 @@ use millstream_flow::{
 use millstream_record::Record;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+use crate::held_records::HeldRecords;
 use crate::network::Network;
 
 /// What waits for a source's turn; how many bytes that may be is the consumer's setting.
 const ITEMS_MAX: usize = 16;
+
+/// Items that may lie where the consumer has read them: those that wait, one that is to wait, and one that the source's
+/// stage works on.
+const READ_MAX: u32 = ITEMS_MAX as u32 + 2;
 
 /// How often a source asks where its partitions end.
 const ENDS_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,6 +44,10 @@ pub enum ServerEnd {
 /// Reads partitions of a server's stream from the oldest record on. How records come is the
 /// [consumer's setting](ConsumerConfig::delivery): pushed through memory that a server on the same machine
 /// shares, pushed over the network, or pulled; they are the same records.
+///
+/// A partition that is too far ahead of others in event time is held ([`Watermarks::skew_max`](millstream_flow::Watermarks::skew_max)):
+/// the source keeps what was read of it in memory, up to the partition's share of
+/// [`prefetch_bytes`](ConsumerConfig::prefetch_bytes) and what is under way, and then reads the others alone.
 ///
 /// Positions are kept in the flow's checkpoints alone: a flow that does not resume reads everything.
 /// [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
@@ -66,7 +75,9 @@ pub enum ServerEnd {
 pub struct ServerSource {
     stream: Arc<str>,
     reading: Reading,
-    records: mpsc::Receiver<Given>,
+    given: Feed,
+    /// Of partitions that are too far ahead of the others.
+    held: HeldRecords,
     /// By partition, the first offset that it did not give. Written by the source, and by the network for partitions that
     /// are added; read by those that watch it.
     positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
@@ -77,6 +88,21 @@ pub struct ServerSource {
     fault: Arc<OnceLock<ServerSourceError>>,
     /// Where the consumer works, with those of the other sources.
     network: Arc<Network>,
+}
+
+/// Where the network gives a source its records.
+struct Feed {
+    records: mpsc::Receiver<Given>,
+    wishes: watch::Sender<Wishes>,
+}
+
+/// What a source wants of its consumer.
+#[derive(Default)]
+struct Wishes {
+    /// These partitions are not to be read for now.
+    paused: BTreeSet<i32>,
+    /// How often records could not be read, which have to come again.
+    torn: u64,
 }
 
 /// What the network gives a source.
@@ -173,6 +199,35 @@ pub struct ServerRecords {
     /// What comes behind was not there when the source began.
     until: Option<Offset>,
     fault: Arc<OnceLock<ServerSourceError>>,
+    /// Is there as long as they lie where the consumer has read them.
+    read: Option<OwnedSemaphorePermit>,
+}
+
+impl ServerRecords {
+    pub(crate) fn partition(&self) -> i32 {
+        self.fetched.partition()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.fetched.bytes()
+    }
+
+    /// Behind the last record that is given.
+    pub(crate) fn next(&self) -> Offset {
+        let next = self.fetched.next();
+        self.until.map_or(next, |until| until.min(next))
+    }
+
+    fn is_last(&self) -> bool {
+        self.until.is_some_and(|until| self.next() >= until)
+    }
+
+    /// Copies them into memory of their own.
+    pub(crate) fn detach(&mut self) -> Result<(), ClientError> {
+        self.fetched.detach()?;
+        self.read = None;
+        Ok(())
+    }
 }
 
 impl ServerSource {
@@ -231,7 +286,8 @@ impl ServerSource {
             network.spawn(reading.look_at_ends(Arc::clone(&positions), Arc::downgrade(&ends)));
             ServerSource {
                 stream: stream.into(),
-                records: reading.start(consumer, &lanes, &positions, &fault, &network),
+                given: reading.start(consumer, &lanes, &positions, &fault, &network),
+                held: HeldRecords::default(),
                 reading,
                 ends,
                 positions,
@@ -243,14 +299,62 @@ impl ServerSource {
         Ok(sources.collect())
     }
 
-    /// Takes note of what is given. Records behind the end are not.
-    fn note(&mut self, records: &mut ServerRecords) {
-        let next = records.fetched.next();
-        let next = records.until.map_or(next, |until| until.min(next));
-        let partition = records.fetched.partition();
-        self.lanes.pass(lane_id(partition), next);
+    /// Gives records, and takes note of it. Records behind the end are not given.
+    fn give(&mut self, mut records: ServerRecords, out: &mut Output<ServerRecords>) {
+        let (partition, next) = (records.partition(), records.next());
+        match records.is_last() {
+            true => self.lanes.end(lane_id(partition)),
+            false => self.lanes.pass(lane_id(partition), next),
+        }
         let before = self.positions.lock().insert(partition, next);
         records.records = next.0 - before.unwrap_or_default().min(next).0;
+        out.push(records);
+    }
+
+    /// Whether records come behind those that it has, and not behind others that have to come again.
+    fn are_next(&self, records: &ServerRecords) -> bool {
+        let partition = records.partition();
+        let given = || self.positions.lock().get(&partition).copied();
+        let next = self.held.end(partition).or_else(given);
+        records.fetched.from() <= next.unwrap_or_default()
+    }
+
+    /// Gives records that were read, or keeps them if their partition is too far ahead.
+    fn receive(&mut self, records: ServerRecords, out: &mut Output<ServerRecords>) {
+        if !self.are_next(&records) {
+            return;
+        }
+        let (partition, next) = (records.partition(), records.next());
+        let has_others = self.held.end(partition).is_some();
+        let readable = match has_others || self.lanes.is_held(lane_id(partition)) {
+            true => self
+                .held
+                .keep(records, self.held_bytes_max())
+                .map(|is_full| {
+                    self.lanes.keep(lane_id(partition), next);
+                    if is_full {
+                        self.pause_full();
+                    }
+                }),
+            false => records.fetched.check().map(|()| self.give(records, out)),
+        };
+        if readable.is_err() {
+            // The server has taken its memory back: they come again.
+            self.given.wishes.send_modify(|wishes| wishes.torn += 1);
+        }
+    }
+
+    /// How much of a partition it keeps before that is not read any more.
+    fn held_bytes_max(&self) -> usize {
+        let partitions = self.positions.lock().len();
+        self.reading.consumer.prefetch_bytes / partitions.max(1)
+    }
+
+    fn pause_full(&self) {
+        let paused = self.held.full().clone();
+        self.given
+            .wishes
+            .send_modify(|wishes| wishes.paused = paused);
     }
 }
 
@@ -303,8 +407,9 @@ impl Reading {
         positions: &Arc<Mutex<BTreeMap<i32, Offset>>>,
         fault: &Arc<OnceLock<ServerSourceError>>,
         network: &Network,
-    ) -> mpsc::Receiver<Given> {
+    ) -> Feed {
         let (sender, records) = mpsc::channel(ITEMS_MAX);
+        let (wishes, wished) = watch::channel(Wishes::default());
         let ends = match self.end {
             ServerEnd::Never => {
                 let (share, lanes, wake) = (self.share, lanes.clone(), sender.downgrade());
@@ -330,8 +435,19 @@ impl Reading {
             }
             ServerEnd::Now => Some(self.ends.clone()),
         };
-        network.spawn(read(consumer, ends, Arc::clone(fault), sender));
-        records
+        let reader = Reader {
+            consumer,
+            topic: Arc::clone(&self.topic.name),
+            ends,
+            fault: Arc::clone(fault),
+            sender,
+            wishes: wished,
+            paused: BTreeSet::new(),
+            is_pushed: self.consumer.delivery == DeliveryMode::Push,
+            turns: Arc::new(Semaphore::new(READ_MAX as usize)),
+        };
+        network.spawn(reader.run());
+        Feed { records, wishes }
     }
 
     /// Adds the partitions, which are read from these positions on, to the lanes.
@@ -388,18 +504,27 @@ impl Source for ServerSource {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone().into());
         }
+        let is_held = |partition| self.lanes.is_held(lane_id(partition));
+        if let Some((records, has_room)) = self.held.take(self.held_bytes_max(), is_held) {
+            if has_room {
+                self.pause_full();
+            }
+            self.give(records, out);
+            return Ok(SourceStatus::Ready);
+        }
         loop {
-            return match self.records.poll_recv(&mut Context::from_waker(waker)) {
-                Poll::Ready(Some(Given::Records(mut records))) => {
-                    self.note(&mut records);
-                    out.push(records);
+            let records = &mut self.given.records;
+            return match records.poll_recv(&mut Context::from_waker(waker)) {
+                Poll::Ready(Some(Given::Records(records))) => {
+                    self.receive(records, out);
                     Ok(SourceStatus::Ready)
                 }
                 Poll::Ready(Some(Given::Lanes)) => continue,
                 Poll::Ready(Some(Given::Error(error))) => {
                     Err(ServerSourceError::new(&self.stream, error).into())
                 }
-                Poll::Ready(None) => Ok(SourceStatus::End),
+                Poll::Ready(None) if self.held.is_empty() => Ok(SourceStatus::End),
+                Poll::Ready(None) => Ok(SourceStatus::Idle),
                 Poll::Pending => Ok(SourceStatus::Idle),
             };
         }
@@ -429,8 +554,9 @@ impl Source for ServerSource {
         let positions = by_partition(&consumer);
         self.reading.find_lanes(&positions, &self.lanes);
         *self.positions.lock() = positions;
+        self.held = HeldRecords::default();
         let (lanes, positions) = (&self.lanes, &self.positions);
-        self.records = self
+        self.given = self
             .reading
             .start(consumer, lanes, positions, &self.fault, &self.network);
         Ok(())
@@ -484,40 +610,111 @@ fn ends_of(share: &[TopicPartition], ends: &Ends) -> Ends {
         .collect()
 }
 
-/// Sends what comes, until everything has come or nobody wants more.
-async fn read(
-    mut consumer: Consumer,
+/// Gives a source what its consumer reads, until everything has come or the source is gone.
+struct Reader {
+    consumer: Consumer,
+    topic: Arc<str>,
     ends: Option<Ends>,
     fault: Arc<OnceLock<ServerSourceError>>,
     sender: mpsc::Sender<Given>,
-) {
-    let positions = consumer.positions();
-    let mut open: BTreeSet<TopicPartition> = positions.keys().cloned().collect();
-    let end_of =
-        |place: &TopicPartition| Some(ends.as_ref()?.get(place).copied().unwrap_or_default());
-    open.retain(|place| end_of(place).is_none_or(|end| positions[place] < end));
-    // More partitions may come.
-    while ends.is_none() || !open.is_empty() {
-        let next = tokio::select! {
-            next = consumer.next() => next,
-            () = sender.closed() => return,
-        };
-        let given = next.map(|fetched| {
-            let until = end_of(fetched.place());
-            if until.is_some_and(|until| fetched.next() >= until) {
-                open.remove(fetched.place());
-            }
-            Given::Records(ServerRecords {
-                fetched,
-                records: 0,
-                until,
-                fault: Arc::clone(&fault),
-            })
-        });
-        let is_over = given.is_err();
-        let given = given.unwrap_or_else(Given::Error);
-        if sender.send(given).await.is_err() || is_over {
-            return;
+    wishes: watch::Receiver<Wishes>,
+    /// Partitions that are not read now.
+    paused: BTreeSet<TopicPartition>,
+    is_pushed: bool,
+    /// One for each item that may lie where it was read.
+    turns: Arc<Semaphore>,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        let source = self.sender.clone();
+        tokio::select! {
+            () = self.read() => {}
+            () = source.closed() => {}
         }
+    }
+
+    async fn read(&mut self) {
+        let mut open = self.open();
+        loop {
+            // More partitions may come where there is no end.
+            if self.ends.is_some() && open.is_empty() {
+                // What cannot be read in the server's memory has to come again.
+                self.wait_until_done().await;
+                open = self.open();
+                if open.is_empty() {
+                    return;
+                }
+            }
+            let next = tokio::select! {
+                next = self.consumer.next() => next,
+                changed = self.wishes.changed() => match changed {
+                    Ok(()) => {
+                        self.follow_wishes().await;
+                        continue;
+                    }
+                    Err(_) => return,
+                },
+            };
+            let Ok(turn) = Arc::clone(&self.turns).acquire_owned().await else {
+                return;
+            };
+            let given = next.map(|fetched| {
+                let until = self.end_of(fetched.place());
+                if until.is_some_and(|until| fetched.next() >= until) {
+                    open.remove(fetched.place());
+                }
+                Given::Records(ServerRecords {
+                    fetched,
+                    records: 0,
+                    until,
+                    fault: Arc::clone(&self.fault),
+                    read: Some(turn),
+                })
+            });
+            let is_over = given.is_err();
+            let given = given.unwrap_or_else(Given::Error);
+            if self.sender.send(given).await.is_err() || is_over {
+                return;
+            }
+        }
+    }
+
+    fn end_of(&self, place: &TopicPartition) -> Option<Offset> {
+        let end = self.ends.as_ref()?.get(place).copied();
+        Some(end.unwrap_or_default())
+    }
+
+    /// The partitions that are not read up to their ends.
+    fn open(&self) -> BTreeSet<TopicPartition> {
+        let positions = self.consumer.positions().into_iter();
+        let is_open = |(place, next): &(TopicPartition, Offset)| {
+            self.end_of(place).is_none_or(|end| *next < end)
+        };
+        positions.filter(is_open).map(|(place, _)| place).collect()
+    }
+
+    /// Waits until nothing that was read lies where the consumer has read it.
+    async fn wait_until_done(&self) {
+        // They are never closed.
+        let _ = self.turns.acquire_many(READ_MAX).await;
+    }
+
+    /// The consumer looks by itself, with the next call, whether something has to come again.
+    async fn follow_wishes(&mut self) {
+        let place = |partition: &i32| TopicPartition {
+            topic: Arc::clone(&self.topic),
+            partition: *partition,
+        };
+        let paused: BTreeSet<_> = {
+            let wishes = self.wishes.borrow_and_update();
+            wishes.paused.iter().map(place).collect()
+        };
+        if self.is_pushed && !paused.is_subset(&self.paused) {
+            // The subscription ends, and its memory goes with it.
+            self.wait_until_done().await;
+        }
+        self.consumer.set_paused(paused.clone());
+        self.paused = paused;
     }
 }

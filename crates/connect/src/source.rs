@@ -393,13 +393,15 @@ impl Source for StreamSource {
     ) -> Result<SourceStatus, BoxError> {
         self.shared.check_fault()?;
         let mut subscription = self.shared.subscription.lock();
+        let lanes = &self.shared.lanes;
         loop {
-            let next = subscription.next(SLICE_BYTES);
+            let is_wanted = |partition| !lanes.is_held(lane_id(partition));
+            let next = subscription.next_of(SLICE_BYTES, is_wanted);
             self.shared.find_lanes(&subscription);
             match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
                 Next::Handed(handed) => {
                     let partition = handed.place;
-                    self.shared.lanes.pass(lane_id(partition), handed.next);
+                    lanes.pass(lane_id(partition), handed.next);
                     let ReadChunks {
                         cursor,
                         lane,
@@ -419,7 +421,16 @@ impl Source for StreamSource {
                     self.shared.check_lanes()?;
                     return Ok(SourceStatus::End);
                 }
-                Next::Nothing => self.shared.lanes.pass_all(),
+                Next::Nothing => {
+                    let has_changed = match subscription.has_end() {
+                        true => lanes.end_all(),
+                        false => lanes.pass_all(),
+                    };
+                    if has_changed {
+                        // Lanes that were held may not be any more.
+                        continue;
+                    }
+                }
                 Next::Busy => {}
             }
             let has_more = subscription

@@ -2,13 +2,16 @@
 
 mod numbers;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
 
 use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server};
-use millstream_client::{ClientConfig, ConsumerConfig};
+use millstream_client::{ClientConfig, ConsumerConfig, DeliveryMode};
 use millstream_connect::{ServerEnd, ServerSource};
-use millstream_flow::{Emit, Flow};
+use millstream_flow::{BoxError, Emit, Flow, Sink};
 use millstream_log::{Log, LogConfig, StreamConfig};
 
 use numbers::produce;
@@ -75,4 +78,80 @@ fn a_flow_reads_a_servers_stream_up_to_where_it_was() {
     log.delete_stream("s").unwrap();
     let error = sum(sources).unwrap_err();
     assert!(error.contains("stream s"), "{error}");
+}
+
+/// Stands still for a while when it is called first.
+struct Slow {
+    numbers: Arc<Mutex<Vec<u64>>>,
+    stall: Option<Duration>,
+}
+
+impl Sink<u64> for Slow {
+    fn push(&mut self, items: &[u64], _: &Waker) -> Result<usize, BoxError> {
+        self.stall.take().into_iter().for_each(thread::sleep);
+        self.numbers.lock().unwrap().extend(items);
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+/// A flow that stands still for longer than the server leaves its memory to it goes on.
+#[test]
+fn records_that_the_server_took_back_while_a_source_waited_come_again() {
+    const NUMBERS: u64 = 200_000;
+    const STALL_MAX: Duration = Duration::from_millis(200);
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+    let config = BrokerConfig {
+        local_socket: Some(dir.path().to_owned()),
+        push_stall_max: STALL_MAX,
+        ..BrokerConfig::new(([127, 0, 0, 1], 0).into())
+    };
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+    let client = ClientConfig::new(server.local_address().to_string());
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    produce(&stream, 0, 0..NUMBERS);
+    for end in [ServerEnd::Now, ServerEnd::Never] {
+        let consumer = ConsumerConfig {
+            delivery: DeliveryMode::Push,
+            partition_bytes_max: 1 << 10,
+            ..ConsumerConfig::default()
+        };
+        let sources = ServerSource::of_stream(&client, &consumer, "s", 1, end).unwrap();
+        let numbers = Arc::default();
+        let slow = Slow {
+            numbers: Arc::clone(&numbers),
+            stall: Some(10 * STALL_MAX),
+        };
+        let mut flow = Flow::new("slow");
+        flow.sources("numbers", sources)
+            .each(|record, emit: &mut Emit<u64>| {
+                let value = record.value.unwrap_or_default();
+                emit(&u64::from_le_bytes(value.try_into()?));
+                Ok(())
+            })
+            .sink("slow", slow);
+        let running = flow.run().unwrap();
+        while end == ServerEnd::Never
+            && !running.is_finished()
+            && numbers.lock().unwrap().len() < NUMBERS as usize
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if end == ServerEnd::Never {
+            running.stop();
+        }
+        running.join().unwrap();
+        let mut numbers = numbers.lock().unwrap().clone();
+        numbers.sort_unstable();
+        assert!(
+            numbers == Vec::from_iter(0..NUMBERS),
+            "{} came",
+            numbers.len()
+        );
+    }
 }

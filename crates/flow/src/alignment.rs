@@ -98,7 +98,7 @@ impl Aligned {
     }
 }
 
-/// Finds the groups, and gives each input its place.
+/// Finds the groups, and gives each input its place, also one that is alone: its lanes are aligned.
 pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
     let is_source = |stage: &Arc<dyn Stage>| {
         stage.tells_time() && stage.input().is_none() && stage.inlet().is_none()
@@ -127,9 +127,6 @@ pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
         }
         let inputs: Vec<_> = local.chain(remote).collect();
         let count: usize = inputs.iter().map(|stage| stage.instances()).sum();
-        if count < 2 {
-            continue;
-        }
         let group = Arc::new(Group {
             times: (0..count).map(|_| AtomicI64::new(UNKNOWN)).collect(),
             beginning: AtomicI64::new(OVER),

@@ -333,6 +333,7 @@ where
         // What lies before the items, whoever met it.
         let before = input.meet_mark();
         time.reach(input.time());
+        time.align_lanes(|| context.clock.monotonic());
         let took = input.take(items)?;
         if let Took::Items = took {
             *met = input.meet_mark().or(before);

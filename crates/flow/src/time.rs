@@ -10,7 +10,7 @@ use millstream_base::Timestamp;
 use crate::alignment::Aligned;
 use crate::error::BoxError;
 use crate::gauge::TimeGauge;
-use crate::lanes::{LaneId, Lanes};
+use crate::lanes::{self, LaneId, Lanes};
 use crate::marks::Mark;
 
 /// How a source tells how far event time has come: see
@@ -70,8 +70,9 @@ impl Watermarks {
 
     /// A source whose event time is further ahead of that of another one which leads to the same windows, on whatever
     /// rank, is not read until the other has caught up, is idle, or has ended: what it gives would only wait
-    /// in open windows. Two minutes by default, `None` for a source that is never held. A source that has given
-    /// nothing yet is taken to be where the first of all began.
+    /// in open windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None`
+    /// for a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
+    /// be where the first of all began.
     pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
         Watermarks { skew_max, ..self }
     }
@@ -159,6 +160,19 @@ impl StageTime {
         let skew_max_ms = self.skew_max_ms();
         let aligned = self.aligned.as_ref().zip(skew_max_ms);
         aligned.is_some_and(|(aligned, skew_max_ms)| aligned.is_ahead(skew_max_ms))
+    }
+
+    /// Aligns the lanes of the source, if windows wait for them: before it is polled at `now`.
+    pub fn align_lanes(&self, now: impl FnOnce() -> Duration) {
+        if let (Some(lanes), Some(_)) = (&self.lanes, &self.aligned)
+            && let Some(skew_max_ms) = self.skew_max_ms()
+        {
+            lanes.align(lanes::Alignment {
+                skew_max_ms,
+                idle_after: self.idle_after(),
+                now: now(),
+            });
+        }
     }
 
     /// The input has ended.
@@ -364,13 +378,14 @@ impl StageTime {
     }
 
     /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so. A source
-    /// that has not given what it found in its lanes is not silent.
+    /// that has not given what it found in its lanes is not silent; lanes that it holds may go on when another is idle.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
         if self.is_behind() {
             self.silence = None;
             self.gauge.set_silent(None);
-            return None;
+            let lanes = self.lanes.as_ref()?;
+            return lanes.idle_at(now, watermarks.idle_after);
         }
         let from = self.watermark_of(self.latest_of_all(now));
         self.gauge.set_unread_lanes(0);

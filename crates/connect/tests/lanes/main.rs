@@ -2,6 +2,7 @@
 //! against a plain computation. Partitions are there from the beginning, or are added.
 
 mod orders;
+mod skew;
 
 use std::fmt::Debug;
 use std::iter::{once, repeat_n};

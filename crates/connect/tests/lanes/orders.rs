@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::ops::Range;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -28,7 +29,11 @@ const STEP_MS: u64 = 10;
 const WINDOW_MS: i64 = 1000;
 
 /// Orders of a chunk.
-const CHUNK: u64 = 50;
+const CHUNK: usize = 50;
+
+/// Large orders of a chunk, and the bytes of one.
+const LARGE_CHUNK: usize = 5;
+pub const LARGE_BYTES: usize = 10 << 10;
 
 /// For what has to come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,13 +50,19 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The server shares its memory.
     pub fn new(partitions: u32) -> Setting {
+        Setting::with(partitions, |config, dir| {
+            config.local_socket = Some(dir.to_owned())
+        })
+    }
+
+    /// A server whose configuration is changed, which may lie in the log's folder.
+    pub fn with(partitions: u32, change: impl FnOnce(&mut BrokerConfig, &Path)) -> Setting {
         let dir = tempdir().unwrap();
         let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
-        let config = BrokerConfig {
-            local_socket: Some(dir.path().to_owned()),
-            ..BrokerConfig::new(([127, 0, 0, 1], 0).into())
-        };
+        let mut config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+        change(&mut config, dir.path());
         let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
         let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
         let config = StreamConfig {
@@ -67,8 +78,12 @@ impl Setting {
         }
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.server.local_address()
+    }
+
     pub fn client(&self) -> ClientConfig {
-        ClientConfig::new(self.server.local_address().to_string())
+        ClientConfig::new(self.address().to_string())
     }
 }
 
@@ -81,22 +96,37 @@ fn key_of(number: u64) -> u64 {
 }
 
 /// Appends the orders of these numbers to a partition.
-pub fn produce(stream: &Stream, partition: u32, numbers: Range<u64>) {
+pub fn produce(stream: &Stream, partition: u32, numbers: impl IntoIterator<Item = u64>) {
+    append(stream, partition, numbers, CHUNK, &[]);
+}
+
+/// Appends large orders of these numbers to a partition: few of them fit into what a source reads at once.
+pub fn produce_large(stream: &Stream, partition: u32, numbers: impl IntoIterator<Item = u64>) {
+    append(stream, partition, numbers, LARGE_CHUNK, &[0; LARGE_BYTES]);
+}
+
+fn append(
+    stream: &Stream,
+    partition: u32,
+    numbers: impl IntoIterator<Item = u64>,
+    chunk_orders: usize,
+    key: &[u8],
+) {
     let lane = stream.partition(partition).unwrap();
-    let mut chunk = ChunkBuilder::new(Compression::None);
-    for number in numbers.clone() {
-        let (time, value) = (Timestamp(time_of(number)), number.to_le_bytes());
-        chunk.push(time, None, Some(&value), &[]).unwrap();
-        if (number - numbers.start + 1).is_multiple_of(CHUNK) || number + 1 == numbers.end {
-            lane.acknowledge(&lane.append(chunk.finish(None).unwrap()).unwrap())
-                .unwrap();
-            chunk = ChunkBuilder::new(Compression::None);
+    let numbers = Vec::from_iter(numbers);
+    for numbers in numbers.chunks(chunk_orders) {
+        let mut chunk = ChunkBuilder::new(Compression::None);
+        for number in numbers {
+            let (time, value) = (Timestamp(time_of(*number)), number.to_le_bytes());
+            chunk.push(time, Some(key), Some(&value), &[]).unwrap();
         }
+        lane.acknowledge(&lane.append(chunk.finish(None).unwrap()).unwrap())
+            .unwrap();
     }
 }
 
 /// What windows have to count of the orders of partitions.
-pub fn plain(partitions: impl IntoIterator<Item = Range<u64>>) -> Counted {
+pub fn plain(partitions: impl IntoIterator<Item = impl IntoIterator<Item = u64>>) -> Counted {
     let mut counted = Counted::new();
     for number in partitions.into_iter().flatten() {
         let start = time_of(number) / WINDOW_MS * WINDOW_MS;
@@ -145,11 +175,19 @@ impl Counting {
     where
         S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
     {
+        Counting::start_with(sources, settings, 10 * PATIENCE)
+    }
+
+    /// Partitions are idle after this time.
+    pub fn start_with<S>(sources: Vec<S>, settings: FlowSettings, idle_after: Duration) -> Counting
+    where
+        S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+    {
         let counts = Counts::default();
         let mut flow = Flow::with_settings("orders", settings);
         let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
         let watermarks = Watermarks::bounded(Duration::ZERO)
-            .idle_after(10 * PATIENCE)
+            .idle_after(idle_after)
             .ahead_max(None);
         let seen = Arc::new(AtomicU64::new(0));
         let seeing = Arc::clone(&seen);
@@ -175,10 +213,10 @@ impl Counting {
     /// Waits until the flow has read so many orders.
     pub fn wait_until_read(&self, orders: u64) {
         let started_at = Instant::now();
-        while self.seen.load(Ordering::Relaxed) < orders {
+        while self.read() < orders {
             assert!(!self.running.is_finished(), "the flow has ended");
-            let seen = self.seen.load(Ordering::Relaxed);
-            assert!(started_at.elapsed() < PATIENCE, "{seen} of {orders} orders");
+            let read = self.read();
+            assert!(started_at.elapsed() < PATIENCE, "{read} of {orders} orders");
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -200,6 +238,16 @@ impl Counting {
             assert!(started_at.elapsed() < PATIENCE, "no checkpoint is kept");
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// How many orders the flow has read.
+    pub fn read(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// How many windows are open.
+    pub fn open_windows(&self) -> u64 {
+        self.late.totals().open_windows
     }
 
     pub fn late_events(&self) -> u64 {

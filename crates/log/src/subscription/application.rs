@@ -73,22 +73,28 @@ impl ApplicationReader {
         ends.map_or_else(|| self.stream.lane_count(), |ends| ends.len() as u32)
     }
 
+    pub fn has_ends(&self) -> bool {
+        self.ends.is_some()
+    }
+
     pub fn end_at_head(&mut self) {
         self.ends = Some(self.stream.reader(From::Latest).cursors());
     }
 
-    /// Reads on in the next lane that has something.
+    /// Reads on in the next lane that has something, and is wanted. No groups are asked for of lanes that are not.
     pub fn next(
         &mut self,
         bytes_max: usize,
         mut sieve: Option<&mut Sieve>,
+        is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
-        let partitions: Vec<u32> = after.chain(from_start).collect();
+        let mut partitions: Vec<u32> = after.chain(from_start).collect();
+        partitions.retain(|partition| is_wanted(*partition));
         let mut next = self.read_lanes(partitions, bytes_max, sieve.as_deref_mut())?;
         while matches!(next, Next::Nothing | Next::Busy) {
-            let claimed = self.claim()?;
+            let claimed = self.claim(&is_wanted)?;
             if claimed.is_empty() {
                 break;
             }
@@ -99,7 +105,7 @@ impl ApplicationReader {
         }
         Ok(match (next, &self.ends) {
             // What lies before the ends is durable, so nothing more will be readable there.
-            (Next::Nothing, Some(_)) => Next::End,
+            (Next::Nothing, Some(ends)) if (0..ends.len() as u32).all(is_wanted) => Next::End,
             (next, _) => next,
         })
     }
@@ -177,7 +183,7 @@ impl ApplicationReader {
 
     /// Asks for one more group of each lane where it has nothing left to read, so that others get some too.
     /// Tells of which it has got one.
-    fn claim(&mut self) -> Result<BTreeSet<u32>> {
+    fn claim(&mut self, is_wanted: impl Fn(u32) -> bool) -> Result<BTreeSet<u32>> {
         // Others may commit by the consumer's name.
         self.passed
             .retain(|group| self.application.is_given(&self.holder, &group.cursor));
@@ -186,6 +192,7 @@ impl ApplicationReader {
         for streamlet in (0..config.streamlets).map(StreamletIndex) {
             let wants = |partition: u32, cursor: &Cursor| {
                 !claimed.contains(&partition)
+                    && is_wanted(partition)
                     && self.wants(partition, cursor)
                     && claimed.insert(partition)
             };

@@ -192,10 +192,18 @@ impl Subscription {
     /// The lanes that may have something. Where an application knows how far it is, none are named.
     pub fn ready_lanes(&self) -> impl Iterator<Item = u32> + '_ {
         let lanes = match &self.reader {
-            Reader::Lanes(reader) => Some(reader.queue.iter().chain(&reader.waiting)),
+            Reader::Lanes(reader) => Some([&reader.queue, &reader.waiting, &reader.unwanted]),
             Reader::Application(_) => None,
         };
-        lanes.into_iter().flatten().copied()
+        lanes.into_iter().flatten().flatten().copied()
+    }
+
+    /// Whether it was told to [end](Self::end_at_head) somewhere.
+    pub fn has_end(&self) -> bool {
+        match &self.reader {
+            Reader::Lanes(reader) => reader.has_ends,
+            Reader::Application(reader) => reader.has_ends(),
+        }
     }
 
     /// What of a lane is there now and was not handed out: from the first such offset to the end. What an application has
@@ -236,10 +244,24 @@ impl Subscription {
     /// When retention has removed what comes next, the stream was deleted, or the disk does not give back
     /// what was stored. The lane that it is about is not looked at again.
     pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
+        self.next_of(bytes_max, |_| true)
+    }
+
+    /// As [`next`](Self::next), but only of lanes that are wanted now, which are named by their
+    /// [places](Handed::place). It has [nothing](Next::Nothing) while others alone have something, and is not at its end
+    /// then.
+    ///
+    /// # Errors
+    /// See [`next`](Self::next).
+    pub fn next_of(
+        &mut self,
+        bytes_max: usize,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<Next, SubscriptionError> {
         let sieve = self.sieve.as_mut();
         let next = match &mut self.reader {
-            Reader::Lanes(reader) => reader.next(bytes_max, sieve)?,
-            Reader::Application(reader) => reader.next(bytes_max, sieve)?,
+            Reader::Lanes(reader) => reader.next(bytes_max, sieve, is_wanted)?,
+            Reader::Application(reader) => reader.next(bytes_max, sieve, is_wanted)?,
         };
         self.is_busy = matches!(next, Next::Busy);
         Ok(next)
@@ -325,10 +347,12 @@ struct LanesReader {
     watch: Watch,
     /// By place. `None` for those that failed.
     lanes: Vec<Option<WatchedFeed>>,
-    /// Places that may have something. Any other one is in `waiting`, or armed in `watch`.
+    /// Places that may have something. Any other one is in `waiting` or `unwanted`, or armed in `watch`.
     queue: VecDeque<u32>,
     /// Places that have something, for which there was no memory. They do not hold up the others.
     waiting: VecDeque<u32>,
+    /// Places that may have something, which was not wanted when they were looked at last.
+    unwanted: VecDeque<u32>,
     /// It ends where the lanes say, and what is added later has no part in it.
     has_ends: bool,
 }
@@ -347,6 +371,7 @@ impl LanesReader {
             lanes: Vec::new(),
             queue: VecDeque::new(),
             waiting: VecDeque::new(),
+            unwanted: VecDeque::new(),
             has_ends: false,
         };
         reader.add_new_lanes();
@@ -409,6 +434,7 @@ impl LanesReader {
         &mut self,
         bytes_max: usize,
         mut sieve: Option<&mut Sieve>,
+        is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         if !self.has_ends {
             self.add_new_lanes();
@@ -419,11 +445,19 @@ impl LanesReader {
                 .into_iter()
                 .map(|place| place as u32),
         );
+        // They were there before all that is in the queue now.
+        while let Some(place) = self.unwanted.pop_back() {
+            self.queue.push_front(place);
+        }
         // Whether there is memory by now is seen by one of them.
         if let Some(place) = self.waiting.pop_front() {
             self.queue.push_front(place);
         }
         while let Some(place) = self.queue.pop_front() {
+            if !is_wanted(place) {
+                self.unwanted.push_back(place);
+                continue;
+            }
             let slot = &mut self.lanes[place as usize];
             let Some(WatchedFeed { feed, watched }) = slot else {
                 continue;
