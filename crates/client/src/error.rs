@@ -232,7 +232,7 @@ impl ClientError {
     }
 
     /// Whether servers say that there is no such stream.
-    pub(crate) fn is_unknown_stream(&self) -> bool {
+    pub fn is_unknown_stream(&self) -> bool {
         self.response_error() == Some(ResponseError::UnknownTopicOrPartition)
     }
 

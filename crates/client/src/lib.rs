@@ -69,9 +69,9 @@ mod reason;
 mod tls;
 
 pub use admin::{
-    Acl, AclFilter, AclOperation, GroupDescription, GroupMember, ListedGroup, ObjectUpload,
-    PatternType, Permission, ResourceType, TransactionDescription, TransactionIdentity, User,
-    UserCredential,
+    Acl, AclFilter, AclOperation, GroupDescription, GroupMember, GroupOffsets, ListedGroup,
+    ObjectUpload, PatternType, Permission, ResourceType, TransactionDescription,
+    TransactionIdentity, User, UserCredential,
 };
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login};

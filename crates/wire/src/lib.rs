@@ -50,6 +50,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+/// The metadata of offsets that show how far a flow is. A group that has some belongs to the flow: brokers let no
+/// members join it, and take no other offsets into it.
+pub const FLOW_OFFSETS: &str = "millstream flow";
+
 mod api;
 mod body;
 mod consumer_protocol;

@@ -183,6 +183,9 @@ impl Groups {
         }
         let name = join.group.clone();
         let group = self.get_or_create(&name, turn)?;
+        if group.offsets.are_of_flow() {
+            return Err(GroupError::InconsistentGroupProtocol);
+        }
         match group.classic(turn, &name) {
             Some(group) => {
                 group.join(turn, request, join);
@@ -245,6 +248,13 @@ impl Groups {
         let name = heartbeat.group.clone();
         if heartbeat.epoch == Epoch::JOIN {
             let group = self.get_or_create(&name, turn)?;
+            if group.offsets.are_of_flow() {
+                let reason = format!(
+                    "group {} shows how far the flow of this name is, so it takes no members: choose another group",
+                    &*name
+                );
+                return Err(HeartbeatRefused::new(GroupError::InvalidRequest, reason));
+            }
             let group = group.consumer(turn, &name);
             let group = group.ok_or(GroupError::GroupIdNotFound)?;
             return group.heartbeat(turn, heartbeat);

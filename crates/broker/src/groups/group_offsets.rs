@@ -1,5 +1,7 @@
 //! Requests about the offsets of groups.
 
+use millstream_wire::FLOW_OFFSETS;
+
 use super::answer::{Answer, TopicOffsets, TopicResults};
 use super::config::check_group_name;
 use super::group::{Groups, Members};
@@ -7,8 +9,14 @@ use super::offsets::{Offsets, commit};
 use super::turn::Turn;
 use super::{
     CommitOffsets, CommitTransactionOffsets, DeleteOffsets, EndTransaction, FetchOffsets,
-    Generation, GroupError, GroupName, RequestId,
+    Generation, GroupError, GroupName, RequestId, TopicCommit,
 };
+
+/// Whether a flow commits how far it is.
+fn is_of_flow(topics: &[TopicCommit]) -> bool {
+    let mut partitions = topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.any(|commit| &*commit.metadata == FLOW_OFFSETS)
+}
 
 impl Groups {
     pub fn commit(&mut self, turn: &mut Turn, request: RequestId, commit: CommitOffsets) {
@@ -41,6 +49,9 @@ impl Groups {
         let Some(group) = self.by_name.get(&commit.group) else {
             return Ok(());
         };
+        if !group.offsets.is_empty() && group.offsets.are_of_flow() != is_of_flow(&commit.topics) {
+            return Err(GroupError::InconsistentGroupProtocol);
+        }
         let instance = commit.instance.as_ref();
         match &group.members {
             Members::Classic(group) => {
@@ -118,6 +129,10 @@ impl Groups {
         check_group_name(&commit.group)?;
         let result = self.check_committer(turn, &commit.group, commit.generation);
         let members = self.by_name.get(&commit.group).map(|group| &group.members);
+        let group = self.by_name.get(&commit.group);
+        if group.is_some_and(|group| group.offsets.are_of_flow()) {
+            return Err(GroupError::InconsistentGroupProtocol);
+        }
         let result = result.and_then(|()| match members {
             None => Ok(()),
             Some(Members::Classic(group)) => {

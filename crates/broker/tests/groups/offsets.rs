@@ -2,7 +2,9 @@
 
 use millstream_base::{Offset, ProducerId};
 use millstream_broker::groups::*;
+use millstream_wire::FLOW_OFFSETS;
 
+use crate::member::*;
 use crate::support::*;
 
 const PRODUCER: ProducerId = ProducerId(5);
@@ -85,6 +87,45 @@ fn what_was_said_with_an_offset_comes_back_with_it() {
     };
     let answer = world.ask(Request::FetchOffsets(all));
     assert_eq!(answer, Answer::FetchOffsets(Ok(vec![orders])));
+}
+
+fn commit_of_flow(topic: &str, offset: u64) -> CommitOffsets {
+    let mut commit = commit(topic, offset);
+    commit.topics[0].partitions[0].metadata = FLOW_OFFSETS.into();
+    commit
+}
+
+#[test]
+fn the_group_of_a_flow_takes_neither_members_nor_other_offsets() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit_of_flow("orders", 7)), Ok(()));
+    for _ in 0..2 {
+        let refused = Err(GroupError::InconsistentGroupProtocol);
+        assert_eq!(world.commit(commit("orders", 1)), refused);
+        assert_eq!(commit_in_transaction(&mut world, "orders", 1), refused);
+        let join = world.ask(Request::JoinGroup(join("a")));
+        assert_eq!(join_error(join), GroupError::InconsistentGroupProtocol);
+        let refused = beat(&mut world, joining("a"));
+        assert_eq!(refused.unwrap_err(), GroupError::InvalidRequest);
+        assert_eq!(world.commit(commit_of_flow("orders", 7)), Ok(()));
+        assert_eq!(world.fetch("orders", false), Ok(Some(7)));
+        // Others see a group without members.
+        let listed = world.list(&[], &[]);
+        let listed = (&*listed[0].protocol_type, listed[0].state);
+        assert_eq!(listed, ("", GroupState::Empty));
+        world.restart();
+    }
+    assert_eq!(world.delete_group(), Ok(()));
+    assert_eq!(world.commit(commit("orders", 1)), Ok(()));
+}
+
+#[test]
+fn a_flow_leaves_a_group_of_consumers_alone() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit("orders", 1)), Ok(()));
+    let refused = world.commit(commit_of_flow("orders", 7));
+    assert_eq!(refused, Err(GroupError::InconsistentGroupProtocol));
+    assert_eq!(world.fetch("orders", false), Ok(Some(1)));
 }
 
 #[test]

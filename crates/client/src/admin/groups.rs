@@ -1,6 +1,6 @@
 //! Groups: which there are, who is in them, and where they stand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use millstream_wire::messages::{
     ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, GroupId,
     ListGroupsRequest, OffsetCommitRequest,
 };
-use millstream_wire::{ResponseError, decode_assignment};
+use millstream_wire::{FLOW_OFFSETS, ResponseError, decode_assignment};
 
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
@@ -29,9 +29,27 @@ pub struct ListedGroup {
     pub state: String,
 }
 
+/// The offsets that a group has committed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupOffsets {
+    /// Where it goes on.
+    pub offsets: HashMap<TopicPartition, Offset>,
+    /// What was said with them, if anything was.
+    pub metadata: HashMap<TopicPartition, String>,
+}
+
+impl GroupOffsets {
+    /// Whether they show how far a flow is, whose group it is.
+    pub fn are_of_flow(&self) -> bool {
+        self.metadata.values().any(|text| text == FLOW_OFFSETS)
+    }
+}
+
 /// What is known of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
+    /// `classic` or `consumer`: which protocol its members speak.
+    pub kind: &'static str,
     /// What it does now, in Kafka's words.
     pub state: String,
     /// Who is in it.
@@ -106,6 +124,7 @@ impl Client {
                 .collect(),
         });
         Ok(GroupDescription {
+            kind: "consumer",
             state: group.group_state.to_string(),
             members: members.collect(),
         })
@@ -129,6 +148,7 @@ impl Client {
             partitions: assigned(member.member_assignment),
         });
         Ok(GroupDescription {
+            kind: "classic",
             state: group.group_state.to_string(),
             members: members.collect(),
         })
@@ -143,12 +163,34 @@ impl Client {
         group: &str,
         offsets: &BTreeMap<TopicPartition, Offset>,
     ) -> Result<(), ClientError> {
+        self.commit_offsets(group, offsets, "").await
+    }
+
+    /// Shows how far a flow is, as the offsets of a group, which belongs to the flow from then on.
+    ///
+    /// # Errors
+    /// When the group is one of consumers, or a partition does not exist.
+    pub async fn set_flow_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), ClientError> {
+        self.commit_offsets(group, offsets, FLOW_OFFSETS).await
+    }
+
+    async fn commit_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+        metadata: &str,
+    ) -> Result<(), ClientError> {
         let mut topics: BTreeMap<&Arc<str>, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
         for (place, Offset(offset)) in offsets {
             topics.entry(&place.topic).or_default().push(
                 OffsetCommitRequestPartition::default()
                     .with_partition_index(place.partition)
-                    .with_committed_offset(i64::try_from(*offset).unwrap_or(i64::MAX)),
+                    .with_committed_offset(i64::try_from(*offset).unwrap_or(i64::MAX))
+                    .with_committed_metadata(Some(text(metadata))),
             );
         }
         let topics = topics.into_iter().map(|(name, partitions)| {
@@ -164,8 +206,18 @@ impl Client {
             for partition in topic.partitions {
                 // Nobody outside may commit for a group that has members.
                 let code = partition.error_code;
-                let is_used = code == ResponseError::UnknownMemberId.code();
-                let message = is_used.then_some("the group has members; stop them first");
+                let message = match ResponseError::try_from_code(code) {
+                    Some(ResponseError::UnknownMemberId) => {
+                        Some("the group has members; stop them first")
+                    }
+                    Some(ResponseError::InconsistentGroupProtocol) if metadata.is_empty() => {
+                        Some("it shows how far the flow of this name is, which alone moves it")
+                    }
+                    Some(ResponseError::InconsistentGroupProtocol) => {
+                        Some("it is a group of consumers, which keep their own offsets in it")
+                    }
+                    _ => None,
+                };
                 ClientError::check(code, message, format!("group {group}"))?;
             }
         }

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use millstream_base::Offset;
-use millstream_wire::ResponseError;
-use millstream_wire::StrBytes;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -13,11 +11,13 @@ use millstream_wire::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use millstream_wire::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest};
+use millstream_wire::{ResponseError, StrBytes};
 use tokio::time::sleep;
 
 use super::Consumer;
 use super::group::News;
 use super::search::{Found, Search};
+use crate::admin::GroupOffsets;
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
@@ -244,7 +244,8 @@ impl Client {
                 .with_name(topic_name(name))
                 .with_partition_indexes(partitions)
         });
-        self.fetch_offsets(group, Some(topics.collect())).await
+        let fetched = self.fetch_offsets(group, Some(topics.collect())).await?;
+        Ok(fetched.offsets)
     }
 
     /// All offsets that a group has committed.
@@ -255,6 +256,14 @@ impl Client {
         &self,
         group: &str,
     ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        Ok(self.fetch_offsets(group, None).await?.offsets)
+    }
+
+    /// All offsets that a group has committed, with what was said with them.
+    ///
+    /// # Errors
+    /// When the group cannot be asked.
+    pub async fn group_offsets(&self, group: &str) -> Result<GroupOffsets, ClientError> {
         self.fetch_offsets(group, None).await
     }
 
@@ -262,7 +271,7 @@ impl Client {
         &self,
         group: &str,
         topics: Option<Vec<OffsetFetchRequestTopics>>,
-    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+    ) -> Result<GroupOffsets, ClientError> {
         let asked = OffsetFetchRequestGroup::default()
             .with_group_id(GroupId(text(group)))
             .with_topics(topics);
@@ -270,7 +279,7 @@ impl Client {
             .with_groups(vec![asked])
             .with_require_stable(true);
         let answer = self.coordinator(group).await?.ask(request).await?;
-        let mut found = HashMap::new();
+        let mut found = GroupOffsets::default();
         for answered in answer.groups {
             ClientError::check(answered.error_code, None, format!("group {group}"))?;
             for topic in answered.topics {
@@ -284,7 +293,10 @@ impl Client {
                         partition: index,
                     };
                     if let Ok(offset) = u64::try_from(partition.committed_offset) {
-                        found.insert(place, Offset(offset));
+                        if let Some(text) = partition.metadata.filter(|text| !text.is_empty()) {
+                            found.metadata.insert(place.clone(), text.to_string());
+                        }
+                        found.offsets.insert(place, Offset(offset));
                     }
                 }
             }

@@ -50,7 +50,7 @@ pub(super) struct Transaction {
     pub identity: Identity,
     /// Whether records are taken.
     pub is_open: bool,
-    /// Whether it has taken a record, so that the server may know of it.
+    /// Whether it has taken a record, or offsets, so that the server may know of it.
     pub has_records: bool,
     /// Why it can only be aborted.
     pub failed: Option<ClientError>,

@@ -7,14 +7,19 @@
 //! records are stored, and the producer writes no more to it. The server needs not be told, since a transaction of
 //! [two phases](TransactionConfig::two_phase) has no timeout (KIP-939).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{ProducerEpoch, ProducerId};
+use millstream_base::{Offset, ProducerEpoch, ProducerId};
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use millstream_wire::messages::{
-    self, AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest,
-    TransactionalId,
+    self, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest,
+    EndTxnRequest, GroupId, InitProducerIdRequest, ProduceRequest, TransactionalId,
+    TxnOffsetCommitRequest,
 };
 use millstream_wire::{ApiKey, Question, ResponseError};
 use tokio::time::{Instant, timeout};
@@ -24,13 +29,17 @@ use super::partition::Identity;
 use super::state::Transaction;
 use super::{PER_TRANSACTION_EPOCHS, Producer, ProducerConfig, ProducerRecord};
 use crate::admin::TransactionIdentity;
-use crate::client::{Client, text};
+use crate::client::{Client, text, topic_name};
 use crate::connection::{Connection, Pending};
 use crate::error::ClientError;
+use crate::offsets::TopicPartition;
 
 /// The newest versions that do not stand for transactions with epochs of their own.
 const PRODUCE_VERSION_OLD: i16 = 11;
 const END_VERSION_OLD: i16 = 4;
+const OFFSETS_VERSION_OLD: i16 = 4;
+/// A version of AddOffsetsToTxn that all brokers know with this behaviour.
+const ADD_OFFSETS_VERSION: i16 = 3;
 /// The newest version that clients may send: later ones are between brokers.
 const ADD_VERSION: i16 = 3;
 /// The first version of InitProducerId with two-phase commit.
@@ -169,6 +178,61 @@ impl TransactionalProducer {
         transaction.check()?;
         let named = || identity_of(transaction.identity);
         Ok(transaction.has_records.then(named))
+    }
+
+    /// Commits offsets of a group with the transaction: they count when it is [committed](Self::commit). The group must
+    /// have no members. `metadata` is any text, which comes back with the offsets.
+    ///
+    /// # Errors
+    /// When no transaction has begun, or the server refuses, or does not answer within
+    /// [`ProducerConfig::delivery_timeout`]: [`abort`](Self::abort) the transaction.
+    pub async fn commit_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+        metadata: &str,
+    ) -> Result<(), ClientError> {
+        let (identity, adds_group) = {
+            let mut state = self.producer.shared.state.lock();
+            let transaction = state.transaction.as_mut();
+            let transaction = transaction.ok_or(ClientError::NoTransaction)?;
+            transaction.check()?;
+            transaction.has_records = true;
+            (transaction.identity, transaction.adds_partitions)
+        };
+        if adds_group {
+            let request = AddOffsetsToTxnRequest::default()
+                .with_transactional_id(transactional_id(&self.config.id))
+                .with_producer_id(identity.id.0.into())
+                .with_producer_epoch(identity.epoch.0)
+                .with_group_id(GroupId(text(group)));
+            let what = format!("adding group {group} to a transaction");
+            let question = |_: &Connection| Ok((request.clone(), ADD_OFFSETS_VERSION));
+            let code = |answer: &AddOffsetsToTxnResponse| answer.error_code;
+            let (id, patience) = (&self.config.id, self.patience);
+            self.client
+                .ask_transactions(id, patience, &what, question, code)
+                .await?;
+        }
+        let request = TxnOffsetCommitRequest::default()
+            .with_transactional_id(transactional_id(&self.config.id))
+            .with_group_id(GroupId(text(group)))
+            .with_producer_id(identity.id.0.into())
+            .with_producer_epoch(identity.epoch.0)
+            .with_topics(offset_topics(offsets, metadata));
+        let version_max = match adds_group {
+            true => OFFSETS_VERSION_OLD,
+            false => i16::MAX,
+        };
+        let until = Instant::now() + self.patience;
+        loop {
+            match offer_offsets(&self.client, group, &request, version_max).await {
+                Err(error) if error.is_retriable_in_transaction() && Instant::now() < until => {
+                    tokio::time::sleep(self.client.config().backoff).await;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Stores what is left of the transaction, and commits it: from then on all its records count.
@@ -449,6 +513,54 @@ pub(super) async fn add_partitions(
         }
     }
     Ok(())
+}
+
+/// Commits offsets with a transaction.
+async fn offer_offsets(
+    client: &Client,
+    group: &str,
+    request: &TxnOffsetCommitRequest,
+    version_max: i16,
+) -> Result<(), ClientError> {
+    let connection = client.coordinator(group).await?;
+    let pending = send_up_to(&connection, request.clone(), version_max).await?;
+    let answer = timeout(client.config().request_timeout, pending.wait()).await;
+    let answer = answer.unwrap_or_else(|_| {
+        // What comes later would answer another request.
+        connection.close();
+        Err(ClientError::Disconnected {
+            address: connection.address().to_string(),
+        })
+    })?;
+    for topic in &answer.topics {
+        for partition in &topic.partitions {
+            let index = partition.partition_index;
+            let name = topic.name.as_str();
+            let what = format!("offset of group {group} in partition {index} of {name}");
+            ClientError::check(partition.error_code, None, what)?;
+        }
+    }
+    Ok(())
+}
+
+fn offset_topics(
+    offsets: &BTreeMap<TopicPartition, Offset>,
+    metadata: &str,
+) -> Vec<TxnOffsetCommitRequestTopic> {
+    let mut topics: BTreeMap<&str, Vec<TxnOffsetCommitRequestPartition>> = BTreeMap::new();
+    for (place, Offset(next)) in offsets {
+        let partition = TxnOffsetCommitRequestPartition::default()
+            .with_partition_index(place.partition)
+            .with_committed_offset(i64::try_from(*next).unwrap_or(i64::MAX))
+            .with_committed_metadata(Some(text(metadata)));
+        topics.entry(&place.topic).or_default().push(partition);
+    }
+    let topics = topics.into_iter().map(|(name, partitions)| {
+        TxnOffsetCommitRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(partitions)
+    });
+    topics.collect()
 }
 
 pub(crate) fn transactional_id(id: &str) -> TransactionalId {

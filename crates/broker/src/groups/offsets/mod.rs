@@ -6,6 +6,7 @@ mod fetch;
 use std::collections::BTreeMap;
 
 use millstream_base::{ProducerId, Timestamp};
+use millstream_wire::FLOW_OFFSETS;
 
 use super::record::{CommittedOffset, Key, Value, record};
 use super::turn::Turn;
@@ -32,6 +33,12 @@ impl Offsets {
 
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// Whether they show how far a flow is.
+    pub fn are_of_flow(&self) -> bool {
+        let mut committed = self.committed.values().flat_map(BTreeMap::values);
+        committed.any(|offset| &*offset.metadata == FLOW_OFFSETS)
     }
 
     fn is_pending(&self, topic: &TopicName, partition: Partition) -> bool {
