@@ -22,7 +22,7 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Origin};
 use crate::error::{BoxError, Failure};
 use crate::time::StageTime;
 
@@ -53,6 +53,9 @@ pub trait Attempt {
     /// Takes note of what was rejected of items that had been put off.
     fn reject_all(&self, rejected: Vec<Rejected>);
 
+    /// Names the origin of all that was rejected since it was last named.
+    fn settle(&self, origin: impl FnOnce() -> Option<Origin>);
+
     /// Event time where the item is.
     fn time(&self) -> &StageTime;
 }
@@ -61,6 +64,7 @@ pub trait Attempt {
 pub struct Rejected {
     item: String,
     failure: Failure,
+    origin: Option<Arc<Origin>>,
 }
 
 impl Rejected {
@@ -72,6 +76,7 @@ impl Rejected {
                 operator: stage.into(),
                 message: panic_message(panic),
             },
+            origin: None,
         }
     }
 
@@ -105,6 +110,7 @@ impl Rejected {
             operator: Arc::clone(operator),
             item: self.item.clone(),
             error,
+            origin: self.origin.clone(),
         }
     }
 }
@@ -112,6 +118,8 @@ impl Rejected {
 pub struct First<'a> {
     /// What was rejected of the item so far.
     pub rejected: RefCell<Vec<Rejected>>,
+    /// Something was rejected since an origin was last named: all that costs a part of which nothing is.
+    is_unsettled: Cell<bool>,
     /// What was rejected of items that had been put off: it outlasts the attempt.
     put_off: &'a RefCell<Vec<Rejected>>,
     time: &'a StageTime,
@@ -122,15 +130,32 @@ impl<'a> First<'a> {
         First {
             put_off,
             rejected: RefCell::default(),
+            is_unsettled: Cell::new(false),
             time,
         }
     }
 
     /// Takes note of an item of a stage that panicked where it is not known as what.
     pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
-        self.rejected
-            .borrow_mut()
-            .push(Rejected::unseen(stage, panic));
+        self.add(Rejected::unseen(stage, panic));
+    }
+
+    fn add(&self, rejected: Rejected) {
+        self.is_unsettled.set(true);
+        self.rejected.borrow_mut().push(rejected);
+    }
+
+    #[cold]
+    fn name_origin(&self, origin: Option<Origin>) {
+        // What it is a part of may know.
+        let Some(origin) = origin.map(Arc::new) else {
+            return;
+        };
+        self.is_unsettled.set(false);
+        let mut all = self.rejected.borrow_mut();
+        for rejected in all.iter_mut().filter(|it| it.origin.is_none()) {
+            rejected.origin = Some(Arc::clone(&origin));
+        }
     }
 }
 
@@ -147,17 +172,25 @@ impl Attempt for First<'_> {
 
     #[cold]
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
-        self.rejected.borrow_mut().push(Rejected {
+        self.add(Rejected {
             item: text_of(item),
             failure: Failure::Error {
                 operator: Arc::clone(&label.0),
                 error,
             },
+            origin: None,
         });
     }
 
     fn reject_all(&self, rejected: Vec<Rejected>) {
         self.put_off.borrow_mut().extend(rejected);
+    }
+
+    #[inline(always)]
+    fn settle(&self, origin: impl FnOnce() -> Option<Origin>) {
+        if self.is_unsettled.get() {
+            self.name_origin(origin());
+        }
     }
 
     #[inline(always)]
@@ -181,12 +214,13 @@ impl Attempt for Again<'_> {
             // What the code had passed on came to a state.
             Err(panic) if is_state_broken() => panic::resume_unwind(panic),
             Err(panic) => {
-                self.0.rejected.borrow_mut().push(Rejected {
+                self.0.add(Rejected {
                     item: text_of(item),
                     failure: Failure::Panicked {
                         operator: Arc::clone(&label.0),
                         message: panic_message(&*panic),
                     },
+                    origin: None,
                 });
                 None
             }
@@ -199,6 +233,10 @@ impl Attempt for Again<'_> {
 
     fn reject_all(&self, rejected: Vec<Rejected>) {
         self.0.reject_all(rejected);
+    }
+
+    fn settle(&self, origin: impl FnOnce() -> Option<Origin>) {
+        self.0.settle(origin);
     }
 
     fn time(&self) -> &StageTime {

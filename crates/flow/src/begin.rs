@@ -74,7 +74,10 @@ fn decisions(flow: &Flow, keeper: Option<&mut Keeper>) -> Option<Decisions> {
 /// Lets sinks decide what an earlier run has left.
 fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
     for sink in &flow.sinks {
-        let prepared = beginning.map(|it| it.saved.get(&sink_element(sink.name())));
+        let element = sink_element(sink.name());
+        let prepared = beginning
+            .map(|it| it.saved.get(&element))
+            .filter(|saved| saved.is_ok() || !sink.may_be_new());
         let start = SinkStart {
             flow: &flow.name,
             sink: sink.name(),

@@ -236,6 +236,7 @@ where
                     if let Some(Err(error)) = result {
                         attempt.reject(label, part, error);
                     }
+                    attempt.settle(|| item.origin(part));
                 });
             });
         });

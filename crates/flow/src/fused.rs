@@ -13,6 +13,7 @@ use crate::attempt::{Label, Rejected};
 use crate::chain::Chain;
 use crate::channel::ChannelState;
 use crate::checkpoint::Saved;
+use crate::dead_letter::DEAD_LETTERS;
 use crate::error::{BoxError, Failure};
 use crate::gauge::{SourceTime, TimeGauge};
 use crate::input::{Input, Took};
@@ -398,7 +399,7 @@ where
             return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
         };
         let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
-        let label = Label("dead letters".into());
+        let label = Label(DEAD_LETTERS.into());
         let kept = label.run(|| dead_letters.put(&letters));
         kept.map_err(|error| Failure::Error {
             operator: label.0,

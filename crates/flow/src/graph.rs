@@ -21,7 +21,7 @@ use crate::chain::Same;
 use crate::channel::{AnyRing, Channel, ChannelState};
 use crate::checkpoint::Checkpointing;
 use crate::cuts::Pause;
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetterSink, DeadLetters};
 use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::input::{RingInput, SourceInput};
@@ -310,7 +310,10 @@ impl Flow {
         })
     }
 
-    fn start(self) -> Result<Running, FlowError> {
+    fn start(mut self) -> Result<Running, FlowError> {
+        if let Some(letters) = &self.settings.dead_letters {
+            self.sinks.push(Arc::new(DeadLetterSink::new(letters)));
+        }
         self.check()?;
         let purpose = begin::begin(&self)?;
         Running::start(self, purpose)

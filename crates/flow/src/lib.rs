@@ -159,7 +159,7 @@ pub use checkpoint::{
     CheckpointCounts, Checkpointing, Checkpoints, LastCheckpoint, PartKey, Resume,
 };
 pub use collect::{Collected, Collecting};
-pub use dead_letter::{DeadLetter, DeadLetters};
+pub use dead_letter::{DeadLetter, DeadLetters, Origin};
 pub use error::{BoxError, FlowError};
 pub use gathered::gathered;
 pub use graph::{Flow, FlowSettings, Order};

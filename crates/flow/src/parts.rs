@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::dead_letter::Origin;
 use crate::error::BoxError;
 
 /// An item that consists of parts which [`Operators::each`](crate::Operators::each) processes one
@@ -13,6 +14,12 @@ pub trait Parts: 'static {
     /// Calls `visit` with each part in turn. An item whose parts cannot be made out stops there, and
     /// lets its source know, which fails the flow.
     fn for_each_part(&self, visit: impl FnMut(&Self::Part<'_>));
+
+    /// Returns the record of a stream that a part is, so that a dead letter can give it back; `None` if it is none.
+    /// Called only for parts that become dead letters, or of which something does.
+    fn origin(&self, _part: &Self::Part<'_>) -> Option<Origin> {
+        None
+    }
 
     /// Why parts cannot be made out, if that has come to light.
     fn fault(&self) -> Option<BoxError> {

@@ -122,6 +122,11 @@ impl<T, S: Sink<T> + ?Sized> Sink<T> for Box<S> {
 pub trait AnySink: Send + Sync {
     fn name(&self) -> &str;
 
+    /// Whether a flow may go on with it from a checkpoint that holds nothing of it.
+    fn may_be_new(&self) -> bool {
+        false
+    }
+
     fn waits_for_commit(&self) -> bool;
 
     fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError>;

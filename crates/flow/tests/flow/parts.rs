@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millstream_base::{Offset, Timestamp};
 use millstream_flow::sources::Generator;
-use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, Parts};
+use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, Origin, Parts};
 
 use crate::support::{Collect, Letters, settings};
 
@@ -45,6 +46,7 @@ fn flow_of(
 
 fn letter(item: &str, error: &str) -> DeadLetter {
     DeadLetter {
+        origin: None,
         operator: "numbers/1.each".into(),
         item: item.to_owned(),
         error: error.to_owned(),
@@ -102,6 +104,78 @@ fn a_part_that_an_operator_answers_with_an_error_is_not_processed_again() {
     let expected = ["99", "2599"].map(|item| letter(item, "unlucky"));
     assert_eq!(letters, expected);
     assert_eq!(calls.load(Ordering::Relaxed), 5000);
+}
+
+/// Numbers that are records of a stream.
+#[derive(Debug, Clone)]
+struct Records(Numbers);
+
+fn record(number: u64) -> Origin {
+    Origin {
+        stream: "numbers".to_owned(),
+        partition: 3,
+        offset: Offset(number),
+        timestamp: Timestamp(5),
+        key: None,
+        value: Some(number.to_string().into_bytes()),
+        headers: Vec::new(),
+    }
+}
+
+impl Parts for Records {
+    type Part<'a> = u64;
+
+    fn for_each_part(&self, visit: impl FnMut(&u64)) {
+        self.0.for_each_part(visit);
+    }
+
+    fn origin(&self, part: &u64) -> Option<Origin> {
+        Some(record(*part))
+    }
+}
+
+#[test]
+fn letters_name_the_record_that_their_item_was_made_of() {
+    let letters = Arc::new(Letters::default());
+    let mut settings = settings(2, 8);
+    settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
+    let (sink, collected) = Collect::new();
+    let mut flow = Flow::with_settings("parts", settings);
+    let source = Generator::new(|item| Records(Numbers(item * PARTS))).limit(3);
+    flow.source("numbers", source)
+        .each(|number, emit: &mut Emit<u64>| {
+            assert!(*number != 110, "each");
+            if *number == 20 {
+                return Err("error".into());
+            }
+            emit(&(2 * number));
+            Ok(())
+        })
+        .map(|double| {
+            assert!(*double != 2 * 130, "map");
+            *double
+        })
+        .boundary("pass")
+        .map(|double| {
+            assert!(*double != 2 * 140, "behind the ring");
+            *double
+        })
+        .sink("collect", sink);
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(collected.lock().unwrap().len(), 3 * PARTS as usize - 4);
+    let letters = letters.0.lock().unwrap();
+    let mut found: Vec<_> = letters
+        .iter()
+        .map(|letter| (letter.error.as_str(), letter.origin.as_deref().cloned()))
+        .collect();
+    found.sort_by_key(|(error, _)| *error);
+    let expected = [
+        ("behind the ring", None),
+        ("each", Some(record(110))),
+        ("error", Some(record(20))),
+        ("map", Some(record(130))),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
