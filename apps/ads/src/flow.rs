@@ -142,8 +142,7 @@ impl AdsFlow {
     /// The flow goes on from its last checkpoint, which is in the log: its counts cover everything since its first
     /// start, also what retention has removed meanwhile, however the last run ended. Where there is no checkpoint it
     /// begins at the earliest event, and with it the streams of counts and of dead letters. Records that are no events
-    /// go to the stream `ads.dead_letters`. Counts and dead letters that a killed run wrote after its last checkpoint
-    /// come again.
+    /// go to the stream `ads.dead_letters`. Each count and each dead letter is there once, however runs end.
     ///
     /// # Errors
     /// When the log refuses, there are no threads for the flow, or the checkpoint does not fit: then

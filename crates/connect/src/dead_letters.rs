@@ -1,35 +1,97 @@
 //! Dead letters of flows, in streams.
 
 use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
-use millstream_base::{Clock, ProducerId};
-use millstream_flow::{BoxError, DeadLetter, DeadLetters};
+use millstream_base::{Clock, SystemClock};
+use millstream_client::native::{Durability, StreamSettings};
+use millstream_client::{Client, ClientConfig, ClientError, ResponseError};
+use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
-use millstream_record::Header;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::producer::StreamProducer;
+use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, encode};
+use crate::network::Network;
+use crate::server_sink::ServerSink;
+use crate::sink::{EncodedRecord, StreamSink};
 
-/// Keeps the dead letters of a flow in the stream `<flow>.dead_letters`.
+/// How long a flow waits until a letter is stored. It fails then, and goes on from its last checkpoint.
+const STORED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Keeps the dead letters of a flow in the stream `<flow>.dead_letters`, of a log or of a server.
 ///
-/// Each becomes a record: the value is the item as text, the header `k.operator` (a secondary key)
-/// says whose code it was, `error` what it said. They are durable before the flow goes on.
+/// Each becomes a record. Where the flow knows the record that the item was made of, key and value are that record's, so
+/// that `millstream flow dead-letters replay` can give it to the flow again; the guide lists the headers, such as
+/// `k.operator` (a secondary key) and `error`. Letters are durable before the flow goes on.
+///
+/// With checkpoints each letter is there *exactly once*, as results are: letters count when the checkpoint is complete
+/// that they belong to, and until then readers of what is committed do not see them. Each rank has a `DeadLetterStream`
+/// of its own then.
 pub struct DeadLetterStream {
-    /// The stream is made when there is something to put into it.
-    log: Log,
     stream: String,
-    producer: Mutex<Option<StreamProducer>>,
-    clock: Arc<dyn Clock>,
+    place: Box<dyn Place>,
+    writer: Mutex<Writer>,
+    clock: SystemClock,
+}
+
+#[derive(Default)]
+struct Writer {
+    /// How the flow began.
+    start: Start,
+    /// Open while the stream exists, which is made when there is something to put into it.
+    sink: Option<Box<dyn Sink<LetterToStore>>>,
+}
+
+/// What a [`SinkStart`] says, beside what an earlier run has prepared.
+#[derive(Default)]
+struct Start {
+    flow: String,
+    sink: String,
+    rank: u32,
+    ranks: u32,
+    takes_checkpoints: bool,
+}
+
+/// Where the stream is.
+trait Place: Send + Sync {
+    /// A sink of the stream; `None` if there is no such stream.
+    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError>;
+
+    /// Makes the stream, unless another flow was faster.
+    fn create(&self, stream: &str) -> Result<(), BoxError>;
 }
 
 impl DeadLetterStream {
-    /// For the flow of this name.
+    /// Keeps the letters of the flow of this name in a log.
     pub fn new(log: &Log, flow: &str) -> Self {
-        DeadLetterStream {
+        let place = LogPlace {
             log: log.clone(),
-            stream: format!("{flow}.dead_letters"),
-            producer: Mutex::new(None),
-            clock: Arc::clone(log.clock()),
+            flow: flow.to_owned(),
+        };
+        DeadLetterStream::of(flow, place)
+    }
+
+    /// Keeps the letters of the flow of this name at a server.
+    ///
+    /// # Errors
+    /// When there is no thread for the network.
+    pub fn of_server(server: &ClientConfig, flow: &str) -> Result<Self, BoxError> {
+        let place = ServerPlace {
+            client: Client::new(server.clone()),
+            network: Network::start("millstream-dead-letters")?,
+            flow: flow.to_owned(),
+        };
+        Ok(DeadLetterStream::of(flow, place))
+    }
+
+    fn of(flow: &str, place: impl Place + 'static) -> Self {
+        DeadLetterStream {
+            stream: format!("{flow}{DEAD_LETTERS_SUFFIX}"),
+            place: Box::new(place),
+            writer: Mutex::default(),
+            clock: SystemClock::default(),
         }
     }
 
@@ -38,36 +100,214 @@ impl DeadLetterStream {
         &self.stream
     }
 
-    fn open(&self) -> Result<StreamProducer, LogError> {
-        let config = StreamConfig::default();
-        let stream = self.log.stream_or_create(&self.stream, config)?;
-        StreamProducer::new(&stream, ProducerId::NONE)
+    fn push(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        letter: &LetterToStore,
+    ) -> Result<(), BoxError> {
+        let letter = std::slice::from_ref(letter);
+        self.wait(writer, |sink, waker| Ok(sink.push(letter, waker)? == 1))
+    }
+
+    /// Asks the sink until it is done. In between others may use it: one that commits makes room.
+    fn wait(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        mut is_done: impl FnMut(&mut dyn Sink<LetterToStore>, &Waker) -> Result<bool, BoxError>,
+    ) -> Result<(), BoxError> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let until = self.clock.monotonic() + STORED_WITHIN;
+        loop {
+            let sink = writer.sink.as_deref_mut();
+            let sink = sink.ok_or_else(|| format!("stream {} is gone", self.stream))?;
+            if is_done(sink, &waker)? {
+                return Ok(());
+            }
+            let left = until.saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                return Err(format!(
+                    "a dead letter is not stored in stream {} after {STORED_WITHIN:?}: the disk or the server does not \
+                     answer, or checkpoints do not become complete; look at them, and resume the flow",
+                    self.stream
+                )
+                .into());
+            }
+            MutexGuard::unlocked(writer, || thread::park_timeout(left));
+        }
     }
 }
 
 impl DeadLetters for DeadLetterStream {
     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
-        let mut producer = self.producer.lock();
-        let producer = match &mut *producer {
-            Some(producer) => producer,
-            closed => closed.insert(self.open()?),
-        };
-        for letter in letters {
-            let headers = [
-                ("k.operator", letter.operator.as_bytes()),
-                ("error", letter.error.as_bytes()),
-            ];
-            let headers = headers.map(|(name, value)| Header {
-                name: name.as_bytes(),
-                value: Some(value),
-            });
-            producer.push(
-                self.clock.now(),
-                None,
-                Some(letter.item.as_bytes()),
-                &headers,
-            )?;
+        let mut writer = self.writer.lock();
+        let Writer { start, sink } = &mut *writer;
+        if sink.is_none() {
+            self.place.create(&self.stream)?;
+            *sink = self.place.open(&self.stream)?;
+            if let Some(sink) = sink {
+                sink.recover(&start.without_prepared())?;
+            }
         }
-        Ok(producer.flush()?)
+        for letter in letters {
+            let mut letter = LetterToStore::new(letter);
+            let pushed = self.push(&mut writer, &letter);
+            let is_too_large = |error: &BoxError| {
+                let error = error.downcast_ref();
+                matches!(error, Some(LogError::ChunkTooLarge { .. }))
+            };
+            match pushed {
+                Err(error) if letter.holds_record && is_too_large(&error) => {
+                    letter.holds_record = false;
+                    self.push(&mut writer, &letter)?;
+                }
+                pushed => pushed?,
+            }
+        }
+        self.wait(&mut writer, |sink, waker| sink.flush(waker))
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        true
+    }
+
+    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let mut writer = self.writer.lock();
+        let before = writer.start.rank;
+        if start.takes_checkpoints && writer.start.takes_checkpoints && before != start.rank {
+            return Err(format!(
+                "ranks {before} and {} have the same DeadLetterStream; with checkpoints, make one for each rank",
+                start.rank
+            )
+            .into());
+        }
+        writer.start = Start::of(start);
+        writer.sink = self.place.open(&self.stream)?;
+        // Nothing names what a flow has prepared whose stream was not there.
+        let prepared = start.prepared.filter(|prepared| !prepared.is_empty());
+        let start = SinkStart { prepared, ..*start };
+        match &mut writer.sink {
+            Some(sink) => sink.recover(&start),
+            None => Ok(()),
+        }
+    }
+
+    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        match &mut self.writer.lock().sink {
+            Some(sink) => sink.prepare(checkpoint),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        match &mut self.writer.lock().sink {
+            Some(sink) => sink.commit(checkpoint, waker),
+            None => Ok(true),
+        }
+    }
+}
+
+impl Start {
+    fn of(start: &SinkStart<'_>) -> Start {
+        Start {
+            flow: start.flow.to_owned(),
+            sink: start.sink.to_owned(),
+            rank: start.rank,
+            ranks: start.ranks,
+            takes_checkpoints: start.takes_checkpoints,
+        }
+    }
+
+    fn without_prepared(&self) -> SinkStart<'_> {
+        SinkStart {
+            flow: &self.flow,
+            sink: &self.sink,
+            rank: self.rank,
+            ranks: self.ranks,
+            takes_checkpoints: self.takes_checkpoints,
+            prepared: None,
+        }
+    }
+}
+
+struct LogPlace {
+    log: Log,
+    flow: String,
+}
+
+impl Place for LogPlace {
+    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
+        let stream = match self.log.stream(stream) {
+            Ok(stream) => stream,
+            Err(LogError::UnknownStream { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let sink = StreamSink::new(&stream, encoder(&self.flow))?;
+        Ok(Some(Box::new(sink)))
+    }
+
+    fn create(&self, stream: &str) -> Result<(), BoxError> {
+        self.log.stream_or_create(stream, StreamConfig::default())?;
+        Ok(())
+    }
+}
+
+struct ServerPlace {
+    client: Client,
+    network: Network,
+    flow: String,
+}
+
+impl Place for ServerPlace {
+    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
+        // What is known of streams may be older than the stream.
+        match self.network.wait(self.client.refresh(&[stream])) {
+            Ok(()) => {}
+            Err(error) if is_unknown(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let sink = ServerSink::new(self.client.config(), stream, encoder(&self.flow))?;
+        Ok(Some(Box::new(sink)))
+    }
+
+    fn create(&self, stream: &str) -> Result<(), BoxError> {
+        // The same as in a log.
+        let config = StreamConfig::default();
+        let settings = StreamSettings {
+            streamlets: config.streamlets,
+            lanes: config.lanes,
+            virtual_logs: config.virtual_logs,
+            durability: Durability::Replicated,
+            group_segments: config.group_segments,
+            segment_bytes: config.segment,
+            chunk_bytes_max: config.chunk_bytes_max,
+            ..StreamSettings::default()
+        };
+        match self
+            .network
+            .wait(self.client.create_stream(stream, settings))
+        {
+            Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
+                Ok(())
+            }
+            created => Ok(created?),
+        }
+    }
+}
+
+fn is_unknown(error: &ClientError) -> bool {
+    error.response_error() == Some(ResponseError::UnknownTopicOrPartition)
+}
+
+fn encoder(flow: &str) -> impl FnMut(&LetterToStore, &mut EncodedRecord) + Send + 'static {
+    let flow = flow.to_owned();
+    move |letter, record| encode(&flow, letter, record)
+}
+
+/// Wakes this thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

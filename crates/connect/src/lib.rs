@@ -37,8 +37,10 @@
 
 mod checkpoints;
 mod dead_letters;
+mod flow_group;
 mod flow_transactions;
 mod held_records;
+mod letter;
 mod network;
 mod producer;
 mod server;
@@ -50,7 +52,9 @@ pub use checkpoints::{
     CheckpointDir, CheckpointDirError, LogCheckpoints, PART_BYTES_MAX, ServerCheckpoints,
 };
 pub use dead_letters::DeadLetterStream;
+pub use flow_group::FlowGroup;
 pub use flow_transactions::FlowTransactionId;
+pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
 pub use server_sink::{ServerSink, ServerSinkError};

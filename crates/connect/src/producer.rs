@@ -157,7 +157,12 @@ impl StreamProducer {
         value: Option<&[u8]>,
         headers: &[Header<'_>],
     ) -> Result<(), LogError> {
-        let payload = key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
+        let headers_bytes = headers
+            .iter()
+            .map(|header| header.name.len() + header.value.map_or(0, <[u8]>::len));
+        let payload = key.map_or(0, <[u8]>::len)
+            + value.map_or(0, <[u8]>::len)
+            + headers_bytes.sum::<usize>();
         // A large record goes alone, so that an error is about it.
         if self.builder.len() + payload + RECORD_OVERHEAD_BYTES > CHUNK_BYTES {
             self.append()?;

@@ -12,7 +12,8 @@ use millstream_client::{
     Start, Topic, TopicPartition,
 };
 use millstream_flow::{
-    BoxError, LaneId, Lanes, Output, Parts, Position, Positions, Source, SourceLanes, SourceStatus,
+    BoxError, LaneId, Lanes, Origin, Output, Parts, Position, Positions, Source, SourceLanes,
+    SourceStatus,
 };
 use millstream_record::Record;
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::held_records::HeldRecords;
+use crate::letter::origin;
 use crate::network::Network;
 
 /// What waits for a source's turn; how many bytes that may be is the consumer's setting.
@@ -567,6 +569,11 @@ impl Source for ServerSource {
 /// is polled next. So this belongs into the source's own stage.
 impl Parts for ServerRecords {
     type Part<'a> = Record<'a>;
+
+    fn origin(&self, record: &Record<'_>) -> Option<Origin> {
+        let partition = self.fetched.partition().unsigned_abs();
+        Some(origin(self.fetched.topic(), partition, record))
+    }
 
     #[inline]
     fn for_each_part(&self, mut visit: impl FnMut(&Record<'_>)) {

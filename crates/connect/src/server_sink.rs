@@ -285,16 +285,13 @@ where
         for (taken, item) in items.iter().enumerate() {
             self.record.begin(self.clock.now());
             (self.encode)(item, &mut self.record);
-            let EncodedRecord {
-                timestamp,
-                key,
-                value,
-            } = &self.record;
+            let headers = self.record.headers();
             let record = ProducerRecord {
                 topic: &self.stream,
-                timestamp: Some(*timestamp),
-                key: (!key.is_empty()).then_some(key),
-                value: Some(value),
+                timestamp: Some(self.record.timestamp),
+                key: self.record.key(),
+                value: self.record.value(),
+                headers: &headers,
                 ..ProducerRecord::default()
             };
             if !taker.offer(&record).map_err(|error| self.error(error))? {

@@ -8,7 +8,7 @@ use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, SystemClock, Tim
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Sink, SinkStart};
 use millstream_log::{Lane, LogError, Stream};
-use millstream_record::{EndMarker, TransactionEnd};
+use millstream_record::{EndMarker, Header, TransactionEnd};
 use serde::{Deserialize, Serialize};
 
 use crate::flow_transactions::FlowTransactionId;
@@ -30,6 +30,10 @@ pub struct EncodedRecord {
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
+    /// Whether it has no value at all: the record deletes its key.
+    pub is_deletion: bool,
+    /// The headers, name and value; those named `k.<name>` are secondary keys.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl EncodedRecord {
@@ -38,6 +42,25 @@ impl EncodedRecord {
         self.timestamp = now;
         self.key.clear();
         self.value.clear();
+        self.is_deletion = false;
+        self.headers.clear();
+    }
+
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        (!self.key.is_empty()).then_some(&self.key)
+    }
+
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        (!self.is_deletion).then_some(&self.value)
+    }
+
+    /// The headers, which most records have none of: then nothing is allocated.
+    pub(crate) fn headers(&self) -> Vec<Header<'_>> {
+        let headers = self.headers.iter().map(|(name, value)| Header {
+            name,
+            value: value.as_deref(),
+        });
+        headers.collect()
     }
 }
 
@@ -251,14 +274,10 @@ where
             self.record.begin(self.clock.now());
             (self.encode)(item, &mut self.record);
             let partition = self.partition();
-            let EncodedRecord {
-                timestamp,
-                key,
-                value,
-            } = &self.record;
-            let key = (!key.is_empty()).then_some(&key[..]);
+            let record = &self.record;
             let producer = &mut self.slots[open].producers[partition];
-            producer.add(*timestamp, key, Some(value), &[])?;
+            let (key, value) = (record.key(), record.value());
+            producer.add(record.timestamp, key, value, &record.headers())?;
         }
         Ok(items.len())
     }

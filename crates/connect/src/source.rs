@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, LaneIndex, Offset, Timestamp};
 use millstream_flow::{
-    BoxError, LaneId, Lanes, Output, Parts, Position, Positions, Source, SourceLanes, SourceStatus,
+    BoxError, LaneId, Lanes, Origin, Output, Parts, Position, Positions, Source, SourceLanes,
+    SourceStatus,
 };
 use millstream_log::{
     KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
@@ -16,6 +17,8 @@ use millstream_log::{
 use millstream_record::{ChunkError, Chunks, Filter, Record, Scratch};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use crate::letter::origin;
 
 /// How much one item of the source holds, unless a single chunk is larger.
 const SLICE_BYTES: usize = 1 << 20;
@@ -29,6 +32,7 @@ pub struct StoredChunks(Arc<Stored>);
 
 #[derive(Debug)]
 struct Stored {
+    stream: Arc<str>,
     cursor: Cursor,
     lane: LaneIndex,
     /// The lane's number among all of the stream.
@@ -154,6 +158,10 @@ impl Parts for StoredChunks {
         }
     }
 
+    fn origin(&self, record: &Record<'_>) -> Option<Origin> {
+        Some(origin(&self.0.stream, self.0.partition, record))
+    }
+
     fn fault(&self) -> Option<BoxError> {
         Some(self.0.fault.get()?.clone().into())
     }
@@ -173,6 +181,8 @@ pub struct StreamSource {
 
 struct Shared {
     stream: Stream,
+    /// The stream's name, for what the source gives.
+    name: Arc<str>,
     lanes: Lanes,
     /// How many of the stream's lanes are in `lanes`. Written under the lock of `subscription`.
     lanes_found: AtomicU32,
@@ -265,6 +275,7 @@ impl StreamSource {
             shared: Arc::new(Shared {
                 lanes: Lanes::default(),
                 lanes_found: AtomicU32::new(0),
+                name: stream.name().into(),
                 stream: stream.clone(),
                 subscription: Mutex::new(subscription),
                 fault: Arc::default(),
@@ -409,6 +420,7 @@ impl Source for StreamSource {
                         ..
                     } = handed.chunks;
                     out.push(StoredChunks(Arc::new(Stored {
+                        stream: Arc::clone(&self.shared.name),
                         cursor,
                         lane,
                         partition,

@@ -2,19 +2,132 @@
 
 mod numbers;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+use millstream_base::{ByteSize, Offset, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server};
-use millstream_client::{ClientConfig, ConsumerConfig, DeliveryMode};
-use millstream_connect::{ServerEnd, ServerSource};
+use millstream_client::{Client, ClientConfig, ConsumerConfig, DeliveryMode, TopicPartition};
+use millstream_connect::{FlowGroup, ServerEnd, ServerSource, StreamSource};
 use millstream_flow::{BoxError, Emit, Flow, Sink};
 use millstream_log::{Log, LogConfig, StreamConfig};
 
 use numbers::produce;
+
+/// Waits until the group of a flow says so.
+fn wait_for_offsets(client: &ClientConfig, group: &str, expected: &[(i32, u64)]) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = Client::new(client.clone());
+    let started_at = Instant::now();
+    loop {
+        let found = runtime.block_on(client.group_offsets(group)).unwrap();
+        let offsets = found.offsets.iter();
+        let mut offsets: Vec<_> = offsets.map(|(place, at)| (place.partition, at.0)).collect();
+        offsets.sort_unstable();
+        if offsets == expected {
+            assert!(found.are_of_flow());
+            return;
+        }
+        assert!(
+            started_at.elapsed() < Duration::from_secs(60),
+            "{offsets:?}"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Each of two ranks reads partitions of its own, and commits their positions alone.
+#[test]
+fn how_far_a_flow_is_shows_as_the_offsets_of_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, server) = start(dir.path());
+    let client = ClientConfig::new(server.local_address().to_string());
+    let config = StreamConfig {
+        streamlets: 3,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    produce(&stream, 0, 0..7);
+    produce(&stream, 2, 0..5);
+    let consumer = ConsumerConfig::default();
+    let sources = ServerSource::of_stream(&client, &consumer, "s", 2, ServerEnd::Never).unwrap();
+    let _flows: Vec<_> = sources
+        .into_iter()
+        .map(|source| {
+            let mut flow = Flow::new("numbers");
+            let count = flow.partial::<u64>("count");
+            flow.source("numbers", source)
+                .each(|_, emit: &mut Emit<u64>| {
+                    emit(&1);
+                    Ok(())
+                })
+                .fold_local(&count, |count, one| *count += one);
+            let running = Arc::new(flow.run().unwrap());
+            let group = FlowGroup::start(&running, &client).unwrap();
+            (running, group)
+        })
+        .collect();
+    wait_for_offsets(&client, "numbers", &[(0, 7), (1, 0), (2, 5)]);
+    // It goes on from time to time.
+    produce(&stream, 1, 0..3);
+    wait_for_offsets(&client, "numbers", &[(0, 7), (1, 3), (2, 5)]);
+}
+
+/// A source of a log's stream is shown as one of a server's is, up to the end; the group of consumers with a flow's name
+/// stays theirs.
+#[test]
+fn the_end_of_a_flow_is_shown_and_a_group_of_consumers_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, server) = start(dir.path());
+    let client = ClientConfig::new(server.local_address().to_string());
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    produce(&stream, 0, 0..10_000);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let admin = Client::new(client.clone());
+    let place = TopicPartition {
+        topic: "s".into(),
+        partition: 0,
+    };
+    let own = BTreeMap::from([(place.clone(), Offset(3))]);
+    runtime
+        .block_on(admin.set_offsets("consumers", &own))
+        .unwrap();
+    for (name, expected) in [("flow", 10_000), ("consumers", 3)] {
+        let mut flow = Flow::new(name);
+        let count = flow.partial::<u64>("count");
+        flow.sources("numbers", StreamSource::bounded(&stream).split(2))
+            .each(|_, emit: &mut Emit<u64>| {
+                emit(&1);
+                Ok(())
+            })
+            .fold_local(&count, |count, one| *count += one);
+        let running = Arc::new(flow.run().unwrap());
+        let group = FlowGroup::start(&running, &client).unwrap();
+        running.join().unwrap();
+        group.finish();
+        let found = runtime.block_on(admin.group_offsets(name)).unwrap();
+        assert_eq!(found.offsets[&place], Offset(expected), "{name}");
+        assert_eq!(found.are_of_flow(), name == "flow");
+    }
+    let error = runtime.block_on(admin.set_offsets("flow", &own));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("shows how far the flow"), "{error}");
+}
+
+fn start(dir: &Path) -> (Log, Server) {
+    let log = Log::open(LogConfig::with_pool(dir, ByteSize(64 << 20))).unwrap();
+    let config = BrokerConfig {
+        local_socket: Some(dir.to_owned()),
+        ..BrokerConfig::new(([127, 0, 0, 1], 0).into())
+    };
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random);
+    (log, server.unwrap())
+}
 
 /// The sum of the numbers that the sources give.
 fn sum(sources: Vec<ServerSource>) -> Result<u64, String> {
@@ -36,20 +149,7 @@ fn sum(sources: Vec<ServerSource>) -> Result<u64, String> {
 #[test]
 fn a_flow_reads_a_servers_stream_up_to_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
-    let config = BrokerConfig {
-        local_socket: Some(dir.path().to_owned()),
-        ..BrokerConfig::new(([127, 0, 0, 1], 0).into())
-    };
-    let clock = Arc::clone(log.clock());
-    let server = Server::start(
-        &TcpNetwork,
-        config,
-        log.clone(),
-        clock,
-        Arc::new(SystemRandom),
-    );
-    let server = server.unwrap();
+    let (log, server) = start(dir.path());
     let client = ClientConfig::new(server.local_address().to_string());
     let config = StreamConfig {
         streamlets: 3,

@@ -14,20 +14,20 @@ use millstream_base::{
     ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp, crc32c,
 };
 use millstream_connect::{
-    DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StreamProducer,
-    StreamSink, StreamSource,
+    DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StoredLetter,
+    StreamProducer, StreamSink, StreamSource,
 };
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
-    BoxError, Emit, Flow, FlowSettings, Output, Parts, Running, Sink, Source, SourceStatus,
+    BoxError, Emit, Flow, FlowSettings, Origin, Output, Parts, Running, Sink, Source, SourceStatus,
     Watermarks,
 };
 use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
 use millstream_record::{
-    ChunkBuilder, Compression, EndMarker, Filter, Producer, Scratch, TransactionEnd,
+    ChunkBuilder, Compression, EndMarker, Filter, Header, Producer, Scratch, TransactionEnd,
 };
 use tempfile::{TempDir, tempdir};
 
@@ -438,10 +438,24 @@ fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
 fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
     let (_dir, log, stream) = open(1);
     let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
-    for value in ["1", "two", "3", "panic", "5"] {
+    let header = |name, value| Header { name, value };
+    let headers = [header(&b"k.city"[..], Some(&b"Ulm"[..])), header(b"", None)];
+    for (key, value) in [
+        ("", "1"),
+        ("key", "two"),
+        ("", "3"),
+        ("", "panic"),
+        ("", "5"),
+    ] {
+        let key = (!key.is_empty()).then_some(key.as_bytes());
         let value = Some(value.as_bytes());
-        producer.push(Timestamp(0), None, value, &[]).unwrap();
+        producer.push(Timestamp(7), key, value, &headers).unwrap();
     }
+    // Neither key nor value, and both empty.
+    producer.push(Timestamp(8), None, None, &[]).unwrap();
+    producer
+        .push(Timestamp(8), Some(b""), Some(b""), &[])
+        .unwrap();
     producer.flush().unwrap();
 
     let settings = FlowSettings {
@@ -469,20 +483,81 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
     for chunk in chunks.chunks() {
         for record in chunk.unwrap().records(&mut scratch).unwrap() {
             let record = record.unwrap();
-            let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
             let (_, operator) = record.secondary_keys().next().unwrap();
-            let error = record.headers().last().unwrap().value;
             assert_eq!(operator, b"numbers/1.each");
-            found.push((text(record.value), text(error)));
+            found.push(StoredLetter::read(&record));
         }
     }
-    let [(two, not_a_number), (panic, told_to)] = &found[..] else {
+    let [two, panic, nothing, empty] = &found[..] else {
         panic!("{found:?}");
     };
-    assert!(two.contains(r#"value: Some(b"two")"#), "{two}");
-    assert_eq!(not_a_number, "invalid digit found in string");
-    assert!(panic.contains(r#"b"panic""#), "{panic}");
-    assert!(told_to.contains("told to"), "{told_to}");
+    assert!(two.item.contains(r#"value: Some(b"two")"#), "{two:?}");
+    assert_eq!(two.error, "invalid digit found in string");
+    assert!(panic.item.contains(r#"b"panic""#), "{panic:?}");
+    assert!(panic.error.contains("told to"), "{panic:?}");
+    let original = |offset, timestamp, key: Option<&str>, value: Option<&str>| Origin {
+        stream: "s".to_owned(),
+        partition: 0,
+        offset: Offset(offset),
+        timestamp: Timestamp(timestamp),
+        key: key.map(|key| key.as_bytes().to_vec()),
+        value: value.map(|value| value.as_bytes().to_vec()),
+        headers: match timestamp {
+            7 => vec![
+                (b"k.city".to_vec(), Some(b"Ulm".to_vec())),
+                (Vec::new(), None),
+            ],
+            _ => Vec::new(),
+        },
+    };
+    let expected = [
+        (two, original(1, 7, Some("key"), Some("two"))),
+        (panic, original(3, 7, None, Some("panic"))),
+        (nothing, original(5, 8, None, None)),
+        (empty, original(6, 8, Some(""), Some(""))),
+    ];
+    for (letter, original) in expected {
+        assert_eq!(letter.original.as_ref(), Some(&original));
+        let place = (original.stream, original.partition, original.offset);
+        assert_eq!(letter.place.as_ref(), Some(&place));
+        assert_eq!(
+            (letter.flow.as_str(), letter.operator.as_str()),
+            ("sum", "numbers/1.each")
+        );
+        assert!(letter.timestamp > Timestamp(8), "when it was written");
+    }
+}
+
+#[test]
+fn a_record_too_large_for_its_letter_is_named_and_left_out() {
+    let (_dir, log, stream) = open(1);
+    let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
+    // It fills a chunk, as large as chunks may be here.
+    let large = vec![b'x'; (4 << 20) - 100];
+    producer
+        .push(Timestamp(0), None, Some(&large), &[])
+        .unwrap();
+    producer.flush().unwrap();
+    let settings = FlowSettings {
+        dead_letters: Some(Arc::new(DeadLetterStream::new(&log, "large"))),
+        ..FlowSettings::default()
+    };
+    let mut flow = Flow::with_settings("large", settings);
+    let none = flow.partial::<u64>("none");
+    flow.source("records", StreamSource::bounded(&stream))
+        .each(|_, _: &mut Emit<u64>| Err("no".into()))
+        .fold_local(&none, |_, _| ());
+    flow.run().unwrap().join().unwrap();
+    let letters = log.stream("large.dead_letters").unwrap();
+    let mut reader = letters.reader(From::Earliest);
+    let chunks = reader.read(1 << 20).unwrap().unwrap();
+    let chunk = chunks.chunks().next().unwrap().unwrap();
+    let mut scratch = Scratch::default();
+    let record = chunk.records(&mut scratch).unwrap().next().unwrap();
+    let letter = StoredLetter::read(&record.unwrap());
+    assert_eq!(letter.place, Some(("s".to_owned(), 0, Offset(0))));
+    assert_eq!(letter.original, None);
+    assert!(letter.item.starts_with("Record {"), "{}", letter.item);
 }
 
 /// A flow that copies the numbers that an application has not seen yet, in two stages.

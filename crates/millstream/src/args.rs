@@ -565,6 +565,52 @@ pub enum FlowCommand {
     Run(Application),
     /// List the applications
     List,
+    /// List what flows could not process, and give it to them again
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// List dead letters, the oldest of each flow first
+    ///
+    /// A dead letter is an item that makes code of a flow panic twice, or for which it answers an error. Those of a
+    /// flow are in the stream `<flow>.dead_letters`.
+    ///
+    /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, which
+    /// is what the operator was given, origin, the stream, partition and offset of the record that the item was made
+    /// of, or null, bytes of its key and value, can_be_replayed and is_replayed.
+    List(ListDeadLettersArgs),
+    /// Write the records of dead letters to the streams that they come from, so that the flow reads them again
+    ///
+    /// Each letter is replayed once: the next replay goes on behind the last one. How far it is, is the position
+    /// of the group `<flow>.dead_letters.replay`, committed together with the records. The records have the headers
+    /// replay.of, the letter, and replay.times.
+    ///
+    /// The fields of --json: flow, replayed records, streams, each with its number of records, and without_record,
+    /// letters of which the flow did not know the record.
+    Replay(ReplayDeadLettersArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ListDeadLettersArgs {
+    /// The flow's name; all flows without it
+    pub flow: Option<String>,
+    /// Stop after so many letters
+    #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
+    pub limit: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayDeadLettersArgs {
+    /// The flow's name
+    pub flow: String,
+    /// Stop after so many letters
+    #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
+    pub limit: Option<u64>,
+    /// Begin with the first letter, also if it was replayed
+    #[arg(long)]
+    pub again: bool,
 }
 
 #[derive(Debug, Subcommand)]

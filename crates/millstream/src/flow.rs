@@ -2,6 +2,7 @@
 
 mod ads;
 mod checkpoints;
+mod dead_letters;
 mod logparser;
 mod observe;
 mod ranks;
@@ -45,6 +46,9 @@ pub fn run(
             words::run(&args, settings, is_json, &stop()?)
         }
         FlowCommand::List => list(is_json),
+        FlowCommand::DeadLetters(command) => {
+            dead_letters::run(&command, settings, is_json, &stop()?)
+        }
     }
 }
 

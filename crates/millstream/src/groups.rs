@@ -6,15 +6,20 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use millstream_base::Offset;
-use millstream_client::{GroupDescription, Isolation, Start, TopicPartition};
+use millstream_client::{
+    ClientError, GroupDescription, GroupOffsets, Isolation, Start, TopicPartition,
+};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::GroupCommand;
 use crate::console::{Align, Table, count_of, grouped, print, print_json, report};
-use crate::remote::Remote;
+use crate::remote::{Remote, explained};
 use crate::settings::Settings;
 use crate::values::Place;
+
+/// The kind of a group that shows how far a flow is.
+const FLOW: &str = "flow";
 
 /// Where a group stands in a partition, and who reads it.
 #[derive(Serialize)]
@@ -66,10 +71,18 @@ pub fn run(command: GroupCommand, settings: &Settings, is_json: bool) -> anyhow:
 
 fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let groups = remote.wait(remote.client().groups())?;
+    let lags = groups.iter().map(|group| lag(remote, &group.name));
+    let lags = lags.collect::<anyhow::Result<Vec<_>>>()?;
+    let groups = groups.into_iter().zip(lags);
+    let groups = groups.map(|(group, (is_flow, lag))| {
+        let kind = if is_flow { FLOW } else { &group.kind };
+        (group.name, kind.to_owned(), group.state, lag)
+    });
     if is_json {
         let groups: Vec<_> = groups
-            .iter()
-            .map(|group| json!({ "group": group.name, "kind": group.kind, "state": group.state }))
+            .map(|(name, kind, state, lag)| {
+                json!({ "group": name, "kind": kind, "state": state, "lag": lag })
+            })
             .collect();
         return print_json(&json!({ "groups": groups }));
     }
@@ -77,16 +90,47 @@ fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         ("group", Align::Left),
         ("kind", Align::Left),
         ("state", Align::Left),
+        ("lag", Align::Right),
     ]);
-    for group in groups {
-        table.row([group.name, group.kind, group.state]);
+    for (name, kind, state, lag) in groups {
+        table.row([name, kind, state, lag.map(grouped).unwrap_or_default()]);
     }
     table.print()
 }
 
+/// Whether a group shows how far a flow is, and how many records are not done in the partitions in which it has committed
+/// offsets. `None` without any, or where the user may not see the group, or one of its streams is gone.
+fn lag(remote: &Remote, group: &str) -> anyhow::Result<(bool, Option<u64>)> {
+    let client = remote.client();
+    let committed = match remote.runtime().block_on(client.group_offsets(group)) {
+        Err(ClientError::Refused { .. }) => return Ok((false, None)),
+        committed => committed.map_err(explained)?,
+    };
+    let places = committed.offsets.keys();
+    let asked: Vec<_> = places.map(|place| (place.clone(), Start::Latest)).collect();
+    let ends = client.offsets(&asked, Isolation::Committed);
+    let ends = match remote.runtime().block_on(ends) {
+        Err(ClientError::Refused { .. }) => return Ok((committed.are_of_flow(), None)),
+        ends => ends.map_err(explained)?,
+    };
+    let offsets = committed.offsets.iter();
+    let lags = offsets.map(|(place, done)| {
+        let end = ends.get(place).copied().unwrap_or_default();
+        end.0.saturating_sub(done.0)
+    });
+    let has_offsets = !committed.offsets.is_empty();
+    Ok((committed.are_of_flow(), has_offsets.then(|| lags.sum())))
+}
+
 fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
     let found = remote.wait(remote.client().group(group))?;
-    let positions = positions(remote, group, &found)?;
+    let committed = remote.wait(remote.client().group_offsets(group))?;
+    let kind = if committed.are_of_flow() {
+        FLOW
+    } else {
+        found.kind
+    };
+    let positions = positions(remote, committed, &found)?;
     if is_json {
         let members: Vec<_> = found
             .members
@@ -95,6 +139,7 @@ fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
             .collect();
         return print_json(&json!({
             "group": group,
+            "kind": kind,
             "state": found.state,
             "members": members,
             "positions": positions,
@@ -121,6 +166,7 @@ fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
     }
     print(|out| {
         writeln!(out, "group    {group}")?;
+        writeln!(out, "kind     {kind}")?;
         writeln!(out, "state    {}", found.state)?;
         writeln!(out, "members  {}\n", found.members.len())?;
         table.write(out)
@@ -130,12 +176,12 @@ fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
 /// All partitions that the group has committed, or has now.
 fn positions(
     remote: &Remote,
-    group: &str,
+    committed: GroupOffsets,
     found: &GroupDescription,
 ) -> anyhow::Result<Vec<Position>> {
     let client = remote.client();
     let mut places: BTreeMap<TopicPartition, (Option<Offset>, Option<String>)> = BTreeMap::new();
-    for (place, offset) in remote.wait(client.all_committed(group))? {
+    for (place, offset) in committed.offsets {
         places.insert(place, (Some(offset), None));
     }
     for member in &found.members {
@@ -209,6 +255,12 @@ fn reset(
         }
     }
     let client = remote.client();
+    if remote.wait(client.group_offsets(group))?.are_of_flow() {
+        bail!(
+            "group {group} shows how far flow {group} is, which goes on from its checkpoints and not from here; to \
+             let it read everything again, begin it anew"
+        );
+    }
     let offsets = remote.wait(client.offsets(&places, Isolation::Committed))?;
     let offsets = offsets.into_iter().collect();
     remote.wait(client.set_offsets(group, &offsets))?;

@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod console;
 mod consume;
+mod door;
 mod flow;
 mod groups;
 mod help;

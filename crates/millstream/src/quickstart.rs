@@ -1,7 +1,6 @@
 //! `millstream quickstart`: ingest, store, compute, serve, in one process.
 
 mod ads;
-mod door;
 mod live;
 mod words;
 

@@ -1,6 +1,7 @@
 //! Results of flows in streams: each once for readers of what is committed, whatever ends the flow.
 
 mod killed;
+mod letters;
 mod world;
 
 use std::collections::BTreeSet;

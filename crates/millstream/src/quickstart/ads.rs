@@ -2,23 +2,25 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use millstream_ads::{AdsError, AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
 use millstream_base::{Clock, Random, SystemRandom};
 use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
-use millstream_connect::DeadLetterStream;
-use millstream_flow::Running;
+use millstream_connect::{DEAD_LETTERS_SUFFIX, FlowGroup, StoredChunks, StreamSource};
+use millstream_flow::{Output, Parts, Running, Source, SourceStatus};
 use millstream_log::{Log, LogError};
 use millstream_serve::{Content, Metric, MetricKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::door::Door;
-use super::live::{Ingested, Live, stored_records};
+use super::live::{Ingested, Live};
 use super::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::door::Door;
 use crate::http::{HTTP_DEFAULT, serve};
 use crate::remote::Remote;
 use crate::stop::Stop;
@@ -59,6 +61,8 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     let asked = run.settings.http;
     let server = serve(asked, Some(HTTP_DEFAULT), content, run.progress)?;
     let door = Door::open(run.log, run.settings, run.progress)?;
+    let group = FlowGroup::start(ads.running(), door.remote().client().config());
+    let group = group.map_err(|error| anyhow!("cannot show how far the flow is: {error}"))?;
     let (stop, clock) = (run.stop, Arc::clone(run.log.clock()));
     let has_failed = || ads.running().is_finished();
     let (generated, totals) = run.watch(&live, has_failed, || {
@@ -66,29 +70,49 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
         (generated, ads.finish())
     })?;
     drop(server);
+    group.finish();
     drop(door);
     let totals = totals?;
     generated?;
-    let dead_letters_stream = DeadLetterStream::new(run.log, ads.running().name());
-    let dead_letters_stream = dead_letters_stream.stream().to_owned();
+    let flow = ads.running().name();
     let report = Report {
         ingested: live.summary(),
         totals,
-        dead_letters: dead_letters(run.log, &dead_letters_stream)?,
+        dead_letters: dead_letters(run.log, &format!("{flow}{DEAD_LETTERS_SUFFIX}"))?,
     };
     match run.is_json {
         true => print_json(&report),
-        false => report.print(&dead_letters_stream),
+        false => report.print(flow),
     }
 }
 
 /// How many records were no events, in this run and those before.
 fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<u64> {
-    match log.stream(stream) {
-        Ok(stream) => Ok(stored_records(&stream)),
-        Err(LogError::UnknownStream { .. }) => Ok(0),
-        Err(error) => Err(error.into()),
+    let stream = match log.stream(stream) {
+        Ok(stream) => stream,
+        Err(LogError::UnknownStream { .. }) => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
+    // Not all offsets are those of records: letters come in transactions, whose ends have some, too.
+    let mut source = StreamSource::bounded(&stream);
+    let mut given = Output::default();
+    let mut count = 0;
+    loop {
+        let status = source.poll(&mut given, 1, Waker::noop());
+        let records = given.items().iter().map(count_records);
+        count += records.sum::<u64>();
+        match status.map_err(|error| anyhow!("stream {}: {error}", stream.name()))? {
+            SourceStatus::Ready => given = Output::default(),
+            SourceStatus::Idle | SourceStatus::IdleUntil(_) => thread::sleep(PACE),
+            SourceStatus::End => return Ok(count),
+        }
     }
+}
+
+fn count_records(chunks: &StoredChunks) -> u64 {
+    let mut count = 0;
+    chunks.for_each_part(|_| count += 1);
+    count
 }
 
 /// Makes events and sends them until it is time to stop; returns when they are durable.
@@ -192,7 +216,7 @@ impl Content for AdsContent {
 }
 
 impl Report {
-    fn print(&self, dead_letters_stream: &str) -> anyhow::Result<()> {
+    fn print(&self, flow: &str) -> anyhow::Result<()> {
         let mut table = Table::new(&[("ads", Align::Left), ("", Align::Right)]);
         let AdsTotals {
             events,
@@ -224,7 +248,7 @@ impl Report {
                 0 => Ok(()),
                 count => writeln!(
                     out,
-                    "{} of the stream were no events: see millstream consume {dead_letters_stream} --format json",
+                    "{} of the stream were no events: see millstream flow dead-letters list {flow}",
                     count_of(count, "record")
                 ),
             }

@@ -302,13 +302,14 @@ fn records_that_are_no_events_are_kept_apart_and_told() {
     run_with_input(dir.path(), &["produce", "ads"], b"buy!\nnow\n".to_vec()).assert_done();
     let quickstart = ["quickstart", "--for", "200ms", "--http", "127.0.0.1:0"];
     let text = run(dir.path(), &quickstart).assert_done().text();
-    let told = "2 records of the stream were no events: see millstream consume ads.dead_letters";
+    let told = "2 records of the stream were no events: see millstream flow dead-letters list ads";
     assert!(text.contains(told), "{text}");
     let json = [&quickstart[..], &["--json"]].concat();
     let report = run(dir.path(), &json).assert_done().json();
     assert_eq!(report["dead_letters"], 2);
     let stored = report["durable_records"].as_u64().unwrap();
     assert_eq!(report["events"], stored - 2);
+    // The records themselves, and what is known of them.
     let letters = ["consume", "ads.dead_letters", "--format", "json"];
     let letters = run(dir.path(), &letters).assert_done().text();
     assert_eq!(letters.lines().count(), 2, "{letters}");

@@ -1,7 +1,7 @@
-//! The network door, by which the events come in.
+//! A server of a log in the program itself.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -44,6 +44,21 @@ impl Door {
         };
         let address = server.local_address();
         progress.note(&format!("clients find it at {address}"));
+        Ok(Door {
+            remote: Remote::with(ClientConfig::new(address.to_string()))?,
+            _server: server,
+        })
+    }
+
+    /// For this program alone, on a free port of this machine.
+    pub fn private(log: &Log, settings: &Settings) -> anyhow::Result<Door> {
+        if settings.authentication == Some(true) {
+            bail!(
+                "the data directory is served with logins: `millstream start` serves it, and --server names the server"
+            );
+        }
+        let server = start(log, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = server.local_address();
         Ok(Door {
             remote: Remote::with(ClientConfig::new(address.to_string()))?,
             _server: server,

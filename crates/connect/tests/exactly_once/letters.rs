@@ -1,0 +1,137 @@
+//! Dead letters of a flow that is killed: each is there once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::{ByteSize, ProducerId, SystemRandom, TcpNetwork, Timestamp};
+use millstream_broker::{BrokerConfig, Server};
+use millstream_client::ClientConfig;
+use millstream_connect::{
+    CheckpointDir, DeadLetterStream, StoredLetter, StreamProducer, StreamSource,
+};
+use millstream_flow::{
+    Checkpointing, DeadLetters, Emit, Flow, FlowSettings, Output, Parts, Resume, Running, Source,
+    SourceStatus,
+};
+use millstream_log::{Log, LogConfig, LogError, Stream, StreamConfig};
+
+use crate::world::{Into, wait_until};
+
+const RECORDS: u64 = 5_000;
+
+/// One of so many is a dead letter.
+const ONE_OF: u64 = 100;
+
+const LETTERS: u64 = RECORDS / ONE_OF;
+
+fn produce(stream: &Stream) {
+    let mut producer = StreamProducer::new(stream, ProducerId::NONE).unwrap();
+    for number in 0..RECORDS {
+        let value = number.to_string();
+        producer
+            .push(Timestamp(0), None, Some(value.as_bytes()), &[])
+            .unwrap();
+    }
+    producer.flush().unwrap();
+}
+
+/// A flow over all numbers; one that is not bounded goes on for ever.
+fn start(
+    stream: &Stream,
+    letters: DeadLetterStream,
+    checkpoints: &Path,
+    is_bounded: bool,
+) -> Running {
+    let settings = FlowSettings {
+        dead_letters: Some(Arc::new(letters) as Arc<dyn DeadLetters>),
+        checkpoints: Some(Checkpointing {
+            place: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
+            // The first one and the last one are the only ones.
+            interval: Duration::from_secs(3600),
+            resume: Resume::IfAny,
+        }),
+        ..FlowSettings::default()
+    };
+    let source = match is_bounded {
+        true => StreamSource::bounded(stream),
+        false => StreamSource::new(stream),
+    };
+    let mut flow = Flow::with_settings("letters", settings);
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", source)
+        .each(|record, emit: &mut Emit<u64>| {
+            let number: u64 = str::from_utf8(record.value.unwrap_or_default())?.parse()?;
+            if number.is_multiple_of(ONE_OF) {
+                return Err("round".into());
+            }
+            emit(&number);
+            Ok(())
+        })
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run().unwrap()
+}
+
+/// The numbers of the letters that readers of what is committed see.
+fn found(log: &Log) -> Vec<u64> {
+    let stream = match log.stream("letters.dead_letters") {
+        Ok(stream) => stream,
+        Err(LogError::UnknownStream { .. }) => return Vec::new(),
+        Err(error) => panic!("{error}"),
+    };
+    let mut source = StreamSource::bounded(&stream);
+    let mut output = Output::default();
+    while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
+    let mut numbers = Vec::new();
+    for chunks in output.items() {
+        chunks.for_each_part(|record| {
+            let original = StoredLetter::read(record).original.unwrap();
+            numbers.push(original.offset.0);
+        });
+    }
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn dead_letters_of_a_killed_flow_come_once() {
+    for into in [Into::Log, Into::Server] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
+        let log = Log::open(config).unwrap();
+        let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+        let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+        let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+        let stream = log
+            .create_stream("numbers", StreamConfig::default())
+            .unwrap();
+        produce(&stream);
+        let checkpoints = dir.path().join("checkpoints");
+        let letters = || match into {
+            Into::Log => DeadLetterStream::new(&log, "letters"),
+            Into::Server => {
+                let server = ClientConfig::new(server.local_address().to_string());
+                DeadLetterStream::of_server(&server, "letters").unwrap()
+            }
+        };
+        // Killed before the stream is there, and when it was.
+        for _ in 0..2 {
+            let running = start(&stream, letters(), &checkpoints, false);
+            wait_until("all letters are written", || {
+                running.metrics()[0].dead_letters == LETTERS
+            });
+            drop(running);
+            assert!(found(&log).is_empty(), "nothing is committed");
+        }
+        start(&stream, letters(), &checkpoints, true)
+            .join()
+            .unwrap();
+        // A server may tell of a commit before readers see it.
+        wait_until("all letters are there", || {
+            found(&log).len() as u64 >= LETTERS
+        });
+        let expected: Vec<u64> = (0..LETTERS).map(|number| number * ONE_OF).collect();
+        assert_eq!(found(&log), expected, "{into:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! `millstream flow dead-letters`: what flows could not process, and how it is given to them again.
+
+mod letters;
+mod list;
+mod replay;
+
+use anyhow::bail;
+use millstream_connect::DEAD_LETTERS_SUFFIX;
+
+use crate::args::DeadLettersCommand;
+use crate::door::Door;
+use crate::nearest::nearest;
+use crate::node;
+use crate::remote::Remote;
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+pub fn run(
+    command: &DeadLettersCommand,
+    settings: &Settings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return carry_out(command, &Remote::new(settings)?, is_json, stop);
+    }
+    // Positions of groups, and transactions, are a server's.
+    let log = node::open_existing(settings)?;
+    let door = Door::private(&log, settings)?;
+    carry_out(command, door.remote(), is_json, stop)?;
+    drop(door);
+    Ok(log.close()?)
+}
+
+fn carry_out(
+    command: &DeadLettersCommand,
+    remote: &Remote,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    match command {
+        DeadLettersCommand::List(args) => list::run(args, remote, is_json, stop),
+        DeadLettersCommand::Replay(args) => replay::run(args, remote, is_json, stop),
+    }
+}
+
+/// The name of a flow, by its own or by that of the stream of its dead letters.
+fn flow_of(name: &str) -> &str {
+    name.strip_suffix(DEAD_LETTERS_SUFFIX).unwrap_or(name)
+}
+
+/// The stream of a flow's dead letters.
+fn stream_of(flow: &str) -> String {
+    format!("{flow}{DEAD_LETTERS_SUFFIX}")
+}
+
+/// The group that holds how far a flow's dead letters are replayed.
+fn group_of(flow: &str) -> String {
+    format!("{flow}{DEAD_LETTERS_SUFFIX}.replay")
+}
+
+/// The flows that have dead letters.
+fn flows(remote: &Remote) -> anyhow::Result<Vec<String>> {
+    let streams = remote.wait(remote.client().streams(""))?;
+    let flows = streams.iter().filter_map(|stream| {
+        let flow = stream.name.strip_suffix(DEAD_LETTERS_SUFFIX)?;
+        Some(flow.to_owned())
+    });
+    Ok(flows.collect())
+}
+
+/// Fails with what there is instead, if a flow has no dead letters.
+fn check_flow(remote: &Remote, flow: &str) -> anyhow::Result<()> {
+    let flows = flows(remote)?;
+    if flows.iter().any(|known| known == flow) {
+        return Ok(());
+    }
+    let stream = stream_of(flow);
+    match nearest(flow, flows.iter().map(String::as_str)) {
+        Some(nearest) => bail!(
+            "flow {flow} has no dead letters: there is no stream {stream}; did you mean {nearest}?"
+        ),
+        None if flows.is_empty() => bail!(
+            "flow {flow} has no dead letters: there is no stream {stream}, nor one of another flow"
+        ),
+        None => bail!(
+            "flow {flow} has no dead letters: there is no stream {stream}; `millstream flow dead-letters list` shows those \
+             of other flows"
+        ),
+    }
+}

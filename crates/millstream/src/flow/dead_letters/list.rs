@@ -1,0 +1,187 @@
+//! `millstream flow dead-letters list`
+
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use humantime::format_duration;
+use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_connect::StoredLetter;
+use serde_json::{Value, json};
+
+use super::letters::{Letter, Letters, replayed};
+use super::{check_flow, flow_of, flows, stream_of};
+use crate::args::ListDeadLettersArgs;
+use crate::console::{Align, CANNOT_WRITE, Table, stdout};
+use crate::remote::Remote;
+use crate::stop::Stop;
+
+/// A table is printed when it has so many rows, and the next one is begun: however many letters there are, they are
+/// seen at once, and take no memory.
+const PAGE_ROWS: usize = 100;
+
+pub fn run(
+    args: &ListDeadLettersArgs,
+    remote: &Remote,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let flows = match &args.flow {
+        Some(flow) => {
+            let flow = flow_of(flow);
+            check_flow(remote, flow)?;
+            vec![flow.to_owned()]
+        }
+        None => flows(remote)?,
+    };
+    let mut printer = match is_json {
+        true => Printer::Document { printed: 0 },
+        false => Printer::Pages(Vec::new()),
+    };
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    printer.begin()?;
+    for flow in &flows {
+        let done = replayed(remote, flow)?;
+        let mut letters = Letters::open(remote, &stream_of(flow), &Default::default())?;
+        while left > 0
+            && let Some(found) = letters.next(stop)?
+        {
+            for letter in found
+                .iter()
+                .take(usize::try_from(left).unwrap_or(usize::MAX))
+            {
+                let is_replayed = done
+                    .get(&letter.place)
+                    .is_some_and(|done| letter.offset < *done);
+                printer.print(letter, flow, is_replayed)?;
+                left -= 1;
+            }
+        }
+    }
+    printer.end()
+}
+
+enum Printer {
+    /// Rows of the page that is being filled.
+    Pages(Vec<[String; 7]>),
+    Document {
+        printed: u64,
+    },
+}
+
+impl Printer {
+    fn begin(&self) -> anyhow::Result<()> {
+        match self {
+            Printer::Pages(_) => Ok(()),
+            Printer::Document { .. } => write("{\"dead_letters\":["),
+        }
+    }
+
+    fn print(&mut self, found: &Letter, flow: &str, is_replayed: bool) -> anyhow::Result<()> {
+        match self {
+            Printer::Pages(rows) => {
+                rows.push(row(found, flow, is_replayed));
+                match rows.len() {
+                    PAGE_ROWS.. => print_page(std::mem::take(rows)),
+                    _ => Ok(()),
+                }
+            }
+            Printer::Document { printed } => {
+                *printed += 1;
+                let comma = if *printed > 1 { "," } else { "" };
+                write(&format!("{comma}{}", document(found, flow, is_replayed)))
+            }
+        }
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        match self {
+            Printer::Pages(rows) if rows.is_empty() => Ok(()),
+            Printer::Pages(rows) => print_page(rows),
+            Printer::Document { .. } => write("]}\n"),
+        }
+    }
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
+    let mut out = stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context(CANNOT_WRITE)
+}
+
+fn print_page(rows: Vec<[String; 7]>) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("age", Align::Right),
+        ("flow", Align::Left),
+        ("operator", Align::Left),
+        ("error", Align::Left),
+        ("origin", Align::Left),
+        ("size", Align::Right),
+        ("replayed", Align::Left),
+    ]);
+    for row in rows {
+        table.row(row);
+    }
+    table.print()
+}
+
+fn row(found: &Letter, flow: &str, is_replayed: bool) -> [String; 7] {
+    let StoredLetter {
+        timestamp,
+        operator,
+        error,
+        place,
+        original,
+        bytes,
+        ..
+    } = &found.letter;
+    let origin = place.as_ref().map(|(stream, partition, Offset(offset))| {
+        format!("{stream}, partition {partition}, offset {offset}")
+    });
+    let replayed = match (original, is_replayed) {
+        (None, _) => "cannot be",
+        (Some(_), true) => "yes",
+        (Some(_), false) => "no",
+    };
+    [
+        age(*timestamp),
+        flow.to_owned(),
+        operator.clone(),
+        error.clone(),
+        origin.unwrap_or_else(|| "unknown".to_owned()),
+        ByteSize(*bytes as u64).to_string(),
+        replayed.to_owned(),
+    ]
+}
+
+fn document(found: &Letter, flow: &str, is_replayed: bool) -> Value {
+    let letter = &found.letter;
+    let origin = letter.place.as_ref().map(|(stream, partition, offset)| {
+        json!({ "stream": stream, "partition": partition, "offset": offset })
+    });
+    json!({
+        "stream": &*found.place.topic,
+        "partition": found.place.partition,
+        "offset": found.offset,
+        "timestamp": letter.timestamp,
+        "flow": flow,
+        "operator": letter.operator,
+        "error": letter.error,
+        "item": letter.item,
+        "origin": origin,
+        "bytes": letter.bytes,
+        "can_be_replayed": letter.original.is_some(),
+        "is_replayed": letter.original.is_some() && is_replayed,
+    })
+}
+
+/// How long ago it was, in its largest two units.
+fn age(at: Timestamp) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let then = u64::try_from(at.0).unwrap_or_default();
+    let age = now
+        .unwrap_or_default()
+        .saturating_sub(Duration::from_millis(then));
+    let text = format_duration(Duration::from_secs(age.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}

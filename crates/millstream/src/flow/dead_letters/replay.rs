@@ -1,0 +1,271 @@
+//! `millstream flow dead-letters replay`
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use millstream_base::Offset;
+use millstream_client::{
+    ClientError, Header, ProducerConfig, ProducerRecord, TopicPartition, TransactionConfig,
+    TransactionalProducer,
+};
+use millstream_flow::Origin;
+use serde_json::json;
+
+use super::letters::{Letter, Letters, replayed, stream_id};
+use super::{check_flow, flow_of, group_of, stream_of};
+use crate::args::ReplayDeadLettersArgs;
+use crate::console::{count_of, print, print_json, tell};
+use crate::remote::Remote;
+use crate::stop::Stop;
+
+/// Letters of one transaction, with what is read at once: it ends long before its timeout.
+const LETTERS_MAX: usize = 1_000;
+
+/// The server aborts a transaction that takes longer.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether readers see what was committed.
+const SEEN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Headers of a record that was replayed: the letter that it comes from, and how often it was.
+const REPLAY_OF: &str = "replay.of";
+const REPLAY_TIMES: &str = "replay.times";
+
+/// What was done.
+#[derive(Default)]
+struct Replayed {
+    /// Records, by the stream that they were written to.
+    streams: BTreeMap<String, u64>,
+    /// Letters that hold no record.
+    without_record: u64,
+}
+
+pub fn run(
+    args: &ReplayDeadLettersArgs,
+    remote: &Remote,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let flow = flow_of(&args.flow);
+    check_flow(remote, flow)?;
+    let mut replay = Replay::begin(remote, flow)?;
+    let left = args.limit.unwrap_or(u64::MAX);
+    let result = replay.all(left, args.again, stop);
+    if result.is_err() {
+        // What is left open would keep readers waiting until its timeout.
+        let _ = remote.wait(replay.producer.abort());
+    }
+    result.map_err(|error| explained(error, flow))?;
+    let Replayed {
+        streams,
+        without_record,
+    } = replay.replayed;
+    if is_json {
+        return print_json(&json!({
+            "flow": flow,
+            "replayed": streams.values().sum::<u64>(),
+            "streams": streams,
+            "without_record": without_record,
+        }));
+    }
+    print(|out| {
+        if streams.is_empty() {
+            let what = match args.again {
+                true => "no dead letters",
+                false => {
+                    "no dead letters that were not replayed; --again replays all from the start"
+                }
+            };
+            writeln!(out, "flow {flow} has {what}")?;
+        }
+        for (stream, count) in &streams {
+            writeln!(
+                out,
+                "wrote {} to {stream} again",
+                count_of(*count, "record")
+            )?;
+        }
+        Ok(())
+    })?;
+    if without_record > 0 {
+        tell(format_args!(
+            "warning: {} cannot be replayed, since the flow did not know the record, or it was too large: `millstream flow \
+             dead-letters list {flow}` shows them",
+            count_of(without_record, "letter")
+        ));
+    }
+    Ok(())
+}
+
+/// Two replays of a flow at once: one of them is told.
+fn explained(error: anyhow::Error, flow: &str) -> anyhow::Error {
+    let is_fenced = |error: &anyhow::Error| {
+        let error = error.downcast_ref::<ClientError>();
+        error.is_some_and(ClientError::is_fenced)
+    };
+    match is_fenced(&error) {
+        true => anyhow!(
+            "another replay of flow {flow} has begun, or this one took longer than {TIMEOUT:?} for {LETTERS_MAX} letters; \
+             start it again, it goes on where the last one was: {error}"
+        ),
+        false => error,
+    }
+}
+
+struct Replay<'a> {
+    remote: &'a Remote,
+    flow: &'a str,
+    producer: TransactionalProducer,
+    /// By stream, how many partitions it has.
+    partitions: HashMap<String, u32>,
+    replayed: Replayed,
+}
+
+impl<'a> Replay<'a> {
+    /// Ends what another replay of the flow has left open, before anything is read of how far it was.
+    fn begin(remote: &'a Remote, flow: &'a str) -> anyhow::Result<Replay<'a>> {
+        let config = TransactionConfig {
+            id: group_of(flow),
+            timeout: TIMEOUT,
+            two_phase: false,
+        };
+        let client = remote.client();
+        let producer = TransactionalProducer::new(client, ProducerConfig::default(), config);
+        Ok(Replay {
+            remote,
+            flow,
+            producer: remote.wait(producer)?,
+            partitions: HashMap::new(),
+            replayed: Replayed::default(),
+        })
+    }
+
+    fn all(&mut self, limit: u64, is_again: bool, stop: &Stop) -> anyhow::Result<()> {
+        let done = match is_again {
+            true => HashMap::new(),
+            false => replayed(self.remote, self.flow)?,
+        };
+        let mut letters = Letters::open(self.remote, &stream_of(self.flow), &done)?;
+        let mut left = limit;
+        while left > 0
+            && let Some(found) = letters.next(stop)?
+        {
+            let taken = usize::try_from(left).unwrap_or(usize::MAX).min(found.len());
+            for letters in found[..taken].chunks(LETTERS_MAX) {
+                self.replay(letters)?;
+            }
+            left -= taken as u64;
+        }
+        self.wait_until_seen()
+    }
+
+    /// Waits until readers see what is committed: a server may tell of it earlier.
+    fn wait_until_seen(&self) -> anyhow::Result<()> {
+        let client = self.remote.client();
+        let id = group_of(self.flow);
+        let started_at = Instant::now();
+        while let Some(found) = self.remote.wait(client.transaction(&id))?
+            && found.state.starts_with("Prepare")
+            && started_at.elapsed() < TIMEOUT
+        {
+            thread::sleep(SEEN_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Writes the records of some letters, and that they are done: both, or neither.
+    fn replay(&mut self, letters: &[Letter]) -> anyhow::Result<()> {
+        let mut done = BTreeMap::new();
+        let mut written: BTreeMap<String, u64> = BTreeMap::new();
+        let mut without_record = 0;
+        self.producer.begin()?;
+        for letter in letters {
+            done.insert(letter.place.clone(), Offset(letter.offset.0 + 1));
+            match &letter.letter.original {
+                Some(original) => {
+                    self.write(letter, original)?;
+                    *written.entry(original.stream.clone()).or_default() += 1;
+                }
+                None => without_record += 1,
+            }
+        }
+        let group = group_of(self.flow);
+        let id = stream_id(self.remote, self.flow)?;
+        let committed = self.producer.commit_offsets(&group, &done, &id);
+        self.remote.wait(committed)?;
+        self.remote.wait(self.producer.commit())?;
+        self.replayed.without_record += without_record;
+        for (stream, count) in written {
+            *self.replayed.streams.entry(stream).or_default() += count;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, letter: &Letter, original: &Origin) -> anyhow::Result<()> {
+        let Letter { place, offset, .. } = letter;
+        let TopicPartition { topic, partition } = place;
+        let partitions = self.partitions(&original.stream, letter)?;
+        let names = [REPLAY_OF, REPLAY_TIMES].map(str::as_bytes);
+        let times = original.headers.iter().find_map(|(name, value)| {
+            let value = str::from_utf8(value.as_deref()?).ok()?;
+            (name == names[1]).then(|| value.parse::<u64>().ok())?
+        });
+        let of = format!("{topic}, partition {partition}, offset {offset}");
+        let times = times.unwrap_or(0).saturating_add(1).to_string();
+        let marks = [(names[0], of.as_bytes()), (names[1], times.as_bytes())];
+        let marks = marks.map(|(name, value)| Header {
+            name,
+            value: Some(value),
+        });
+        let headers = original.headers.iter();
+        let headers = headers.filter(|(name, _)| !names.contains(&name.as_slice()));
+        let headers = headers.map(|(name, value)| Header {
+            name,
+            value: value.as_deref(),
+        });
+        let headers: Vec<_> = headers.chain(marks).collect();
+        // A stream that was made again may have fewer partitions: then the key decides.
+        let partition = (original.partition < partitions).then_some(original.partition);
+        let record = ProducerRecord {
+            topic: &original.stream,
+            partition: partition.and_then(|partition| i32::try_from(partition).ok()),
+            timestamp: Some(original.timestamp),
+            key: original.key.as_deref(),
+            value: original.value.as_deref(),
+            headers: &headers,
+        };
+        self.remote.wait(self.producer.send(record))?;
+        Ok(())
+    }
+
+    /// How many partitions the stream has that the record of a letter is from.
+    fn partitions(&mut self, stream: &str, letter: &Letter) -> anyhow::Result<u32> {
+        if let Some(partitions) = self.partitions.get(stream) {
+            return Ok(*partitions);
+        }
+        let found = self.remote.wait(self.remote.client().stream(stream));
+        let found = found.map_err(|error| {
+            let is_gone = error
+                .downcast_ref::<ClientError>()
+                .is_some_and(ClientError::is_unknown_stream);
+            match is_gone {
+                true => anyhow!(
+                    "stream {stream} is gone, of which the record of the dead letter at offset {} of {} is: \
+                     `millstream stream create {stream}` makes it again",
+                    letter.offset,
+                    letter.place.topic
+                ),
+                false => error,
+            }
+        })?;
+        let partitions = found.lanes.len() as u32;
+        if partitions == 0 {
+            bail!("stream {stream} has no partitions");
+        }
+        self.partitions.insert(stream.to_owned(), partitions);
+        Ok(partitions)
+    }
+}
