@@ -233,11 +233,21 @@ impl Counting {
 
     /// Waits until there is a checkpoint. What came out after it comes again.
     pub fn wait_for_a_checkpoint(&self) {
+        self.wait_for_checkpoints(1);
+    }
+
+    /// Waits until so many checkpoints were kept.
+    pub fn wait_for_checkpoints(&self, count: u64) {
         let started_at = Instant::now();
-        while self.running.checkpoints().unwrap().kept == 0 {
+        while self.checkpoints() < count {
             assert!(started_at.elapsed() < PATIENCE, "no checkpoint is kept");
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// How many checkpoints were kept.
+    pub fn checkpoints(&self) -> u64 {
+        self.running.checkpoints().unwrap().kept
     }
 
     /// How many orders the flow has read.

@@ -9,11 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_client::{ConsumerConfig, DeliveryMode};
-use millstream_connect::{ServerEnd, ServerSource, StreamSource};
+use millstream_connect::{CheckpointDir, ServerEnd, ServerSource, StreamSource};
 use millstream_flow::{FlowSettings, Parts, Source};
 use millstream_record::Record;
 
-use super::orders::{Counting, LARGE_BYTES, Setting, plain, produce, produce_large};
+use super::orders::{Counting, LARGE_BYTES, Setting, plain, produce, produce_large, resuming};
+use millstream_log::{Stream, StreamConfig};
+use tempfile::tempdir;
 
 /// The orders of the fast partition are a second apart.
 const STEP: u64 = 100;
@@ -86,9 +88,16 @@ impl<'s> Scene<'s> {
     {
         produce_large(&setting.stream, 1, fast());
         produce(&setting.stream, 0, [0]);
+        Scene::of(setting, sources(), flow)
+    }
+
+    fn of<S>(setting: &'s Setting, sources: Vec<S>, flow: FlowSettings) -> Self
+    where
+        S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+    {
         Scene {
             setting,
-            counting: Counting::start(sources(), flow),
+            counting: Counting::start(sources, flow),
             others: vec![0],
         }
     }
@@ -347,5 +356,92 @@ fn a_flow_over_a_stream_ends_at_once_while_a_partition_is_held() {
 fn a_flow_over_a_servers_stream_ends_at_once_while_a_partition_is_held() {
     for way in WAYS {
         a_flow_ends_while_a_partition_is_held(|setting| way.sources(setting, 1, ServerEnd::Never));
+    }
+}
+
+/// A flow whose source, or partition, is held dies and resumes. The orders of the fast one are there.
+fn a_flow_that_holds_back_resumes<S>(setting: &Setting, make: impl Fn(ServerEnd) -> Vec<S>)
+where
+    S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+{
+    produce(&setting.stream, 0, [0]);
+    let folder = tempdir().unwrap();
+    let place = Arc::new(CheckpointDir::open(folder.path()).unwrap());
+    let flow = resuming(&place, false);
+    let mut scene = Scene::of(setting, make(ServerEnd::Never), flow);
+    scene.check_held_behind(0);
+    scene.produce(0, numbers(STEP, 400 * STEP));
+    scene.check_held_behind(399 * STEP);
+    // There is a checkpoint whenever something was done. The last of them is taken of a flow that holds back.
+    for order in 400..403 {
+        let checkpoints = scene.counting.checkpoints();
+        scene.produce(0, [order * STEP]);
+        scene.counting.wait_for_checkpoints(checkpoints + 1);
+    }
+    scene.check_held_behind(402 * STEP);
+    let before = scene.counting.counts.get();
+    assert!(before.len() >= 390, "{} windows came out", before.len());
+    let others = scene.others;
+    drop(scene.counting);
+
+    let mut scene = Scene::of(setting, make(ServerEnd::Now), resuming(&place, true));
+    scene.others = others;
+    scene.counting.running.join().unwrap();
+    assert_eq!(scene.counting.late_events(), 0);
+    let mut counted = scene.counting.counts.get();
+    assert!(counted.len() < 1_700, "it resumes, and does not begin anew");
+    for (window, orders) in before {
+        // What came out behind the checkpoint comes again.
+        assert_eq!(*counted.entry(window).or_insert(orders), orders);
+    }
+    assert_eq!(counted, plain([fast().collect(), scene.others]));
+}
+
+#[test]
+fn a_flow_resumes_that_holds_a_partition_of_a_source_in_the_process() {
+    for instances in [1, 2] {
+        let setting = Setting::new(3);
+        produce_large(&setting.stream, 1, fast());
+        a_flow_that_holds_back_resumes(&setting, |end| {
+            stored(&setting.stream, end).split(instances)
+        });
+    }
+}
+
+#[test]
+fn a_flow_resumes_that_holds_a_partition_of_a_source_of_a_server() {
+    for way in WAYS {
+        let setting = way.setting(3);
+        produce_large(&setting.stream, 1, fast());
+        a_flow_that_holds_back_resumes(&setting, |end| way.sources(&setting, 1, end));
+    }
+}
+
+#[test]
+fn a_flow_resumes_that_holds_a_source_in_the_process() {
+    let setting = Setting::new(1);
+    let other = setting
+        .log
+        .create_stream("other", StreamConfig::default())
+        .unwrap();
+    produce_large(&other, 0, fast());
+    a_flow_that_holds_back_resumes(&setting, |end| {
+        vec![stored(&setting.stream, end), stored(&other, end)]
+    });
+}
+
+#[test]
+fn a_flow_resumes_that_holds_a_source_of_a_server() {
+    for way in WAYS {
+        let setting = way.setting(2);
+        produce_large(&setting.stream, 1, fast());
+        a_flow_that_holds_back_resumes(&setting, |end| way.sources(&setting, 2, end));
+    }
+}
+
+fn stored(stream: &Stream, end: ServerEnd) -> StreamSource {
+    match end {
+        ServerEnd::Never => StreamSource::new(stream),
+        ServerEnd::Now => StreamSource::bounded(stream),
     }
 }
