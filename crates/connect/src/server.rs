@@ -96,11 +96,24 @@ pub struct ServerSource {
 struct Feed {
     records: mpsc::Receiver<Given>,
     wishes: watch::Sender<Wishes>,
+    /// The source was asked for something.
+    has_begun: bool,
+}
+
+impl Feed {
+    /// The flow begins: from now on records are read.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.wishes.send_modify(|wishes| wishes.has_begun = true);
+        }
+    }
 }
 
 /// What a source wants of its consumer.
 #[derive(Default)]
 struct Wishes {
+    /// Nothing is read before the flow begins.
+    has_begun: bool,
     /// These partitions are not to be read for now.
     paused: BTreeSet<i32>,
     /// How often records could not be read, which have to come again.
@@ -445,11 +458,17 @@ impl Reading {
             sender,
             wishes: wished,
             paused: BTreeSet::new(),
-            is_pushed: self.consumer.delivery == DeliveryMode::Push,
             turns: Arc::new(Semaphore::new(READ_MAX as usize)),
+            client: self.client.clone(),
+            config: self.consumer.clone(),
+            lanes: lanes.clone(),
         };
         network.spawn(reader.run());
-        Feed { records, wishes }
+        Feed {
+            records,
+            wishes,
+            has_begun: false,
+        }
     }
 
     /// Adds the partitions, which are read from these positions on, to the lanes.
@@ -506,6 +525,7 @@ impl Source for ServerSource {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone().into());
         }
+        self.given.begin();
         let is_held = |partition| self.lanes.is_held(lane_id(partition));
         if let Some((records, has_room)) = self.held.take(self.held_bytes_max(), is_held) {
             if has_room {
@@ -627,7 +647,9 @@ struct Reader {
     wishes: watch::Receiver<Wishes>,
     /// Partitions that are not read now.
     paused: BTreeSet<TopicPartition>,
-    is_pushed: bool,
+    client: Client,
+    config: ConsumerConfig,
+    lanes: Lanes,
     /// One for each item that may lie where it was read.
     turns: Arc<Semaphore>,
 }
@@ -642,6 +664,17 @@ impl Reader {
     }
 
     async fn read(&mut self) {
+        let begun = self.wishes.wait_for(|wishes| wishes.has_begun).await;
+        if begun.map(|_| ()).is_err() {
+            return;
+        }
+        if let Err(error) = self.find_lanes().await {
+            // The consumer meets the same trouble, and it tells of that.
+            tracing::debug!(
+                "cannot look what partitions of {} hold: {error}",
+                self.topic
+            );
+        }
         let mut open = self.open();
         loop {
             // More partitions may come where there is no end.
@@ -687,6 +720,21 @@ impl Reader {
         }
     }
 
+    /// Looks again what the partitions hold, which may have been filled since the source was made: the watermark waits
+    /// for all that they hold when the flow begins. Where sources end, they end behind what was there before.
+    async fn find_lanes(&self) -> Result<(), ClientError> {
+        if self.ends.is_some() {
+            return Ok(());
+        }
+        let positions = self.consumer.positions();
+        let places: Vec<_> = positions.keys().cloned().collect();
+        for (place, end) in ends(&self.client, &self.config, &places).await? {
+            let next = positions.get(&place).copied().unwrap_or_default();
+            self.lanes.add(lane_id(place.partition), next, end);
+        }
+        Ok(())
+    }
+
     fn end_of(&self, place: &TopicPartition) -> Option<Offset> {
         let end = self.ends.as_ref()?.get(place).copied();
         Some(end.unwrap_or_default())
@@ -717,7 +765,8 @@ impl Reader {
             let wishes = self.wishes.borrow_and_update();
             wishes.paused.iter().map(place).collect()
         };
-        if self.is_pushed && !paused.is_subset(&self.paused) {
+        let is_pushed = self.config.delivery == DeliveryMode::Push;
+        if is_pushed && !paused.is_subset(&self.paused) {
             // The subscription ends, and its memory goes with it.
             self.wait_until_done().await;
         }

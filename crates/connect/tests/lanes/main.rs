@@ -175,3 +175,65 @@ fn bounded_sources_have_no_part_in_partitions_that_are_added() {
     assert_eq!(counted(vec![stored]), expected);
     assert_eq!(counted(served), expected);
 }
+
+/// The windows of partitions of which one is filled after the sources were made, and before the flow begins.
+fn a_partition_that_is_filled_before_the_flow_begins_is_waited_for<S>(
+    make: impl Fn(&Setting) -> Vec<S>,
+) where
+    S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+{
+    let setting = Setting::new(2);
+    produce(&setting.stream, 0, 0..ORDERS);
+    let sources = make(&setting);
+    produce(&setting.stream, 1, 0..ORDERS);
+    let counting = Counting::start(sources, FlowSettings::default());
+    counting.wait_until_read(2 * ORDERS);
+    for partition in 0..2 {
+        produce(&setting.stream, partition, ORDERS..ORDERS + 1);
+    }
+    counting.wait_for(&plain(repeat_n(0..ORDERS, 2)));
+    assert_eq!(counting.late_events(), 0);
+}
+
+#[test]
+fn a_source_in_the_process_waits_for_a_partition_that_is_filled_before_the_flow_begins() {
+    a_partition_that_is_filled_before_the_flow_begins_is_waited_for(|setting| {
+        vec![StreamSource::new(&setting.stream)]
+    });
+}
+
+#[test]
+fn a_source_of_a_server_waits_for_a_partition_that_is_filled_before_the_flow_begins() {
+    for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
+        a_partition_that_is_filled_before_the_flow_begins_is_waited_for(|setting| {
+            let (client, consumer) = (setting.client(), consumer(delivery));
+            ServerSource::of_stream(&client, &consumer, "s", 1, ServerEnd::Never).unwrap()
+        });
+    }
+}
+
+/// Nothing is known to come of it.
+fn a_partition_that_is_empty_holds_no_window<S>(make: impl Fn(&Setting) -> Vec<S>)
+where
+    S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
+{
+    let setting = Setting::new(2);
+    produce(&setting.stream, 0, 0..FIRST);
+    let counting = Counting::start(make(&setting), FlowSettings::default());
+    counting.wait_until_read(FIRST);
+    setting.log.grow_stream("s", 2, 2).unwrap();
+    produce(&setting.stream, 0, FIRST..FIRST + 1);
+    counting.wait_for(&plain(once(0..FIRST)));
+}
+
+#[test]
+fn a_partition_that_is_empty_holds_no_window_of_a_source_in_the_process() {
+    a_partition_that_is_empty_holds_no_window(|setting| vec![StreamSource::new(&setting.stream)]);
+}
+
+#[test]
+fn a_partition_that_is_empty_holds_no_window_of_a_source_of_a_server() {
+    a_partition_that_is_empty_holds_no_window(|setting| {
+        server_sources(setting, 1, ServerEnd::Never)
+    });
+}
