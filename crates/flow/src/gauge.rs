@@ -10,6 +10,8 @@ use crate::marks::Mark;
 /// Written by the worker that is in the instance, once per slice at most; read by any thread. The figures are each
 /// of a moment of its own.
 pub struct TimeGauge {
+    /// Time goes on while the source is idle.
+    goes_by_clock: bool,
     /// The last watermark, `i64::MIN` before the first.
     watermark: AtomicI64,
     /// Later stages do not wait for the instance.
@@ -24,6 +26,8 @@ pub struct TimeGauge {
 /// What a [`TimeGauge`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceTime {
+    /// Time goes on while the source is idle.
+    pub goes_by_clock: bool,
     /// No item that is in time is earlier; `None` before any item told a time.
     pub watermark: Option<Timestamp>,
     /// Later stages do not wait for the source.
@@ -34,9 +38,11 @@ pub struct SourceTime {
     pub unread_lanes: u64,
 }
 
-impl Default for TimeGauge {
-    fn default() -> Self {
+impl TimeGauge {
+    /// Of an instance whose time goes on by the clock while its source is idle, or does not.
+    pub fn new(goes_by_clock: bool) -> Self {
         TimeGauge {
+            goes_by_clock,
             watermark: AtomicI64::new(i64::MIN),
             is_idle: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -44,9 +50,7 @@ impl Default for TimeGauge {
             unread_lanes: AtomicU64::new(0),
         }
     }
-}
 
-impl TimeGauge {
     pub fn set_mark(&self, mark: Mark) {
         let time = match mark {
             Mark::Watermark(time) | Mark::Idle(time) => time,
@@ -78,6 +82,7 @@ impl TimeGauge {
         let watermark = Timestamp(self.watermark.load(Ordering::Relaxed));
         let since_ns = self.silent_since_ns.load(Ordering::Relaxed);
         Some(SourceTime {
+            goes_by_clock: self.goes_by_clock,
             watermark: (watermark > Timestamp(i64::MIN)).then_some(watermark),
             is_idle: self.is_idle.load(Ordering::Relaxed),
             silent_since: since_ns.checked_sub(1).map(Duration::from_nanos),

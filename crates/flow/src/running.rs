@@ -168,10 +168,14 @@ impl Running {
             .collect()
     }
 
-    /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows.
+    /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows. That all
+    /// sources are idle is told of a flow on one rank: on several, others may tell the time.
     pub fn waits(&self) -> Vec<Wait> {
         match self.workers.goes_by_time && !self.is_finished() {
-            true => waits::of(&self.workers.stages, self.workers.clock.monotonic()),
+            true => {
+                let now = self.workers.clock.monotonic();
+                waits::of(&self.workers.stages, now, self.workers.is_alone())
+            }
             false => Vec::new(),
         }
     }

@@ -128,6 +128,7 @@ struct Silence {
 impl StageTime {
     /// Of a stage that reads a source of these `lanes`, if of several.
     pub fn new(watermarks: Option<Watermarks>, lanes: Option<Lanes>) -> StageTime {
+        let goes_by_clock = watermarks.is_some_and(|it| it.goes_by_clock_when_idle);
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
@@ -142,7 +143,7 @@ impl StageTime {
             told: None,
             silence: None,
             aligned: None,
-            gauge: Arc::default(),
+            gauge: Arc::new(TimeGauge::new(goes_by_clock)),
         }
     }
 

@@ -20,19 +20,29 @@ const SILENT_MIN: Duration = Duration::from_secs(2);
 pub struct Wait {
     /// The source's stage.
     pub stage: String,
-    /// Why, and when it ends if that is known: `source idle for 12 s; windows wait for it for another 18 s`.
+    /// Why, and when it ends if that is known: `source idle for 12 s; windows wait for it for another 18 s`. Where all sources are
+    /// idle, windows wait until one of them goes on: `sources idle for 42 s; windows wait for event time`.
     pub reason: String,
 }
 
-/// What windows wait for at `now` of the flow's clock, by source.
-pub fn of(stages: &[Arc<dyn Stage>], now: Duration) -> Vec<Wait> {
+/// What windows wait for at `now` of the flow's clock, by source. A flow that is not `alone` has sources on other ranks, which may
+/// tell the time while all of these are idle.
+pub fn of(stages: &[Arc<dyn Stage>], now: Duration, is_alone: bool) -> Vec<Wait> {
     let sources = stages.iter().filter(|stage| !stage.has_ended());
     let sources: Vec<_> = sources
         .filter_map(|stage| Some((stage.name(), stage.source_times()?)))
         .collect();
-    let all = sources.iter().flat_map(|(_, (times, _))| times);
+    let all = || sources.iter().flat_map(|(_, (times, _))| times);
+    if is_alone && all().all(|time| time.is_idle && !time.goes_by_clock) {
+        let wait = |(name, (times, _)): &(&str, (Vec<SourceTime>, Duration))| {
+            let reason = all_idle(times, now)?;
+            let stage = (*name).to_owned();
+            Some(Wait { stage, reason })
+        };
+        return sources.iter().filter_map(wait).collect();
+    }
     // Sources that are idle hold nothing back, and are as far as the others.
-    let live = all.filter(|time| !time.is_idle);
+    let live = all().filter(|time| !time.is_idle);
     let furthest = live.filter_map(|time| time.watermark).max();
     let wait = |(name, (times, idle_after)): &(&str, (Vec<SourceTime>, Duration))| {
         let mut live = times.iter().filter(|time| !time.is_idle);
@@ -43,6 +53,15 @@ pub fn of(stages: &[Arc<dyn Stage>], now: Duration) -> Vec<Wait> {
         })
     };
     sources.iter().filter_map(wait).collect()
+}
+
+/// Why windows stay open while all sources are idle, of which these are those of a stage.
+fn all_idle(times: &[SourceTime], now: Duration) -> Option<String> {
+    let since = times.iter().filter_map(|time| time.silent_since).max()?;
+    let silence = now.saturating_sub(since).as_secs();
+    Some(format!(
+        "sources idle for {silence} s; windows wait for event time"
+    ))
 }
 
 /// Why a source that is not idle holds others back.
@@ -85,6 +104,7 @@ mod tests {
 
     const IDLE_AFTER: Duration = Duration::from_secs(30);
     const LIVE: SourceTime = SourceTime {
+        goes_by_clock: false,
         watermark: Some(Timestamp(10_000)),
         is_idle: false,
         silent_since: None,
@@ -96,6 +116,19 @@ mod tests {
         let furthest = Some(Timestamp(14_200));
         let found = reason(&time, IDLE_AFTER, furthest, Duration::from_secs(20));
         assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn of_idle_sources_the_one_that_gave_something_last_counts() {
+        let idle = |seconds| SourceTime {
+            is_idle: true,
+            silent_since: Some(Duration::from_secs(seconds)),
+            ..LIVE
+        };
+        let reason = all_idle(&[idle(3), idle(8)], Duration::from_secs(20));
+        let expected = "sources idle for 12 s; windows wait for event time";
+        assert_eq!(reason.as_deref(), Some(expected));
+        assert_eq!(all_idle(&[], Duration::from_secs(20)), None);
     }
 
     #[test]

@@ -221,6 +221,11 @@ impl Workers {
         let _ = self.join();
     }
 
+    /// Whether there is no other rank.
+    pub fn is_alone(&self) -> bool {
+        self.ranks.count() == 1
+    }
+
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
