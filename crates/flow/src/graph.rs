@@ -137,6 +137,8 @@ pub struct Flow {
     /// What the types of the graph do not show and has to be the same on all ranks.
     pub(crate) agreed: Vec<String>,
     pub(crate) homes: Homes,
+    /// For how long after the ends of windows, of those that there are so far, their results may come again.
+    pub(crate) updates_for_ms: i64,
     pub(crate) step: Step,
 }
 
@@ -167,6 +169,7 @@ impl Flow {
             exits: Vec::new(),
             agreed: Vec::new(),
             homes: Homes::default(),
+            updates_for_ms: 0,
             step: Step::default(),
         }
     }
@@ -292,6 +295,7 @@ impl Flow {
         remembered_keys: usize,
     ) -> Windowed<K, A> {
         self.agreed.push(format!("{name}: {windows:?}"));
+        self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
         let (homes, ranks) = (self.homes.clone(), self.settings.ranks.count());
         Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
     }

@@ -13,15 +13,17 @@ use crate::operators::Operators;
 use crate::remote::Message;
 use crate::state::StateReader;
 use crate::windowed::{self, REMEMBERED_KEYS, Windowed};
-use crate::windows::{All, Combine, Key, Top, WindowResult, Windows, top};
+use crate::windows::{All, Combine, Key, Ranked, TopWindows, WindowResult, Windows};
 
 /// The results of windows with the highest scores.
 type TopResult<K, O> = WindowResult<All, Vec<WindowResult<K, O>>>;
 
 /// A stage that gives them.
-type TopOperators<'f, K, O> = Operators<'f, RingInput<TopResult<K, O>>, SinceFirst<K, O>>;
+type TopOperators<'f, K, O> = Operators<'f, RingInput<RankedResult<K, O>>, SinceFirst<K, O>>;
 
-type SinceFirst<K, O> = Map<Same, fn(&TopResult<K, O>) -> TopResult<K, O>, TopResult<K, O>>;
+type RankedResult<K, O> = WindowResult<All, Ranked<K, O>>;
+
+type SinceFirst<K, O> = Map<Same, fn(&RankedResult<K, O>) -> TopResult<K, O>, TopResult<K, O>>;
 
 impl<'f, I, C, K, O> Operators<'f, I, C>
 where
@@ -38,6 +40,10 @@ where
     /// A result is given when event time has passed the end of its windows. Its `events` says how many windows it
     /// was made of, and its `start` when the first of those in it begins. It is for windows that end by event time:
     /// of global windows that count their items it is given at the end of the input.
+    ///
+    /// Where windows of the flow [come again](WindowResult::is_update), so does this, updated: the last result of each window
+    /// counts. All windows that end at one moment are kept for so long then, and not only the highest. A session that has grown
+    /// counts at its new end, and still at the one before.
     ///
     /// ```
     /// use millstream_base::Timestamp;
@@ -67,13 +73,15 @@ where
     pub fn top<S, F>(self, name: &str, count: usize, score: F) -> TopOperators<'f, K, O>
     where
         S: Clone + PartialOrd + Message,
-        F: Fn(&WindowResult<K, O>) -> S + Send + Sync + 'static,
+        F: Fn(&WindowResult<K, O>) -> S + Clone + Send + Sync + 'static,
     {
         let flow = &mut *self.flow;
         flow.agreed.push(format!("{name}: the highest {count}"));
         // What ends at one moment is in one millisecond.
-        let moments = Windows::tumbling(1);
-        let highest = flow.windows(name, moments, top(count, score), REMEMBERED_KEYS);
+        let updates_for_ms = flow.updates_for_ms;
+        let moments = Windows::tumbling(1).allowed_lateness(updates_for_ms);
+        let highest = TopWindows::new(count, score, updates_for_ms > 0);
+        let highest = flow.windows(name, moments, highest, REMEMBERED_KEYS);
         flow.add_state(name, TopState(highest.clone()));
         let last_moment = |window: &WindowResult<K, O>| Timestamp(window.end.0.saturating_sub(1));
         let highest = self.aggregate(name, &highest, last_moment);
@@ -82,18 +90,24 @@ where
 }
 
 /// It begins when the first of its windows does.
-fn since_first<K: Clone, O: Clone>(highest: &TopResult<K, O>) -> TopResult<K, O> {
-    let starts = highest.value.iter().map(|window| window.start);
+fn since_first<K: Clone, O: Clone>(ranked: &RankedResult<K, O>) -> TopResult<K, O> {
+    let Ranked { highest, windows } = &ranked.value;
+    let starts = highest.iter().map(|window| window.start);
     WindowResult {
-        start: starts.min().unwrap_or(highest.start),
-        ..highest.clone()
+        key: ranked.key,
+        start: starts.min().unwrap_or(ranked.start),
+        end: ranked.end,
+        value: highest.clone(),
+        events: *windows,
+        time_max: ranked.time_max,
+        is_update: ranked.is_update,
     }
 }
 
 /// Says of the newest result when its windows begin.
 struct TopState<A: Combine>(Windowed<All, A>);
 
-impl<K, O, S, F> StateReader for TopState<Top<WindowResult<K, O>, S, F>>
+impl<K, O, S, F> StateReader for TopState<TopWindows<K, O, S, F>>
 where
     K: Key,
     O: Message + Clone,

@@ -61,6 +61,7 @@ mod spec;
 mod store;
 mod table;
 mod top;
+mod top_updated;
 mod tumbling;
 mod two_stacks;
 
@@ -80,3 +81,4 @@ pub use released::WindowResult;
 pub use spec::{Trigger, Windows};
 pub use store::{WindowStore, WindowTotals};
 pub use top::{Top, top};
+pub(crate) use top_updated::{Ranked, TopWindows};

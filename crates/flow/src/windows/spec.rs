@@ -113,6 +113,17 @@ impl Windows {
         windows.unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
+    /// For how long after the end of a window its result may come again, updated.
+    pub(crate) fn updates_for_ms(&self) -> i64 {
+        let lateness = i64::from(self.lateness);
+        match self.kind {
+            Kind::Tumbling { .. } | Kind::Sliding { .. } => lateness,
+            // A session that ended may be joined while the one of the item alone would not be over.
+            Kind::Session { gap_ms } => lateness.saturating_add(gap_ms),
+            Kind::Global(_) => 0,
+        }
+    }
+
     fn checked(kind: Kind) -> Self {
         Self::try_from((kind, 0)).unwrap_or_else(|wrong| panic!("{wrong}"))
     }

@@ -54,7 +54,7 @@ where
     S: Clone + PartialOrd,
 {
     /// Puts an item where it belongs, if it belongs to the highest.
-    fn put(&self, state: &mut Vec<(S, T)>, score: &S, item: &T) {
+    pub(super) fn put(&self, state: &mut Vec<(S, T)>, score: &S, item: &T) {
         let is_full = state.len() >= self.count;
         let is_below = |(last_score, last): &(S, T)| {
             order((score, item), (last_score, last)) != Ordering::Less

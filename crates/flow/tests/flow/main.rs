@@ -21,6 +21,7 @@ mod running;
 mod shapes;
 mod skew;
 mod support;
+mod top;
 mod turns;
 mod two_phase;
 mod window_kinds;
