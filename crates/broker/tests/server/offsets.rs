@@ -114,6 +114,26 @@ fn unknown_partitions_have_no_offsets() {
     }
 }
 
+/// Error, epoch and end offset of an epoch of a partition.
+fn end_of_epoch(
+    client: &mut Connection,
+    partition: i32,
+    current: i32,
+    epoch: i32,
+) -> (i16, i32, i64) {
+    let asked = OffsetForLeaderPartition::default()
+        .with_partition(partition)
+        .with_current_leader_epoch(current)
+        .with_leader_epoch(epoch);
+    let topic = OffsetForLeaderTopic::default()
+        .with_topic(topic_name("t"))
+        .with_partitions(vec![asked]);
+    let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
+    let response = ask!(client, OffsetForLeaderEpoch, 4, request);
+    let end = &response.topics[0].partitions[0];
+    (end.error_code, end.leader_epoch, end.end_offset)
+}
+
 #[test]
 fn the_only_epoch_ends_where_the_partition_does() {
     let node = Node::start();
@@ -129,16 +149,23 @@ fn the_only_epoch_ends_where_the_partition_does() {
         (0, 1, 0, (unknown_epoch, -1, -1)),
         (7, -1, 0, (unknown, -1, -1)),
     ] {
-        let asked = OffsetForLeaderPartition::default()
-            .with_partition(partition)
-            .with_current_leader_epoch(current)
-            .with_leader_epoch(epoch);
-        let topic = OffsetForLeaderTopic::default()
-            .with_topic(topic_name("t"))
-            .with_partitions(vec![asked]);
-        let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
-        let response = ask!(client, OffsetForLeaderEpoch, 4, request);
-        let end = &response.topics[0].partitions[0];
-        assert_eq!((end.error_code, end.leader_epoch, end.end_offset), expected);
+        let end = end_of_epoch(&mut client, partition, current, epoch);
+        assert_eq!(end, expected);
+    }
+}
+
+#[test]
+fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!(end_of_epoch(&mut client, 1, -1, 0), (unknown, -1, -1));
+    node.log().grow_stream("t", 2, 2).unwrap();
+    for partition in 1..4 {
+        assert_eq!(end_of_epoch(&mut client, partition, 0, 0), (0, 0, 0));
+        client.produce("t", partition, &["a", "b"]);
+        assert_eq!(end_of_epoch(&mut client, partition, 0, 0), (0, 0, 2));
+        assert_eq!(list(&mut client, 5, ("t", partition), -1).offset, 2);
     }
 }

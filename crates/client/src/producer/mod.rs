@@ -37,7 +37,7 @@ use self::sender::Sender;
 use self::state::{NotTaken, State, Transaction};
 pub use self::transactional::{TransactionConfig, TransactionalProducer};
 pub(crate) use self::transactional::{init, transactional_id};
-use crate::client::Client;
+use crate::client::{Client, Topic};
 use crate::error::ClientError;
 
 /// From this level of the cluster's feature `transaction.version` on, each transaction has an epoch of its own, and
@@ -155,17 +155,12 @@ impl Producer {
     /// When there is no such stream or partition, or the record is too large.
     pub async fn send(&self, record: ProducerRecord<'_>) -> Result<Delivery, ClientError> {
         let shared = &*self.shared;
-        let mut is_refreshed = false;
         loop {
             match self.try_send(&record) {
                 Ok(delivery) => return Ok(delivery),
                 Err(NotTaken::Failed(error)) => return Err(error),
-                Err(NotTaken::UnknownPartition(error)) if is_refreshed => return Err(error),
-                Err(NotTaken::UnknownPartition(_)) => {
-                    // Streams grow.
-                    is_refreshed = true;
-                    shared.client.refresh(&[record.topic]).await?;
-                    let topic = shared.client.topic(record.topic).await?;
+                Err(NotTaken::UnknownPartition(partition)) => {
+                    let topic = self.refreshed(record.topic, partition).await?;
                     let mut state = shared.state.lock();
                     state.learn(&topic.name, topic.leaders.len());
                 }
@@ -188,26 +183,35 @@ impl Producer {
         }
     }
 
-    /// Takes a record to be sent if there is memory for it and its stream is known: for callers that cannot wait. Returns
-    /// whether it did; if not, it may after [`room`](Self::room).
+    /// Takes a record to be sent if there is memory for it, and its stream and partition are known: for callers that cannot
+    /// wait. Returns whether it did; if not, it may after [`room`](Self::room).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// When the record is too large, or nothing is taken any more.
     pub fn offer(&self, record: &ProducerRecord<'_>) -> Result<bool, ClientError> {
         match self.try_send(record) {
             Ok(_) => Ok(true),
-            Err(NotTaken::UnknownPartition(error) | NotTaken::Failed(error)) => Err(error),
+            Err(NotTaken::Failed(error)) => Err(error),
+            Err(NotTaken::UnknownPartition(partition)) => {
+                self.shared.state.lock().want(record.topic, partition);
+                Ok(false)
+            }
             Err(NotTaken::UnknownTopic | NotTaken::NoRoom) => Ok(false),
         }
     }
 
-    /// Waits until there may be memory for a record of this stream, and the stream is known.
+    /// Waits until there may be memory for a record of this stream, and the stream is known, with the partitions that
+    /// records were [offered](Self::offer) to.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// When there is no such stream or partition.
     pub async fn room(&self, topic: &str) -> Result<(), ClientError> {
         let shared = &*self.shared;
-        let topic = shared.client.topic(topic).await?;
+        let wanted = shared.state.lock().take_wanted(topic);
+        let topic = match wanted {
+            Some(partition) => self.refreshed(topic, partition).await?,
+            None => shared.client.topic(topic).await?,
+        };
         let mut room = std::pin::pin!(shared.room.notified());
         room.as_mut().enable();
         let is_short = {
@@ -220,6 +224,23 @@ impl Producer {
             room.await;
         }
         Ok(())
+    }
+
+    /// Asks servers again for a topic, which may have grown to this partition.
+    async fn refreshed(&self, topic: &str, partition: usize) -> Result<Arc<Topic>, ClientError> {
+        let client = &self.shared.client;
+        client.refresh(&[topic]).await?;
+        let topic = client.topic(topic).await?;
+        let count = topic.leaders.len();
+        match partition < count {
+            true => Ok(topic),
+            false => Err(ClientError::NoLeader {
+                what: format!(
+                    "partition {partition} of {}, which has {count},",
+                    topic.name
+                ),
+            }),
+        }
     }
 
     fn try_send(&self, record: &ProducerRecord<'_>) -> Result<Delivery, NotTaken> {

@@ -62,6 +62,8 @@ struct TopicPartitions {
     /// Where its partitions are among all.
     places: Vec<usize>,
     turn: Turn,
+    /// A partition behind these that a record was offered to.
+    wanted: Option<usize>,
 }
 
 /// Why a record was not taken.
@@ -71,7 +73,7 @@ pub(super) enum NotTaken {
     /// There is no memory for it now.
     NoRoom,
     /// Its partition is not known.
-    UnknownPartition(ClientError),
+    UnknownPartition(usize),
     Failed(ClientError),
 }
 
@@ -125,6 +127,7 @@ impl State {
         let topic = topic.or_insert_with(|| TopicPartitions {
             places: Vec::new(),
             turn: Turn::default(),
+            wanted: None,
         });
         for index in topic.places.len()..partitions {
             topic.places.push(self.partitions.len());
@@ -135,6 +138,18 @@ impl State {
                 self.transaction.is_some(),
             ));
         }
+    }
+
+    /// Takes note of a partition that is not known.
+    pub fn want(&mut self, topic: &str, partition: usize) {
+        if let Some(topic) = self.topics.get_mut(topic) {
+            topic.wanted = topic.wanted.max(Some(partition));
+        }
+    }
+
+    /// The last partition that was wanted since this was called before, and is not known.
+    pub fn take_wanted(&mut self, topic: &str) -> Option<usize> {
+        self.topics.get_mut(topic)?.wanted.take()
     }
 
     /// Whether memory is short, and will be free again when something is stored.
@@ -245,11 +260,8 @@ impl State {
             (None, Some(key)) => partition_of_key(key, count),
             (None, None) => topic.turn.next(bytes, self.config.batch_bytes, count),
         };
-        topic.places.get(index).copied().ok_or_else(|| {
-            NotTaken::UnknownPartition(ClientError::NoLeader {
-                what: format!("partition {index} of {}, which has {count},", record.topic),
-            })
-        })
+        let place = topic.places.get(index).copied();
+        place.ok_or(NotTaken::UnknownPartition(index))
     }
 
     fn seal(&mut self, place: usize) -> bool {

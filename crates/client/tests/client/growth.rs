@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use millstream_base::Offset;
 use millstream_client::{
-    Client, ClientError, Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Producer,
+    Client, ClientError, Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Isolation, Producer,
     ProducerConfig, ProducerRecord, Start,
 };
 use parking_lot::Mutex;
@@ -236,5 +237,69 @@ async fn a_group_reads_a_stream_that_is_made_again_from_its_beginning() {
             due.remove(value);
         });
     }
+    member.close().await.unwrap();
+}
+
+/// It ended with "partition 1 of t, which has 1".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_that_cannot_wait_offers_records_to_added_partitions() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    let producer = Producer::new(&client, ProducerConfig::default());
+    let offer = |partition| {
+        producer.offer(&ProducerRecord {
+            topic: "t",
+            partition: Some(partition),
+            value: Some(b"value"),
+            ..ProducerRecord::default()
+        })
+    };
+    producer.room("t").await.unwrap();
+    assert!(offer(0).unwrap());
+    node.log().grow_stream("t", 3, 1).unwrap();
+    assert!(!offer(1).unwrap());
+    producer.room("t").await.unwrap();
+    assert!(offer(1).unwrap());
+    assert!(offer(2).unwrap());
+    // The stream has no such partition.
+    for _ in 0..2 {
+        assert!(!offer(3).unwrap());
+        let error = producer.room("t").await.unwrap_err().to_string();
+        assert!(error.contains("partition 3 of t, which has 3"), "{error}");
+    }
+    producer.room("t").await.unwrap();
+    node.log().grow_stream("t", 4, 1).unwrap();
+    assert!(!offer(3).unwrap());
+    producer.room("t").await.unwrap();
+    assert!(offer(3).unwrap());
+    producer.flush().await.unwrap();
+    for partition in 0..4 {
+        assert_eq!(node.values("t", partition), ["value"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offsets_of_a_group_are_set_in_added_partitions() {
+    let node = Node::start();
+    node.create("t", 1);
+    let client = node.client();
+    let set = async |partition| {
+        let offsets = [(place("t", partition), Offset(1))].into();
+        client.set_offsets("g", &offsets).await
+    };
+    set(0).await.unwrap();
+    set(1).await.unwrap_err();
+    node.log().grow_stream("t", 2, 1).unwrap();
+    let producer = Producer::new(&client, ProducerConfig::default());
+    for value in ["one", "two"] {
+        send(&producer, 1, value).await;
+    }
+    let latest = [(place("t", 1), Start::Latest)];
+    let ends = client.offsets(&latest, Isolation::Committed).await.unwrap();
+    assert_eq!(ends[&place("t", 1)], Offset(2));
+    set(1).await.unwrap();
+    let mut member = Consumer::in_group(&client, ConsumerConfig::default(), "g", &["t"]).unwrap();
+    read(&mut member, due(&["two"])).await;
     member.close().await.unwrap();
 }

@@ -366,6 +366,44 @@ fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
 }
 
 #[test]
+fn a_group_is_reset_in_partitions_that_were_added() {
+    let dir = tempdir().unwrap();
+    let server = server(&dir, "1");
+    let produce = |count| {
+        let run = server.run_with_input(&["produce", "s"], numbers(count));
+        run.assert_done();
+    };
+    produce(3);
+    let consume = || {
+        let run = server.run(&["consume", "s", "--group", "g"]).assert_done();
+        run.text().lines().count()
+    };
+    assert_eq!(consume(), 3);
+    let alter = ["stream", "alter", "s", "--streamlets", "2", "--lanes", "2"];
+    server.run(&alter).assert_done();
+    produce(1000);
+    let describe = ["stream", "describe", "s", "--json"];
+    let info = server.run(&describe).assert_done().json();
+    let added = |partition: usize| info["lanes"][partition]["durable"].as_u64().unwrap();
+    assert_eq!((0..4).map(added).sum::<u64>(), 1003);
+    let reset = |to: &[&str]| {
+        let all = [&["group", "reset", "g", "s", "--to"], to].concat();
+        server.run(&all).assert_done().text()
+    };
+    // What the group has not read yet is passed over.
+    let text = reset(&["latest"]);
+    assert!(text.contains("in 4 partitions of s"), "{text}");
+    assert_eq!(consume(), 0);
+    for partition in 1..4 {
+        reset(&["0", "--partition", &partition.to_string()]);
+        assert_eq!(consume() as u64, added(partition));
+    }
+    reset(&["earliest"]);
+    assert_eq!(consume(), 1003);
+    server.stop();
+}
+
+#[test]
 fn a_group_with_members_is_not_reset() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
