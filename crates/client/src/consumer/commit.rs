@@ -244,7 +244,9 @@ impl Client {
                 .with_name(topic_name(name))
                 .with_partition_indexes(partitions)
         });
-        let fetched = self.fetch_offsets(group, Some(topics.collect())).await?;
+        let fetched = self
+            .fetch_offsets(group, Some(topics.collect()), true)
+            .await?;
         Ok(fetched.offsets)
     }
 
@@ -256,28 +258,30 @@ impl Client {
         &self,
         group: &str,
     ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
-        Ok(self.fetch_offsets(group, None).await?.offsets)
+        Ok(self.fetch_offsets(group, None, true).await?.offsets)
     }
 
-    /// All offsets that a group has committed, with what was said with them.
+    /// All offsets that a group has committed, with what was said with them. Those of transactions that are open do not
+    /// count yet.
     ///
     /// # Errors
     /// When the group cannot be asked.
     pub async fn group_offsets(&self, group: &str) -> Result<GroupOffsets, ClientError> {
-        self.fetch_offsets(group, None).await
+        self.fetch_offsets(group, None, false).await
     }
 
     async fn fetch_offsets(
         &self,
         group: &str,
         topics: Option<Vec<OffsetFetchRequestTopics>>,
+        require_stable: bool,
     ) -> Result<GroupOffsets, ClientError> {
         let asked = OffsetFetchRequestGroup::default()
             .with_group_id(GroupId(text(group)))
             .with_topics(topics);
         let request = OffsetFetchRequest::default()
             .with_groups(vec![asked])
-            .with_require_stable(true);
+            .with_require_stable(require_stable);
         let answer = self.coordinator(group).await?.ask(request).await?;
         let mut found = GroupOffsets::default();
         for answered in answer.groups {

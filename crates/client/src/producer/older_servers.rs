@@ -1,9 +1,10 @@
 //! Transactions on servers where partitions are added to them, and which give no epoch to each (before KIP-890).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+use millstream_base::{ByteSize, Offset, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server};
 use millstream_log::{Log, LogConfig, StreamConfig};
 
@@ -11,6 +12,7 @@ use super::{ProducerConfig, ProducerRecord, TransactionConfig, TransactionalProd
 use crate::client::Client;
 use crate::config::ClientConfig;
 use crate::handshake::TRANSACTIONS_MAX;
+use crate::offsets::TopicPartition;
 
 const PARTITIONS: u32 = 2;
 
@@ -51,11 +53,32 @@ fn transactions_are_made_as_older_servers_know_them() {
                 producer.send(record).await.unwrap();
             }
             producer.flush().await.unwrap();
+            let place = TopicPartition {
+                topic: "t".into(),
+                partition: 0,
+            };
+            let offsets = BTreeMap::from([(place.clone(), Offset(number))]);
+            let committed = producer.commit_offsets("g", &offsets, "said").await;
+            committed.unwrap();
+            let found = client.group_offsets("g").await.unwrap();
+            assert!(!found.offsets.values().any(|at| *at == Offset(number)));
             named.push(producer.prepared().unwrap().unwrap());
             match number % 3 {
                 0 => producer.abort().await.unwrap(),
                 _ => producer.commit().await.unwrap(),
             }
+        }
+        // Of the last one that was committed, when the group knows of its end.
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = client.group_offsets("g").await.unwrap();
+            let offsets: Vec<Offset> = found.offsets.into_values().collect();
+            if offsets == [Offset(5)] {
+                assert!(found.metadata.values().eq(["said"]));
+                break;
+            }
+            assert!(tokio::time::Instant::now() < until, "{offsets:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         named
     });

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use millstream_base::{ByteSize, ProducerId, SystemRandom, TcpNetwork, Timestamp};
@@ -11,9 +12,11 @@ use millstream_client::ClientConfig;
 use millstream_connect::{
     CheckpointDir, DeadLetterStream, StoredLetter, StreamProducer, StreamSource,
 };
+use millstream_exchange::Ranks;
+use millstream_flow::sources::Generator;
 use millstream_flow::{
-    Checkpointing, DeadLetters, Emit, Flow, FlowSettings, Output, Parts, Resume, Running, Source,
-    SourceStatus,
+    Checkpointing, DeadLetters, Emit, Flow, FlowError, FlowSettings, Output, Parts, Resume,
+    Running, Source, SourceStatus,
 };
 use millstream_log::{Log, LogConfig, LogError, Stream, StreamConfig};
 
@@ -92,6 +95,110 @@ fn found(log: &Log) -> Vec<u64> {
     }
     numbers.sort_unstable();
     numbers
+}
+
+/// A rank's part of a flow over numbers of its own.
+fn start_rank(
+    ranks: &Ranks,
+    letters: Arc<DeadLetterStream>,
+    checkpoints: &Path,
+    resume: Resume,
+    limit: u64,
+) -> Result<Running, FlowError> {
+    let settings = FlowSettings {
+        dead_letters: Some(letters),
+        ranks: ranks.clone(),
+        checkpoints: Some(Checkpointing {
+            place: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
+            interval: Duration::from_millis(20),
+            resume,
+        }),
+        ..FlowSettings::default()
+    };
+    let rank = ranks.rank();
+    let mut flow = Flow::with_settings("letters", settings);
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", Generator::new(|number| number).limit(limit))
+        .map(move |number| {
+            assert!(!number.is_multiple_of(ONE_OF), "rank {rank}");
+            *number
+        })
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run()
+}
+
+#[test]
+fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
+    let log = Log::open(config).unwrap();
+    let checkpoints = dir.path().join("checkpoints");
+    let run = |is_killed: bool| {
+        let rank = |ranks: Ranks| {
+            let letters = Arc::new(DeadLetterStream::new(&log, "letters"));
+            let started = start_rank(&ranks, letters, &checkpoints, Resume::IfAny, RECORDS);
+            let running = match started {
+                Ok(running) => running,
+                // Another rank was killed by now.
+                Err(error) => return assert!(is_killed, "{error}"),
+            };
+            match is_killed {
+                true => wait_until("some letters are written", || {
+                    running.is_finished() || running.metrics()[0].dead_letters > 5
+                }),
+                false => {
+                    running.join().unwrap();
+                    ranks.leave().unwrap();
+                }
+            }
+        };
+        let rank = &rank;
+        thread::scope(|scope| {
+            for ranks in Ranks::threads(2) {
+                scope.spawn(move || rank(ranks));
+            }
+        });
+    };
+    run(true);
+    run(false);
+    let stream = log.stream("letters.dead_letters").unwrap();
+    let mut source = StreamSource::bounded(&stream);
+    let mut output = Output::default();
+    while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
+    let mut found = Vec::new();
+    for chunks in output.items() {
+        chunks.for_each_part(|record| {
+            let letter = StoredLetter::read(record);
+            assert_eq!((letter.place, letter.original), (None, None));
+            found.push((letter.error, letter.item.parse::<u64>().unwrap()));
+        });
+    }
+    found.sort_unstable();
+    let of_rank =
+        |rank: u32| (0..LETTERS).map(move |number| (format!("rank {rank}"), number * ONE_OF));
+    assert_eq!(found, of_rank(0).chain(of_rank(1)).collect::<Vec<_>>());
+
+    // Which transaction would be whose?
+    let others = dir.path().join("others");
+    let letters = Arc::new(DeadLetterStream::new(&log, "same"));
+    let start = |ranks: Ranks| {
+        let started = start_rank(&ranks, Arc::clone(&letters), &others, Resume::Never, 10);
+        started.err().map(|error| error.to_string())
+    };
+    let start = &start;
+    let errors: Vec<String> = thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(2)
+            .into_iter()
+            .map(|ranks| scope.spawn(move || start(ranks)))
+            .collect();
+        let errors = threads.into_iter().map(|it| it.join().unwrap());
+        errors.flatten().collect()
+    });
+    let told = "make one for each rank";
+    assert!(
+        errors.iter().any(|error| error.contains(told)),
+        "{errors:?}"
+    );
 }
 
 #[test]

@@ -36,7 +36,10 @@ pub fn run(
     };
     let mut printer = match is_json {
         true => Printer::Document { printed: 0 },
-        false => Printer::Pages(Vec::new()),
+        false => Printer::Pages {
+            rows: Vec::new(),
+            is_first: true,
+        },
     };
     let mut left = args.limit.unwrap_or(u64::MAX);
     printer.begin()?;
@@ -62,8 +65,12 @@ pub fn run(
 }
 
 enum Printer {
-    /// Rows of the page that is being filled.
-    Pages(Vec<[String; 7]>),
+    Pages {
+        /// Of the page that is being filled.
+        rows: Vec<[String; 7]>,
+        /// It is printed even if it is empty, as other tables are.
+        is_first: bool,
+    },
     Document {
         printed: u64,
     },
@@ -72,19 +79,20 @@ enum Printer {
 impl Printer {
     fn begin(&self) -> anyhow::Result<()> {
         match self {
-            Printer::Pages(_) => Ok(()),
+            Printer::Pages { .. } => Ok(()),
             Printer::Document { .. } => write("{\"dead_letters\":["),
         }
     }
 
     fn print(&mut self, found: &Letter, flow: &str, is_replayed: bool) -> anyhow::Result<()> {
         match self {
-            Printer::Pages(rows) => {
+            Printer::Pages { rows, is_first } => {
                 rows.push(row(found, flow, is_replayed));
-                match rows.len() {
-                    PAGE_ROWS.. => print_page(std::mem::take(rows)),
-                    _ => Ok(()),
+                if rows.len() < PAGE_ROWS {
+                    return Ok(());
                 }
+                *is_first = false;
+                print_page(std::mem::take(rows))
             }
             Printer::Document { printed } => {
                 *printed += 1;
@@ -96,8 +104,8 @@ impl Printer {
 
     fn end(self) -> anyhow::Result<()> {
         match self {
-            Printer::Pages(rows) if rows.is_empty() => Ok(()),
-            Printer::Pages(rows) => print_page(rows),
+            Printer::Pages { rows, is_first } if rows.is_empty() && !is_first => Ok(()),
+            Printer::Pages { rows, .. } => print_page(rows),
             Printer::Document { .. } => write("]}\n"),
         }
     }
