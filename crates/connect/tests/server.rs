@@ -202,7 +202,7 @@ impl Sink<u64> for Slow {
 #[test]
 fn records_that_the_server_took_back_while_a_source_waited_come_again() {
     const NUMBERS: u64 = 200_000;
-    const STALL_MAX: Duration = Duration::from_millis(200);
+    const STALL_MAX: Duration = Duration::from_millis(500);
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
     let config = BrokerConfig {
@@ -225,7 +225,7 @@ fn records_that_the_server_took_back_while_a_source_waited_come_again() {
         let numbers = Arc::default();
         let slow = Slow {
             numbers: Arc::clone(&numbers),
-            stall: Some(10 * STALL_MAX),
+            stall: Some(5 * STALL_MAX),
         };
         let mut flow = Flow::new("slow");
         flow.sources("numbers", sources)
