@@ -72,7 +72,7 @@ fn decisions(flow: &Flow, keeper: Option<&mut Keeper>) -> Option<Decisions> {
 }
 
 /// Lets sinks decide what an earlier run has left.
-fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
+pub fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
     for sink in &flow.sinks {
         let element = sink_element(sink.name());
         let prepared = beginning
@@ -146,9 +146,10 @@ fn agree(flow: &Flow, description: &str) -> Result<u64, FlowError> {
 }
 
 /// The beginning, as a checkpoint of which a run goes on that was killed before its next one.
-fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
+pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
     let elements = Elements {
         stages: &flow.stages,
+        cycles: &[],
         states: &flow.states,
         sinks: &flow.sinks,
     };
@@ -162,7 +163,7 @@ fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
     })
 }
 
-fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
+pub fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
     let saved = &beginning.saved;
     for stage in &flow.stages {
         attempt::catch(|| stage.restore(saved))

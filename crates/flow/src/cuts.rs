@@ -2,8 +2,8 @@
 //!
 //! From time to time the sources pause. What is under way then goes through, which takes a few
 //! slices' time, and the sinks are flushed. Then nothing of the flow is in a ring or in somebody's
-//! hands: sources [commit](crate::Source::commit), or a [checkpoint](crate::Checkpoints) is taken, and the
-//! sources go on.
+//! hands, and no stage has anything left to say: sources [commit](crate::Source::commit), or a
+//! [checkpoint](crate::Checkpoints) is taken, and the sources go on.
 //!
 //! On several ranks *barriers* travel with the items. A rank that pauses says one on each channel to
 //! others as soon as everything before that channel is at rest; who meets one pauses, too, and reads
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::attempt::Label;
 use crate::checkpoint::{self, Keeper, Saved};
 use crate::checks;
+use crate::cycles::Cycle;
 use crate::decisions::Decisions;
 use crate::error::Failure;
 use crate::remote::Outlets;
@@ -79,6 +80,7 @@ impl Gate {
 /// What a cut is taken of.
 pub struct Elements<'a> {
     pub stages: &'a [Arc<dyn Stage>],
+    pub cycles: &'a [Cycle],
     pub states: &'a [(String, Arc<dyn StateReader>)],
     pub sinks: &'a [Arc<dyn AnySink>],
 }
@@ -197,7 +199,7 @@ impl Cuts {
         }
         let number = self.pause.done.load(Ordering::SeqCst) + 1;
         for gate in gates.iter_mut().filter(|gate| gate.said < number) {
-            match rest(&gate.before, number) {
+            match rest(&gate.before, elements.cycles, number) {
                 Rest::Busy => continue,
                 Rest::Missed => return Ok(true),
                 Rest::Quiet => {}
@@ -210,7 +212,7 @@ impl Cuts {
         for outlets in gates.iter().flat_map(|gate| &gate.outlets) {
             outlets.send_all()?;
         }
-        match rest(elements.stages, number) {
+        match rest(elements.stages, elements.cycles, number) {
             Rest::Busy => return Ok(false),
             Rest::Missed => return Ok(true),
             Rest::Quiet => {}
@@ -340,23 +342,35 @@ pub fn sink_element(name: &str) -> String {
     format!("sink/{name}")
 }
 
-/// Whether nothing is under way in stages whose sources pause. Sources come first: one that nobody is
-/// in gives nothing any more. From then on items only move on. Rings are looked at as in
-/// [`Ring::positions`](millstream_ring::Ring::positions), since they may move in a circle.
-fn rest(stages: &[Arc<dyn Stage>], number: u64) -> Rest {
-    let rings = || {
-        let inputs = stages.iter().filter_map(|stage| stage.input());
-        inputs.flat_map(|input| &input.rings)
-    };
-    let positions = || rings().map(|ring| ring.positions()).collect::<Vec<_>>();
-    let before = positions();
-    if !before.iter().all(|positions| positions.is_empty()) {
-        return Rest::Busy;
+/// Whether nothing is under way in stages whose sources pause, and nothing is left to do there: from then on nothing of them changes
+/// before the cut is taken, whatever other workers try. All stages are held when they are looked at; one after another
+/// they would show what never was at one moment.
+fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
+    let mut held = Vec::with_capacity(stages.len());
+    let mut rest = Rest::Quiet;
+    for stage in stages {
+        match stage.hold() {
+            Ok(stage) => held.push(stage),
+            Err(why) => {
+                rest = why;
+                break;
+            }
+        }
     }
-    let mut rests = stages.iter().map(|stage| stage.rest(number));
-    match rests.find(|rest| *rest != Rest::Quiet) {
-        Some(rest) => rest,
-        None if positions() == before => Rest::Quiet,
-        None => Rest::Busy,
+    if rest == Rest::Quiet {
+        let are_at_rest = held.iter().all(|stage| stage.is_at_rest(number));
+        // One that is over ends its stages as soon as a worker closes it.
+        if !are_at_rest || cycles.iter().any(Cycle::is_over) {
+            rest = Rest::Busy;
+        }
     }
+    for stage in held {
+        if stage.let_go() {
+            rest = Rest::Missed;
+        }
+    }
+    rest
 }
+
+#[cfg(test)]
+mod tests;

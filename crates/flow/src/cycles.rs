@@ -81,10 +81,20 @@ fn reachable(stages: &[Arc<dyn Stage>], from: usize) -> Vec<bool> {
 
 impl Cycle {
     /// Closes the cycle if it is at its end; returns whether it did.
+    pub fn close_if_at_rest(&self) -> bool {
+        let is_over = self.is_over();
+        if is_over {
+            let channels = self.channels.iter();
+            channels.for_each(|channel| channel.state.close());
+        }
+        is_over
+    }
+
+    /// Whether the cycle is at its end, and is yet to be closed.
     ///
     /// Looks twice: if every ring was empty both times and no position has moved between, then there
     /// was a moment at which all were empty, since positions never return to where they were.
-    pub fn close_if_at_rest(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         let channels = &self.channels;
         if channels.iter().all(|channel| channel.state.is_closed()) {
             return false;
@@ -101,11 +111,7 @@ impl Cycle {
             return false;
         }
         let before = positions();
-        let is_at_rest = are_empty() && are_empty() && positions() == before;
-        if is_at_rest {
-            channels.iter().for_each(|channel| channel.state.close());
-        }
-        is_at_rest
+        are_empty() && are_empty() && positions() == before
     }
 
     /// Makes room if the cycle holds itself up: each of its stages with something to do waits for room

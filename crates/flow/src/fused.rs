@@ -21,8 +21,8 @@ use crate::marks::Mark;
 use crate::metrics::Counters;
 use crate::positions::{self, Position, Positions};
 use crate::remote::Outlets;
-use crate::stage::{Activation, Context, Killed, Rest, Stage};
-use crate::terminal::{InputEnd, Terminal};
+use crate::stage::{Activation, Context, Held, Killed, Rest, Stage};
+use crate::terminal::{End, InputEnd, Terminal};
 use crate::time::StageTime;
 use crate::work::{Progress, Work};
 
@@ -151,6 +151,41 @@ impl<I, T> Instance<I, T> {
             has_more: false,
             is_broken: false,
         }
+    }
+}
+
+impl<I: Input, T: End> Instance<I, T> {
+    /// Whether it has nothing in hand and nothing left to do that is part of the cut `number`.
+    fn is_at_rest(&self, number: u64) -> bool {
+        // A mark or an end that it has yet to pass on would release windows while the cut is taken, or behind it.
+        let has_to_say = !self.ended && (self.input.is_finished() || self.input.meets_mark());
+        !self.is_working
+            && !self.is_broken
+            && !has_to_say
+            && self.input.is_at_rest(number)
+            && self.terminal.is_at_rest()
+    }
+}
+
+/// The first instances of a stage: no worker is in them, nor can come into them.
+struct HeldStage<'s, I, C, T> {
+    stage: &'s FusedStage<I, C, T>,
+    instances: Vec<MutexGuard<'s, Instance<I, T>>>,
+}
+
+impl<I: Input, C, T: End> Held for HeldStage<'_, I, C, T> {
+    fn is_at_rest(&self, number: u64) -> bool {
+        let input = self.stage.input.as_ref();
+        input.is_none_or(|input| input.is_empty())
+            && self.instances.iter().all(|it| it.is_at_rest(number))
+    }
+
+    fn let_go(self: Box<Self>) -> bool {
+        let slots = &self.stage.instances[..self.instances.len()];
+        drop(self.instances);
+        // All of them: each forgets that it was missed.
+        let missed = slots.iter().filter(|slot| slot.was_missed());
+        missed.count() > 0
     }
 }
 
@@ -585,24 +620,16 @@ where
         }
     }
 
-    fn rest(&self, number: u64) -> Rest {
-        for slot in &self.instances {
-            let Some(instance) = slot.enter() else {
-                return Rest::Busy;
-            };
-            let is_at_rest = !instance.is_working
-                && !instance.is_broken
-                && instance.input.is_at_rest(number)
-                && instance.terminal.is_at_rest();
-            drop(instance);
-            if slot.was_missed() {
-                return Rest::Missed;
-            }
-            if !is_at_rest {
-                return Rest::Busy;
-            }
+    fn hold(&self) -> Result<Box<dyn Held + '_>, Rest> {
+        let instances: Vec<_> = self.instances.iter().map_while(Slot::enter).collect();
+        let is_whole = instances.len() == self.instances.len();
+        let stage = self;
+        let held = Box::new(HeldStage { stage, instances });
+        match is_whole {
+            true => Ok(held),
+            false if held.let_go() => Err(Rest::Missed),
+            false => Err(Rest::Busy),
         }
-        Rest::Quiet
     }
 
     fn save(&self, saved: &mut Saved) -> Result<(), Failure> {

@@ -30,13 +30,23 @@ pub enum Activation {
     Ended,
 }
 
-/// Whether something of a stage is under way.
+/// Whether something is under way in stages, or is left to do there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     Quiet,
     Busy,
     /// While this was looked at, another worker came with something to do, perhaps, and left.
     Missed,
+}
+
+/// A stage that no worker can come into.
+pub trait Held {
+    /// Whether the stage has nothing in hand and nothing left to do that is part of the cut `number`. If all stages that lead
+    /// to it are held and at rest, too, nothing of it changes before that cut is taken, also when it is let go.
+    fn is_at_rest(&self, number: u64) -> bool;
+
+    /// Lets the stage go; returns whether another worker came meanwhile and left.
+    fn let_go(self: Box<Self>) -> bool;
 }
 
 /// What a worker brings along to an activation.
@@ -123,9 +133,8 @@ pub trait Stage: Send + Sync {
     /// The flow is over.
     fn close(&self);
 
-    /// Whether anybody is in it, has anything in hand, or has left anything behind, that is part of the
-    /// cut `number`.
-    fn rest(&self, number: u64) -> Rest;
+    /// Keeps all workers out of it, if none is in it; or else says why it cannot.
+    fn hold(&self) -> Result<Box<dyn Held + '_>, Rest>;
 
     /// Adds what it needs to go on from here, all being at rest.
     fn save(&self, saved: &mut Saved) -> Result<(), Failure>;

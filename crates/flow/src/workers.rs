@@ -486,6 +486,7 @@ impl Workers {
     fn elements(&self) -> Elements<'_> {
         Elements {
             stages: &self.stages,
+            cycles: &self.cycles,
             states: &self.states,
             sinks: &self.sinks,
         }

@@ -1,6 +1,6 @@
 //! Flows that end early go on from their checkpoints: nothing is lost and nothing counted twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -248,6 +248,13 @@ fn run(
             .iter()
             .for_each(|results| results.lock().unwrap().clear());
     }
+    // Shown when the test fails.
+    let lens = results.iter().map(|results| results.lock().unwrap().len());
+    println!(
+        "{shape:?} on {count} ranks, which die after {until:?}: {resume:?} with {:?}, and results {:?}",
+        place.list().unwrap(),
+        lens.collect::<Vec<_>>()
+    );
     let rank = |ranks: Ranks, results: &Results| {
         let running = match start(shape, &ranks, place, resume, items, results) {
             Ok(running) => running,
@@ -295,7 +302,14 @@ fn check(shape: Shape, count: u32, items: u64, results: &[Results]) {
             .entry((shape.key((number % u64::from(KEYS)) as u32), window))
             .or_default() += sources as u64;
     }
-    assert_eq!(found, expected);
+    let windows: BTreeSet<_> = found.keys().chain(expected.keys()).collect();
+    let wrong = windows.into_iter().filter_map(|window| {
+        let [found, expected] = [&found, &expected].map(|counts| counts.get(window));
+        let (key, start) = window;
+        (found != expected).then(|| format!("key {key} at {start}: {found:?}, not {expected:?}"))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{shape:?}: {}", wrong.join("; "));
 }
 
 proptest! {
