@@ -119,7 +119,10 @@ impl DeadLetterStream {
         let until = self.clock.monotonic() + STORED_WITHIN;
         loop {
             let sink = writer.sink.as_deref_mut();
-            let sink = sink.ok_or_else(|| format!("stream {} is gone", self.stream))?;
+            // Another worker may have found that it was deleted.
+            let sink = sink.ok_or_else(|| LogError::UnknownStream {
+                name: self.stream.clone(),
+            })?;
             if is_done(sink, &waker)? {
                 return Ok(());
             }
@@ -139,31 +142,13 @@ impl DeadLetterStream {
 
 impl DeadLetters for DeadLetterStream {
     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
-        let mut writer = self.writer.lock();
-        let Writer { start, sink } = &mut *writer;
-        if sink.is_none() {
-            self.place.create(&self.stream)?;
-            *sink = self.place.open(&self.stream)?;
-            if let Some(sink) = sink {
-                sink.recover(&start.without_prepared())?;
+        match self.store(letters) {
+            Err(error) if is_gone(&error) => {
+                self.writer.lock().sink = None;
+                self.store(letters)
             }
+            stored => stored,
         }
-        for letter in letters {
-            let mut letter = LetterToStore::new(letter);
-            let pushed = self.push(&mut writer, &letter);
-            let is_too_large = |error: &BoxError| {
-                let error = error.downcast_ref();
-                matches!(error, Some(LogError::ChunkTooLarge { .. }))
-            };
-            match pushed {
-                Err(error) if letter.holds_record && is_too_large(&error) => {
-                    letter.holds_record = false;
-                    self.push(&mut writer, &letter)?;
-                }
-                pushed => pushed?,
-            }
-        }
-        self.wait(&mut writer, |sink, waker| sink.flush(waker))
     }
 
     fn waits_for_commit(&self) -> bool {
@@ -192,17 +177,61 @@ impl DeadLetters for DeadLetterStream {
     }
 
     fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
-        match &mut self.writer.lock().sink {
-            Some(sink) => sink.prepare(checkpoint),
-            None => Ok(Vec::new()),
-        }
+        self.if_there(|sink| sink.prepare(checkpoint), Vec::new())
     }
 
     fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
-        match &mut self.writer.lock().sink {
-            Some(sink) => sink.commit(checkpoint, waker),
-            None => Ok(true),
+        self.if_there(|sink| sink.commit(checkpoint, waker), true)
+    }
+}
+
+impl DeadLetterStream {
+    /// Asks the sink, if the stream is there. It may be deleted while the flow runs: then its letters are not wanted any
+    /// more, and those to come go to a new one.
+    fn if_there<T>(
+        &self,
+        ask: impl FnOnce(&mut dyn Sink<LetterToStore>) -> Result<T, BoxError>,
+        otherwise: T,
+    ) -> Result<T, BoxError> {
+        let mut writer = self.writer.lock();
+        let Some(sink) = writer.sink.as_deref_mut() else {
+            return Ok(otherwise);
+        };
+        match ask(sink) {
+            Err(error) if is_gone(&error) => {
+                writer.sink = None;
+                Ok(otherwise)
+            }
+            asked => asked,
         }
+    }
+
+    fn store(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+        let mut writer = self.writer.lock();
+        let Writer { start, sink } = &mut *writer;
+        if sink.is_none() {
+            self.place.create(&self.stream)?;
+            *sink = self.place.open(&self.stream)?;
+            if let Some(sink) = sink {
+                sink.recover(&start.without_prepared())?;
+            }
+        }
+        for letter in letters {
+            let mut letter = LetterToStore::new(letter);
+            let pushed = self.push(&mut writer, &letter);
+            let is_too_large = |error: &BoxError| {
+                let error = error.downcast_ref();
+                matches!(error, Some(LogError::ChunkTooLarge { .. }))
+            };
+            match pushed {
+                Err(error) if letter.holds_record && is_too_large(&error) => {
+                    letter.holds_record = false;
+                    self.push(&mut writer, &letter)?;
+                }
+                pushed => pushed?,
+            }
+        }
+        self.wait(&mut writer, |sink, waker| sink.flush(waker))
     }
 }
 
@@ -292,6 +321,11 @@ impl Place for ServerPlace {
             created => Ok(created?),
         }
     }
+}
+
+/// Whether the stream of a log was deleted.
+fn is_gone(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(LogError::UnknownStream { .. }))
 }
 
 fn is_unknown(error: &ClientError) -> bool {

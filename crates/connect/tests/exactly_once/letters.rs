@@ -202,6 +202,36 @@ fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told()
 }
 
 #[test]
+fn dead_letters_go_to_a_new_stream_when_theirs_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
+    let log = Log::open(config).unwrap();
+    let stream = log
+        .create_stream("numbers", StreamConfig::default())
+        .unwrap();
+    let checkpoints = dir.path().join("checkpoints");
+    let letters = DeadLetterStream::new(&log, "letters");
+    let running = start(&stream, letters, &checkpoints, false);
+    for round in 1..4 {
+        produce(&stream);
+        wait_until("all letters are written", || {
+            let letters = log.stream("letters.dead_letters");
+            let stored = letters.map_or(0, |letters| letters.info().lanes[0].durable.0);
+            running.metrics()[0].dead_letters == round * LETTERS && stored == LETTERS
+        });
+        if round < 3 {
+            log.delete_stream("letters.dead_letters").unwrap();
+        }
+    }
+    running.stop();
+    running.join().unwrap();
+    let expected: Vec<u64> = (0..LETTERS)
+        .map(|number| 2 * RECORDS + number * ONE_OF)
+        .collect();
+    assert_eq!(found(&log), expected);
+}
+
+#[test]
 fn dead_letters_of_a_killed_flow_come_once() {
     for into in [Into::Log, Into::Server] {
         let dir = tempfile::tempdir().unwrap();
