@@ -154,8 +154,9 @@ impl Fetched {
         Ok(())
     }
 
-    /// Copies the records into memory of their own, and gives back what they take of what may be fetched ahead: for those
-    /// that keep them for long.
+    /// Copies the records into memory of their own. They no longer count against
+    /// [`prefetch_bytes`](crate::ConsumerConfig::prefetch_bytes), nor does the server's memory hold them. Call it for records that
+    /// are kept for long.
     ///
     /// # Errors
     /// When the server has taken its memory back, as with [`each`](Self::each).

@@ -88,10 +88,10 @@ impl Lease {
         Ok(())
     }
 
-    /// Takes note for who handed it out if the memory was taken back.
+    /// Returns whether the memory is still there. If it is not, the consumer hands its records out again.
     ///
     /// # Errors
-    /// When it was.
+    /// When the server has taken the memory back.
     pub fn check(&self) -> Result<(), ClientError> {
         let State::Ended(code) = self.session.state() else {
             return Ok(());

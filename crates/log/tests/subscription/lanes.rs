@@ -112,6 +112,38 @@ fn a_subscriber_is_woken_once_by_what_is_durable_and_by_lanes_that_are_added() {
     assert!(matches!(subscription.next(1), Ok(Next::End)));
 }
 
+#[test]
+fn lanes_that_are_not_wanted_are_handed_out_when_they_are() {
+    for has_application in [false, true] {
+        let (_dir, log, stream) = with_stream(3);
+        for partition in 0..2u8 {
+            let lane = stream.partition(partition.into()).unwrap();
+            append(&log, &lane, &[partition]);
+        }
+        let mut subscription = match has_application {
+            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            false => Subscription::of_stream(&stream),
+        };
+        let mut next =
+            |unwanted: u32| match subscription.next_of(1 << 20, |place| place != unwanted) {
+                Ok(Next::Handed(handed)) => Some(handed.place),
+                Ok(Next::Nothing) => None,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!([next(0), next(0), next(0)], [Some(1), None, None]);
+        append(&log, &stream.partition(2).unwrap(), b"2");
+        assert_eq!([next(0), next(0)], [Some(2), None]);
+        assert_eq!([next(1), next(1)], [Some(0), None]);
+        // It is not at its end while a lane is left.
+        append(&log, &stream.partition(1).unwrap(), b"1");
+        subscription.end_at_head();
+        let nothing = subscription.next_of(1, |place| place != 1);
+        assert!(matches!(nothing, Ok(Next::Nothing)), "{nothing:?}");
+        assert!(matches!(subscription.next(1), Ok(Next::Handed(_))));
+        assert!(matches!(subscription.next(1), Ok(Next::End)));
+    }
+}
+
 /// The lane did not know yet where it begins while its first chunk was appended.
 #[test]
 fn the_first_record_of_a_lane_is_read_that_is_added_meanwhile() {
