@@ -223,6 +223,10 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends().any(|end| end.goes_by_time())
     }
 
+    fn takes_any(&self) -> bool {
+        self.ends().all(|end| end.takes_any())
+    }
+
     /// All may go one way. Where branches write to one ring, the first must not take what the others lack:
     /// then less will do.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {

@@ -29,6 +29,10 @@ use crate::work::{Progress, Work};
 /// A source that has given something without a break for so long has more, enough for another worker.
 const RICH_NS: u64 = 400_000;
 
+/// A source is asked again within an activation until it has lasted so long. Asking for little at a time keeps items in a
+/// core's first cache from the source to the window, and an activation costs as much for many items as for few.
+const ASKING_NS: u64 = 20_000;
+
 /// What is assumed of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;
 
@@ -128,6 +132,8 @@ pub struct Instance<I, T> {
     /// There are items in hand.
     is_working: bool,
     progress: Progress,
+    /// Items of this activation that are finished and dropped.
+    dropped: usize,
     time: StageTime,
     /// What the input said behind the items in hand.
     met: Option<Mark>,
@@ -147,6 +153,7 @@ impl<I, T> Instance<I, T> {
             terminal,
             is_working: false,
             progress: Progress::default(),
+            dropped: 0,
             ended: false,
             has_more: false,
             is_broken: false,
@@ -259,6 +266,7 @@ where
                 Claim::Work => {
                     instance.is_working = true;
                     instance.progress = Progress::default();
+                    instance.dropped = 0;
                 }
                 Claim::Say(mark) => {
                     let results = instance
@@ -277,31 +285,76 @@ where
                 Claim::End => return self.end(instance),
             }
         }
-        self.work(context, instance)?;
-
-        let met = instance.met.take();
         let now = || context.clock.monotonic();
-        let mark = instance.time.after_items(met, now);
-        let Instance {
-            input, terminal, ..
-        } = instance;
-        let items = instance.progress.items;
-        let results = terminal.commit(input.stamp(), mark)?;
+        let mark = loop {
+            self.work(context, instance)?;
+            let met = instance.met.take();
+            let mark = instance.time.after_items(met, now);
+            if mark.is_some() || !self.takes_again(context, instance, started_ns)? {
+                break mark;
+            }
+        };
+        let items = instance.dropped + instance.progress.items;
+        let results = instance.terminal.commit(instance.input.stamp(), mark)?;
         instance.is_working = false;
         let now_ns = context.now_ns();
-        // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
-        if self.outputs.is_empty() || terminal.goes_by_time() {
-            let mut latency = self.counters.latency().lock();
-            input.sample(|stamp, records| {
-                latency.saturating_record_n(now_ns.saturating_sub(stamp), records);
-            });
-        }
-        input.done();
+        self.drop_items(instance, || now_ns);
         self.counters.add_slice(items, results, now_ns - started_ns);
         if let Some(channel) = &self.input {
             channel.set_reader_ns(self.counters.item_ns() as u64);
         }
         Ok(Activation::Done(items))
+    }
+
+    /// Drops the items in hand, which are finished.
+    fn drop_items(&self, instance: &mut Instance<I, T>, now_ns: impl Fn() -> u64) {
+        let Instance {
+            input, terminal, ..
+        } = instance;
+        // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
+        if self.outputs.is_empty() || terminal.goes_by_time() {
+            input.sample(|stamp, records| {
+                let latency_ns = now_ns().saturating_sub(stamp);
+                let mut latency = self.counters.latency().lock();
+                latency.saturating_record_n(latency_ns, records);
+            });
+        }
+        input.done();
+    }
+
+    /// Asks a source for more once the items in hand are finished, if their results need no room before they are
+    /// committed and nothing is to be said behind them; `false` where the activation is to end.
+    fn takes_again(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+        started_ns: u64,
+    ) -> Result<bool, Failure> {
+        if !self.is_source() || !instance.terminal.takes_any() {
+            return Ok(false);
+        }
+        let readable = instance.input.readable();
+        // When the source was asked last: that costs no further look at the clock.
+        let is_over = instance.input.stamp().saturating_sub(started_ns) > ASKING_NS;
+        if is_over || readable == 0 || instance.time.is_held() {
+            return Ok(false);
+        }
+        self.drop_items(instance, || context.now_ns());
+        instance.dropped += instance.progress.items;
+        instance.progress = Progress::default();
+        let took = instance.input.take(self.budget(context).min(readable))?;
+        Ok(took == Took::Items)
+    }
+
+    /// Whether it reads a source, not what other stages or ranks have written.
+    fn is_source(&self) -> bool {
+        self.input.is_none() && !I::IS_REMOTE
+    }
+
+    /// How many items an activation is to take.
+    fn budget(&self, context: &Context<'_>) -> usize {
+        let wanted = context.items.map(|items| items.max(1));
+        wanted.unwrap_or_else(|| self.counters.budget())
     }
 
     /// Notes whether the instance has left something behind, so that schedulers see work where nothing is readable.
@@ -330,8 +383,6 @@ where
             ..
         } = instance;
         let _order = self.order.as_ref().map(Mutex::lock);
-        let wanted = context.items.map(|items| items.max(1));
-        let budget = wanted.unwrap_or_else(|| self.counters.budget());
         let readable = input.readable();
         if readable == 0 {
             if input.is_finished() {
@@ -356,7 +407,7 @@ where
         if time.is_held() {
             return Ok(Claim::Idle);
         }
-        let items = budget.min(readable);
+        let items = self.budget(context).min(readable);
         let selectivity = self.counters.selectivity();
         let expected = (items as f64 * selectivity).ceil() as usize + 1;
         let Some(room) = terminal.reserve(expected)? else {
@@ -644,7 +695,7 @@ where
     }
 
     fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
-        let is_source = self.input.is_none() && !I::IS_REMOTE;
+        let is_source = self.is_source();
         let sources = match is_source {
             true => self.saved_sources(saved)?,
             false => 0,

@@ -30,6 +30,11 @@ pub trait End: Send + 'static {
     /// too: `results` is only what is expected.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure>;
 
+    /// Whether it takes any number of results whatever room was made: it keeps them until they are due.
+    fn takes_any(&self) -> bool {
+        false
+    }
+
     /// Gives back the room.
     fn cancel(&mut self);
 

@@ -200,6 +200,10 @@ where
         Ok(self.send()?.then_some(results))
     }
 
+    fn takes_any(&self) -> bool {
+        !self.is_in_turn
+    }
+
     fn cancel(&mut self) {
         self.routed.cancel();
         self.cancel_late();

@@ -14,9 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::outcome::{Order, Released};
 use crate::workload::{Block, Events, Fed, Feed, Head, Made, Position};
 
-/// How many blocks are given at a time: they stay in a core's cache until they are read.
-const BLOCKS: usize = 8;
-
 /// A run, and what its sources and its sink tell of it.
 pub struct Run {
     pub order: Order,
@@ -144,24 +141,23 @@ impl Source for Feeds {
         _: usize,
         _: &Waker,
     ) -> Result<SourceStatus, BoxError> {
-        for _ in 0..BLOCKS {
-            let mut lent = Lent {
-                block: self.block(),
-                read: Arc::clone(&self.read),
-            };
-            let elapsed = self.run.elapsed();
-            match self.feed.next(elapsed, &mut lent.block) {
-                Fed::Events => out.push(lent),
-                Fed::Wait(wait) => {
-                    return Ok(SourceStatus::IdleUntil(self.run.clock.monotonic() + wait));
-                }
-                Fed::End => {
-                    self.run.tell(|told| {
-                        told.made[self.place] = self.feed.made().to_vec();
-                        told.seconds = told.seconds.max(elapsed.as_secs_f64());
-                    });
-                    return Ok(SourceStatus::End);
-                }
+        // One at a time: it stays in a core's first cache until it is read.
+        let mut lent = Lent {
+            block: self.block(),
+            read: Arc::clone(&self.read),
+        };
+        let elapsed = self.run.elapsed();
+        match self.feed.next(elapsed, &mut lent.block) {
+            Fed::Events => out.push(lent),
+            Fed::Wait(wait) => {
+                return Ok(SourceStatus::IdleUntil(self.run.clock.monotonic() + wait));
+            }
+            Fed::End => {
+                self.run.tell(|told| {
+                    told.made[self.place] = self.feed.made().to_vec();
+                    told.seconds = told.seconds.max(elapsed.as_secs_f64());
+                });
+                return Ok(SourceStatus::End);
             }
         }
         Ok(SourceStatus::Ready)

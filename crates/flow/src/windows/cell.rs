@@ -1,5 +1,7 @@
 //! What is known of the items of a key in one stretch of time.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::{Aggregate, Combine};
@@ -7,7 +9,7 @@ use super::aggregate::{Aggregate, Combine};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Cell<S> {
     pub state: S,
-    pub events: u64,
+    pub events: Count,
     /// Largest event time of the items; `i64::MIN` if there are none.
     pub time_max: i64,
 }
@@ -16,9 +18,14 @@ impl<S> Cell<S> {
     pub fn empty<A: Combine<State = S>>(aggregate: &A) -> Self {
         Self {
             state: aggregate.empty(),
-            events: 0,
+            events: Count::default(),
             time_max: i64::MIN,
         }
+    }
+
+    /// How many items it knows.
+    pub fn events(&self) -> u64 {
+        u64::from(self.events)
     }
 
     #[inline]
@@ -29,13 +36,65 @@ impl<S> Cell<S> {
         item: &T,
     ) {
         aggregate.add(&mut self.state, item);
-        self.events = self.events.saturating_add(1);
+        self.events.add(1);
         self.time_max = self.time_max.max(time);
     }
 
     pub fn merge<A: Combine<State = S>>(&mut self, aggregate: &A, other: &Self) {
         aggregate.merge(&mut self.state, &other.state);
-        self.events = self.events.saturating_add(other.events);
+        self.events.add(other.events());
         self.time_max = self.time_max.max(other.time_max);
+    }
+}
+
+/// A count, plus one: so a cell that may be missing takes no more memory than one that is there.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
+pub(super) struct Count(NonZeroU64);
+
+impl Count {
+    #[inline]
+    fn add(&mut self, more: u64) {
+        self.0 = self.0.saturating_add(more);
+    }
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self(NonZeroU64::MIN)
+    }
+}
+
+impl From<u64> for Count {
+    fn from(count: u64) -> Self {
+        Self(NonZeroU64::MIN.saturating_add(count))
+    }
+}
+
+impl From<Count> for u64 {
+    fn from(Count(plus_one): Count) -> Self {
+        plus_one.get() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_may_be_missing_takes_no_more_memory() {
+        assert_eq!(size_of::<Option<Cell<u64>>>(), size_of::<Cell<u64>>());
+    }
+
+    #[test]
+    fn counts_are_kept_as_they_are() {
+        let mut count = Count::default();
+        count.add(7);
+        let kept = postcard::to_stdvec(&count).unwrap();
+        assert_eq!(kept, postcard::to_stdvec(&7_u64).unwrap());
+        assert_eq!(u64::from(postcard::from_bytes::<Count>(&kept).unwrap()), 7);
+        count.add(u64::MAX);
+        count.add(1);
+        assert_eq!(u64::from(count), u64::MAX - 1);
     }
 }

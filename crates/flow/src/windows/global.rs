@@ -89,9 +89,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
 
     /// How many results are to come as far as is known, and items that no result purged.
     pub fn size(&self) -> (usize, u64) {
-        let running = self.running.values().map(|cell| cell.events);
+        let running = self.running.values().map(|cell| cell.events());
         (self.pending.cells()).fold((0, running.sum()), |(open, events): (usize, u64), cell| {
-            (open + 1, events.saturating_add(cell.events))
+            (open + 1, events.saturating_add(cell.events()))
         })
     }
 
@@ -223,8 +223,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
     /// How many results are to come as far as is known, and items that no result purged.
     pub fn size(&self) -> (usize, u64) {
         let due = self.due.iter().filter(|_| self.purges);
-        let due = due.map(|(_, cell)| cell.events);
-        let running = self.running.values().map(|running| running.cell.events);
+        let due = due.map(|(_, cell)| cell.events());
+        let running = self.running.values().map(|running| running.cell.events());
         let open = self.due.len() + self.running.values().filter(|key| key.since > 0).count();
         (open, due.chain(running).fold(0, u64::saturating_add))
     }

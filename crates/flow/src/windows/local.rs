@@ -48,8 +48,8 @@ impl<K, S> Partial<K, S> {
             key,
             pane: Timestamp(pane),
             skipped_windows,
+            events: cell.events(),
             state: cell.state,
-            events: cell.events,
             time_max: Timestamp(cell.time_max),
         }
     }
@@ -121,6 +121,27 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     /// [`Windows::is_late`] says so.
     #[inline(always)]
     pub fn add<T, A>(
+        &mut self,
+        aggregate: &A,
+        key: &K,
+        time: Timestamp,
+        watermark: Timestamp,
+        item: &T,
+    ) -> Arrival
+    where
+        T: ?Sized,
+        A: Aggregate<T, State = S>,
+    {
+        match &mut self.held {
+            Held::Panes(tables) => tables.add(aggregate, key, (time.0, time.0), watermark.0, item),
+            _ => self.add_otherwise(aggregate, key, time, watermark, item),
+        }
+    }
+
+    /// The same where panes are not found by the times of items alone; not a part of the loop over items, which
+    /// stays short.
+    #[inline(never)]
+    fn add_otherwise<T, A>(
         &mut self,
         aggregate: &A,
         key: &K,

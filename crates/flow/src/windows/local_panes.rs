@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::mem;
 
 use super::aggregate::Aggregate;
 use super::grid::{Lateness, SlidingGrid, clamp};
@@ -19,6 +20,9 @@ pub(super) struct PaneTables<K, S> {
     grid: SlidingGrid,
     lateness: Lateness,
     current: Current,
+    /// The table of the current pane. Its place in `tables` holds an empty one meanwhile, so that it is found without
+    /// looking there.
+    table: PaneTable<K, S>,
     /// Where in `tables` the items of a pane are, by its number and by how many of its windows do not
     /// count them.
     by_pane: BTreeMap<(i64, u64), usize>,
@@ -29,21 +33,22 @@ pub(super) struct PaneTables<K, S> {
     len: usize,
 }
 
-/// The pane that the last item was in. Times from `start` to before `end` are in it, and count in all of its
-/// windows while the watermark is less than `first_closed`.
+/// The pane that the last item was in. Times from `start` on, for `length`, are in it, and count in all of its windows
+/// while the watermark is less than `first_closed`.
 #[derive(Debug, Clone, Copy)]
 struct Current {
     start: i64,
-    end: i64,
+    length: u64,
     first_closed: i64,
-    table: usize,
+    /// Where its table is from, if there is a pane.
+    place: Option<usize>,
 }
 
 const NO_PANE: Current = Current {
-    start: i64::MAX,
-    end: i64::MIN,
+    start: 0,
+    length: 0,
     first_closed: i64::MIN,
-    table: 0,
+    place: None,
 };
 
 impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
@@ -52,6 +57,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
             grid,
             lateness,
             current: NO_PANE,
+            table: PaneTable::new(false),
             by_pane: BTreeMap::new(),
             tables: Vec::new(),
             spare: Vec::new(),
@@ -79,16 +85,18 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
     {
         let Current {
             start,
-            end,
+            length,
             first_closed,
             ..
         } = self.current;
-        let is_current = start <= counts_at && counts_at < end && watermark < first_closed;
-        if !is_current && self.turn_to(counts_at, watermark) == Arrival::Late {
-            return Arrival::Late;
+        // What is before the start is beyond any length.
+        if counts_at.wrapping_sub(start) as u64 >= length || watermark >= first_closed {
+            let arrival = self.turn_to(counts_at, watermark);
+            if arrival == Arrival::Late {
+                return arrival;
+            }
         }
-        let len = &mut self.len;
-        self.tables[self.current.table].add(aggregate, key, time, item, len);
+        self.table.add(aggregate, key, time, item, &mut self.len);
         Arrival::OnTime
     }
 
@@ -103,24 +111,35 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         };
         let first = grid.first_window_of(pane);
         let skipped = windows.start().abs_diff(first);
-        let table = *self.by_pane.entry((pane, skipped)).or_insert_with(|| {
+        let place = *self.by_pane.entry((pane, skipped)).or_insert_with(|| {
             self.spare.pop().unwrap_or_else(|| {
                 self.tables
                     .push(PaneTable::new(self.tables.len() < SPARE_TABLES));
                 self.tables.len() - 1
             })
         });
+        self.put_back();
+        mem::swap(&mut self.table, &mut self.tables[place]);
+        let (start, end) = (grid.panes.start(pane), grid.panes.end(pane));
         self.current = Current {
-            start: grid.panes.start(pane),
-            end: grid.panes.end(pane),
+            start,
+            length: end.abs_diff(start),
             first_closed: match skipped {
                 0 => lateness.after(clamp(grid.end(first))),
                 // The next item may come when it is late for more of them, or for fewer.
                 _ => i64::MIN,
             },
-            table,
+            place: Some(place),
         };
         Arrival::OnTime
+    }
+
+    /// There is no current pane any more.
+    fn put_back(&mut self) {
+        if let Some(place) = self.current.place {
+            mem::swap(&mut self.table, &mut self.tables[place]);
+        }
+        self.current = NO_PANE;
     }
 
     /// Gives up to `max` partial results of panes that end by `watermark`; returns whether that was all.
@@ -130,6 +149,14 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
         mut max: usize,
         out: &mut impl FnMut(Partial<K, S>),
     ) -> bool {
+        let mut panes = self.by_pane.keys();
+        if panes
+            .next()
+            .is_none_or(|(pane, _)| self.grid.panes.end(*pane) > watermark)
+        {
+            return true;
+        }
+        self.put_back();
         while let Some(first) = self.by_pane.first_entry() {
             let (pane, skipped) = *first.key();
             if self.grid.panes.end(pane) > watermark {
@@ -153,7 +180,6 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
                 *table = PaneTable::new(place < SPARE_TABLES);
             }
             self.spare.push(place);
-            self.current = NO_PANE;
         }
         true
     }

@@ -76,7 +76,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
                 let times = (first.min(cell.time_max), cell.time_max);
                 return change(sessions.cell(aggregate, &key, times));
             }
-            Open::Counted(counted) => return counted.add(aggregate, &key, cell.events, change),
+            Open::Counted(counted) => return counted.add(aggregate, &key, cell.events(), change),
             Open::Tumbling(tumbling) => tumbling.place(aggregate, &key, first, watermark, change),
             Open::Sliding(sliding) => {
                 sliding.place(aggregate, &key, (first, skipped), watermark, change)

@@ -51,26 +51,26 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
-        let make = || {
-            *len += 1;
-            Cell::empty(aggregate)
-        };
-        match self.table.in_place(key, make) {
-            Ok(cell) => cell.add(aggregate, time, item),
-            Err(_) => {
-                let more = self.add_other(aggregate, key, time, item);
+        match self.table.at_place(key) {
+            Some(cell) => cell.add(aggregate, time, item),
+            None => {
+                let more = self.add_elsewhere(aggregate, key, time, item);
                 *len = len.wrapping_add_signed(more);
             }
         }
     }
 
-    /// Returns how many partial results the item makes more.
+    /// The same where nothing lies in the place of the key; returns how many partial results the item makes more.
     #[inline(never)]
-    fn add_other<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T) -> isize
+    fn add_elsewhere<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T) -> isize
     where
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
+        if let Ok(cell) = self.table.in_place(key, || Cell::empty(aggregate)) {
+            cell.add(aggregate, time, item);
+            return 1;
+        }
         let others = self.table.others();
         if Self::CAN_BATCH && others.len() >= KEYS_MANY {
             let mut cell = Cell::empty(aggregate);

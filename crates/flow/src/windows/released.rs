@@ -52,7 +52,7 @@ impl<S> Window<S> {
             start: Timestamp(self.start),
             end: Timestamp(self.end),
             value: aggregate.result(&self.cell.state),
-            events: self.cell.events,
+            events: self.cell.events(),
             time_max: Timestamp(self.cell.time_max),
             is_update: self.is_update,
         }

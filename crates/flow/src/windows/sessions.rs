@@ -151,7 +151,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
     pub fn size(&self) -> (usize, u64) {
         let open = self.all().filter(|session| session.has_new);
         open.fold((0, 0_u64), |(sessions, events), session| {
-            (sessions + 1, events.saturating_add(session.cell.events))
+            (sessions + 1, events.saturating_add(session.cell.events()))
         })
     }
 

@@ -233,7 +233,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         let (mut panes, mut events) = (0, 0_u64);
         for cell in self.pending.cells() {
             panes += 1;
-            events = events.saturating_add(cell.events);
+            events = events.saturating_add(cell.events());
         }
         for stacks in self.active.values() {
             panes += stacks.len();

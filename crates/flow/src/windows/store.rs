@@ -140,7 +140,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         self.taken_events = self.taken_events.saturating_add(partial.events);
         let cell = Cell {
             state: partial.state,
-            events: partial.events,
+            events: partial.events.into(),
             time_max: partial.time_max.0,
         };
         let at = (first.0, skipped);

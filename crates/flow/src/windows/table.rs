@@ -38,8 +38,13 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
         self.taken.len() + self.others.len()
     }
 
-    /// What `key` has, made by `make` if there is nothing, where the key has a place; else `make` back.
+    /// What `key` has in its place, if it has one with something in it.
     #[inline(always)]
+    pub fn at_place(&mut self, key: &K) -> Option<&mut V> {
+        self.places.get_mut(number_of(key)?)?.as_mut()
+    }
+
+    /// What `key` has, made by `make` if there is nothing, where the key has a place; else `make` back.
     pub fn in_place<F: FnOnce() -> V>(&mut self, key: &K, make: F) -> Result<&mut V, F> {
         match number_of(key) {
             Some(number) if number < self.places_max => {

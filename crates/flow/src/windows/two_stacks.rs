@@ -140,8 +140,8 @@ impl<S: Clone> TwoStacks<S> {
 
     /// Items in all panes.
     pub fn events(&self) -> u64 {
-        let front = self.front.last().map_or(0, |(_, cell)| cell.events);
-        let back = self.back_total.as_ref().map_or(0, |cell| cell.events);
+        let front = self.front.last().map_or(0, |(_, cell)| cell.events());
+        let back = self.back_total.as_ref().map_or(0, |cell| cell.events());
         front.saturating_add(back)
     }
 }
