@@ -1,7 +1,10 @@
 //! Windows with all of their events: ten operators over the same sliding window, which share the log's
-//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4); and windows by size and slide.
+//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4); and windows by size and slide, and
+//! by few and many keys.
 
 mod copies;
+mod keys;
+mod load;
 mod operators;
 mod sliding;
 
@@ -16,8 +19,12 @@ use crate::report::{Better, Case};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "windows",
-    measures: "Sliding windows: ten operators that share a window's events beside copies, and the throughput by size and slide beside tumbling windows.",
-    cases: &[(SHARED, shared), (sliding::SLIDING, sliding::sliding)],
+    measures: "Windows: ten operators that share a window's events beside copies, the throughput by size and slide beside tumbling windows, and by few and many keys beside a loop by hand.",
+    cases: &[
+        (SHARED, shared),
+        (sliding::SLIDING, sliding::sliding),
+        (keys::KEYS, keys::keys),
+    ],
 };
 
 const SHARED: &str = "shared";

@@ -124,7 +124,7 @@ fn the_engine_draws_its_throughput_over_time() {
 
 #[test]
 fn every_case_of_windows_runs() {
-    check("windows", 11, "shared", 2);
+    check("windows", 14, "shared", 2);
 }
 
 /// But for processes, where there is no MPI.
