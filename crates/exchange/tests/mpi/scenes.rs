@@ -1,7 +1,9 @@
 //! What the ranks do. Every process of a scene gets the same seed.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::panic;
+use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -161,34 +163,72 @@ fn idles(ranks: &Ranks) {
     ranks.leave().unwrap();
 }
 
-/// Two ranks that answer each other at once, with nothing else to do.
+/// A messenger that has just sent something polls for so long before it sleeps.
+const POLL_FOR: Duration = Duration::from_micros(200);
+
+const ANSWERS: u32 = 1_000;
+
+/// A thread may sleep for other reasons, such as a lock.
+const EARLY_SLEEPS_MAX: u32 = 5;
+
+/// Two ranks that answer each other at once, with nothing else to do. The first one looks whether its messenger sleeps too early
+/// after a question. A busy machine makes sleeps later and never earlier.
 fn answers(ranks: &Ranks) {
     let (alarm, other) = (Alarm::new(), 1 - ranks.rank());
     let mut sender = ranks.sender(other, CHANNEL, 1 << 20);
     let mut receiver = ranks.receiver(other, CHANNEL, 1 << 20);
     receiver.set_waker(alarm.waker());
     agree(ranks).unwrap();
-    let mut answer = |is_asked: bool| {
-        if !is_asked {
-            sender.send("what?").unwrap();
-        }
-        while receiver.take().unwrap().is_none() {
-            alarm.wait();
-        }
-        if is_asked {
+    let messenger = messenger();
+    let mut slept_early = 0;
+    for _ in 0..ANSWERS {
+        if ranks.rank() == 1 {
+            while receiver.take().unwrap().is_none() {
+                alarm.wait();
+            }
             sender.send("nothing").unwrap();
+            continue;
         }
-    };
-    // The machine may be busy with something else for most of the time.
-    let took = (0..200).map(|_| {
-        let began_at = Instant::now();
-        (0..10).for_each(|_| answer(ranks.rank() == 1));
-        began_at.elapsed() / 10
-    });
-    let least = took.min().unwrap_or_default();
-    let at_most = Duration::from_micros(400);
-    assert!(least < at_most, "an answer takes {least:?} at least");
+        let asked_at = Instant::now();
+        sender.send("what?").unwrap();
+        let sleeps = sleeps_of(&messenger);
+        let mut sleeps_early = false;
+        while receiver.take().unwrap().is_none() {
+            let has_slept = sleeps_of(&messenger) > sleeps;
+            if asked_at.elapsed() >= POLL_FOR {
+                alarm.wait();
+            } else {
+                sleeps_early |= has_slept;
+            }
+        }
+        slept_early += u32::from(sleeps_early);
+    }
+    assert!(
+        slept_early <= EARLY_SLEEPS_MAX,
+        "the messenger slept right after {slept_early} of {ANSWERS} questions"
+    );
     ranks.leave().unwrap();
+}
+
+/// What the kernel tells of the thread of this process that talks to MPI.
+fn messenger() -> File {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let mut threads = threads.map(|thread| thread.unwrap().path());
+    let is_messenger = |thread: &PathBuf| {
+        let name = fs::read_to_string(thread.join("comm"));
+        name.is_ok_and(|name| name.trim() == "messenger")
+    };
+    let thread = threads.find(is_messenger).unwrap();
+    File::open(thread.join("status")).unwrap()
+}
+
+/// How often a thread has gone to sleep. A thread that yields is not counted.
+fn sleeps_of(status: &File) -> u64 {
+    let mut buffer = [0; 8 << 10];
+    let len = status.read_at(&mut buffer, 0).unwrap();
+    let status = str::from_utf8(&buffer[..len]).unwrap();
+    let (_, sleeps) = status.rsplit_once("\nvoluntary_ctxt_switches:").unwrap();
+    sleeps.lines().next().unwrap().trim().parse().unwrap()
 }
 
 /// What this process has taken so far. The kernel counts in hundredths of a second.
