@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use tracing::Level;
+
+use crate::events::{is_json_only, write_message};
 
 /// How often the progress line changes on a terminal.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -57,7 +60,16 @@ pub fn report(
 /// Prints a line on stderr. That nobody can see it, since the terminal is closed, is no reason to
 /// fail.
 pub fn tell(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+    if !write_message(Level::INFO, line) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// As [`tell`], of the failure that ends a command.
+pub fn tell_error(error: fmt::Arguments<'_>) {
+    if !write_message(Level::ERROR, error) {
+        let _ = writeln!(io::stderr(), "error: {error}");
+    }
 }
 
 /// Whether the reader of stdout has gone.
@@ -187,7 +199,7 @@ pub enum Progress {
 impl Progress {
     /// Silent, for `--json`, unless somebody watches the terminal.
     pub fn new(is_json: bool) -> Progress {
-        if io::stderr().is_terminal() {
+        if io::stderr().is_terminal() && !is_json_only() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
                 bar.set_style(style);

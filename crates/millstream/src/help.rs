@@ -31,7 +31,7 @@ const DOOR: &[&str] = &[
 const FLOWS: &[&str] = &["http", "workers"];
 
 /// Shown with every command.
-const ALWAYS: [&str; 2] = ["json", "config"];
+const ALWAYS: [&str; 4] = ["json", "config", "log_level", "log_format"];
 
 /// The settings of a verb, or of one of those below it.
 fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {

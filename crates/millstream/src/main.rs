@@ -6,6 +6,7 @@ mod bench;
 mod console;
 mod consume;
 mod door;
+mod events;
 mod flow;
 mod groups;
 mod help;
@@ -27,18 +28,12 @@ mod usage;
 mod users;
 mod values;
 
-use std::io;
 use std::process::ExitCode;
 
-use millstream_broker::security::AUDIT_TARGET;
 use millstream_log::LogError;
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Command, LowArgs};
-use crate::console::{is_broken_pipe, tell};
+use crate::console::{is_broken_pipe, tell_error};
 use crate::settings::SettingsError;
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
@@ -53,32 +48,15 @@ const EXIT_WRONG_USAGE: u8 = 2;
 /// What the names of the log's own threads start with.
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
-/// Warnings, and who did what, go to stderr.
-fn write_events() {
-    let lines = tracing_subscriber::fmt::layer()
-        // It would panic where stderr cannot be written to.
-        .log_internal_errors(false)
-        .with_target(false)
-        .without_time()
-        .with_writer(io::stderr);
-    let wanted = Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_target(AUDIT_TARGET, LevelFilter::INFO);
-    tracing_subscriber::registry()
-        .with(lines.with_filter(wanted))
-        .init();
-}
-
 fn main() -> ExitCode {
     let args = LowArgs::from_command_line();
-    write_events();
     end_on_panic_in_storage();
     match run(args) {
         Ok(()) => EXIT_DONE.into(),
         // Whoever read has had enough, as `head` does.
         Err(error) if is_broken_pipe(&error) => EXIT_DONE.into(),
         Err(error) => {
-            tell(format_args!("error: {error:#}"));
+            tell_error(format_args!("{error:#}"));
             match is_wrong_usage(&error) {
                 true => EXIT_WRONG_USAGE.into(),
                 false => EXIT_FAILED.into(),
@@ -89,6 +67,10 @@ fn main() -> ExitCode {
 
 fn run(args: LowArgs) -> anyhow::Result<()> {
     let settings = args.settings.resolve(variables())?;
+    events::write_events(
+        settings.log_level.unwrap_or_default(),
+        settings.log_format.unwrap_or_default(),
+    );
     raise_open_files();
     // Where nothing looks at it, a signal ends the program as ever.
     let stop = Stop::on_signals;

@@ -10,6 +10,7 @@ use millstream_broker::security::{Exposed, TlsFiles};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
+use crate::events::{LogFormat, LogLevel};
 use crate::nearest::nearest;
 use crate::values::{self, Principals};
 
@@ -17,6 +18,9 @@ use crate::values::{self, Principals};
 const DATA_DEFAULT: &str = "millstream-data";
 
 const VARIABLE_PREFIX: &str = "MILLSTREAM_";
+
+/// The short name of `MILLSTREAM_LOG_LEVEL`.
+const LEVEL_VARIABLE: &str = "MILLSTREAM_LOG";
 
 /// Variables that are no settings: where the settings' file is, and what tests are told.
 const OTHER_VARIABLES: [&str; 3] = [
@@ -88,6 +92,13 @@ pub struct Settings {
     /// A lane without appends for so long gives its buffer back [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
+    /// Log events from this level on: off, error, warn, info, debug or trace [default: warn; audit lines
+    /// come at every level but off]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = values::log_level)]
+    pub log_level: Option<LogLevel>,
+    /// The form of log lines on stderr: text or json [default: text]
+    #[arg(long, global = true, value_name = "FORMAT", value_parser = values::log_format)]
+    pub log_format: Option<LogFormat>,
     /// A TOML file with settings
     #[arg(long, global = true, value_name = "PATH")]
     pub config: Option<PathBuf>,
@@ -97,7 +108,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 20] = [
     "data",
     "http",
     "listen",
@@ -116,6 +127,8 @@ const NAMES: [&str; 18] = [
     "journal",
     "journal_file",
     "idle_after",
+    "log_level",
+    "log_format",
 ];
 
 /// What is wrong with a setting.
@@ -171,7 +184,10 @@ impl Settings {
             if OTHER_VARIABLES.contains(&variable.as_str()) {
                 continue;
             }
-            let known = name.to_ascii_lowercase();
+            let known = match variable == LEVEL_VARIABLE {
+                true => "log_level".to_owned(),
+                false => name.to_ascii_lowercase(),
+            };
             if !NAMES.contains(&known.as_str()) {
                 let full = |name: &str| format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase());
                 return Err(SettingsError::Unknown {
@@ -290,6 +306,8 @@ impl Settings {
             "journal" => fill(&mut self.journal, text, values::size),
             "journal_file" => fill(&mut self.journal_file, text, values::size),
             "idle_after" => fill(&mut self.idle_after, text, values::time),
+            "log_level" => fill(&mut self.log_level, text, values::log_level),
+            "log_format" => fill(&mut self.log_format, text, values::log_format),
             _ => unreachable!("callers look {name} up in NAMES"),
         };
         result.map_err(|reason| SettingsError::Value {
@@ -351,6 +369,8 @@ mod tests {
             "1GiB",
             "8MiB",
             "3s",
+            "debug",
+            "json",
         ];
         let command = crate::args::LowArgs::command();
         for (name, text) in NAMES.into_iter().zip(values) {

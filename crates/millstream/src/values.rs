@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
 use millstream_client::{Mechanism, Start};
 use millstream_log::LANES_MAX;
+
+use crate::events::{LogFormat, LogLevel};
 
 /// A worker is a thread with a stack; more of them than cores gain nothing.
 const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
@@ -112,6 +115,15 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "must be an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".to_owned()
     })
+}
+
+pub fn log_level(text: &str) -> Result<LogLevel, String> {
+    LogLevel::from_str(text, true)
+        .map_err(|_| "must be off, error, warn, info, debug or trace".to_owned())
+}
+
+pub fn log_format(text: &str) -> Result<LogFormat, String> {
+    LogFormat::from_str(text, true).map_err(|_| "must be text or json".to_owned())
 }
 
 pub fn boolean(text: &str) -> Result<bool, String> {
