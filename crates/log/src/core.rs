@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use event_listener::Listener as _;
@@ -26,6 +26,8 @@ use crate::lane::{LaneState, StreamShared};
 use crate::places::KeptPlaces;
 use crate::pool::{Arena, Pool};
 use crate::stream::{Limits, StreamKind, StreamState};
+use crate::table::Table;
+use crate::told::DamageTold;
 use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
 
 /// The journal is emptied into group files when it is fuller than this.
@@ -63,6 +65,8 @@ pub struct Core {
     pub queue: SyncQueue,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
+    /// Where it is noted which lanes have data; set when the start is over.
+    pub catalog: OnceLock<Weak<Table>>,
     pub kept_places: KeptPlaces,
     /// Segments in memory, oldest first: what eviction goes through.
     residents: Mutex<VecDeque<Resident>>,
@@ -84,6 +88,7 @@ pub struct Core {
     starved: AtomicBool,
     pub closed: AtomicBool,
     pub counters: Counters,
+    pub damage_told: DamageTold,
 }
 
 /// The streams of the log.
@@ -126,6 +131,9 @@ struct Replayed {
     journal: OldJournal,
     /// The groups that it holds something of, and how far; also those whose indexes lack marks.
     groups: Vec<(Arc<Group>, Position)>,
+    /// It holds chunks that cannot be appended, since some before them are missing: it stays until a
+    /// repair.
+    is_kept: bool,
 }
 
 /// What the log has done so far.
@@ -166,6 +174,7 @@ impl Core {
             queue: SyncQueue::default(),
             journal,
             streams: RwLock::default(),
+            catalog: OnceLock::new(),
             kept_places: KeptPlaces::default(),
             residents: Mutex::default(),
             stalled: Mutex::default(),
@@ -179,6 +188,7 @@ impl Core {
             starved: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             counters: Counters::default(),
+            damage_told: DamageTold::default(),
         }
     }
 
@@ -477,6 +487,7 @@ impl Core {
             }
             worked = true;
         }
+        self.note_data();
         let stalled = !self.stalled.lock().is_empty();
         if self.journal.fill() > JOURNAL_FILL_MAX || stalled {
             worked |= self.release_journal(JOURNAL_FILL_MAX);
@@ -497,7 +508,7 @@ impl Core {
     }
 
     /// Takes over what recovery found, once all streams are there.
-    pub fn take_over(&self, journal: OldJournal) {
+    pub fn take_over(&self, journal: OldJournal, is_kept: bool) {
         let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
         let lanes = streams.iter().flat_map(|stream| stream.lanes());
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
@@ -514,7 +525,11 @@ impl Core {
                 groups.push((group, durable));
             }
         }
-        *self.old_journal.lock() = Some(Replayed { journal, groups });
+        *self.old_journal.lock() = Some(Replayed {
+            journal,
+            groups,
+            is_kept,
+        });
     }
 
     /// Finishes recovery, if that can be done now.
@@ -528,7 +543,12 @@ impl Core {
     /// disk it is tried again when there is room.
     pub fn finish_recovery(&self) -> Result<()> {
         let mut old_journal = self.old_journal.lock();
-        let Some(Replayed { journal, groups }) = &*old_journal else {
+        let Some(Replayed {
+            journal,
+            groups,
+            is_kept,
+        }) = &*old_journal
+        else {
             return Ok(());
         };
         self.persist(groups.iter().map(|(group, _)| Arc::clone(group)).collect());
@@ -546,7 +566,7 @@ impl Core {
             let fault = lane.and_then(|lane| lane.fault().cloned());
             return Err(fault.unwrap_or_else(|| self.disk_full_error()));
         }
-        if !journal.is_empty() {
+        if !journal.is_empty() && !is_kept {
             journal.remove(&self.dir)?;
         }
         *old_journal = None;
@@ -1080,6 +1100,10 @@ impl Core {
 
     /// Makes sure that an empty group has a file with a durable name.
     fn found(&self, lane: &LaneState, group: &Group) -> Result<()> {
+        if let Some(damage) = group.damage() {
+            // What is known of the damage stays until a repair.
+            return Err(damage.clone());
+        }
         for earlier in lane.unsettled_before(group.id) {
             if earlier
                 .end()

@@ -70,7 +70,7 @@ pub enum LogError {
     },
     /// Stored bytes are not what was written.
     #[error(
-        "{path} is corrupted at byte {position}: {what}; restore it from a copy, or remove the stream"
+        "{path} is corrupted at byte {position}: {what}; restore it from a copy, or see `millstream repair`"
     )]
     Corrupted {
         /// The file.

@@ -152,7 +152,10 @@ fn fetch(
         next: from,
     };
     if from >= end {
-        return Ok(fetched);
+        return match from >= readable {
+            true => lane.check_end().map(|()| fetched),
+            false => Ok(fetched),
+        };
     }
     let (mut group, mut position) = locate(core, lane, from)?.ok_or_else(out_of_range)?;
     while fetched.pieces.len() < PIECES_MAX {

@@ -5,6 +5,8 @@
 //! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
+//! aside/torn.<start>.<stream>-<group's name>.<position>              what a start cut from a group's file
+//! aside/<…>                                                          what `repair` took away
 //! ```
 
 use std::io;
@@ -33,6 +35,9 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 /// What a group's file name says: lane, group, first offset.
 pub type StoredName = (LaneId, GroupId, Offset);
 
+/// The folder for what was cut from files, and for what `repair` takes away.
+pub const ASIDE: &str = "aside";
+
 /// The name in the data directory of the socket where clients come in that run on the same machine.
 pub const SOCKET: &str = "socket";
 
@@ -44,6 +49,8 @@ pub struct DataDir {
     marker: Mutex<Option<Box<dyn DiskFile>>>,
     /// Group files that are open.
     pub open_group_files: Arc<AtomicUsize>,
+    /// Lanes that got a file since they were looked at for the last time.
+    pub named: Mutex<Vec<LaneId>>,
     /// Streams whose folders exist and are synced.
     stream_dirs: Mutex<HashSet<StreamId>>,
 }
@@ -100,7 +107,7 @@ impl DataDir {
         }
         if let Some(foreign) = names
             .iter()
-            .find(|name| !matches!(name.as_str(), MARKER | "journal" | "streams"))
+            .find(|name| !matches!(name.as_str(), MARKER | "journal" | "streams" | ASIDE))
         {
             return Err(LogError::ForeignFile {
                 path: root.join(foreign),
@@ -111,6 +118,7 @@ impl DataDir {
             root: root.to_owned(),
             marker: Mutex::new(Some(marker)),
             open_group_files: Arc::default(),
+            named: Mutex::default(),
             stream_dirs: Mutex::default(),
         };
         for path in [dir.journal_dir(), dir.streams_dir()] {
@@ -144,6 +152,16 @@ impl DataDir {
             "{}-{}-{:010}-{:020}.log",
             lane.streamlet, lane.lane, group.0, first_offset.0
         ))
+    }
+
+    /// The folder for what is taken away; made where it is missing.
+    pub fn aside_dir(&self) -> Result<PathBuf> {
+        let path = self.root.join(ASIDE);
+        self.disk
+            .create_dir_all(&path)
+            .and_then(|()| self.disk.sync_dir(&self.root))
+            .map_err(|error| LogError::io("create folder", &path, error))?;
+        Ok(path)
     }
 
     /// Makes sure that a stream's folder exists for good.

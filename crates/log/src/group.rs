@@ -21,7 +21,7 @@ use millstream_base::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{LogError, Result};
-use crate::files::DataDir;
+use crate::files::{DataDir, StoredName};
 use crate::index::{Index, IndexWriter, Mark, MarkKind};
 use crate::places::Places;
 use crate::pool::{Buffer, Slice};
@@ -91,6 +91,8 @@ pub struct Group {
     segments: RwLock<Vec<Segment>>,
     /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
     marks: Mutex<VecDeque<Mark>>,
+    /// Why what comes behind the last readable byte is missing, if it is. Set by recovery.
+    damage: OnceLock<LogError>,
     /// What the index says, for readers. The lane adds; `None` when it is to be read from the index.
     places: RwLock<Option<Places>>,
     /// Whether the places were used since they were asked for the last time.
@@ -174,6 +176,8 @@ pub struct StoredGroup {
     pub places: Option<Places>,
     /// Whether the file's name survives a crash.
     pub named: bool,
+    /// Why what comes behind `position` is missing, if it is.
+    pub damage: Option<LogError>,
 }
 
 /// Whether a write-back leaves the file open for the next one.
@@ -198,6 +202,7 @@ impl Group {
             failed: AtomicBool::new(false),
             segments: RwLock::new(Vec::new()),
             marks: Mutex::new(VecDeque::new()),
+            damage: OnceLock::new(),
             places: RwLock::new(Some(Places::default())),
             places_used: AtomicBool::new(false),
             file: Mutex::new(GroupFile {
@@ -240,6 +245,9 @@ impl Group {
         }
         *group.marks.lock() = stored.marks.into();
         *group.places.write() = stored.places;
+        if let Some(damage) = stored.damage {
+            let _ = group.damage.set(damage);
+        }
         if let Some(end) = stored.end {
             group.close(end);
         }
@@ -281,6 +289,11 @@ impl Group {
     pub fn close(&self, end: GroupEnd) {
         let first = self.end.set(end).is_ok();
         assert!(first, "group {} is closed twice", self.id);
+    }
+
+    /// Why what comes behind the last readable byte is missing, if it is.
+    pub fn damage(&self) -> Option<&LogError> {
+        self.damage.get()
     }
 
     pub fn is_removed(&self) -> bool {
@@ -375,7 +388,7 @@ impl Group {
             return Ok(());
         }
         let path = self.index_path(dir);
-        let index = Index::read(&*dir.disk, &path)
+        let index = Index::read(&*dir.disk, &path, &self.name())
             .map_err(|error| LogError::io("read index", &path, error))?;
         let mut starts: Vec<Position> = index
             .marks
@@ -602,7 +615,10 @@ impl Group {
     }
 
     fn note_synced(&self, dir: &DataDir, file: &mut GroupFile, to: Position, keep_open: KeepOpen) {
-        file.named = true;
+        if !file.named {
+            file.named = true;
+            dir.named.lock().push(self.lane);
+        }
         debug_assert!(self.synced() <= to && to.0 <= file.written);
         self.synced.store(to.0, Ordering::Release);
         self.write_marks(dir, file, to);
@@ -635,6 +651,7 @@ impl Group {
                 *index = Some(IndexWriter::open(
                     &*dir.disk,
                     &self.index_path(dir),
+                    &self.name(),
                     *index_len,
                 )?);
             }
@@ -710,6 +727,11 @@ impl Group {
         }
         *self.places.write() = None;
         self.marks.lock().clear();
+    }
+
+    /// What its file is named after.
+    pub fn name(&self) -> StoredName {
+        (self.lane, self.id, self.first_offset)
     }
 
     pub fn path(&self, dir: &DataDir) -> PathBuf {

@@ -7,6 +7,9 @@
 //! one every 64 KiB in it. A mark is written only after the group's file is synced up to its
 //! position, so a file that is shorter than its last mark has lost data.
 //!
+//! The header names the group, and each mark has a fingerprint of the group's file: an index or a file
+//! that was copied from another group is found at the start.
+//!
 //! The index is never synced and holds nothing that the group's file does not tell: where it is
 //! missing or torn, the file is read instead.
 
@@ -16,22 +19,35 @@ use std::path::Path;
 
 use millstream_base::disk::Access;
 use millstream_base::{
-    Disk, DiskFile, Offset, Position, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c,
+    Disk, DiskFile, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, Sequence,
+    StreamId, StreamletIndex, Timestamp, crc32c,
 };
 
+use crate::files::StoredName;
+use crate::group::LaneId;
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 use crate::transactions::{AbortedTransaction, OpenTransaction};
 
 /// Bytes of a group between two marks.
 pub const MARK_BYTES: u64 = 64 << 10;
 
-const MAGIC: [u8; 8] = *b"MSINDEX2";
+const MAGIC: [u8; 8] = *b"MSINDEX3";
+
+/// The format before: no group in its header, no fingerprints in its marks. It is read, and written
+/// anew where marks are added to it.
+const MAGIC_2: [u8; 8] = *b"MSINDEX2";
+
+/// The magic, the group, and the checksum of both.
+const HEADER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
 
 /// Length and checksum before each mark.
 const PREFIX_BYTES: usize = 8;
 
 /// A mark without producers and transactions.
-const MARK_FIXED_BYTES: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
+const MARK_FIXED_BYTES: usize = MARK_FIXED_BYTES_2 + 4 + 4 + 4;
+
+/// The same in the format before.
+const MARK_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
 
 /// Where a producer's transaction begins that has none.
 const NO_TRANSACTION: u64 = u64::MAX;
@@ -43,8 +59,65 @@ const MARK_BYTES_MAX: usize = 4 << 20;
 /// 100 bytes for each producer and mark; the largest group has 512 GiB.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
-/// The last mark of a closed group has no producers, so that it is found from the file's end.
-const END_BYTES: usize = PREFIX_BYTES + MARK_FIXED_BYTES;
+/// How the bytes of an index are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Two,
+    Three,
+}
+
+impl Format {
+    /// Of what begins with these bytes.
+    fn of(bytes: &[u8]) -> Option<Format> {
+        match *bytes.first_chunk()? {
+            MAGIC => Some(Format::Three),
+            MAGIC_2 => Some(Format::Two),
+            _ => None,
+        }
+    }
+
+    fn header_bytes(self) -> usize {
+        match self {
+            Format::Two => MAGIC_2.len(),
+            Format::Three => HEADER_BYTES,
+        }
+    }
+
+    fn mark_fixed_bytes(self) -> usize {
+        match self {
+            Format::Two => MARK_FIXED_BYTES_2,
+            Format::Three => MARK_FIXED_BYTES,
+        }
+    }
+
+    /// The last mark of a closed group has no producers, so that it is found from the file's end.
+    fn end_bytes(self) -> usize {
+        PREFIX_BYTES + self.mark_fixed_bytes()
+    }
+}
+
+/// Tells the file of a group from any other: the checksums of its first chunk and of the last one before
+/// a position.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The checksum of the group's first chunk.
+    pub first_crc: u32,
+    /// The checksum of the chunk that ends at the position.
+    pub last_crc: u32,
+    /// The length of that chunk; 0 where there is none, or where it is not known.
+    pub last_bytes: u32,
+}
+
+impl Fingerprint {
+    /// Takes note of a chunk that comes at `position`.
+    pub fn add(&mut self, position: Position, crc: u32, bytes: usize) {
+        if position == Position(0) {
+            self.first_crc = crc;
+        }
+        self.last_crc = crc;
+        self.last_bytes = bytes as u32;
+    }
+}
 
 /// What a mark stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +145,8 @@ pub struct Mark {
     pub producers: Vec<(ProducerId, ProducerState)>,
     /// Transactions whose markers came since the mark before, and that were aborted.
     pub aborted: Vec<AbortedTransaction>,
+    /// Of the group's file up to `position`.
+    pub fingerprint: Fingerprint,
 }
 
 impl Mark {
@@ -85,6 +160,9 @@ impl Mark {
         out.extend_from_slice(&self.stable.0.to_le_bytes());
         out.extend_from_slice(&(self.producers.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.aborted.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.first_crc.to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.last_crc.to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.last_bytes.to_le_bytes());
         for (id, state) in &self.producers {
             out.extend_from_slice(&id.0.to_le_bytes());
             encode_producer(state, out);
@@ -101,11 +179,11 @@ impl Mark {
     }
 
     /// The mark at the start of `bytes` and its length, or `None` when there is no whole one.
-    fn decode(bytes: &[u8]) -> Option<(Mark, usize)> {
+    fn decode(bytes: &[u8], format: Format) -> Option<(Mark, usize)> {
         let mut input = Input(bytes);
         let len = u32::from_le_bytes(input.take()?) as usize;
         let crc = u32::from_le_bytes(input.take()?);
-        if !(MARK_FIXED_BYTES..=MARK_BYTES_MAX).contains(&len) {
+        if !(format.mark_fixed_bytes()..=MARK_BYTES_MAX).contains(&len) {
             return None;
         }
         let payload = input.0.get(..len)?;
@@ -125,6 +203,14 @@ impl Mark {
         let stable = Offset(u64::from_le_bytes(input.take()?));
         let producer_count = u32::from_le_bytes(input.take()?);
         let aborted_count = u32::from_le_bytes(input.take()?);
+        let fingerprint = match format {
+            Format::Two => Fingerprint::default(),
+            Format::Three => Fingerprint {
+                first_crc: u32::from_le_bytes(input.take()?),
+                last_crc: u32::from_le_bytes(input.take()?),
+                last_bytes: u32::from_le_bytes(input.take()?),
+            },
+        };
         let mut producers = Vec::new();
         for _ in 0..producer_count {
             let id = ProducerId(i64::from_le_bytes(input.take()?));
@@ -146,9 +232,37 @@ impl Mark {
             stable,
             producers,
             aborted,
+            fingerprint,
         };
         input.0.is_empty().then_some((mark, PREFIX_BYTES + len))
     }
+}
+
+fn encode_header((lane, group, first_offset): &StoredName) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    header.extend_from_slice(&lane.stream.0.to_le_bytes());
+    header.extend_from_slice(&group.0.to_le_bytes());
+    header.extend_from_slice(&first_offset.0.to_le_bytes());
+    header.extend_from_slice(&lane.streamlet.0.to_le_bytes());
+    header.extend_from_slice(&lane.lane.0.to_le_bytes());
+    let crc = crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// The group that a header names, if it is whole.
+fn decode_header(header: &[u8]) -> Option<StoredName> {
+    let mut input = Input(header.get(MAGIC.len()..)?);
+    let stream = StreamId(u64::from_le_bytes(input.take()?));
+    let group = GroupId(u64::from_le_bytes(input.take()?));
+    let first_offset = Offset(u64::from_le_bytes(input.take()?));
+    let lane = LaneId {
+        stream,
+        streamlet: StreamletIndex(u32::from_le_bytes(input.take()?)),
+        lane: LaneIndex(u32::from_le_bytes(input.take()?)),
+    };
+    let name = (lane, group, first_offset);
+    (encode_header(&name)[..] == header[..HEADER_BYTES]).then_some(name)
 }
 
 fn encode_producer(state: &ProducerState, out: &mut Vec<u8>) {
@@ -222,13 +336,18 @@ pub struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Continues an index after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
-    pub fn open(disk: &dyn Disk, path: &Path, len: u64) -> io::Result<IndexWriter> {
+    /// Continues the index of `group` after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
+    pub fn open(
+        disk: &dyn Disk,
+        path: &Path,
+        group: &StoredName,
+        len: u64,
+    ) -> io::Result<IndexWriter> {
         let file = disk.open(path, Access::Create)?;
         file.set_len(len)?;
         let mut writer = IndexWriter { file, len };
         if len == 0 {
-            writer.write(&MAGIC)?;
+            writer.write(&encode_header(group))?;
         }
         Ok(writer)
     }
@@ -258,8 +377,10 @@ impl IndexWriter {
 #[derive(Debug, Default)]
 pub struct Index {
     pub marks: Vec<Mark>,
-    /// Bytes of the file that they take; what is behind is torn.
+    /// Bytes of the file that they take; what is behind is torn. 0 where marks cannot be added to it.
     pub len: u64,
+    /// The group that it names, if that is another one: then its marks are not read.
+    pub foreign: Option<StoredName>,
 }
 
 impl Index {
@@ -269,8 +390,8 @@ impl Index {
         last.is_some_and(|mark| mark.kind == MarkKind::GroupEnd)
     }
 
-    /// Reads an index as far as it is whole; one that is missing or too long is empty.
-    pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Index> {
+    /// Reads the index of `group` as far as it is whole; one that is missing or too long is empty.
+    pub fn read(disk: &dyn Disk, path: &Path, group: &StoredName) -> io::Result<Index> {
         let file = match disk.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Index::default()),
@@ -283,18 +404,28 @@ impl Index {
         let mut bytes = vec![0; len as usize];
         let count = file.read_full_at(&mut bytes, 0)?;
         bytes.truncate(count);
-        Ok(Index::decode(&bytes))
+        Ok(Index::decode(&bytes, group))
     }
 
-    fn decode(bytes: &[u8]) -> Index {
-        let Some(mut rest) = bytes.strip_prefix(&MAGIC) else {
-            return Index::default();
+    fn decode(bytes: &[u8], group: &StoredName) -> Index {
+        let mut index = Index::default();
+        let Some(format) = Format::of(bytes) else {
+            return index;
         };
-        let mut index = Index {
-            marks: Vec::new(),
-            len: MAGIC.len() as u64,
+        let Some((header, mut rest)) = bytes.split_at_checked(format.header_bytes()) else {
+            return index;
         };
-        while let Some((mark, len)) = Mark::decode(rest) {
+        if format == Format::Three {
+            match decode_header(header) {
+                Some(named) if named == *group => index.len = HEADER_BYTES as u64,
+                Some(named) => {
+                    index.foreign = Some(named);
+                    return index;
+                }
+                None => return index,
+            }
+        }
+        while let Some((mark, len)) = Mark::decode(rest, format) {
             // Marks rise; one that does not belongs to a former life of the file.
             let rises = index.marks.last().is_none_or(|last| {
                 last.kind != MarkKind::GroupEnd
@@ -305,25 +436,35 @@ impl Index {
                 break;
             }
             rest = &rest[len..];
-            index.len += len as u64;
+            if format == Format::Three {
+                index.len += len as u64;
+            }
             index.marks.push(mark);
         }
         index
     }
 
-    /// The last mark, when it closes the group; reads only the end of the file.
-    pub fn read_end(disk: &dyn Disk, path: &Path) -> io::Result<Option<Mark>> {
+    /// The last mark, when it closes `group`; reads only the header and the end of the file.
+    pub fn read_end(disk: &dyn Disk, path: &Path, group: &StoredName) -> io::Result<Option<Mark>> {
         let file = match disk.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut bytes = [0; END_BYTES];
-        let Some(start) = file.len()?.checked_sub(END_BYTES as u64) else {
+        let mut header = [0; HEADER_BYTES];
+        let count = file.read_full_at(&mut header, 0)?;
+        let Some(format) = Format::of(&header[..count]) else {
+            return Ok(None);
+        };
+        if format == Format::Three && decode_header(&header).as_ref() != Some(group) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; format.end_bytes()];
+        let Some(start) = file.len()?.checked_sub(bytes.len() as u64) else {
             return Ok(None);
         };
         let count = file.read_full_at(&mut bytes, start)?;
-        Ok(Mark::decode(&bytes[..count])
+        Ok(Mark::decode(&bytes[..count], format)
             .map(|(mark, _)| mark)
             .filter(|mark| mark.kind == MarkKind::GroupEnd))
     }
@@ -332,6 +473,16 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NAME: StoredName = (
+        LaneId {
+            stream: StreamId(16),
+            streamlet: StreamletIndex(1),
+            lane: LaneIndex(2),
+        },
+        GroupId(3),
+        Offset(4),
+    );
 
     fn mark(kind: MarkKind, position: u64, producers: usize) -> Mark {
         Mark {
@@ -347,6 +498,11 @@ mod tests {
                     last_offset: Offset(n + 2),
                 })
                 .collect(),
+            fingerprint: Fingerprint {
+                first_crc: 1,
+                last_crc: 2,
+                last_bytes: position as u32 / 3,
+            },
             producers: (0..producers)
                 .map(|n| {
                     let chunk = PastChunk {
@@ -373,7 +529,7 @@ mod tests {
     }
 
     fn encoded(marks: &[Mark]) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = encode_header(&NAME);
         for mark in marks {
             mark.encode(&mut bytes);
         }
@@ -383,12 +539,15 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 2)]);
-        let crc = crc32c(&bytes[MAGIC.len() + PREFIX_BYTES..]).swap_bytes();
+        let header_crc = crc32c(&bytes[..HEADER_BYTES - 4]).swap_bytes();
+        let crc = crc32c(&bytes[HEADER_BYTES + PREFIX_BYTES..]).swap_bytes();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let without_chunks = "0200 5000000000000000 faffffffffffffff";
         let fields = format!(
-            "4d53494e44455832
-             b1000000
+            "4d53494e44455833
+             1000000000000000 0300000000000000 0400000000000000 01000000 02000000
+             {header_crc:08x}
+             bd000000
              {crc:08x}
              01
              3412000000000000
@@ -397,6 +556,7 @@ mod tests {
              a701000000000000
              02000000
              01000000
+             01000000 02000000 11060000
              0000000000000000
              {without_chunks} ffffffff ffffffffffffffff 0000000000000000 00 00
              0100000000000000
@@ -415,8 +575,46 @@ mod tests {
         std::fs::write(&path, encoded(&[mark(MarkKind::SegmentStart, 0, 0)])).expect("a file");
         let file = std::fs::File::options().write(true).open(&path);
         file.and_then(|file| file.set_len(1 << 42)).expect("sparse");
-        let index = Index::read(&millstream_base::SystemDisk, &path).expect("it is there");
+        let index = Index::read(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
         assert!(index.marks.is_empty());
+    }
+
+    #[test]
+    fn an_index_of_another_group_is_told() {
+        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0, 1)]);
+        let other = (NAME.0, NAME.1, Offset(5));
+        let index = Index::decode(&bytes, &other);
+        assert_eq!((index.foreign, index.marks.len()), (Some(NAME), 0));
+    }
+
+    #[test]
+    fn an_index_of_the_format_before_is_read_and_not_continued() {
+        let marks = [
+            mark(MarkKind::SegmentStart, 0, 3),
+            mark(MarkKind::GroupEnd, 70_000, 0),
+        ];
+        let mut bytes = MAGIC_2.to_vec();
+        for mark in &marks {
+            let start = bytes.len();
+            mark.encode(&mut bytes);
+            let fingerprint = start + PREFIX_BYTES + MARK_FIXED_BYTES_2;
+            bytes.drain(fingerprint..fingerprint + 12);
+            let payload = start + PREFIX_BYTES;
+            let (len, crc) = (bytes.len() - payload, crc32c(&bytes[payload..]));
+            bytes[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+            bytes[start + 4..payload].copy_from_slice(&crc.to_le_bytes());
+        }
+        let index = Index::decode(&bytes, &NAME);
+        let expected = marks.clone().map(|mark| Mark {
+            fingerprint: Fingerprint::default(),
+            ..mark
+        });
+        assert_eq!((index.marks, index.len), (expected.to_vec(), 0));
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.index");
+        std::fs::write(&path, bytes).expect("a file");
+        let end = Index::read_end(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
+        assert_eq!(end, Some(expected[1].clone()));
     }
 
     #[test]
@@ -427,19 +625,20 @@ mod tests {
             mark(MarkKind::GroupEnd, 70_000, 0),
         ];
         let bytes = encoded(&marks);
-        assert_eq!(Index::decode(&bytes).marks, marks);
-        assert_eq!(Index::decode(&bytes).len, bytes.len() as u64);
+        let decode = |bytes: &[u8]| Index::decode(bytes, &NAME);
+        assert_eq!(decode(&bytes).marks, marks);
+        assert_eq!(decode(&bytes).len, bytes.len() as u64);
         for len in 0..bytes.len() {
-            let index = Index::decode(&bytes[..len]);
+            let index = decode(&bytes[..len]);
             assert!(index.len <= len as u64);
             assert!(marks.starts_with(&index.marks));
         }
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let index = Index::decode(&flipped);
+            let index = decode(&flipped);
             assert!(
-                index.marks.len() < 3 && marks.starts_with(&index.marks),
+                index.foreign.is_none() && index.marks.len() < 3 && marks.starts_with(&index.marks),
                 "bit {bit}"
             );
         }

@@ -19,7 +19,7 @@ use crate::deletion::LaneStart;
 use crate::error::{LogError, Result};
 use crate::fetch::FetchEnds;
 use crate::group::{Group, GroupEnd, LaneId};
-use crate::index::{MARK_BYTES, Mark, MarkKind};
+use crate::index::{Fingerprint, MARK_BYTES, Mark, MarkKind};
 use crate::pool::{BLOCK_BYTES_MIN, BufferWriter};
 use crate::producers::{Producers, TransactionStep, Verdict};
 use crate::stream::LiveLimits;
@@ -89,6 +89,12 @@ pub struct LaneState {
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
+    /// The first damage that a read met. Set by readers.
+    read_fault: OnceLock<LogError>,
+    /// Bytes that the start cut from the last group's file.
+    pub cut_bytes: u64,
+    /// Whether the catalog knows that the lane has data. Stored and loaded by `had_data`.
+    pub has_data_noted: AtomicBool,
     /// Where it begins, if something was deleted from it.
     pub start: LaneStart,
     /// What consumers wait for that read only what is committed.
@@ -137,6 +143,8 @@ struct OpenGroup {
     /// Where the group is full.
     bytes_max: u64,
     max_timestamp: Timestamp,
+    /// Of what was appended.
+    fingerprint: Fingerprint,
     marked_at: Position,
     /// Producers that appended since the last mark.
     changed: HashSet<ProducerId>,
@@ -158,6 +166,10 @@ pub struct StoredLane {
     pub aborted: Vec<AbortedTransaction>,
     /// Of the last group, if it is open.
     pub max_timestamp: Option<Timestamp>,
+    /// Of the last group.
+    pub fingerprint: Fingerprint,
+    /// Bytes that the start cut from the last group's file.
+    pub cut_bytes: u64,
     pub fault: Option<LogError>,
 }
 
@@ -198,6 +210,7 @@ impl LaneState {
                 is_scratch: stream.durability == Durability::Memory,
                 bytes_max: stream.limits.group_bytes_max(),
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
+                fingerprint: stored.fingerprint,
                 marked_at: group.durable(),
                 changed: stored.unmarked,
                 aborted: stored.aborted,
@@ -230,6 +243,9 @@ impl LaneState {
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
+            read_fault: OnceLock::new(),
+            cut_bytes: stored.cut_bytes,
+            has_data_noted: AtomicBool::new(false),
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
@@ -318,7 +334,7 @@ impl LaneState {
             open, producers, ..
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
-        if open.position.0 - open.marked_at.0 >= MARK_BYTES {
+        if is_mark_due(open.position, open.marked_at) {
             open.mark(MarkKind::Within, base_offset, producers);
         }
         let position = open.position;
@@ -333,6 +349,7 @@ impl LaneState {
             .unwrap_or_else(|never| match never {});
 
         // Step 3: account for it.
+        open.fingerprint.add(position, header.crc, chunk.len());
         open.position = position.plus(chunk.len() as u64);
         open.max_timestamp = open.max_timestamp.max(header.max_timestamp);
         if header.producer_id != ProducerId::NONE {
@@ -473,6 +490,7 @@ impl LaneState {
             is_scratch: self.is_scratch(),
             bytes_max: self.stream.limits.group_bytes_max(),
             max_timestamp: Timestamp(i64::MIN),
+            fingerprint: Fingerprint::default(),
             marked_at: Position(0),
             changed: HashSet::new(),
             aborted: Vec::new(),
@@ -506,6 +524,10 @@ impl LaneState {
     /// Closes the open group, so that retention or compaction can take it, and begins the next one
     /// at the same offset. `None` when the open group is empty or holds what is not durable yet.
     pub fn roll(&self) -> Option<Arc<Group>> {
+        if self.fault().is_some() {
+            // A group that goes on behind what is missing would hide that.
+            return None;
+        }
         let mut head = self.head.lock();
         let next_offset = head.next_offset;
         let open = head.open.as_ref()?;
@@ -636,6 +658,38 @@ impl LaneState {
 
     pub fn fault(&self) -> Option<&LogError> {
         self.fault.get()
+    }
+
+    /// An error where the lane ends since what comes behind is damaged or missing: those who read to its
+    /// end are told.
+    pub fn check_end(&self) -> Result<()> {
+        match self.fault() {
+            Some(damage @ LogError::Corrupted { .. }) => {
+                let last = self.last_group();
+                match last.is_none_or(|last| last.damage().is_some()) {
+                    true => Err(damage.clone()),
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first damage that a read met.
+    pub fn read_fault(&self) -> Option<&LogError> {
+        self.read_fault.get()
+    }
+
+    /// Takes note of damage that a read met.
+    pub fn set_read_fault(&self, fault: &LogError) {
+        if self.read_fault.get().is_none() {
+            let _ = self.read_fault.set(fault.clone());
+        }
+    }
+
+    /// The start has found what is wrong.
+    pub fn found_fault(&self, fault: LogError) {
+        let _ = self.fault.set(fault);
     }
 
     /// Makes the lane refuse writes until the next start.
@@ -848,12 +902,19 @@ impl OpenGroup {
             stable,
             producers,
             aborted: std::mem::take(&mut self.aborted),
+            fingerprint: self.fingerprint,
         };
         self.group.add_place(&mark);
         if !self.is_scratch {
             self.group.add_mark(mark);
         }
     }
+}
+
+/// Whether a mark is to be made before the chunk at `position`: after the group's first chunk, so that the
+/// file can be told from others, and then every 64 KiB.
+pub fn is_mark_due(position: Position, marked_at: Position) -> bool {
+    position.0 - marked_at.0 >= MARK_BYTES || (marked_at == Position(0) && position > marked_at)
 }
 
 /// Closes the open group; `next_offset` is the offset that its successor starts with.
@@ -876,6 +937,7 @@ fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset, producers: &Pr
         stable: producers.stable(next_offset),
         producers: Vec::new(),
         aborted: Vec::new(),
+        fingerprint: open.fingerprint,
     };
     open.group.close(GroupEnd::of(&end));
     open.group.add_mark(end);

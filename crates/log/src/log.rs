@@ -25,6 +25,7 @@ use crate::deletion::restore_starts;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::LaneId;
+use crate::had_data::{check_data, forget_data, note_all_data};
 use crate::journal::{Journal, OldJournal};
 use crate::lane::{AppendStep, Appended, LaneState};
 use crate::object::{ObjectInfo, ObjectReader, write_content};
@@ -40,7 +41,7 @@ use crate::table::Table;
 const CATALOG: StreamId = StreamId(0);
 
 /// The stream of the positions that applications committed.
-const POSITIONS: StreamId = StreamId(1);
+pub(crate) const POSITIONS: StreamId = StreamId(1);
 
 /// The first id of a user's stream.
 const FIRST_STREAM: u64 = 16;
@@ -63,7 +64,7 @@ pub struct Log {
 
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
-    pub(crate) catalog: Table,
+    pub(crate) catalog: Arc<Table>,
     positions: Arc<Table>,
     applications: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
     /// Removals and changes are done one at a time.
@@ -72,7 +73,7 @@ pub(crate) struct Inner {
     creating: Mutex<HashSet<String>>,
     /// Some name is not in `creating` any more.
     created: Condvar,
-    random: Arc<dyn Random>,
+    pub(crate) random: Arc<dyn Random>,
     syncers: Mutex<Vec<JoinHandle<()>>>,
     persister: Mutex<Option<JoinHandle<()>>>,
 }
@@ -128,7 +129,9 @@ pub struct LaneInfo {
     pub groups: usize,
     /// Durable bytes.
     pub bytes: u64,
-    /// Why it refuses writes, if it does.
+    /// Bytes that the start cut from the end of its last file, which a crash had left incomplete.
+    pub cut_bytes: u64,
+    /// Why it refuses writes, or which damage a read has met.
     pub fault: Option<String>,
 }
 
@@ -155,6 +158,10 @@ pub struct LogStats {
     pub evicted_segments: u64,
     /// Whether writes are refused since the disk is full.
     pub disk_full: bool,
+    /// Lanes that refuse writes, or of which a read has met damage.
+    pub faulted_lanes: u64,
+    /// How often reads met damage.
+    pub damaged_reads: u64,
 }
 
 impl Log {
@@ -201,11 +208,10 @@ impl Log {
 
         // The catalog tells which streams there are; what belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
-        recovered.check_gaps(CATALOG)?;
-        recovered.check_gaps(POSITIONS)?;
         let was_cut = recovered.was_cut(CATALOG);
-        let catalog = open_table(&core, CATALOG, "__catalog", &mut recovered)?;
-        let positions = open_table(&core, POSITIONS, "__positions", &mut recovered)?;
+        let catalog = Arc::new(open_table(&core, CATALOG, "__catalog", &mut recovered)?);
+        let positions = Arc::new(open_table(&core, POSITIONS, "__positions", &mut recovered)?);
+        let mut is_journal_kept = false;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
         let mut last_id = FIRST_STREAM - 1;
@@ -218,7 +224,7 @@ impl Log {
                 abandoned.push(key);
                 continue;
             }
-            recovered.check_gaps(entry.id)?;
+            is_journal_kept |= recovered.has_gap(entry.id);
             let limits = core.limits(&entry.config);
             let named = Named {
                 id: entry.id,
@@ -262,7 +268,12 @@ impl Log {
         abandoned.extend(starts.stale);
         last_id = last_id.max(starts.last_stream);
         core.streams.write().next_id = last_id + 1;
+        abandoned.extend(check_data(&core, &catalog)?);
+        if let Some(fault) = positions.lane().fault() {
+            return Err(fault.clone());
+        }
         if was_cut {
+            is_journal_kept |= orphans.iter().any(|id| recovered.has_gap(*id));
             // It may have told of these.
             recovered.write_out_left(&core.dir)?;
             for id in orphans {
@@ -276,11 +287,13 @@ impl Log {
             }
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;
-        core.take_over(old_journal);
+        core.take_over(old_journal, is_journal_kept);
+        core.remember(&catalog);
+        core.tell_faults();
 
         let inner = Inner {
             catalog,
-            positions: Arc::new(positions),
+            positions,
             applications: Mutex::default(),
             changing: Mutex::default(),
             creating: Mutex::default(),
@@ -758,6 +771,8 @@ impl Log {
             persisted_groups: count(&core.counters.persisted_groups),
             evicted_segments: count(&core.counters.evicted_segments),
             disk_full: core.is_disk_full(),
+            faulted_lanes: core.faulted_lanes(),
+            damaged_reads: core.damage_told.reads(),
         }
     }
 
@@ -909,7 +924,7 @@ impl Inner {
         Ok(())
     }
 
-    fn delete(&self, stream: &StreamState) -> Result<()> {
+    pub(crate) fn delete(&self, stream: &StreamState) -> Result<()> {
         let id = stream.shared.id;
         self.note_end(stream, || self.note_deleted(stream))?;
         let prefix = format!("{id}/");
@@ -918,6 +933,7 @@ impl Inner {
                 .put::<serde_json::Value>(&self.core, &key, None)?;
         }
         self.forget_starts(id)?;
+        forget_data(&self.core, &self.catalog, id)?;
         for lane in stream.lanes() {
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;
@@ -987,12 +1003,15 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
-        if self.core.closed.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
         let streams: Vec<Arc<StreamState>> =
             self.core.streams.read().by_id.values().cloned().collect();
         let lanes = || streams.iter().flat_map(|stream| stream.lanes());
+        if !self.core.closed.load(Ordering::SeqCst) {
+            note_all_data(&self.core, &self.catalog, lanes());
+        }
+        if self.core.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
 
         // Step 1: what was appended becomes durable, while the persistence manager still helps. A
         // lane that fails has told so to those who wait for it.
@@ -1479,6 +1498,13 @@ impl Lane {
         self.lane.next_offset()
     }
 
+    /// What is damaged or missing of it, as far as the start and reads have met it.
+    pub fn damage(&self) -> Option<&LogError> {
+        let damages = [self.lane.fault(), self.lane.read_fault()];
+        let is_damage = |error: &&LogError| matches!(error, LogError::Corrupted { .. });
+        damages.into_iter().flatten().find(is_damage)
+    }
+
     /// The largest chunk that it takes.
     pub fn chunk_bytes_max(&self) -> usize {
         self.lane.stream.limits.chunk_bytes_max()
@@ -1582,6 +1608,7 @@ impl Lane {
 
 fn lane_info(lane: &LaneState) -> LaneInfo {
     let groups = lane.groups();
+    let fault = lane.fault().or(lane.read_fault());
     LaneInfo {
         partition: lane.partition,
         streamlet: lane.id.streamlet,
@@ -1590,7 +1617,8 @@ fn lane_info(lane: &LaneState) -> LaneInfo {
         durable: lane.durable_offset(),
         groups: groups.len(),
         bytes: groups.iter().map(|group| group.durable().0).sum(),
-        fault: lane.fault().map(ToString::to_string),
+        cut_bytes: lane.cut_bytes,
+        fault: fault.map(ToString::to_string),
     }
 }
 

@@ -164,8 +164,8 @@ pub fn look_at<R>(core: &Core, group: &Arc<Group>, look: impl Fn(&Places) -> R) 
         return Ok(seen);
     }
     let path = group.index_path(&core.dir);
-    let index =
-        Index::read(&*core.dir.disk, &path).map_err(|error| LogError::io("read", &path, error))?;
+    let index = Index::read(&*core.dir.disk, &path, &group.name())
+        .map_err(|error| LogError::io("read", &path, error))?;
     let places = match index.is_whole() {
         true => Places::of(&index),
         false => reread(core, group, index)?,

@@ -94,10 +94,24 @@ fn read_up_to(
     bytes_max: usize,
     head: fn(&Group) -> Position,
 ) -> Result<Option<Slice>> {
+    let read = read_at(core, group, from, bytes_max, head);
+    read.inspect_err(|error| core.tell_damaged_read(group.lane, error))
+}
+
+fn read_at(
+    core: &Core,
+    group: &Group,
+    from: Position,
+    bytes_max: usize,
+    head: fn(&Group) -> Position,
+) -> Result<Option<Slice>> {
     loop {
         let head = head(group);
         if from >= head {
-            return Ok(None);
+            return match group.damage() {
+                Some(damage) => Err(damage.clone()),
+                None => Ok(None),
+            };
         }
         if let Some(slice) = group.slice_in_memory(from, head) {
             return Ok(Some(slice));
@@ -289,7 +303,7 @@ impl LaneReader {
             }
             let Some(group) = self.lane.group(self.group) else {
                 let Some(first) = self.lane.first_group() else {
-                    return Ok(None);
+                    return self.lane.check_end().map(|()| None);
                 };
                 // Group ids are shared by the lanes of a streamlet: a reader that started before
                 // the lane's first group was made does not know its id.

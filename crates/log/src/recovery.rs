@@ -1,17 +1,21 @@
 //! What a start does with what it finds on disk.
 //!
 //! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
-//!    last mark on, and cut behind its last whole chunk.
+//!    last mark on, up to its last whole chunk. A file or an index of another group is not read.
 //!    What was read back may never have reached the medium (a sync that failed before the process
 //!    ended), so the part behind the last mark is written again, and everything is synced.
 //! 2. Replay the journal: what the files lack goes into segments in the pool, as it was there before
 //!    the end of the last run. Only where the pool is too small for that it goes to the files now.
-//! 3. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
+//! 3. What a write that was cut off left behind the whole chunks, and the journal did not bring back, is
+//!    moved aside. More than such a write can leave is damage: the file stays as it is.
+//! 4. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
 //!    as the disk has room for them; then the old journal, which holds them until then, is removed.
 //!
-//! Each step can be cut off and done again, and the first two need no room on a full disk.
+//! Each step can be cut off and done again, and none but the last needs room on a full disk: where there
+//! is none for what is torn, it is cut without a copy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,19 +25,21 @@ use millstream_base::{
     ByteSize, DiskFile, GroupId, LaneIndex, Offset, Position, ProducerId, StreamId, StreamletIndex,
     Timestamp,
 };
-use millstream_record::{Chunk, Chunks};
+use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::files::DataDir;
+use crate::files::{DataDir, StoredName};
 use crate::group::{Group, GroupEnd, LaneId, StoredGroup};
-use crate::index::{Index, IndexWriter, MARK_BYTES, Mark, MarkKind};
+use crate::index::{Fingerprint, Index, IndexWriter, Mark, MarkKind};
 use crate::journal::{OldJournal, RecoveredRun};
-use crate::lane::StoredLane;
+use crate::lane::{StoredLane, is_mark_due};
 use crate::places::Places;
 use crate::pool::{Arena, Buffer, BufferWriter, Pool};
 use crate::producers::{ProducerState, Producers};
+use crate::torn::Torn;
 use crate::transactions::AbortedTransaction;
+use crate::virtual_log::COMMIT_BYTES_MAX;
 
 /// Bytes that wait to be written again to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
@@ -60,6 +66,8 @@ struct RecoveredLane {
     waiting: VecDeque<(GroupId, Offset)>,
     /// What is wrong with it, unless the journal heals it.
     damage: Option<Damage>,
+    /// Bytes that were cut from the lane's last file.
+    cut_bytes: u64,
     /// What was read of its files may not be synced; some of it was written again.
     is_unsynced: bool,
 }
@@ -76,6 +84,7 @@ struct ClosedGroup {
     /// What all of its marks say; `None` when they are not loaded.
     places: Option<Places>,
     replayed: Replayed,
+    damage: Option<LogError>,
 }
 
 /// What a group holds in memory, behind what its file holds.
@@ -108,6 +117,7 @@ struct Tail {
     unmarked: HashSet<ProducerId>,
     /// Transactions that were aborted behind the last mark.
     aborted: Vec<AbortedTransaction>,
+    fingerprint: Fingerprint,
     marked_at: Position,
     segments: Vec<Position>,
     places: Places,
@@ -118,9 +128,13 @@ struct Tail {
     marks: Vec<Mark>,
     /// Bytes of the file that are to be written again; they end at `replayed.from`.
     buffer: Vec<u8>,
-    /// The length of the file that something was cut from.
+    /// The length of the file, where it does not end behind a whole chunk.
     cut_from: Position,
     replayed: Replayed,
+    /// Why what comes behind it is missing, if it is.
+    damage: Option<LogError>,
+    /// The file is missing, or another group's: nothing may be written to it.
+    is_foreign: bool,
 }
 
 /// Whether a run was replayed.
@@ -138,7 +152,9 @@ impl Recovered {
         for stream in dir.list_streams()? {
             let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
             let (groups, indexes) = dir.list_groups(stream)?;
-            for (lane, group, offset) in groups {
+            // A group's index is made after its file, and gone for good before that is removed: one that
+            // is alone tells of a file that was lost.
+            for (lane, group, offset) in groups.into_iter().chain(indexes) {
                 by_lane.entry(lane).or_default().push((group, offset));
             }
             for (lane, mut groups) in by_lane {
@@ -150,15 +166,6 @@ impl Recovered {
                 if recovered.buffered_bytes > BUFFERED_BYTES_MAX {
                     recovered.flush(dir)?;
                 }
-            }
-            // A group's index is made after its file, and gone for good before that is removed.
-            for (lane, group, offset) in indexes {
-                let begin = || RecoveredLane::begin(group, offset);
-                let recovered_lane = recovered.lanes.entry(lane).or_insert_with(begin);
-                let path = dir.group_path(lane, group, offset);
-                let what = "the file is missing, though its index is there";
-                let error = LogError::corrupted(path, Position(0), what);
-                recovered_lane.damage = Some(Damage::for_ever(error));
             }
         }
         if !journal.is_empty() || is_unsynced {
@@ -173,26 +180,25 @@ impl Recovered {
             }
         }
         journal.replay(dir, |run, data| recovered.replay(dir, pool, run, data))?;
+        let mut torn = Torn::new(COMMIT_BYTES_MAX.max(pool.block_bytes_max(Arena::Segments)));
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
+            recovered_lane.cut(dir, *lane, &mut torn)?;
             recovered.is_unsynced |= recovered_lane.is_unsynced;
         }
+        torn.sync(dir)?;
         if recovered.is_unsynced {
             dir.sync_streams()?;
         }
         Ok(recovered)
     }
 
-    /// An error if the journal holds chunks of the stream that cannot be appended: removing it
-    /// would lose them.
-    pub fn check_gaps(&self, stream: StreamId) -> Result<()> {
-        let lanes = self.of_stream(stream);
-        for damage in lanes.filter_map(|lane| lane.damage.as_ref()) {
-            if damage.has_gap {
-                return Err(damage.error.clone());
-            }
-        }
-        Ok(())
+    /// Whether the journal holds chunks of the stream that cannot be appended: removing it would lose
+    /// them.
+    pub fn has_gap(&self, stream: StreamId) -> bool {
+        let damages = self.of_stream(stream);
+        let mut damages = damages.filter_map(|lane| lane.damage.as_ref());
+        damages.any(|damage| damage.has_gap)
     }
 
     fn of_stream(&self, stream: StreamId) -> impl Iterator<Item = &RecoveredLane> {
@@ -210,8 +216,7 @@ impl Recovered {
     /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
     /// did not bring back.
     pub fn was_cut(&self, stream: StreamId) -> bool {
-        self.of_stream(stream)
-            .any(|lane| lane.tail.position < lane.tail.cut_from)
+        self.of_stream(stream).any(|lane| lane.cut_bytes > 0)
     }
 
     /// The streams of which something was found that is not taken out.
@@ -229,9 +234,6 @@ impl Recovered {
 
     /// Moves what the journal gave the lanes that are left into their files.
     pub fn write_out_left(&mut self, dir: &DataDir) -> Result<()> {
-        for id in self.streams() {
-            self.check_gaps(id)?;
-        }
         for (lane, recovered) in &mut self.lanes {
             recovered.write_out(dir, *lane)?;
         }
@@ -308,8 +310,39 @@ impl RecoveredLane {
             tail: Tail::begin(group, first_offset, Producers::default()),
             waiting: VecDeque::new(),
             damage: None,
+            cut_bytes: 0,
             is_unsynced: false,
         }
+    }
+
+    /// Cuts what a write that was cut off left behind the tail, after the journal was replayed.
+    fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut Torn) -> Result<()> {
+        let Tail {
+            position, cut_from, ..
+        } = self.tail;
+        let lost = cut_from.0.saturating_sub(position.0);
+        if cut_from <= self.tail.replayed.from || self.damage.is_some() {
+            return Ok(());
+        }
+        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
+        if lost > torn.bytes_max() {
+            let what = format!(
+                "what follows is no whole chunk, and {lost} bytes are more than a write that was cut off leaves"
+            );
+            let error = LogError::corrupted(path, position, what);
+            self.tail.damage = Some(error.clone());
+            self.damage = Some(Damage::for_ever(error));
+            return Ok(());
+        }
+        let file = open(dir, &path, Access::Write)?;
+        if lost > 0 {
+            torn.keep(dir, lane, &*file, &path, position..cut_from)?;
+            self.cut_bytes = lost;
+        }
+        file.set_len(self.tail.replayed.from.0)
+            .map_err(|error| LogError::io("cut", &path, error))?;
+        self.is_unsynced = true;
+        Ok(())
     }
 
     fn read(dir: &DataDir, lane: LaneId, groups: &[(GroupId, Offset)]) -> Result<RecoveredLane> {
@@ -340,7 +373,8 @@ impl RecoveredLane {
                 Some(producers) => Ok(producers),
                 None => producers_after(dir, lane, &self.closed),
             };
-            let (tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
+            let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
+            tail.damage = damage.as_ref().map(|damage| damage.error.clone());
             // A file that has an index was synced, with its name, up to the last mark.
             self.is_unsynced |= tail.index_len == 0 || !tail.buffer.is_empty();
             self.tail = tail;
@@ -393,14 +427,16 @@ impl RecoveredLane {
             && *next <= to
         {
             let tail = &mut self.tail;
-            let damage = self.damage.get_or_insert_with(|| {
+            let error = tail.damage.get_or_insert_with(|| {
                 let what = format!(
                     "the group ends before offset {}, the lane's next file begins with {next_offset}",
                     tail.offset
                 );
                 let path = dir.group_path(lane, tail.id, tail.first_offset);
-                Damage::for_ever(LogError::corrupted(path, tail.position, what))
+                LogError::corrupted(path, tail.position, what)
             });
+            let forever = || Damage::for_ever(error.clone());
+            let damage = self.damage.get_or_insert_with(forever);
             damage.healed_at = Position(u64::MAX);
             tail.close();
             // The index of a damaged group tells the next start what is missing.
@@ -429,6 +465,11 @@ impl RecoveredLane {
             self.skip_missing(dir, run.lane, run.group)?;
         }
         if run.group < self.tail.id {
+            return Ok(ReplayStep::Done);
+        }
+        if run.group == self.tail.id && self.tail.is_foreign {
+            // What would be written to a file that is not the lane's stays in the journal.
+            self.note_gap(dir, run);
             return Ok(ReplayStep::Done);
         }
         if run.group > self.tail.id {
@@ -465,6 +506,7 @@ impl RecoveredLane {
             .is_some_and(|damage| !damage.has_gap && damage.healed_at <= self.tail.position)
         {
             self.damage = None;
+            self.tail.damage = None;
         }
         if self.damage.is_none() && self.close_if_whole(dir, run.lane)? {
             self.read_files(dir, run.lane)?;
@@ -483,6 +525,7 @@ impl RecoveredLane {
             Damage::for_ever(LogError::corrupted(path, self.tail.position, what))
         });
         damage.has_gap = true;
+        self.tail.damage.get_or_insert_with(|| damage.error.clone());
     }
 
     fn into_stored(self, id: LaneId) -> StoredLane {
@@ -499,13 +542,14 @@ impl RecoveredLane {
                     places: group.places,
                     synced: group.replayed.from,
                     named: group.replayed.has_file,
+                    damage: group.damage,
                     buffers: group.replayed.into_buffers(),
                 };
                 Arc::new(Group::stored(id, group.id, group.first_offset, stored))
             })
             .collect();
         let tail = self.tail;
-        if tail.replayed.has_file || tail.position > Position(0) {
+        if tail.replayed.has_file || tail.position > Position(0) || tail.damage.is_some() {
             let stored = StoredGroup {
                 position: tail.position,
                 end: tail.end,
@@ -519,6 +563,7 @@ impl RecoveredLane {
                 places: Some(tail.places),
                 synced: tail.replayed.from,
                 named: tail.replayed.has_file,
+                damage: tail.damage,
                 buffers: tail.replayed.into_buffers(),
             };
             let group = Group::stored(id, tail.id, tail.first_offset, stored);
@@ -531,6 +576,8 @@ impl RecoveredLane {
             unmarked: tail.unmarked,
             aborted: tail.aborted,
             max_timestamp: Some(tail.max_timestamp),
+            fingerprint: tail.fingerprint,
+            cut_bytes: self.cut_bytes,
             fault: self.damage.map(|damage| damage.error),
         }
     }
@@ -552,6 +599,7 @@ impl ClosedGroup {
                 segments: Vec::new(),
                 has_file: true,
             },
+            damage: None,
         }
     }
 }
@@ -617,6 +665,7 @@ impl Tail {
             producers,
             unmarked: HashSet::new(),
             aborted: Vec::new(),
+            fingerprint: Fingerprint::default(),
             marked_at: Position(0),
             segments: Vec::new(),
             places: Places::default(),
@@ -626,6 +675,8 @@ impl Tail {
             buffer: Vec::new(),
             cut_from: Position(0),
             replayed: Replayed::begin(),
+            damage: None,
+            is_foreign: false,
         };
         tail.mark(MarkKind::SegmentStart);
         tail
@@ -642,17 +693,35 @@ impl Tail {
         mut producers: impl FnMut() -> Result<Producers>,
     ) -> Result<(Tail, Option<Damage>)> {
         let path = dir.group_path(lane, id, first_offset);
-        let file = open(dir, &path, Access::Write)?;
+        let file = match dir.disk.open(&path, Access::Write) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let what = "the file is missing, though its index is there";
+                let error = LogError::corrupted(path, Position(0), what);
+                let mut tail = Tail::begin(id, first_offset, producers()?);
+                tail.is_foreign = true;
+                return Ok((tail, Some(Damage::for_ever(error))));
+            }
+            file => file.map_err(|error| LogError::io("open", &path, error))?,
+        };
         let len = file
             .len()
             .map_err(|error| LogError::io("read", &path, error))?;
-        let index = read_index(dir, &path)?;
+        let index = read_index(dir, &(lane, id, first_offset))?;
+        let is_old = index.len == 0;
         let known = index.marks.last().map_or(Position(0), |mark| mark.position);
         let begin = |producers| {
             let mut tail = Tail::begin(id, first_offset, producers);
             tail.replayed.has_file = true;
             tail
         };
+
+        // Step 0: whether file and index are this group's.
+        if let Some(what) = foreign(&*file, &path, first_offset, &index)? {
+            let error = LogError::corrupted(&path, Position(0), what);
+            let mut tail = begin(producers()?);
+            tail.is_foreign = true;
+            return Ok((tail, Some(Damage::for_ever(error))));
+        }
 
         // Step 1: what the marks say. Marks of a file that lost its end do not count.
         let mut tail = match index.marks.is_empty() {
@@ -664,13 +733,20 @@ impl Tail {
             },
         };
         let mut end = None;
-        for mark in index.marks {
+        for mut mark in index.marks {
             if mark.position.0 > len {
                 break;
             }
             if mark.kind == MarkKind::GroupEnd {
                 end = Some(mark);
                 break;
+            }
+            if is_old {
+                // Written anew, in the format of today.
+                if mark.position > Position(0) {
+                    mark.fingerprint.first_crc = first_crc(&*file, &path)?;
+                }
+                tail.marks.push(mark.clone());
             }
             tail.restore(mark);
         }
@@ -694,12 +770,9 @@ impl Tail {
             tail.scan(&*file, &path, Position(len))?;
         }
 
-        // Step 3: cut what is torn, and write the rest of what has no mark again.
+        // Step 3: what is torn is cut when the journal was replayed; the rest of what has no mark is
+        // written again.
         if len > tail.position.0 && damage.is_none() && is_last {
-            tracing::info!(path = %path.display(), bytes = len - tail.position.0,
-                "cut what was being written when the last run ended");
-            file.set_len(tail.position.0)
-                .map_err(|error| LogError::io("cut", &path, error))?;
             tail.cut_from = Position(len);
         }
         if let Some(mark) = end
@@ -744,6 +817,7 @@ impl Tail {
         self.position = mark.position;
         self.offset = mark.offset;
         self.max_timestamp = mark.max_timestamp;
+        self.fingerprint = mark.fingerprint;
         self.marked_at = mark.position;
         if mark.kind == MarkKind::SegmentStart && mark.position > Position(0) {
             self.segments.push(mark.position);
@@ -790,11 +864,13 @@ impl Tail {
 
     /// Takes note of a chunk that comes behind the others.
     fn note(&mut self, chunk: &Chunk<'_>) {
-        if self.position.0 - self.marked_at.0 >= MARK_BYTES {
+        if is_mark_due(self.position, self.marked_at) {
             self.mark(MarkKind::Within);
         }
         let header = chunk.header();
-        self.position = self.position.plus(chunk.bytes().len() as u64);
+        let bytes = chunk.bytes().len();
+        self.fingerprint.add(self.position, header.crc, bytes);
+        self.position = self.position.plus(bytes as u64);
         let ended = self.producers.stored(chunk);
         if let Some(aborted) = ended.and_then(|ended| ended.aborted()) {
             self.places.add_aborted(aborted);
@@ -842,6 +918,7 @@ impl Tail {
             stable: self.producers.stable(self.offset),
             producers,
             aborted,
+            fingerprint: self.fingerprint,
         }
     }
 
@@ -885,7 +962,8 @@ impl Tail {
         let path = dir
             .group_path(lane, self.id, self.first_offset)
             .with_extension("index");
-        let written = IndexWriter::open(&*dir.disk, &path, self.index_len)
+        let name = (lane, self.id, self.first_offset);
+        let written = IndexWriter::open(&*dir.disk, &path, &name, self.index_len)
             .and_then(|mut writer| writer.append(&self.marks).map(|()| writer.len()));
         match written {
             Ok(len) => {
@@ -912,6 +990,7 @@ impl Tail {
             segments: self.segments,
             places: is_needed.then_some(self.places),
             replayed: self.replayed,
+            damage: self.damage,
         }
     }
 }
@@ -980,20 +1059,99 @@ fn indexed_end(
 ) -> Result<Option<GroupEnd>> {
     let path = dir.group_path(lane, id, first_offset);
     let index_path = path.with_extension("index");
-    let mark = Index::read_end(&*dir.disk, &index_path)
+    let mark = Index::read_end(&*dir.disk, &index_path, &(lane, id, first_offset))
         .map_err(|error| LogError::io("read", &index_path, error))?;
     let Some(mark) = mark else {
         return Ok(None);
     };
-    let len = open(dir, &path, Access::Read)?
+    let file = match dir.disk.open(&path, Access::Read) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|error| LogError::io("open", &path, error))?,
+    };
+    let len = file
         .len()
         .map_err(|error| LogError::io("read", &path, error))?;
-    Ok((len >= mark.position.0).then_some(GroupEnd::of(&mark)))
+    let is_whole =
+        len >= mark.position.0 && other_file(&*file, &path, first_offset, &mark)?.is_none();
+    Ok(is_whole.then_some(GroupEnd::of(&mark)))
 }
 
-fn read_index(dir: &DataDir, path: &Path) -> Result<Index> {
-    let path = path.with_extension("index");
-    Index::read(&*dir.disk, &path).map_err(|error| LogError::io("read", &path, error))
+fn read_index(dir: &DataDir, name: &StoredName) -> Result<Index> {
+    let path = dir
+        .group_path(name.0, name.1, name.2)
+        .with_extension("index");
+    Index::read(&*dir.disk, &path, name).map_err(|error| LogError::io("read", &path, error))
+}
+
+/// Why file and index are not those of one group, if they are not.
+fn foreign(
+    file: &dyn DiskFile,
+    path: &PathBuf,
+    first_offset: Offset,
+    index: &Index,
+) -> Result<Option<String>> {
+    if let Some((lane, group, offset)) = index.foreign {
+        return Ok(Some(format!(
+            "the index beside this file is that of stream {}, streamlet {}, lane {}, group {group} from \
+             offset {offset}; one of the two was copied here",
+            lane.stream, lane.streamlet, lane.lane
+        )));
+    }
+    match index.marks.last() {
+        Some(mark) => other_file(file, path, first_offset, mark),
+        None => Ok(None),
+    }
+}
+
+/// Why this is not the file that the mark was made for, if whole chunks of another one are in it. One
+/// that is damaged is left to those who read.
+fn other_file(
+    file: &dyn DiskFile,
+    path: &PathBuf,
+    first_offset: Offset,
+    mark: &Mark,
+) -> Result<Option<String>> {
+    let Fingerprint {
+        first_crc,
+        last_crc,
+        last_bytes,
+    } = mark.fingerprint;
+    if last_bytes == 0 {
+        return Ok(None);
+    }
+    let last = mark.position.0.saturating_sub(u64::from(last_bytes));
+    let mut what = None;
+    for (at, crc) in [(0, first_crc), (last, last_crc)] {
+        let header = read_header(file, path, at)?;
+        let is_same = |header: &ChunkHeader| header.crc == crc;
+        if header.as_ref().is_some_and(is_same) {
+            continue;
+        }
+        let Some(header) = header else {
+            continue;
+        };
+        scan(file, path, Position(at), mark.position, |_| {
+            what = Some(format!(
+                "a chunk at byte {at} is not the one that was written there, though it is whole \
+                 (offset {}, the group begins with {first_offset}): another file was copied here",
+                header.base_offset
+            ));
+            Ok(false)
+        })?;
+    }
+    Ok(what)
+}
+
+fn first_crc(file: &dyn DiskFile, path: &PathBuf) -> Result<u32> {
+    Ok(read_header(file, path, 0)?.map_or(0, |header| header.crc))
+}
+
+fn read_header(file: &dyn DiskFile, path: &PathBuf, at: u64) -> Result<Option<ChunkHeader>> {
+    let mut header = [0; HEADER_BYTES];
+    let count = file
+        .read_full_at(&mut header, at)
+        .map_err(|error| LogError::io("read", path, error))?;
+    Ok(ChunkHeader::parse(&header[..count]).ok())
 }
 
 /// The producers that a lane knows behind its closed groups. A group's index begins with all of
@@ -1015,8 +1173,7 @@ fn producers_behind(
     let mut unread = groups;
     for (at, (id, first_offset, _)) in groups.iter().enumerate().rev() {
         unread = &groups[at..];
-        let path = dir.group_path(lane, *id, *first_offset);
-        let index = read_index(dir, &path)?;
+        let index = read_index(dir, &(lane, *id, *first_offset))?;
         if index.marks.is_empty() {
             continue;
         }

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Position};
-use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch, check};
+use millstream_record::{ChunkBuilder, ChunkHeader, Chunks, Compression, Scratch, check};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::lane::LaneState;
+use crate::lane::{AppendStep, Appended, LaneState};
 use crate::log::append_to_lane;
 use crate::reader::{WINDOW_BYTES, read_group};
 
@@ -53,6 +53,33 @@ impl TableState {
         if let Some(old) = old {
             self.live_bytes -= size(key, &old);
         }
+    }
+
+    /// Changes an entry where `append` takes the chunk that says so. Answers the offset behind that.
+    fn put<T: Serialize>(
+        &mut self,
+        core: &Core,
+        key: &str,
+        value: Option<&T>,
+        append: impl FnOnce(&ChunkHeader, &[u8]) -> Result<Option<Appended>>,
+    ) -> Result<Option<Offset>> {
+        let value = value.map(|value| {
+            serde_json::to_vec(value).expect("the log's own entries have string keys")
+        });
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.push(
+            core.clock.now(),
+            Some(key.as_bytes()),
+            value.as_deref(),
+            &[],
+        )?;
+        let chunk = builder.finish(None)?;
+        let Some(appended) = append(&check(chunk)?, chunk)? else {
+            return Ok(None);
+        };
+        self.stored_bytes += chunk.len() as u64;
+        self.apply(key, value.as_deref());
+        Ok(Some(appended.next_offset))
     }
 }
 
@@ -130,22 +157,29 @@ impl Table {
     /// # Errors
     /// When the append is refused; then nothing has changed.
     pub fn put<T: Serialize>(&self, core: &Core, key: &str, value: Option<&T>) -> Result<Offset> {
-        let value = value.map(|value| {
-            serde_json::to_vec(value).expect("the log's own entries have string keys")
-        });
         let mut state = self.state.lock();
-        let mut builder = ChunkBuilder::new(Compression::None);
-        builder.push(
-            core.clock.now(),
-            Some(key.as_bytes()),
-            value.as_deref(),
-            &[],
-        )?;
-        let chunk = builder.finish(None)?;
-        let appended = append_to_lane(core, &self.lane, &check(chunk)?, chunk)?;
-        state.stored_bytes += chunk.len() as u64;
-        state.apply(key, value.as_deref());
-        Ok(appended.next_offset)
+        let appended = state.put(core, key, value, |header, chunk| {
+            append_to_lane(core, &self.lane, header, chunk).map(Some)
+        })?;
+        Ok(appended.expect("waited for memory"))
+    }
+
+    /// The same without waiting, for those that others wait for; `None` when it cannot be done now.
+    pub fn try_put<T: Serialize>(
+        &self,
+        core: &Core,
+        key: &str,
+        value: Option<&T>,
+    ) -> Result<Option<Offset>> {
+        let Some(mut state) = self.state.try_lock() else {
+            return Ok(None);
+        };
+        state.put(core, key, value, |header, chunk| {
+            Ok(match self.lane.append(core, header, chunk)? {
+                AppendStep::Done(appended) => Some(appended),
+                AppendStep::NeedsBuffer => None,
+            })
+        })
     }
 
     /// Whether most of the stream is outdated.

@@ -120,6 +120,16 @@ pub enum Command {
     /// Add, list and remove rules of who may do what
     #[command(subcommand)]
     Acl(AclCommand),
+    /// List what is damaged in a data directory, and take it away
+    ///
+    /// No server may run on it. All that streams hold is read and checked. A stream that is damaged refuses
+    /// writes, and is read up to the damage; `--cut` lets it go on there, and `--quarantine` removes it.
+    /// What is taken away goes to the folder `aside` of the data directory. Copy the data directory first
+    /// where it matters.
+    ///
+    /// The fields of --json: without a flag damaged, each with stream, partition, offset, which is the first
+    /// that cannot be read, and what; with one stream, files, which have what was taken away, and bytes.
+    Repair(RepairArgs),
     /// Measure a server, as the tools that come with Kafka do
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -328,6 +338,17 @@ pub enum RecordFormat {
     /// A JSON object a line, with partition, offset, timestamp, key, value and headers; bytes that
     /// are no UTF-8 stand in key_base64 and value_base64 instead
     Json,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// Cut the partitions of this stream where they are damaged: the next record gets the first offset that
+    /// cannot be read
+    #[arg(long, value_name = "STREAM", conflicts_with = "quarantine")]
+    pub cut: Option<String>,
+    /// Take this stream away, with all that the journal holds of it
+    #[arg(long, value_name = "STREAM")]
+    pub quarantine: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

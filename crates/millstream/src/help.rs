@@ -40,7 +40,7 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
         ("quickstart", _) => &[LOG, FLOWS, &["listen"]],
         ("flow", Some("list")) => &[],
         ("flow", _) => &[FLOWS],
-        ("user", Some("init")) => &[LOG],
+        ("user", Some("init")) | ("repair", _) => &[LOG],
         ("user", None) | ("stream" | "produce" | "consume" | "object", _) => &[LOG, CLIENT],
         _ => &[CLIENT],
     }

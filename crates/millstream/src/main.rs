@@ -19,6 +19,7 @@ mod objects;
 mod produce;
 mod quickstart;
 mod remote;
+mod repair;
 mod settings;
 mod start;
 mod stop;
@@ -76,7 +77,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals;
     match args.command {
         Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop()?),
-        Command::Start(command) => start::run(command, &settings, args.json, &stop()?),
+        Command::Start(command) => start::run(command, &settings, args.json, stop),
         Command::Stream(command) => streams::run(command, &settings, args.json),
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
@@ -85,6 +86,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Group(command) => groups::run(command, &settings, args.json),
         Command::Transaction(command) => transactions::run(command, &settings, args.json),
         Command::Acl(command) => acls::run(command, &settings, args.json),
+        Command::Repair(command) => repair::run(command, &settings, args.json),
         Command::Bench(command) => bench::run(command, &settings, args.json, &stop()?),
         Command::Flow(command) => flow::run(command, &settings, args.json, stop),
     }

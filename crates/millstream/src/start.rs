@@ -1,5 +1,6 @@
 //! `millstream start`: the node serves its streams over the network.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,13 +55,21 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
     })
 }
 
-pub fn run(args: StartArgs, settings: &Settings, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
+/// `stop` catches signals. Before the node listens, a signal ends the process at once: a start can be cut
+/// off at any moment, and may take long.
+pub fn run(
+    args: StartArgs,
+    settings: &Settings,
+    is_json: bool,
+    stop: fn() -> io::Result<Stop>,
+) -> anyhow::Result<()> {
     let mut config = config(&args, settings)?;
     let log = node::open(settings)?;
     config.local_socket = Some(std::path::absolute(log.dir())?);
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
     let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;
+    let stop = stop()?;
     let started = Started {
         listen: server.local_address(),
         data: settings.data_or_default().display().to_string(),

@@ -203,7 +203,11 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
             grouped(lane.durable.0),
             grouped(lane.groups as u64),
             ByteSize(lane.bytes).to_string(),
-            lane.fault.clone().unwrap_or_default(),
+            match (&lane.fault, lane.cut_bytes) {
+                (Some(fault), _) => fault.clone(),
+                (None, 0) => String::new(),
+                (None, cut) => format!("{} cut from its end at this start", ByteSize(cut)),
+            },
         ]);
     }
     print(|out| {

@@ -7,6 +7,7 @@ mod responses;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset, Random};
@@ -22,7 +23,7 @@ use crate::groups::{
     Action, Answer, Config, Coordinator, Moment, RandomBytes, Request, RequestId, Topic, TopicId,
     TopicName,
 };
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Record};
 use crate::reply::Reply;
 use crate::security_service::SecurityService;
 
@@ -47,6 +48,8 @@ pub struct GroupService {
     security: Arc<SecurityService>,
     /// The next deadline may have come nearer.
     changed: Notify,
+    /// The ledger is damaged: nothing is answered, since members and positions would be wrong.
+    is_damaged: AtomicBool,
 }
 
 struct AtWork {
@@ -63,7 +66,7 @@ struct AtWork {
 }
 
 impl GroupService {
-    /// Goes on where the ledger ends.
+    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
     ///
     /// # Errors
     /// When the ledger cannot be read, or holds something else.
@@ -73,7 +76,14 @@ impl GroupService {
         security: Arc<SecurityService>,
     ) -> Result<GroupService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
-        let coordinator = restore(&ledger, moment(&*clock), &security)?;
+        let now = moment(&*clock);
+        let (coordinator, is_damaged) = match restore(&ledger, now, &security) {
+            Err(error @ LogError::Corrupted { .. }) => {
+                tracing::error!("groups are refused: {error}");
+                (coordinator(now, Vec::new(), &security)?, true)
+            }
+            restored => (restored?, false),
+        };
         Ok(GroupService {
             at_work: Mutex::new(AtWork {
                 coordinator,
@@ -89,7 +99,12 @@ impl GroupService {
             clock,
             security,
             changed: Notify::new(),
+            is_damaged: AtomicBool::new(is_damaged),
         })
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
     }
 
     /// Does what is due, for as long as it is polled.
@@ -115,6 +130,9 @@ impl GroupService {
     /// what it decided.
     pub fn ask(&self, request: Request) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
+        if self.is_damaged() {
+            return receiver;
+        }
         let now = moment(&*self.clock);
         let mut at_work = self.at_work.lock();
         // It has to know them before anything else.
@@ -188,7 +206,10 @@ impl GroupService {
         at_work.topics_known_at = None;
         match restore(&self.ledger, now, &self.security) {
             Ok(coordinator) => at_work.coordinator = coordinator,
-            Err(error) => tracing::error!("groups cannot be read: {error}"),
+            Err(error) => {
+                tracing::error!("groups are refused, since they cannot be read: {error}");
+                self.is_damaged.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -246,7 +267,14 @@ fn restore(
     now: Moment,
     security: &Arc<SecurityService>,
 ) -> Result<Coordinator, LogError> {
-    let records = ledger.read()?;
+    coordinator(now, ledger.read()?, security)
+}
+
+fn coordinator(
+    now: Moment,
+    records: Vec<Record>,
+    security: &Arc<SecurityService>,
+) -> Result<Coordinator, LogError> {
     let restored = Coordinator::restore(Config::default(), now, records);
     let mut coordinator = restored.map_err(|error| LogError::BadSetting {
         setting: LEDGER,
@@ -280,13 +308,20 @@ pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Wire
             .collect(),
         Err(error) => return refuse(&request, version, error, None).into(),
     };
+    let damaged = Arc::clone(groups);
     Reply::later(async move {
         let mut answered = Vec::with_capacity(answers.len());
         for answer in answers {
             match answer.await {
                 Ok(answer) => answered.push(answer),
                 // Clients look for the coordinator again, and come back.
-                Err(_) => return refuse(&request, version, ResponseError::NotCoordinator, None),
+                Err(_) => {
+                    let error = match damaged.is_damaged() {
+                        true => ResponseError::CoordinatorNotAvailable,
+                        false => ResponseError::NotCoordinator,
+                    };
+                    return refuse(&request, version, error, None);
+                }
             }
         }
         responses::translate(version, &request, answered)

@@ -29,6 +29,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 #[derive(Debug)]
 pub struct Ledger {
     log: Log,
+    name: String,
     lane: Lane,
     /// Held while something is appended, so that a rewriting knows of every change.
     growth: Mutex<Growth>,
@@ -52,6 +53,7 @@ impl Ledger {
         Ok(Ledger {
             lane: stream.partition(0)?,
             log: log.clone(),
+            name: name.to_owned(),
             growth: Mutex::default(),
         })
     }
@@ -59,8 +61,11 @@ impl Ledger {
     /// The last record of every key that has a state.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or some of it is damaged or missing: older states would be taken for the last.
     pub fn read(&self) -> Result<Vec<Record>, LogError> {
+        if let Some(damage) = self.lane.damage() {
+            return Err(damage.clone());
+        }
         let kept = self.read_before(self.lane.durable_offset())?;
         self.growth.lock().was_read(&kept);
         let states = kept.states.into_iter();
@@ -91,6 +96,14 @@ impl Ledger {
                 }
             }
             read_bytes += fetched.bytes as u64;
+            if fetched.next <= at {
+                // What is durable can be read, or an error tells why not.
+                return Err(LogError::Corrupted {
+                    path: self.log.dir().to_owned(),
+                    position: 0,
+                    what: format!("stream {} ends at offset {at} instead of {end}", self.name),
+                });
+            }
             at = fetched.next;
         }
         Ok(Kept { states, read_bytes })

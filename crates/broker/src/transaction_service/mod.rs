@@ -54,7 +54,8 @@ pub struct TransactionService {
 }
 
 struct AtWork {
-    /// `None` after an append has failed, until all that is under way is done.
+    /// `None` after an append has failed, until all that is under way is done, and where the ledger is
+    /// damaged.
     coordinator: Option<Coordinator>,
     /// Markers and offsets that are being written: so many tasks.
     ending: usize,
@@ -67,7 +68,7 @@ struct AtWork {
 pub struct Unavailable;
 
 impl TransactionService {
-    /// Goes on where the ledger ends.
+    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
     ///
     /// # Errors
     /// When the ledger cannot be read, or holds something else.
@@ -77,10 +78,16 @@ impl TransactionService {
         clock: Arc<dyn Clock>,
     ) -> Result<TransactionService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
-        let coordinator = restore(&ledger, moment(&*clock))?;
+        let coordinator = match restore(&ledger, moment(&*clock)) {
+            Err(error @ LogError::Corrupted { .. }) => {
+                tracing::error!("transactions are refused: {error}");
+                None
+            }
+            restored => Some(restored?),
+        };
         Ok(TransactionService {
             at_work: Mutex::new(AtWork {
-                coordinator: Some(coordinator),
+                coordinator,
                 ending: 0,
                 appended: Offset(0),
             }),

@@ -108,6 +108,9 @@ impl Feed {
         loop {
             let end = self.end();
             if self.next >= end {
+                if !self.is_at_end() && self.next >= self.lane.durable_offset() {
+                    self.lane.lane.check_end()?;
+                }
                 return Ok(None);
             }
             let known = self.at.take().filter(|(group, _)| !group.is_removed());

@@ -2,6 +2,7 @@
 
 mod corruption;
 mod crash;
+mod misplaced;
 mod model;
 mod regressions;
 mod table;

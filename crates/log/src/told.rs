@@ -1,0 +1,88 @@
+//! Telling of damage: a line on stderr now and then, a number in the statistics, and the lane's fault.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::group::LaneId;
+
+/// No more than one line in this time: readers that try again find the same damage again and again.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub struct DamageTold {
+    /// How often reads met damage. Added to by readers, loaded for the statistics.
+    reads: AtomicU64,
+    line: Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// When the last line was written.
+    at: Option<Duration>,
+    /// What was not written since.
+    left_out: u64,
+}
+
+impl DamageTold {
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl Core {
+    /// Tells of what a read met: the lane has a fault from then on that `describe` shows.
+    pub fn tell_damaged_read(&self, lane: LaneId, error: &LogError) {
+        if !matches!(error, LogError::Corrupted { .. } | LogError::Io { .. }) {
+            return;
+        }
+        self.damage_told.reads.fetch_add(1, Ordering::Relaxed);
+        let state = self.stream(lane.stream);
+        let state = state.and_then(|stream| stream.lane(lane.streamlet, lane.lane));
+        let mut stream = lane.stream.to_string();
+        if let Some(state) = state {
+            state.set_read_fault(error);
+            stream.clone_from(&state.stream.name);
+        }
+        self.tell_damage(&stream, lane, error);
+    }
+
+    /// Tells of the lanes that the start found damaged.
+    pub fn tell_faults(&self) {
+        let streams: Vec<_> = self.streams.read().by_id.values().cloned().collect();
+        for lane in streams.iter().flat_map(|stream| stream.lanes()) {
+            if let Some(fault) = lane.fault() {
+                self.tell_damage(&lane.stream.name, lane.id, fault);
+            }
+        }
+    }
+
+    /// How many lanes refuse writes, or have damage that a read has met.
+    pub fn faulted_lanes(&self) -> u64 {
+        let streams: Vec<_> = self.streams.read().by_id.values().cloned().collect();
+        let lanes = streams.iter().flat_map(|stream| stream.lanes());
+        let faulted = lanes.filter(|lane| lane.fault().or(lane.read_fault()).is_some());
+        faulted.count() as u64
+    }
+
+    /// Writes a line about a damaged lane, unless there was one a moment ago.
+    pub fn tell_damage(&self, stream: &str, lane: LaneId, error: &LogError) {
+        let now = self.clock.monotonic();
+        let mut line = self.damage_told.line.lock();
+        if line
+            .at
+            .is_some_and(|at| now.saturating_sub(at) < LINE_EVERY)
+        {
+            line.left_out += 1;
+            return;
+        }
+        line.at = Some(now);
+        let left_out = std::mem::take(&mut line.left_out);
+        drop(line);
+        tracing::error!(stream, streamlet = %lane.streamlet, lane = %lane.lane, left_out, %error,
+            "stored data is damaged; `millstream repair` lists all damage");
+    }
+}

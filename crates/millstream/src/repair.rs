@@ -1,0 +1,84 @@
+//! `millstream repair`: what is damaged in a data directory, and what to do about it.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use millstream_base::ByteSize;
+use millstream_log::{DamagedPlace, Taken};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::RepairArgs;
+use crate::console::{Align, Table, print, print_json, report};
+use crate::node;
+use crate::settings::Settings;
+
+#[derive(Serialize)]
+struct Repaired<'a> {
+    stream: &'a str,
+    #[serde(flatten)]
+    taken: Taken,
+}
+
+pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        bail!("a repair needs the data directory: stop the server, and name it with --data");
+    }
+    let log = node::open_existing(settings).context(
+        "nothing can be repaired before the node's own tables are whole: restore them from a copy",
+    )?;
+    let (name, what, taken) = match (args.cut, args.quarantine) {
+        (Some(name), _) => {
+            let taken = log.cut_stream(&name)?;
+            (name, "cut", taken)
+        }
+        (_, Some(name)) => {
+            let taken = log.quarantine_stream(&name)?;
+            (name, "quarantined", taken)
+        }
+        _ => {
+            let places = log.damaged_places();
+            log.close()?;
+            return list(&places, is_json);
+        }
+    };
+    let files = taken
+        .files
+        .iter()
+        .map(|file| format!("\n  {}", file.display()))
+        .collect::<String>();
+    let bytes = ByteSize(taken.bytes);
+    let repaired = Repaired {
+        stream: &name,
+        taken,
+    };
+    report(
+        is_json,
+        &repaired,
+        format_args!("{what} stream {name}: {bytes} went to{files}"),
+    )
+}
+
+fn list(places: &[DamagedPlace], is_json: bool) -> anyhow::Result<()> {
+    if is_json {
+        return print_json(&json!({ "damaged": places }));
+    }
+    if places.is_empty() {
+        return print(|out| writeln!(out, "nothing is damaged"));
+    }
+    let mut table = Table::new(&[
+        ("stream", Align::Left),
+        ("partition", Align::Right),
+        ("offset", Align::Right),
+        ("damage", Align::Left),
+    ]);
+    for place in places {
+        table.row([
+            place.stream.clone(),
+            place.partition.to_string(),
+            place.offset.to_string(),
+            place.what.clone(),
+        ]);
+    }
+    table.print()
+}

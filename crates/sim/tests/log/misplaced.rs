@@ -1,0 +1,295 @@
+//! Files that were copied, swapped or removed: the node starts, no stream serves another's data, and what
+//! is missing is told to those who read.
+
+use std::path::{Path, PathBuf};
+
+use millstream_base::ByteSize;
+use millstream_log::{Log, StreamConfig};
+
+use crate::world::{World, for_each_seed, lane_of, open};
+
+const CASES: u64 = 1_000;
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    CopyIndex,
+    CopyLog,
+    CopyBoth,
+    SwapBoth,
+    SwapFolders,
+    RemoveLog,
+    RemoveGroup,
+    RemoveFolder,
+}
+
+#[test]
+fn files_of_other_streams_are_never_served_and_missing_ones_are_told() {
+    for_each_seed(CASES, run);
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    assert!(world.open());
+    fill(&mut world);
+    // What a crash leaves without an index says nothing of what belongs there.
+    let is_clean = world.rng.u8(..3) > 0;
+    match is_clean {
+        true => world.close(),
+        false => world.kill(),
+    }
+    let damages = [
+        Damage::CopyIndex,
+        Damage::CopyBoth,
+        Damage::SwapBoth,
+        Damage::RemoveLog,
+        Damage::CopyLog,
+        Damage::SwapFolders,
+        Damage::RemoveGroup,
+        Damage::RemoveFolder,
+    ];
+    let count = if is_clean { damages.len() } else { 4 };
+    let damage = damages[world.rng.usize(..count)];
+    if !spoil(&mut world, damage) {
+        return;
+    }
+    // What is told once is told again, and the start after a start leaves the rest as it is.
+    for _ in 0..3 {
+        let log = open(&world.disk, &world.clock).expect("only users' streams are damaged");
+        let told = check(&world, &log);
+        let must_be_told = is_clean && damage != Damage::CopyIndex;
+        assert!(told || !must_be_told, "{damage:?} is not told");
+        world.log = Some(log);
+        match world.rng.bool() {
+            true => world.close(),
+            false => world.kill(),
+        }
+    }
+}
+
+/// Two streams with as many chunks of the same sizes, in several groups.
+fn fill(world: &mut World) {
+    for name in NAMES {
+        let config = StreamConfig {
+            group_segments: 1,
+            segment: ByteSize(64 << 10),
+            ..StreamConfig::default()
+        };
+        world.create(name, config);
+    }
+    for _ in 0..world.rng.u32(2..12) {
+        let bytes = match world.rng.bool() {
+            true => 30_000,
+            false => 300,
+        };
+        for name in NAMES {
+            let chunk = world.make_chunk(2, bytes, None);
+            let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+            assert!(world.acknowledge(name, &lane, &appended));
+        }
+        if world.rng.u8(..4) == 0 {
+            world.log().persist();
+            world.log().step();
+        }
+    }
+}
+
+/// `false` when there is nothing to spoil.
+fn spoil(world: &mut World, damage: Damage) -> bool {
+    let folders = NAMES.map(|name| {
+        let id = world.model.streams[name].id;
+        PathBuf::from(format!("/data/streams/{id}"))
+    });
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        let all = world.disk.files().into_iter().map(|(path, _)| path);
+        all.filter(|path| path.starts_with(folder)).collect()
+    };
+    let logs: Vec<PathBuf> = files(&folders[0])
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|kind| kind == "log"))
+        .collect();
+    if logs.is_empty() {
+        return false;
+    }
+    let log = logs[world.rng.usize(..logs.len())].clone();
+    let other = |path: &Path| folders[1].join(path.file_name().expect("a file"));
+    let read = |path: &Path| world.disk.read_file(path);
+    let write = |path: &Path, bytes: &[u8]| world.disk.write_file(path, bytes).expect("a folder");
+    let swap = |path: &Path| {
+        let (Ok(one), Ok(two)) = (read(path), read(&other(path))) else {
+            return false;
+        };
+        write(path, &two);
+        write(&other(path), &one);
+        true
+    };
+    let copy = |path: &Path| match read(&other(path)) {
+        Ok(bytes) => {
+            write(path, &bytes);
+            true
+        }
+        Err(_) => false,
+    };
+    let index = log.with_extension("index");
+    let remove = |path: &Path| world.disk.remove(path).is_ok();
+    match damage {
+        Damage::CopyIndex => copy(&index),
+        Damage::CopyLog => copy(&log),
+        Damage::CopyBoth => copy(&index) && copy(&log),
+        Damage::SwapBoth => swap(&index) && swap(&log),
+        Damage::SwapFolders => files(&folders[0]).iter().all(|path| swap(path)),
+        Damage::RemoveLog => read(&index).is_ok_and(|bytes| !bytes.is_empty()) && remove(&log),
+        // The last one, or one before another: the first ones look as if retention had taken them.
+        Damage::RemoveGroup if log == logs[0] => false,
+        Damage::RemoveGroup if log == logs[logs.len() - 1] => false,
+        Damage::RemoveGroup => remove(&index) && remove(&log),
+        Damage::RemoveFolder => files(&folders[0]).iter().all(|path| remove(path)),
+    }
+}
+
+/// Reads all. Answers whether some damage was told.
+fn check(world: &World, log: &Log) -> bool {
+    let mut any_told = false;
+    for name in NAMES {
+        let stream = log.stream(name).expect("the catalog is whole");
+        for (key, model) in &world.model.streams[name].lanes {
+            let lane = lane_of(&stream, *key);
+            let fault = lane.info().fault;
+            let mut told = fault.is_some();
+            let mut reader = lane.reader(lane.earliest());
+            let mut expected = 0;
+            loop {
+                match reader.read(1 << 20) {
+                    Ok(Some(read)) => {
+                        for chunk in read.chunks() {
+                            let chunk = chunk.expect("checked when it was read");
+                            let base = chunk.header().base_offset.0;
+                            assert_eq!(base, expected, "{name} has a gap");
+                            let sent = model.chunks.iter().find(|sent| sent.base == base);
+                            let sent = sent.expect("nobody appended it");
+                            assert!(
+                                chunk.bytes()[16..] == sent.bytes[16..],
+                                "another's in {name}"
+                            );
+                            expected = chunk.header().next_offset().0;
+                        }
+                    }
+                    Ok(None) => {
+                        let is_whole = expected >= model.acknowledged;
+                        assert!(is_whole, "the reader waits at {expected}: {fault:?}");
+                        break;
+                    }
+                    Err(error) => {
+                        assert!(error.to_string().contains("/data/streams/"), "{error}");
+                        told = true;
+                        break;
+                    }
+                }
+            }
+            let from = millstream_base::Offset(expected);
+            let fetched = lane.fetch(
+                from,
+                from.plus(1 << 30),
+                1 << 20,
+                millstream_log::AtLeast::OneChunk,
+            );
+            let is_whole = expected >= model.acknowledged;
+            assert!(is_whole || fetched.is_err(), "a fetch waits at {expected}");
+            any_told |= told;
+        }
+    }
+    any_told
+}
+
+#[test]
+fn a_repair_makes_damaged_streams_whole_and_keeps_what_it_takes() {
+    for_each_seed(CASES, repair);
+}
+
+fn repair(seed: u64) {
+    let mut world = World::new(seed);
+    assert!(world.open());
+    fill(&mut world);
+    let is_clean = world.rng.bool();
+    match is_clean {
+        true => world.close(),
+        false => world.kill(),
+    }
+    let folder = PathBuf::from(format!("/data/streams/{}", world.model.streams["a"].id));
+    let all = world.disk.files();
+    let mut files = all.iter().filter(|(path, len)| {
+        path.starts_with(&folder) && path.extension().is_some_and(|kind| kind == "log") && *len > 0
+    });
+    let count = files.clone().count();
+    if count == 0 {
+        return;
+    }
+    let (path, len) = files
+        .nth(world.rng.usize(..count))
+        .expect("counted")
+        .clone();
+    match world.rng.u8(..3) {
+        0 => world.disk.flip_bit(&path, world.rng.u64(..len * 8)),
+        1 => world.disk.truncate(&path, world.rng.usize(..len as usize)),
+        _ => world.disk.remove(&path),
+    }
+    .expect("it exists");
+
+    let log = open(&world.disk, &world.clock).expect("only a user's stream is damaged");
+    let places = log.damaged_places();
+    assert!(places.iter().all(|place| place.stream == "a"), "{places:?}");
+    let is_told = check(&world, &log);
+    assert_eq!(is_told, !places.is_empty(), "{places:?}");
+    if places.is_empty() {
+        return;
+    }
+    let is_quarantined = world.rng.bool();
+    let taken = match is_quarantined {
+        true => log.quarantine_stream("a"),
+        false => log.cut_stream("a"),
+    };
+    let taken = taken.expect("no faults");
+    for file in &taken.files {
+        assert!(world.disk.read_file(file).is_ok(), "{}", file.display());
+    }
+    if world.rng.bool() {
+        world.disk = world.disk.kill();
+    }
+    for round in 0..2 {
+        let log = open(&world.disk, &world.clock).expect("it is whole");
+        assert!(
+            log.damaged_places().is_empty(),
+            "{:?}",
+            log.damaged_places()
+        );
+        assert_eq!(log.stream("a").is_err(), is_quarantined);
+        if let Ok(stream) = log.stream("a") {
+            let lane = lane_of(&stream, (0, 0));
+            assert_eq!(lane.info().fault, None);
+            if round == 0 {
+                assert!(lane.durable_offset() <= places[0].offset);
+                let chunk = world.make_chunk(1, 100, None);
+                let appended = lane.append(&chunk.bytes).expect("it takes writes");
+                lane.wait_durable(appended.next_offset).expect("no faults");
+            }
+            // All is read, in one piece.
+            let mut next = lane.earliest_offset();
+            let mut reader = lane.reader(lane.earliest());
+            while let Some(read) = reader.read(1 << 20).expect("whole") {
+                for chunk in read.chunks() {
+                    let chunk = chunk.expect("checked");
+                    assert_eq!(chunk.header().base_offset, next);
+                    next = chunk.header().next_offset();
+                }
+            }
+            assert_eq!(next, lane.durable_offset());
+        }
+        // The journal is not kept for what was taken away.
+        log.close().expect("no faults");
+        let journals = world.disk.files();
+        let mut journals = journals.iter().map(|(path, _)| path);
+        assert!(!journals.any(|path| path.starts_with("/data/journal")));
+        world.disk = world.disk.kill();
+    }
+}
