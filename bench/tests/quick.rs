@@ -92,7 +92,7 @@ fn ads_are_counted_in_windows() {
         }
         let csv = std::fs::read_to_string(out.join("rates.csv")).unwrap();
         assert!(
-            csv.contains("\nours,0,0,") && csv.contains("\nby hand,0,0,"),
+            csv.contains("\nours,1,0,") && csv.contains("\nby hand,1,0,"),
             "{csv}"
         );
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use millstream_ads::benchmark::{App, Order, Probe, probe};
 use millstream_base::EnergyMeter;
@@ -48,12 +48,19 @@ struct Target {
     faster: f64,
 }
 
-/// What must be reached: which part of the loop by hand, and how many times each peer.
-fn targets(app: App) -> (f64, [Target; 3]) {
-    let (of_loop, flink, spark) = match app {
-        App::Swa => (0.5, 4.5, 4.5),
-        App::Ysb => (0.5, 10.0, 15.0),
-        App::YsbStar => (0.4, 9.0, 12.0),
+/// What must be reached: which part of the loop by hand, at the sustainable rate and without a rate, and how many times
+/// each peer.
+struct Targets {
+    of_loop: f64,
+    of_loop_unlimited: f64,
+    peers: [Target; 3],
+}
+
+fn targets(app: App) -> Targets {
+    let (of_loop, of_loop_unlimited, flink, spark) = match app {
+        App::Swa => (0.5, 0.9, 4.5, 4.5),
+        App::Ysb => (0.5, 0.8, 10.0, 15.0),
+        App::YsbStar => (0.4, 0.7, 9.0, 12.0),
     };
     let target = |name, built, faster| Target {
         name,
@@ -66,12 +73,20 @@ fn targets(app: App) -> (f64, [Target; 3]) {
         target("spark", "spark/built", spark),
         target("timely", "timely/release/timely-ads", 1.0),
     ];
-    (of_loop, peers)
+    Targets {
+        of_loop,
+        of_loop_unlimited,
+        peers,
+    }
 }
 
 /// The sustainable throughput of an application, and the latency there.
 pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
-    let (of_loop, peers) = targets(app);
+    let Targets {
+        of_loop,
+        of_loop_unlimited,
+        peers,
+    } = targets(app);
     if !bench.is_quick() {
         build_peers();
     }
@@ -104,7 +119,8 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
         .detail("rounds_within_the_budget", rounds as f64)
         .detail("budget_s", budget.as_secs_f64())
         .detail("window_s", window_s);
-    let mut cases = vec![throughput];
+    let unlimited = unlimited_beside("unlimited", ours, by_hand)?.target(of_loop_unlimited);
+    let mut cases = vec![throughput, unlimited];
     for theirs in others {
         let name = theirs.name;
         if theirs.rounds.iter().all(Option::is_none) {
@@ -113,6 +129,11 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
         let target = peers.iter().find(|peer| peer.name == name);
         let faster = target.map_or(1.0, |peer| peer.faster);
         cases.push(beside(&format!("throughput/{name}"), ours, theirs)?.target(faster));
+        let unlimited = unlimited_beside(&format!("unlimited/{name}"), ours, theirs)?;
+        cases.push(match name {
+            "timely" => unlimited.target(1.0),
+            _ => unlimited,
+        });
         cases.push(latency_beside(&format!("latency/{name}"), ours, theirs)?);
     }
     Ok(cases)
@@ -136,6 +157,8 @@ struct Searched {
     base: Option<Base>,
     /// One search of each round; none where no rate was sustained, or the contender has failed.
     rounds: Vec<Option<Sustained>>,
+    /// In each round before the search: a run without a rate.
+    unlimited: Vec<Run>,
     has_failed: bool,
 }
 
@@ -146,6 +169,7 @@ impl Searched {
             contender,
             base: None,
             rounds: Vec::new(),
+            unlimited: Vec::new(),
             has_failed: false,
         }
     }
@@ -167,12 +191,14 @@ impl Searched {
                 energy_per_million: joules.unwrap_or(counted.cpu_seconds) * 1e6 / events as f64,
             })
         };
+        let unlimited = run(0)?;
+        self.unlimited.push(unlimited);
         let last = self.rounds.iter().flatten().last();
         match (&self.base, last) {
             (Some(base), Some(last)) => search.again(base, last.rate(), run),
             (Some(base), None) => search.first(base, run),
             (None, _) => {
-                let base = Base::find(&mut run)?;
+                let base = Base::find(unlimited, &mut run)?;
                 let found = search.first(&base, run);
                 self.base = Some(base);
                 found
@@ -301,10 +327,6 @@ fn pairs(
 
 fn beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
     let (mine, other) = pairs(ours, theirs, |found| found.rate() / 1e6)?;
-    let unlimited = |of: &Searched| {
-        let base = of.base.as_ref();
-        base.map_or(f64::NAN, |base| base.unlimited.probe.achieved / 1e6)
-    };
     let middle = |of: &Searched, pick: fn(&Sustained) -> f64| {
         let found = of.rounds.iter().flatten();
         median(&found.map(pick).collect::<Vec<f64>>())
@@ -317,7 +339,6 @@ fn beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
         let wide = resolutions.clone().filter(is_wide).count();
         let widest = resolutions.fold(0.0, f64::max);
         case = case
-            .detail(&format!("unlimited_{whose}m_per_s"), unlimited(of))
             .detail(
                 &format!("{whose}rounds_not_converged_to_5_percent"),
                 wide as f64,
@@ -331,6 +352,20 @@ fn beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
         }
     }
     Ok(case)
+}
+
+/// Each as fast as it can, in the rounds of both.
+fn unlimited_beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case> {
+    let millions = |runs: &[Run]| -> Vec<f64> {
+        let made = runs.iter().map(|run| run.probe.achieved);
+        made.map(|rate| rate / 1e6).collect()
+    };
+    let (mut mine, mut other) = (millions(&ours.unlimited), millions(&theirs.unlimited));
+    let rounds = mine.len().min(other.len());
+    ensure!(rounds > 0, "{} has not run without a rate", theirs.name);
+    mine.truncate(rounds);
+    other.truncate(rounds);
+    Ok(Case::new(name, "M events/s", Better::Higher, mine).by_hand(other))
 }
 
 /// Each at the highest rate that it sustains.
@@ -355,10 +390,8 @@ fn write_runs(bench: &Bench, all: &[Searched]) -> Result<()> {
         energy_suffix()
     );
     for searched in all {
-        let base = searched.base.iter().flat_map(|base| {
-            let unlimited = std::iter::once((&base.unlimited, false));
-            unlimited.chain(base.runs.iter().map(|(run, is)| (run, *is)))
-        });
+        let base = searched.base.iter().flat_map(|base| &base.runs);
+        let unlimited = searched.unlimited.iter().zip(1..);
         let rounds = searched
             .rounds
             .iter()
@@ -367,7 +400,8 @@ fn write_runs(bench: &Bench, all: &[Searched]) -> Result<()> {
                 let runs = &found.as_ref()?.runs;
                 Some(runs.iter().map(move |(run, is)| (round, run, *is)))
             });
-        let runs = base.map(|(run, is)| (0, run, is)).chain(rounds.flatten());
+        let runs = base.map(|(run, is)| (0, run, *is)).chain(rounds.flatten());
+        let runs = runs.chain(unlimited.map(|(run, round)| (round, run, false)));
         for (round, run, is_sustained) in runs {
             let Probe {
                 rate,

@@ -81,12 +81,11 @@ impl Sustained {
 }
 
 impl Base {
-    /// Runs without a rate, and at a low one.
+    /// Runs at a low rate, a part of what the run without a rate has made.
     ///
     /// # Errors
     /// When a run fails, or no low rate is sustained.
-    pub fn find(mut run: impl FnMut(u64) -> Result<Run>) -> Result<Base> {
-        let unlimited = run(0)?;
+    pub fn find(unlimited: Run, mut run: impl FnMut(u64) -> Result<Run>) -> Result<Base> {
         let mut runs = Vec::new();
         let mut rate = unlimited.probe.achieved * LOW;
         loop {
@@ -224,6 +223,12 @@ mod tests {
         Dropping,
     }
 
+    /// The runs that others are compared with, the one without a rate among them.
+    fn base_of(mut run: impl FnMut(u64) -> Result<Run>) -> Result<Base> {
+        let unlimited = run(0)?;
+        Base::find(unlimited, run)
+    }
+
     fn fake(capacity: f64, unlimited: f64, fails: Fails) -> impl FnMut(u64) -> Result<Run> {
         move |rate| {
             let asked = match rate {
@@ -264,7 +269,7 @@ mod tests {
         for fails in [Fails::Later, Fails::Behind, Fails::Dropping] {
             for unlimited in [0.1e6, 0.5e6, 0.8e6, 1e6, 1.1e6, 1.9e6, 4.4e6] {
                 let mut run = fake(1e6, unlimited, fails);
-                let base = Base::find(&mut run).unwrap();
+                let base = base_of(&mut run).unwrap();
                 let found = search().first(&base, &mut run).unwrap();
                 assert!(
                     (0.94e6..=1e6).contains(&found.rate()) && found.resolution() <= 0.05,
@@ -277,7 +282,7 @@ mod tests {
     #[test]
     fn a_second_search_takes_two_runs_and_follows_what_has_changed() {
         let mut run = fake(1e6, 1.1e6, Fails::Behind);
-        let base = Base::find(&mut run).unwrap();
+        let base = base_of(&mut run).unwrap();
         let first = search().first(&base, &mut run).unwrap();
         let second = search().again(&base, first.rate(), &mut run).unwrap();
         assert!(second.runs.len() <= 3, "{second:?}");
@@ -293,7 +298,7 @@ mod tests {
     #[test]
     fn a_search_that_ends_early_tells_how_near_it_came() {
         let mut run = fake(1e6, 1.05e6, Fails::Behind);
-        let base = Base::find(&mut run).unwrap();
+        let base = base_of(&mut run).unwrap();
         let search = Search {
             runs_max: 2,
             ..search()
@@ -311,7 +316,7 @@ mod tests {
         assert_eq!(no_time.first(&base, &mut run).unwrap().runs.len(), 1);
         // The only rate that there was time for was too high: the low one was not.
         let mut run = fake(1e6, 2e6, Fails::Behind);
-        let base = Base::find(&mut run).unwrap();
+        let base = base_of(&mut run).unwrap();
         let found = no_time.first(&base, &mut run).unwrap();
         assert_eq!(found.rate(), base.low.probe.rate as f64);
         assert!(found.resolution() > 3.0, "{found:?}");
@@ -319,10 +324,10 @@ mod tests {
 
     #[test]
     fn who_sustains_nothing_is_told() {
-        let error = Base::find(fake(1.0, 1e6, Fails::Dropping)).unwrap_err();
+        let error = base_of(fake(1.0, 1e6, Fails::Dropping)).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("7 results are missing or wrong"), "{error}");
-        let base = Base::find(fake(1e6, 1e6, Fails::Dropping)).unwrap();
+        let base = base_of(fake(1e6, 1e6, Fails::Dropping)).unwrap();
         let error = search().again(&base, 1e6, fake(1.0, 1e6, Fails::Later));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("none of 14 rates"), "{error}");

@@ -285,6 +285,7 @@ where
                 Claim::End => return self.end(instance),
             }
         }
+        instance.time.begin(|| context.clock.now());
         let now = || context.clock.monotonic();
         let mark = loop {
             self.work(context, instance)?;
@@ -455,7 +456,6 @@ where
             time,
             ..
         } = instance;
-        time.begin(|| context.clock.now());
         let work = Work {
             name: &self.name,
             chain: &self.chain,
