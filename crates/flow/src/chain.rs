@@ -19,6 +19,25 @@ pub trait Chain<In: ?Sized>: Send + Sync + 'static {
 
     /// Hands every result of `item` to `out`.
     fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&Self::Out));
+
+    /// Hands those results of `item` to `out` for which `keep` holds, which is code of the operator `label`.
+    #[inline]
+    fn process_if<A: Attempt>(
+        &self,
+        attempt: &A,
+        item: &In,
+        label: &Label,
+        keep: &impl Fn(&Self::Out) -> bool,
+        out: &mut impl FnMut(&Self::Out),
+    ) where
+        Self::Out: Debug,
+    {
+        self.process(attempt, item, &mut |item: &Self::Out| {
+            if let Some(true) = attempt.call(label, item, || keep(item)) {
+                out(item);
+            }
+        });
+    }
 }
 
 /// No operator at all.
@@ -73,13 +92,17 @@ where
 
     #[inline]
     fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&C::Out)) {
-        self.before.process(attempt, item, &mut |item: &C::Out| {
-            if let Some(true) = attempt.call(&self.label, item, || (self.function)(item)) {
-                out(item);
-            }
-        });
+        let Filter {
+            before,
+            function,
+            label,
+        } = self;
+        before.process_if(attempt, item, label, function, out);
     }
 }
+
+/// How many parts of an item are looked at before those of them that are kept go on.
+const KEPT_MAX: usize = 64;
 
 /// Takes items apart.
 pub struct Flat<C> {
@@ -97,7 +120,38 @@ where
     fn process<A: Attempt>(&self, attempt: &A, item: &In, out: &mut impl FnMut(&Self::Out)) {
         self.before.process(attempt, item, &mut |item: &C::Out| {
             attempt.call(&self.label, item, || {
-                item.for_each_item(|item| out(item));
+                item.for_each_item(&mut *out);
+            });
+        });
+    }
+
+    /// Collects what is kept without a branch on it, and hands it on together: the processor would mistake such a
+    /// branch, whose way is random as a rule, so often that it cost more than all else that is done with an item.
+    #[inline]
+    fn process_if<A: Attempt>(
+        &self,
+        attempt: &A,
+        item: &In,
+        label: &Label,
+        keep: &impl Fn(&Self::Out) -> bool,
+        out: &mut impl FnMut(&Self::Out),
+    ) where
+        Self::Out: Debug,
+    {
+        self.before.process(attempt, item, &mut |whole: &C::Out| {
+            attempt.call(&self.label, whole, || {
+                let mut kept = [None; KEPT_MAX];
+                let mut len = 0;
+                whole.for_each_item(|item| {
+                    kept[len] = Some(item);
+                    let is_kept = attempt.call(label, item, || keep(item)) == Some(true);
+                    len += usize::from(is_kept);
+                    if len == KEPT_MAX {
+                        kept.iter().flatten().for_each(|item| out(item));
+                        len = 0;
+                    }
+                });
+                kept[..len].iter().flatten().for_each(|item| out(item));
             });
         });
     }

@@ -157,7 +157,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// impl Flatten for Pair {
     ///     type Item = u64;
     ///
-    ///     fn for_each_item(&self, visit: impl FnMut(&u64)) {
+    ///     fn for_each_item<'a>(&'a self, visit: impl FnMut(&'a u64)) {
     ///         self.0.iter().for_each(visit);
     ///     }
     /// }

@@ -33,5 +33,5 @@ pub trait Flatten {
     type Item: ?Sized + 'static;
 
     /// Calls `visit` with each of them, in order.
-    fn for_each_item(&self, visit: impl FnMut(&Self::Item));
+    fn for_each_item<'a>(&'a self, visit: impl FnMut(&'a Self::Item));
 }

@@ -232,7 +232,7 @@ impl Flatten for Lent {
     type Item = Head;
 
     #[inline]
-    fn for_each_item(&self, mut visit: impl FnMut(&Head)) {
+    fn for_each_item<'a>(&'a self, mut visit: impl FnMut(&'a Head)) {
         self.events().for_each(|event| visit(event.head()));
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::sources::Generator;
-use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowError, Origin, Parts};
+use millstream_flow::{
+    BoxError, DeadLetter, DeadLetters, Emit, Flatten, Flow, FlowError, Origin, Parts,
+};
 
 use crate::support::{Collect, Letters, settings};
 
@@ -191,4 +193,69 @@ fn without_dead_letters_an_error_fails_the_flow() {
         error.to_string(),
         "flow \"parts\": \"numbers/1.each\" failed: no good; it was given 0"
     );
+}
+
+/// Numbers in memory.
+#[derive(Debug, Clone)]
+struct Held(Vec<u64>);
+
+impl Flatten for Held {
+    type Item = u64;
+
+    fn for_each_item<'a>(&'a self, visit: impl FnMut(&'a u64)) {
+        self.0.iter().for_each(visit);
+    }
+}
+
+/// What of `items`, taken apart, `keep` lets pass, and the dead letters.
+fn kept_of(
+    items: &[Vec<u64>],
+    keep: impl Fn(&u64) -> bool + Send + Sync + 'static,
+) -> (Vec<u64>, Vec<DeadLetter>) {
+    let letters = Arc::new(Letters::default());
+    let mut settings = settings(2, 8);
+    settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
+    let (sink, collected) = Collect::new();
+    let mut flow = Flow::with_settings("kept", settings);
+    let (count, items) = (items.len() as u64, items.to_vec());
+    let held = Generator::new(move |number| Held(items[number as usize].clone())).limit(count);
+    flow.source("held", held)
+        .flatten()
+        .filter(keep)
+        .boundary("pass")
+        .sink("collect", sink);
+    flow.run().unwrap().join().unwrap();
+    let collected = collected.lock().unwrap().clone();
+    let letters = letters.0.lock().unwrap().clone();
+    (collected, letters)
+}
+
+#[test]
+fn parts_that_a_filter_keeps_come_in_order_however_many_an_item_has() {
+    let mut number = 0..;
+    let items: Vec<Vec<u64>> = (0..300_usize)
+        .map(|item| number.by_ref().take(item * 37 % 199).collect())
+        .collect();
+    for part in [1, 2, 3, 64, 1000] {
+        let keep = move |number: &u64| number.is_multiple_of(part);
+        let (kept, letters) = kept_of(&items, keep);
+        let expected = items.iter().flatten().copied();
+        assert!(kept.into_iter().eq(expected.filter(keep)), "one of {part}");
+        assert_eq!(letters, []);
+    }
+}
+
+#[test]
+fn a_filter_that_panics_on_one_part_loses_that_part_alone() {
+    let items: Vec<Vec<u64>> = (0..40)
+        .map(|item| (100 * item..100 * (item + 1)).collect())
+        .collect();
+    let (kept, letters) = kept_of(&items, |number| {
+        assert!(number % 1000 != 97, "unlucky {number}");
+        !number.is_multiple_of(3)
+    });
+    let passes = |number: &u64| number % 1000 != 97 && !number.is_multiple_of(3);
+    assert!(kept.into_iter().eq((0..4000).filter(passes)));
+    let lost: Vec<_> = letters.iter().map(|letter| letter.item.clone()).collect();
+    assert_eq!(lost, ["97", "1097", "2097", "3097"]);
 }
