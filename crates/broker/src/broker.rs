@@ -8,6 +8,7 @@ use millstream_wire::{Request, RequestHeader, refuse};
 
 use crate::client::Client;
 use crate::config::BrokerConfig;
+use crate::counters::Counters;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
 use crate::memory::Memory;
@@ -36,6 +37,7 @@ pub struct Broker {
     security: Arc<SecurityService>,
     pins: Arc<Pins>,
     cluster_id: String,
+    pub(crate) counters: Counters,
 }
 
 impl Broker {
@@ -63,6 +65,7 @@ impl Broker {
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
             pins: Arc::new(Pins::new(log.pool())),
+            counters: Counters::default(),
             security,
             groups,
             config,

@@ -96,6 +96,8 @@ struct Hold {
 /// A request that is not answered yet.
 struct Pending {
     header: RequestHeader,
+    /// When the broker began to work on it.
+    began: Instant,
     /// For how long the client is held that sent it.
     wait: Option<Duration>,
     /// What is sent for it will be taken from the client's quota.
@@ -171,6 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         match end {
             Ok(()) | Err(End::Gone) => {}
             Err(End::Refused(why) | End::Malformed(why)) => {
+                self.broker.counters.failed.add_one();
                 tracing::warn!(%address, "connection closed: {why}");
             }
         }
@@ -323,12 +326,14 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     return Err(End::Malformed(error.to_string()));
                 }
             };
+            let began = Instant::now();
             let reply = self.broker.handle(&mut self.client, &header, request);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
             let consumed = traffic_of(header.api).filter(|traffic| *traffic == Traffic::Consumed);
             let limit = consumed.and_then(|traffic| self.client.limit(traffic));
             self.pending.push_back(Pending {
                 header,
+                began,
                 wait,
                 is_limited: limit.is_some(),
                 reply,
@@ -373,6 +378,13 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             let Some(pending) = self.pending.pop_front() else {
                 break;
             };
+            let counters = &self.broker.counters;
+            let (api, time) = (pending.header.api, pending.began.elapsed());
+            match &next {
+                Reply::Now(response) => counters.answered(api, time, Some(response)),
+                Reply::Nothing => counters.answered(api, time, None),
+                Reply::Close(_) | Reply::Later(_) | Reply::Alone(_) => {}
+            }
             match next {
                 Reply::Now(mut response) => {
                     let mut pieces = encode(&pending, &response)?;

@@ -34,6 +34,12 @@ impl Memory {
         }
     }
 
+    /// How many bytes are taken.
+    pub fn used(&self) -> u64 {
+        let used = |part: &Part| part.units as usize - part.free.available_permits();
+        ((used(&self.small) + used(&self.large)) * UNIT) as u64
+    }
+
     fn part(&self, bytes: usize) -> &Part {
         match bytes <= SMALL_BYTES_MAX {
             true => &self.small,

@@ -9,15 +9,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{Clock, Random};
 use millstream_log::{Log, LogError};
-use millstream_wire::messages::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use millstream_wire::messages::{
+    SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
+};
 use millstream_wire::sasl::{Hash, Mechanism, NONCE_BYTES, Nonce};
-use millstream_wire::{Request, Response, ResponseError, refuse};
+use millstream_wire::{Request, Response, ResponseError, StrBytes, refuse};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::config::SecurityConfig;
+use crate::counters::Counter;
 use crate::error::response_error;
 use crate::ledger::Ledger;
 use crate::reply::Reply;
@@ -71,6 +74,8 @@ pub struct SecurityService {
     ledger: Arc<Ledger>,
     /// Logins that are worked on at once: passwords are expensive to check.
     logins: Semaphore,
+    refused_logins: Counter,
+    denied: Counter,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -109,6 +114,8 @@ impl SecurityService {
             changes: tokio::sync::Mutex::new(()),
             ledger: Arc::new(ledger),
             logins: Semaphore::new(cores),
+            refused_logins: Counter::default(),
+            denied: Counter::default(),
             clock,
             random,
         };
@@ -237,6 +244,7 @@ impl SecurityService {
         let (answer, is_failed) = taken.await.map_err(io::Error::other)?;
         drop(turn);
         if is_failed {
+            self.refused_logins.add_one();
             tokio::time::sleep(REFUSED_AFTER).await;
         }
         Ok(answer)
@@ -253,6 +261,46 @@ impl SecurityService {
             login.message(store.users(), nonce, &message)
         })
         .await
+    }
+
+    /// Logs in by a name and a password, without messages of SASL around it; `None` if that is refused.
+    pub async fn log_in(
+        self: &Arc<Self>,
+        from: SocketAddr,
+        user: &str,
+        password: &str,
+    ) -> Option<Principal> {
+        // It separates the parts of the message.
+        if user.contains('\0') || password.contains('\0') {
+            return None;
+        }
+        let login = self.login()?;
+        let mechanism = StrBytes::from_static_str(Mechanism::Plain.name());
+        let hello = SaslHandshakeRequest::default().with_mechanism(mechanism);
+        login.lock().handshake(1, &hello);
+        let message = Bytes::from(format!("\0{user}\0{password}"));
+        let answered = self.bare_message(&login, from, message).await;
+        answered
+            .inspect_err(|error| tracing::error!("nobody can log in: {error}"))
+            .ok()?
+            .ok()?;
+        let login = login.lock();
+        login.principal().cloned()
+    }
+
+    /// Logins that were refused.
+    pub fn refused_logins(&self) -> u64 {
+        self.refused_logins.get()
+    }
+
+    /// Counts something that a user wanted to do and may not.
+    pub fn count_denied(&self) {
+        self.denied.add_one();
+    }
+
+    /// What users wanted to do and may not.
+    pub fn denied(&self) -> u64 {
+        self.denied.get()
     }
 
     async fn authenticate(

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,26 +62,24 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-/// A broker at work, on threads of its own, until it is stopped or dropped.
-pub struct Server {
-    runtime: Option<Runtime>,
-    stop: watch::Sender<bool>,
+/// An address that a broker has, and does not serve yet: clients that connect wait.
+pub struct Listening<L> {
+    runtime: Runtime,
+    listener: L,
     address: SocketAddr,
-    broker: Arc<Broker>,
+    tls: Option<Arc<Tls>>,
+    config: BrokerConfig,
 }
 
-impl Server {
-    /// Starts a broker of this log.
+impl<L: Listener<Stream: Stream>> Listening<L> {
+    /// Reads the files of TLS, and takes the address.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(
-        network: &impl Network,
-        mut config: BrokerConfig,
-        log: Log,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> Result<Server, StartError> {
+    pub fn bind(
+        network: &impl Network<Listener = L>,
+        config: BrokerConfig,
+    ) -> Result<Listening<L>, StartError> {
         let address = config.listen;
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -90,13 +89,47 @@ impl Server {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        let listen = |error| StartError::Listen { address, error };
+        let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
+        let address = listener.local_address().map_err(listen)?;
+        Ok(Listening {
+            runtime,
+            listener,
+            address,
+            tls,
+            config,
+        })
+    }
+
+    /// The server's side of TLS, which follows its files once the broker serves.
+    pub fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
+    }
+
+    /// Starts a broker of this log. Clients on this machine find it by a socket in the folder `local_socket`, if there
+    /// is one.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn serve(
+        self,
+        local_socket: Option<PathBuf>,
+        log: Log,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Server, StartError> {
+        let Listening {
+            runtime,
+            listener,
+            address,
+            tls,
+            mut config,
+        } = self;
+        config.local_socket = local_socket;
         let entered = runtime.enter();
         let local_listener = listen_locally(&mut config);
         drop(entered);
         let broker = Broker::new(config, log, clock, random)?;
-        let listen = |error| StartError::Listen { address, error };
-        let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
-        let address = listener.local_address().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
@@ -125,6 +158,31 @@ impl Server {
             broker,
         })
     }
+}
+
+/// A broker at work, on threads of its own, until it is stopped or dropped.
+pub struct Server {
+    runtime: Option<Runtime>,
+    stop: watch::Sender<bool>,
+    address: SocketAddr,
+    broker: Arc<Broker>,
+}
+
+impl Server {
+    /// Starts a broker of this log: takes the address, and serves.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(
+        network: &impl Network,
+        config: BrokerConfig,
+        log: Log,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Server, StartError> {
+        let local_socket = config.local_socket.clone();
+        Listening::bind(network, config)?.serve(local_socket, log, clock, random)
+    }
 
     /// Where it listens.
     pub fn local_address(&self) -> SocketAddr {
@@ -152,7 +210,7 @@ impl Drop for Server {
 }
 
 /// What connections are made of.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
@@ -173,8 +231,14 @@ async fn serve(
     let accepted = TlsAcceptor::from(tls.config()).accept(stream);
     let stream = match timeout(TLS_HANDSHAKE_MAX, accepted).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::warn!("connection from {from} is not TLS: {error}"),
-        Err(_) => return tracing::warn!("connection from {from} does not go on with TLS"),
+        Ok(Err(error)) => {
+            broker.counters.failed.add_one();
+            return tracing::warn!("connection from {from} is not TLS: {error}");
+        }
+        Err(_) => {
+            broker.counters.failed.add_one();
+            return tracing::warn!("connection from {from} does not go on with TLS");
+        }
     };
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|certificates| certificates.first());
@@ -223,6 +287,15 @@ fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
     }
 }
 
+/// Counts the end of a connection, however it ends.
+struct Ending(Arc<Broker>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.counters.ended.add_one();
+    }
+}
+
 /// Where connections come in.
 struct Door {
     /// Where the broker listens.
@@ -256,6 +329,7 @@ async fn accept_all(
             }
         };
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+            broker.counters.refused.add_one();
             tracing::warn!("connection from {from} refused: there are too many");
             continue;
         };
@@ -265,8 +339,11 @@ async fn accept_all(
             is_same_user: door.is_local,
         };
         let (tls, broker, stop) = (door.tls.clone(), Arc::clone(&broker), stop.clone());
+        broker.counters.accepted.add_one();
         connections.spawn(async move {
+            let ending = Ending(Arc::clone(&broker));
             serve(stream, tls, peer, broker, stop).await;
+            drop(ending);
             drop(place);
         });
     }

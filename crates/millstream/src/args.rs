@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{
     ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
@@ -16,7 +17,7 @@ use millstream_record::Filter;
 
 use crate::EXIT_FAILED;
 use crate::console::{CANNOT_WRITE, tell};
-use crate::help::with_used_settings;
+use crate::help::{unused_flag, with_used_settings};
 use crate::settings::Settings;
 use crate::values::{
     ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, principal, record_size,
@@ -40,9 +41,18 @@ impl LowArgs {
     /// Parses what was typed, or says what is wrong with it and ends the program.
     pub fn from_command_line() -> LowArgs {
         let command = negative_numbers_are_values(with_used_settings(LowArgs::command()));
-        let matches = command.try_get_matches();
-        let args = matches.and_then(|matches| LowArgs::from_arg_matches(&matches));
-        args.unwrap_or_else(|error| end(&error))
+        LowArgs::parse_with(command).unwrap_or_else(|error| end(&error))
+    }
+
+    fn parse_with(mut command: Clap) -> Result<LowArgs, clap::Error> {
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        if let Some(flag) = unused_flag(&command, &matches) {
+            let why = format!(
+                "this command does not use {flag}; in the environment and in the settings' file it may be set for others"
+            );
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
+        LowArgs::from_arg_matches(&matches)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use millstream_broker::security::AUDIT_TARGET;
-use tracing::Level;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The `tracing` target of messages that commands print in any case.
@@ -80,7 +80,38 @@ pub fn write_events(level: LogLevel, format: LogFormat) {
     };
     tracing_subscriber::registry()
         .with(lines.with_filter(wanted))
+        .with(CountLines.with_filter(LevelFilter::WARN))
         .init();
+}
+
+/// Warnings and errors since the start, whatever the level of log lines is.
+#[derive(Debug, Clone, Copy)]
+pub struct LogLines {
+    pub warnings: u64,
+    pub errors: u64,
+}
+
+static WARNINGS: AtomicU64 = AtomicU64::new(0);
+static ERRORS: AtomicU64 = AtomicU64::new(0);
+
+/// How many there were.
+pub fn log_lines() -> LogLines {
+    LogLines {
+        warnings: WARNINGS.load(Ordering::Relaxed),
+        errors: ERRORS.load(Ordering::Relaxed),
+    }
+}
+
+struct CountLines;
+
+impl<S: Subscriber> Layer<S> for CountLines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let counter = match *event.metadata().level() {
+            Level::ERROR => &ERRORS,
+            _ => &WARNINGS,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Whether stderr takes JSON alone.

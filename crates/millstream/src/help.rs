@@ -1,6 +1,7 @@
 //! Which settings the help of each command shows: those that it uses.
 
-use clap::{Arg, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
 
 /// The server that is asked, and who asks.
 const CLIENT: &[&str] = &[
@@ -28,7 +29,10 @@ const DOOR: &[&str] = &[
 ];
 
 /// Flows.
-const FLOWS: &[&str] = &["http", "workers"];
+const FLOWS: &[&str] = &["http", "http_hosts", "workers"];
+
+/// What runs is served over HTTP.
+const HTTP: &[&str] = &["http", "http_hosts"];
 
 /// Shown with every command.
 const ALWAYS: [&str; 4] = ["json", "config", "log_level", "log_format"];
@@ -36,9 +40,10 @@ const ALWAYS: [&str; 4] = ["json", "config", "log_level", "log_format"];
 /// The settings of a verb, or of one of those below it.
 fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
     match (verb, below) {
-        ("start", _) => &[LOG, DOOR],
+        ("start", _) => &[LOG, DOOR, HTTP],
         ("quickstart", _) => &[LOG, FLOWS, &["listen"]],
         ("flow", Some("list")) => &[],
+        ("flow", Some("dead-letters")) => &[LOG, CLIENT],
         ("flow", _) => &[FLOWS],
         ("user", Some("init")) | ("repair", _) => &[LOG],
         ("user", None) | ("stream" | "produce" | "consume" | "object", _) => &[LOG, CLIENT],
@@ -46,8 +51,30 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// Hides the flags of settings that a command does not use. They are taken all the same, as they may
-/// stand in the settings' file.
+/// Settings that a command does not use, but refuses with a better reason than that.
+fn refused(verb: &str) -> &'static [&'static str] {
+    match verb {
+        "quickstart" => DOOR,
+        _ => &["data", "server"],
+    }
+}
+
+/// The flag of a setting that was typed, and that the command does not use.
+pub fn unused_flag(command: &Command, matches: &ArgMatches) -> Option<String> {
+    let (verb, below) = matches.subcommand()?;
+    let mut used = used(verb, below.subcommand_name()).to_vec();
+    used.extend([&ALWAYS[..], refused(verb)]);
+    let is_unused = |arg: &&Arg| {
+        let id = arg.get_id().as_str();
+        let source = matches.value_source(id);
+        source == Some(ValueSource::CommandLine) && !used.iter().any(|names| names.contains(&id))
+    };
+    let mut settings = command.get_arguments().filter(|arg| arg.is_global_set());
+    let flag = settings.find(is_unused)?.get_long()?;
+    Some(format!("--{flag}"))
+}
+
+/// Hides the flags of settings that a command does not use.
 pub fn with_used_settings(command: Command) -> Command {
     let is_setting = |arg: &&Arg| arg.is_global_set() && !ALWAYS.contains(&arg.get_id().as_str());
     let settings: Vec<Arg> = command
@@ -107,8 +134,8 @@ mod tests {
     fn help_shows_the_settings_that_a_command_uses() {
         check(
             &["start"],
-            &["data", "listen", "config"],
-            &["server", "http"],
+            &["data", "listen", "http", "config"],
+            &["server", "workers"],
         );
         check(
             &["quickstart"],

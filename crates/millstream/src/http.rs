@@ -1,46 +1,133 @@
 //! What runs is served over HTTP.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use millstream_base::TcpNetwork;
-use millstream_serve::{Content, Server};
+use millstream_broker::security::check_exposure;
+use millstream_flow::Running;
+use millstream_log::Log;
+use millstream_serve::{Content, Metric, MetricKind, Options, Server};
+use serde_json::{Value, json};
 
 use crate::console::Progress;
+use crate::settings::{Settings, SettingsError};
 
 /// Where a command listens that is there to be looked at.
 pub const HTTP_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Listens where the user asked for. Who did not ask gets the default, or a free port where that is
-/// busy; without a default nothing is served.
+/// busy; without a default nothing is served. Nobody has to log in, so that only this machine may reach the address.
 pub fn serve(
-    asked: Option<SocketAddr>,
+    settings: &Settings,
     default: Option<SocketAddr>,
     content: Arc<dyn Content>,
     progress: &Progress,
 ) -> anyhow::Result<Option<Server>> {
+    let asked = settings.http;
     let Some(address) = asked.or(default) else {
         return Ok(None);
     };
-    let mut started = Server::start(TcpNetwork, address, Arc::clone(&content));
+    check_exposure(address, false, false, false)
+        .map_err(|_| SettingsError::HttpExposed { address })?;
+    let start = |address| {
+        let options = Options {
+            hosts: settings.http_hosts(),
+            ..Options::default()
+        };
+        Server::start(TcpNetwork, address, Arc::clone(&content), options)
+    };
+    let mut started = start(address);
     if asked.is_none()
         && let Err(error) = &started
         && error.kind() == ErrorKind::AddrInUse
     {
         progress.note(&format!("{address} is in use; taking a free port"));
-        let free = SocketAddr::new(address.ip(), 0);
-        started = Server::start(TcpNetwork, free, content);
+        started = start(SocketAddr::new(address.ip(), 0));
     }
-    let server = started
-        .with_context(|| format!("cannot listen on {address}; choose another with --http"))?;
-    let message = format!("watch it at http://{}/", server.local_address());
+    let server = started.map_err(|error| cannot_listen(address, error))?;
+    let message = format!("watch it at {}", url(server.local_address(), false));
     match asked == Some(server.local_address()) {
         true => progress.note(&message),
         // Nobody can know it.
         false => progress.insist(&message),
     }
     Ok(Some(server))
+}
+
+/// Serves a flow on its gathering rank, if the user asked for that.
+pub fn serve_flow(
+    settings: &Settings,
+    running: &Arc<Running>,
+    is_gathering: bool,
+    is_json: bool,
+) -> anyhow::Result<Option<Server>> {
+    if !is_gathering {
+        return Ok(None);
+    }
+    let content = Arc::new(FlowContent {
+        running: Arc::clone(running),
+        started_at: Instant::now(),
+    });
+    serve(settings, None, content, &Progress::new(is_json))
+}
+
+/// A flow that has nothing to show beside what is measured of every flow.
+struct FlowContent {
+    running: Arc<Running>,
+    started_at: Instant,
+}
+
+impl Content for FlowContent {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        vec![Arc::clone(&self.running)]
+    }
+
+    fn overview(&self) -> Value {
+        json!({
+            "name": "flow run",
+            "flow": self.running.name(),
+            "uptime_s": self.started_at.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+pub fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
+    let failed: anyhow::Result<()> = Err(error)
+        .with_context(|| format!("cannot listen on {address}; choose another with --http"));
+    failed.expect_err("it is one")
+}
+
+/// The page's address.
+pub fn url(address: SocketAddr, has_tls: bool) -> String {
+    let scheme = if has_tls { "https" } else { "http" };
+    format!("{scheme}://{address}/")
+}
+
+/// What is measured of a log.
+pub fn log_metrics(log: &Log) -> Vec<Metric> {
+    use MetricKind::{Counter, Gauge};
+    let log = log.stats();
+    #[rustfmt::skip]
+    let metrics = vec![
+        Metric::new("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
+        Metric::new("pool_used_bytes", Gauge, log.pool_used_bytes, "Memory of segments in use."),
+        Metric::new("evicted_segments_total", Counter, log.evicted_segments, "Segments whose memory was given back."),
+        Metric::new("journal_files", Gauge, log.journal_files as u64, "Files of the journal."),
+        Metric::new("journal_blocks_total", Counter, log.journal_blocks, "Blocks written to the journal, each with a write and a sync."),
+        Metric::new("journal_bytes_total", Counter, log.journal_bytes, "Bytes of chunks written to the journal."),
+        Metric::new("direct_commits_total", Counter, log.direct_commits, "Commits to group files, past the journal."),
+        Metric::new("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
+        Metric::new("persisted_groups_total", Counter, log.persisted_groups, "Groups whose files were brought up to date."),
+        Metric::new("disk_full", Gauge, u64::from(log.disk_full), "1 while writes are refused since the disk is full, and 0 else."),
+    ];
+    metrics
 }

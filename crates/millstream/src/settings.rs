@@ -12,7 +12,7 @@ use millstream_log::LogConfig;
 
 use crate::events::{LogFormat, LogLevel};
 use crate::nearest::nearest;
-use crate::values::{self, Principals};
+use crate::values::{self, HostNames, Principals};
 
 /// Where data lies unless it is said otherwise.
 const DATA_DEFAULT: &str = "millstream-data";
@@ -38,10 +38,13 @@ pub struct Settings {
     /// commands that name it work on it themselves, while no server does
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Serve what runs over HTTP here [default: 127.0.0.1:8080 for the ads of quickstart, nowhere for
-    /// other flows]
+    /// Serve what runs over HTTP here: page, API and metrics [default: 127.0.0.1:8080 for the ads of quickstart,
+    /// nowhere for start and other flows]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub http: Option<SocketAddr>,
+    /// Names that HTTP answers to, beside addresses and localhost, separated by `;`
+    #[arg(long, global = true, value_name = "NAMES", value_parser = values::host_names)]
+    pub http_hosts: Option<HostNames>,
     /// Serve the network door here [default: 127.0.0.1:9092]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub listen: Option<SocketAddr>,
@@ -108,9 +111,10 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "data",
     "http",
+    "http_hosts",
     "listen",
     "partitions",
     "authentication",
@@ -146,6 +150,12 @@ pub enum SettingsError {
     },
     #[error(transparent)]
     Exposed(#[from] Exposed),
+    #[error(
+        "{address} can be reached from other machines, and nobody would have to log in there: choose an address of this \
+         machine alone with --http, for instance 127.0.0.1:{}; `millstream start` serves HTTP with logins",
+        address.port()
+    )]
+    HttpExposed { address: SocketAddr },
     #[error("setting {given} needs {missing} beside it")]
     Incomplete {
         given: &'static str,
@@ -233,6 +243,12 @@ impl Settings {
         config
     }
 
+    /// Names that HTTP answers to, beside addresses and `localhost`.
+    pub fn http_hosts(&self) -> Vec<String> {
+        let names = self.http_hosts.as_ref();
+        names.map(|names| names.0.clone()).unwrap_or_default()
+    }
+
     /// The data directory, unless the command has a default of its own.
     pub fn data_or_default(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(|| DATA_DEFAULT.into())
@@ -290,6 +306,7 @@ impl Settings {
         let result = match name {
             "data" => fill(&mut self.data, text, values::path),
             "http" => fill(&mut self.http, text, values::address),
+            "http_hosts" => fill(&mut self.http_hosts, text, values::host_names),
             "listen" => fill(&mut self.listen, text, values::address),
             "partitions" => fill(&mut self.partitions, text, values::partitions),
             "authentication" => fill(&mut self.authentication, text, values::boolean),
@@ -353,6 +370,7 @@ mod tests {
         let values = [
             "x",
             "127.0.0.1:0",
+            "a.example;b.example",
             "127.0.0.1:0",
             "4",
             "true",

@@ -1,4 +1,8 @@
-//! `millstream start`: the node serves its streams over the network.
+//! `millstream start`: the node serves its streams over the network, and shows itself over HTTP.
+
+mod content;
+mod gate;
+mod metrics;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,12 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{SystemRandom, TcpNetwork};
-use millstream_broker::security::check_exposure;
-use millstream_broker::{BrokerConfig, SecurityConfig, Server};
+use millstream_broker::security::{Tls, check_exposure};
+use millstream_broker::{BrokerConfig, Listening, SecurityConfig};
+use millstream_serve::{Options, Server};
 use serde::Serialize;
 
+use self::content::NodeContent;
+use self::gate::NodeGate;
 use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
+use crate::http::{cannot_listen, url};
 use crate::node;
 use crate::settings::{Settings, SettingsError};
 use crate::stop::Stop;
@@ -26,6 +34,8 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Serialize)]
 struct Started {
     listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<SocketAddr>,
     data: String,
 }
 
@@ -37,14 +47,12 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
         super_users: settings.super_users.clone().unwrap_or_default(),
     };
     let tls = settings.tls()?;
-    let exposure = check_exposure(
-        listen,
-        security.authentication,
-        tls.is_some(),
-        args.insecure,
-    )?;
-    if let Some(exposure) = exposure {
-        tracing::warn!("{exposure}");
+    for address in [Some(listen), settings.http].into_iter().flatten() {
+        let (authentication, has_tls) = (security.authentication, tls.is_some());
+        let exposure = check_exposure(address, authentication, has_tls, args.insecure)?;
+        if let Some(exposure) = exposure {
+            tracing::warn!("{exposure}");
+        }
     }
     let defaults = BrokerConfig::new(listen);
     Ok(BrokerConfig {
@@ -63,26 +71,61 @@ pub fn run(
     is_json: bool,
     stop: fn() -> io::Result<Stop>,
 ) -> anyhow::Result<()> {
-    let mut config = config(&args, settings)?;
+    // Before anything is made on the disk, and before what may take long: probes are told that it starts.
+    let listening = Listening::bind(&TcpNetwork, config(&args, settings)?)?;
+    let content = Arc::new(NodeContent::new());
+    let http = serve_http(settings, listening.tls(), &content)?;
+    let has_tls = listening.tls().is_some();
     let log = node::open(settings)?;
-    config.local_socket = Some(std::path::absolute(log.dir())?);
     let clock = Arc::clone(log.clock());
-    let random = Arc::new(SystemRandom);
-    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;
+    let local_socket = Some(std::path::absolute(log.dir())?);
+    let server = listening.serve(local_socket, log.clone(), clock, Arc::new(SystemRandom))?;
+    content.serves(&log, server.broker());
     let stop = stop()?;
     let started = Started {
         listen: server.local_address(),
+        http: http.as_ref().map(Server::local_address),
         data: settings.data_or_default().display().to_string(),
     };
-    match is_json {
-        true => print_json(&started)?,
-        false => Progress::new(is_json).insist(&format!(
+    if is_json {
+        print_json(&started)?;
+    } else {
+        let progress = Progress::new(is_json);
+        progress.insist(&format!(
             "listening on {}, data in {}",
             started.listen, started.data
-        )),
+        ));
+        if let Some(http) = started.http {
+            progress.insist(&format!("watch it at {}", url(http, has_tls)));
+        }
     }
     while stop.sleep(LONG)? {}
+    content.stops();
     drop(server);
+    drop(http);
     log.close()?;
     Ok(())
+}
+
+fn serve_http(
+    settings: &Settings,
+    tls: Option<&Arc<Tls>>,
+    content: &Arc<NodeContent>,
+) -> anyhow::Result<Option<Server>> {
+    let Some(address) = settings.http else {
+        return Ok(None);
+    };
+    let gate = Arc::new(NodeGate {
+        tls: tls.cloned(),
+        content: Arc::clone(content),
+    });
+    let options = Options {
+        gate,
+        hosts: settings.http_hosts(),
+    };
+    let content = Arc::clone(content);
+    let server = Server::start(TcpNetwork, address, content, options);
+    server
+        .map(Some)
+        .map_err(|error| cannot_listen(address, error))
 }

@@ -146,6 +146,24 @@ pub fn principals(text: &str) -> Result<Principals, String> {
     principals.collect()
 }
 
+/// Names of hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostNames(pub Vec<String>);
+
+/// Names separated by `;`, without ports.
+pub fn host_names(text: &str) -> Result<HostNames, String> {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || "-._".contains(char);
+    let names = text
+        .split(';')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let names = names.map(|name| match name.chars().all(is_part) {
+        true => Ok(name.to_owned()),
+        false => Err("must be names of hosts without ports, separated by `;`".to_owned()),
+    });
+    names.collect::<Result<_, _>>().map(HostNames)
+}
+
 /// Where a server is: its host may be a name.
 pub fn server(text: &str) -> Result<String, String> {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));

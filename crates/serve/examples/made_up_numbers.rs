@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use millstream_base::TcpNetwork;
 use millstream_flow::sources::Generator;
 use millstream_flow::{Flow, FlowSettings, PartialState, Running};
-use millstream_serve::{Content, Metric, Server};
+use millstream_serve::{Content, Metric, Options, Server};
 use serde_json::{Value, json};
 
 const WINDOW: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         flow: Arc::new(flow.run()?),
     });
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = Server::start(TcpNetwork, address, content)?;
+    let server = Server::start(TcpNetwork, address, content, Options::default())?;
     eprintln!("watch it at http://{}/", server.local_address());
     loop {
         std::thread::park();

@@ -11,7 +11,8 @@ use crate::routes::ENTRIES_MAX;
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error(
-        "there is nothing at {0:?}: try /, /healthz, /metrics, /api/v1/overview, /api/v1/flows, \
+        "there is nothing at {0:?}: try /, /healthz, /readyz, /metrics, /api/v1/overview, \
+         /api/v1/streams, /api/v1/groups, /api/v1/flows, \
          /api/v1/flows/<flow>/metrics, /state/<flow>/<element> or /state/<flow>/<element>/<key>"
     )]
     UnknownPath(String),
@@ -35,10 +36,24 @@ pub enum RequestError {
     #[error("{0} is not allowed: everything here is read with GET or HEAD")]
     Method(String),
     #[error(
-        "this server answers only to an IP address or to localhost, not to the name in the Host \
-         header of this request: open it by its address, such as http://127.0.0.1:8080/"
+        "this server does not answer to the name in the Host header of this request, only to an IP address, to localhost and \
+         to the names that --http-hosts gives: open it by its address, such as http://127.0.0.1:8080/"
     )]
     Host,
+    #[error(
+        "a page of another site has made this request, as its Origin header says: this server answers its own pages alone"
+    )]
+    Origin,
+    #[error(
+        "log in with the name and the password of a user, by HTTP's scheme Basic, or with a certificate"
+    )]
+    LogIn,
+    #[error("this user may not look: an access rule has to allow Describe on the cluster")]
+    Denied,
+    #[error("the node is not ready: {0}")]
+    NotReady(String),
+    #[error("too much that was asked for waits to be sent: ask again later")]
+    Busy,
     #[error("reading what was asked for failed: see the log of the node, and report it as a bug")]
     Panicked,
 }
@@ -52,7 +67,11 @@ impl RequestError {
             | RequestError::UnknownKey { .. } => StatusCode::NOT_FOUND,
             RequestError::Path(_) | RequestError::Query(_) => StatusCode::BAD_REQUEST,
             RequestError::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            RequestError::Host => StatusCode::FORBIDDEN,
+            RequestError::Host | RequestError::Origin | RequestError::Denied => {
+                StatusCode::FORBIDDEN
+            }
+            RequestError::LogIn => StatusCode::UNAUTHORIZED,
+            RequestError::NotReady(_) | RequestError::Busy => StatusCode::SERVICE_UNAVAILABLE,
             RequestError::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -62,9 +81,18 @@ impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let body = Json(json!({ "error": self.to_string() }));
         let mut response = (self.status(), body).into_response();
-        if let RequestError::Method(_) = self {
-            let allowed = HeaderValue::from_static("GET, HEAD");
-            response.headers_mut().insert(header::ALLOW, allowed);
+        let header = match self {
+            RequestError::Method(_) => Some((header::ALLOW, "GET, HEAD")),
+            RequestError::LogIn => Some((
+                header::WWW_AUTHENTICATE,
+                "Basic realm=\"millstream\", charset=\"UTF-8\"",
+            )),
+            RequestError::NotReady(_) | RequestError::Busy => Some((header::RETRY_AFTER, "1")),
+            _ => None,
+        };
+        if let Some((name, value)) = header {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
         }
         response
     }

@@ -1,14 +1,18 @@
 //! What every request passes on its way in, and every answer on its way out.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::RequestError;
+use crate::gate::{Admission, Credentials, Visitor};
 
 /// Keeps answers out of caches and out of reach of other sites.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -27,44 +31,158 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     ),
 ];
 
-pub async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match check(&request) {
+/// Paths that everybody may ask for: whether the node lives tells nothing else.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Memory of all answers that are made and not sent yet.
+const ANSWERS_BYTES_MAX: usize = 64 << 20;
+
+/// That memory is counted in units of so many bytes.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// What all connections share.
+pub struct Rules {
+    /// Names that `Host` may have beside addresses and `localhost`.
+    hosts: Vec<String>,
+    /// Units of memory for answers.
+    answers: Arc<Semaphore>,
+}
+
+impl Rules {
+    pub fn new(hosts: Vec<String>) -> Rules {
+        Rules {
+            hosts,
+            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX / UNIT_BYTES)),
+        }
+    }
+}
+
+pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next) -> Response {
+    let admitted = match rules.check(&request) {
+        Ok(()) => admit(&request).await,
+        Err(error) => Err(error),
+    };
+    let response = match admitted {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     };
+    let mut response = rules.hold(response).await;
     response.headers_mut().extend(HEADERS);
     response
 }
 
-fn check(request: &Request) -> Result<(), RequestError> {
-    if !is_for_this_machine(request) {
-        return Err(RequestError::Host);
+/// Asks the gate, unless the path is open.
+fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + Send + use<> {
+    let is_open = OPEN_PATHS.contains(&request.uri().path());
+    let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
+    let credentials = request.headers().get(header::AUTHORIZATION);
+    let credentials = credentials.and_then(Credentials::of);
+    async move {
+        if is_open {
+            return Ok(());
+        }
+        // Every connection has one.
+        let visitor = visitor.ok_or(RequestError::Denied)?;
+        match visitor.admit(credentials).await {
+            Admission::Allowed => Ok(()),
+            Admission::LogIn => Err(RequestError::LogIn),
+            Admission::Denied => Err(RequestError::Denied),
+            Admission::NotReady => Err(RequestError::NotReady("it starts".to_owned())),
+        }
     }
-    match *request.method() {
-        Method::GET | Method::HEAD => Ok(()),
-        ref other => Err(RequestError::Method(other.to_string())),
+}
+
+impl Rules {
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        if !self.is_for_this_server(request) {
+            return Err(RequestError::Host);
+        }
+        if !is_of_this_origin(request) {
+            return Err(RequestError::Origin);
+        }
+        match *request.method() {
+            Method::GET | Method::HEAD => Ok(()),
+            ref other => Err(RequestError::Method(other.to_string())),
+        }
+    }
+
+    /// A site that lets its own name point to this machine (DNS rebinding) makes a browser send that
+    /// name; an address or `localhost` cannot be made to point elsewhere.
+    fn is_for_this_server(&self, request: &Request) -> bool {
+        let mut hosts = request.headers().get_all(header::HOST).iter().peekable();
+        let authority = request.uri().authority();
+        let is_in_uri_allowed = authority.is_none_or(|authority| self.is_allowed(authority));
+        let is_allowed = |host: &HeaderValue| self.is_header_allowed(host);
+        is_in_uri_allowed && hosts.peek().is_some() && hosts.all(is_allowed)
+    }
+
+    fn is_header_allowed(&self, host: &HeaderValue) -> bool {
+        Authority::try_from(host.as_bytes()).is_ok_and(|authority| self.is_allowed(&authority))
+    }
+
+    fn is_allowed(&self, authority: &Authority) -> bool {
+        let host = authority.host();
+        let address = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        // Nobody who asks for one of our pages sends a user's name with it.
+        let has_user = authority.as_str().contains('@');
+        let mut names = self.hosts.iter().map(String::as_str).chain(["localhost"]);
+        let is_name = names.any(|name| host.eq_ignore_ascii_case(name));
+        !has_user && (address.parse::<IpAddr>().is_ok() || is_name)
+    }
+
+    /// Counts an answer until it is sent: clients that take theirs slowly take no memory without bound.
+    async fn hold(&self, response: Response) -> Response {
+        let (parts, body) = response.into_parts();
+        // It is in memory already.
+        let Ok(bytes) = to_bytes(body, usize::MAX).await else {
+            return RequestError::Panicked.into_response();
+        };
+        let units = bytes.len().div_ceil(UNIT_BYTES);
+        // One that is larger than all there is waits until it is alone.
+        let units = units.min(ANSWERS_BYTES_MAX / UNIT_BYTES) as u32;
+        if units <= 1 {
+            // The bound on connections bounds the small ones, too.
+            return Response::from_parts(parts, Body::from(bytes));
+        }
+        match Arc::clone(&self.answers).try_acquire_many_owned(units) {
+            Ok(place) => {
+                let held = Bytes::from_owner(Held {
+                    bytes,
+                    _place: place,
+                });
+                Response::from_parts(parts, Body::from(held))
+            }
+            Err(_) => RequestError::Busy.into_response(),
+        }
     }
 }
 
-/// A site that lets its own name point to this machine (DNS rebinding) makes a browser send that
-/// name; an address or `localhost` cannot be made to point elsewhere.
-fn is_for_this_machine(request: &Request) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).iter().peekable();
-    let is_in_uri_allowed = request.uri().authority().is_none_or(is_allowed);
-    is_in_uri_allowed && hosts.peek().is_some() && hosts.all(is_header_allowed)
+/// An answer with its place in the memory for answers.
+struct Held {
+    bytes: Bytes,
+    _place: OwnedSemaphorePermit,
 }
 
-fn is_header_allowed(host: &HeaderValue) -> bool {
-    Authority::try_from(host.as_bytes()).is_ok_and(|authority| is_allowed(&authority))
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
-fn is_allowed(authority: &Authority) -> bool {
-    let host = authority.host();
-    let address = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    address.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
+/// Whether a page of this server, or no page at all, makes the request.
+fn is_of_this_origin(request: &Request) -> bool {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    headers.get_all(header::ORIGIN).iter().all(|origin| {
+        let origin = origin.as_bytes();
+        let authority = origin
+            .strip_prefix(b"https://")
+            .or_else(|| origin.strip_prefix(b"http://"));
+        authority.is_some() && authority == host
+    })
 }
 
 #[cfg(test)]
@@ -74,7 +192,8 @@ mod tests {
     #[track_caller]
     fn check_host(host: &'static str, is_allowed: bool) {
         let host = HeaderValue::from_static(host);
-        assert_eq!(is_header_allowed(&host), is_allowed, "{host:?}");
+        let rules = Rules::new(vec!["node1.example.com".to_owned()]);
+        assert_eq!(rules.is_header_allowed(&host), is_allowed, "{host:?}");
     }
 
     #[test]
@@ -84,6 +203,7 @@ mod tests {
         }
         check_host("localhost", true);
         check_host("LocalHost:8080", true);
+        check_host("Node1.example.com:8080", true);
     }
 
     #[test]
@@ -95,5 +215,52 @@ mod tests {
             check_host(host, false);
         }
         check_host("127.0.0.1@example.com", false);
+    }
+
+    #[track_caller]
+    fn check_origin(origin: &'static str, is_ours: bool) {
+        let request = Request::builder()
+            .header(header::HOST, "127.0.0.1:8080")
+            .header(header::ORIGIN, origin)
+            .body(Body::empty())
+            .unwrap();
+        assert_eq!(is_of_this_origin(&request), is_ours, "{origin}");
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused() {
+        check_origin("http://127.0.0.1:8080", true);
+        check_origin("https://127.0.0.1:8080", true);
+        for origin in [
+            "null",
+            "",
+            "127.0.0.1:8080",
+            "http://127.0.0.1",
+            "http://127.0.0.1:8081",
+            "http://example.com",
+            "ftp://127.0.0.1:8080",
+        ] {
+            check_origin(origin, false);
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_takes_have_a_bound_together() {
+        let rules = Rules::new(Vec::new());
+        let answer = || Response::new(Body::from(vec![b'x'; ANSWERS_BYTES_MAX / 4]));
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let response = rules.hold(answer()).await;
+            assert_eq!(response.status(), 200);
+            held.push(response);
+        }
+        let refused = rules.hold(answer()).await;
+        assert_eq!(refused.status(), 503);
+        // A small one needs none of it.
+        let small = rules.hold(Response::new(Body::from("ok"))).await;
+        assert_eq!(small.status(), 200);
+        let taken = held.pop().map(Response::into_body);
+        drop(to_bytes(taken.unwrap(), usize::MAX).await.unwrap());
+        assert_eq!(rules.hold(answer()).await.status(), 200);
     }
 }

@@ -73,7 +73,10 @@ impl History {
         loop {
             ticks.tick().await;
             let (history, content) = (Arc::clone(&self), Arc::clone(&content));
-            let looked = tokio::task::spawn_blocking(move || history.look(&*content));
+            let looked = tokio::task::spawn_blocking(move || {
+                content.tick();
+                history.look(&*content);
+            });
             // Content that panics has been told of; requests for it will be answered with that.
             if looked.await.is_err() {
                 pending::<()>().await;

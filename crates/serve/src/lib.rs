@@ -5,8 +5,11 @@
 //! |---|---|
 //! | `/` | the live page |
 //! | `/healthz` | `ok` as long as the node answers |
+//! | `/readyz` | `ok`, or 503 with the reason while the node does not serve: [`Content::readiness`] |
 //! | `/metrics` | [`Content::metrics`] and all that is measured of the flows, in the text format of Prometheus |
 //! | `/api/v1/overview` | [`Content::overview`] |
+//! | `/api/v1/streams` | [`Content::streams`] |
+//! | `/api/v1/groups` | [`Content::groups`] |
 //! | `/api/v1/flows` | the names of the flows |
 //! | `/api/v1/flows/<flow>/metrics` | all that is measured of one flow, see below |
 //! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
@@ -25,11 +28,19 @@
 //! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which says
 //! what to do. Only GET and HEAD are answered.
 //!
-//! The server is for the machine that it runs on, and asks for no password. So that no web site
-//! can read it through the browser of somebody who sits there (DNS rebinding), it answers only
-//! requests whose `Host` is an IP address or `localhost`; any other name gets 403.
+//! A [`Gate`] encrypts connections and decides who may look; `/healthz` and `/readyz` are for everybody. Without a gate
+//! nobody has to log in, so that the address must be one that only this machine reaches.
+//!
+//! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
+//! address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if there is one, is
+//! the server itself; others get 403.
+//!
+//! A client has bounds, each with a name in `server.rs`: connections in all and of one address, the size of a request,
+//! the time for TLS, for a request and for a connection. All answers that are not sent yet have a bound together; beyond it, requests get 503.
 
+mod addresses;
 mod error;
+mod gate;
 mod guard;
 mod history;
 mod page;
@@ -41,8 +52,9 @@ use std::sync::Arc;
 
 use millstream_flow::Running;
 
-pub use prometheus::{Metric, MetricKind};
-pub use server::Server;
+pub use gate::{Admission, Credentials, Gate, Open, Visitor};
+pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
+pub use server::{Options, Server};
 
 /// What a server shows. Its methods may lock and wait: they run on threads of their own.
 pub trait Content: Send + Sync + 'static {
@@ -57,4 +69,25 @@ pub trait Content: Send + Sync + 'static {
 
     /// What is measured beside the flows.
     fn metrics(&self) -> Vec<Metric>;
+
+    /// The streams of the node, if it has some to show.
+    fn streams(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// The groups of consumers, if the node has some to show.
+    fn groups(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Called once a second, for figures that need a history.
+    fn tick(&self) {}
+
+    /// Whether the node serves now.
+    ///
+    /// # Errors
+    /// The reason why it does not.
+    fn readiness(&self) -> Result<(), String> {
+        Ok(())
+    }
 }

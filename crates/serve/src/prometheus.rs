@@ -8,8 +8,8 @@ use millstream_flow::{CheckpointCounts, Latency, Running, StageMetrics};
 
 use self::MetricKind::{Counter, Gauge};
 
-/// One figure of the program, which belongs to no flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A figure of the program that belongs to no flow.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
     /// Without `millstream_` in front. It ends with the unit, and that of a counter with `_total`.
     pub name: &'static str,
@@ -17,8 +17,36 @@ pub struct Metric {
     pub help: &'static str,
     /// Whether it only grows.
     pub kind: MetricKind,
+    /// The figure now, once for each set of labels.
+    pub samples: Vec<Sample>,
+}
+
+/// A figure with the labels that tell it from others of its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Names and values.
+    pub labels: Vec<(&'static str, String)>,
     /// The figure now.
-    pub value: u64,
+    pub value: Value,
+}
+
+/// A figure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A count.
+    Count(u64),
+    /// Any other number.
+    Number(f64),
+    /// Durations, of a metric of the kind [`MetricKind::Histogram`].
+    Histogram {
+        /// The upper bound of each bucket in seconds, rising, and how many durations lie in it, those of lower
+        /// buckets left out.
+        buckets: Vec<(f64, u64)>,
+        /// How many durations there are, also above the highest bound.
+        count: u64,
+        /// All durations together, in seconds.
+        sum: f64,
+    },
 }
 
 /// What a figure may do.
@@ -28,6 +56,24 @@ pub enum MetricKind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// It counts durations by their length.
+    Histogram,
+}
+
+impl Metric {
+    /// A figure without labels.
+    pub fn new(name: &'static str, kind: MetricKind, value: u64, help: &'static str) -> Metric {
+        let sample = Sample {
+            labels: Vec::new(),
+            value: Value::Count(value),
+        };
+        Metric {
+            name,
+            help,
+            kind,
+            samples: vec![sample],
+        }
+    }
 }
 
 /// A figure that every `T` has, unless it is absent there.
@@ -166,7 +212,9 @@ pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
     let mut page = Page::default();
     for metric in program {
         page.head(metric.name, metric.kind.text(), metric.help);
-        page.line(metric.name, "", &[], metric.value);
+        for sample in &metric.samples {
+            page.sample(metric.name, sample);
+        }
     }
     for family in &OF_FLOWS {
         page.head(family.name, family.kind.text(), family.help);
@@ -205,6 +253,7 @@ impl MetricKind {
         match self {
             Counter => "counter",
             Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
@@ -215,6 +264,34 @@ struct Page {
 }
 
 impl Page {
+    fn sample(&mut self, name: &str, Sample { labels, value }: &Sample) {
+        let labels: Vec<(&str, &str)> = labels
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        match value {
+            Value::Count(count) => self.line(name, "", &labels, count),
+            Value::Number(number) => self.line(name, "", &labels, number),
+            Value::Histogram {
+                buckets,
+                count,
+                sum,
+            } => {
+                let mut up_to = 0;
+                for (bound, durations) in buckets {
+                    up_to += durations;
+                    let bound = bound.to_string();
+                    let labels = [&labels[..], &[("le", bound.as_str())]].concat();
+                    self.line(name, "_bucket", &labels, up_to);
+                }
+                let all = [&labels[..], &[("le", "+Inf")]].concat();
+                self.line(name, "_bucket", &all, count);
+                self.line(name, "_sum", &labels, sum);
+                self.line(name, "_count", &labels, count);
+            }
+        }
+    }
+
     fn stages(&mut self, stages: &[(&str, StageMetrics)]) {
         for family in &OF_STAGES {
             self.head(family.name, family.kind.text(), family.help);

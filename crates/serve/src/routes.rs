@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::Content;
 use crate::error::RequestError;
-use crate::guard::guard;
+use crate::guard::{Rules, guard};
 use crate::history::{History, Throughput};
 use crate::page::page;
 use crate::prometheus;
@@ -37,18 +37,21 @@ pub struct Shown {
     pub history: Arc<History>,
 }
 
-pub fn router(shown: Shown) -> Router {
+pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
         .route("/api/v1/overview", get(overview))
+        .route("/api/v1/streams", get(streams))
+        .route("/api/v1/groups", get(groups))
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
         .route("/state/{flow}/{element}", get(entries))
         .route("/state/{flow}/{element}/{key}", get(value))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(rules, guard))
         .with_state(shown)
 }
 
@@ -58,6 +61,34 @@ async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
     });
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text.await?))
+}
+
+async fn readiness(shown: Shared) -> Result<&'static str, RequestError> {
+    read(shown, |Shown { content, .. }| {
+        let readiness = content.readiness();
+        readiness.map(|()| "ok").map_err(RequestError::NotReady)
+    })
+    .await
+}
+
+async fn streams(shown: Shared, uri: Uri) -> Answer<Value> {
+    listed(shown, uri, |content| content.streams()).await
+}
+
+async fn groups(shown: Shared, uri: Uri) -> Answer<Value> {
+    listed(shown, uri, |content| content.groups()).await
+}
+
+async fn listed(
+    shown: Shared,
+    uri: Uri,
+    list: impl FnOnce(&dyn Content) -> Option<Value> + Send + 'static,
+) -> Answer<Value> {
+    read(shown, move |Shown { content, .. }| {
+        let unknown = || RequestError::UnknownPath(uri.path().to_owned());
+        list(&*content).map(Json).ok_or_else(unknown)
+    })
+    .await
 }
 
 async fn overview(shown: Shared) -> Answer<Value> {

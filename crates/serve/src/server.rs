@@ -7,17 +7,21 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use millstream_base::{Listener, Network};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::Content;
+use crate::addresses::Addresses;
+use crate::gate::{Gate, Open};
+use crate::guard::Rules;
 use crate::history::History;
 use crate::routes::{Shown, router};
 
@@ -45,6 +49,27 @@ const READERS_MAX: usize = 4;
 /// Between attempts to accept while the machine has no means for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
+/// The time that the other side has to agree on TLS.
+const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Who may look, and under which names.
+pub struct Options {
+    /// Who may look.
+    pub gate: Arc<dyn Gate>,
+    /// Names that requests may have in `Host`, beside IP addresses and `localhost`.
+    pub hosts: Vec<String>,
+}
+
+/// Open to everybody who reaches the address.
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            gate: Arc::new(Open),
+            hosts: Vec::new(),
+        }
+    }
+}
+
 /// A running HTTP server; it stops when dropped.
 pub struct Server {
     local_address: SocketAddr,
@@ -54,7 +79,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address` (port 0: a free one) and answers with `content`, on a thread of its own.
+    /// Listens on `address` (port 0: a free one) and answers with `content` those whom `options` let in, on a thread
+    /// of its own.
     ///
     /// # Errors
     /// When it cannot listen there, or the operating system grants no thread.
@@ -65,6 +91,7 @@ impl Server {
         network: impl Network,
         address: SocketAddr,
         content: Arc<dyn Content>,
+        options: Options,
     ) -> io::Result<Server> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -76,7 +103,7 @@ impl Server {
         let (stop, stopping) = watch::channel(());
         let thread = thread::Builder::new()
             .name("millstream-http".to_owned())
-            .spawn(move || run(runtime, listener, content, stopping))?;
+            .spawn(move || run(runtime, listener, content, options, stopping))?;
         Ok(Server {
             local_address,
             stop: Some(stop),
@@ -107,18 +134,20 @@ fn run(
     runtime: Runtime,
     listener: impl Listener<Stream: Connection>,
     content: Arc<dyn Content>,
+    options: Options,
     stopping: watch::Receiver<()>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     runtime.block_on(async {
         let history = Arc::new(History::new());
-        let router = router(Shown {
+        let shown = Shown {
             content: Arc::clone(&content),
             history: Arc::clone(&history),
-        });
+        };
+        let router = router(shown, Arc::new(Rules::new(options.hosts)));
         let mut stopped = stopping.clone();
         tokio::select! {
-            () = accept_all(listener, router, &places, stopping) => {}
+            () = accept_all(listener, options.gate, router, &places, stopping) => {}
             () = history.keep(content) => {}
             _ = stopped.changed() => {}
         }
@@ -136,14 +165,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connection for S {}
 
 async fn accept_all(
     mut listener: impl Listener<Stream: Connection>,
+    gate: Arc<dyn Gate>,
     router: Router,
     places: &Arc<Semaphore>,
     stopping: watch::Receiver<()>,
 ) {
+    let addresses = Arc::new(Addresses::default());
     while let Ok(place) = Arc::clone(places).acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(serve(stream, router.clone(), stopping.clone(), place));
+            Ok((stream, from)) => {
+                let Some(counted) = addresses.count(from.ip()) else {
+                    continue;
+                };
+                let (gate, router) = (Arc::clone(&gate), router.clone());
+                let stopping = stopping.clone();
+                tokio::spawn(async move {
+                    admit(stream, from, &*gate, router, stopping).await;
+                    drop((place, counted));
+                });
             }
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {
@@ -164,12 +203,34 @@ fn is_of_the_client(error: &io::Error) -> bool {
     )
 }
 
-async fn serve(
+/// Agrees on TLS, if the gate asks for it, and serves.
+async fn admit(
     stream: impl Connection,
+    from: SocketAddr,
+    gate: &dyn Gate,
     router: Router,
     mut stopping: watch::Receiver<()>,
-    _place: OwnedSemaphorePermit,
 ) {
+    let Some(config) = gate.tls() else {
+        let router = router.layer(Extension(gate.visitor(from, None)));
+        return serve(stream, router, stopping).await;
+    };
+    let accepted = TlsAcceptor::from(config).accept(stream);
+    let accepted = tokio::select! {
+        accepted = timeout(TLS_HANDSHAKE_TIME_MAX, accepted) => accepted,
+        _ = stopping.changed() => return,
+    };
+    // One that fails concerns its client alone, who knows.
+    let Ok(Ok(stream)) = accepted else {
+        return;
+    };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let certificate = certificates.and_then(|certificates| certificates.first());
+    let router = router.layer(Extension(gate.visitor(from, certificate)));
+    serve(stream, router, stopping).await;
+}
+
+async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Receiver<()>) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_HEAD_TIME_MAX)
@@ -191,8 +252,11 @@ mod tests {
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio_rustls::rustls::{self, ServerConfig};
 
     use super::*;
+    use crate::gate::Visitor;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -203,11 +267,10 @@ mod tests {
         let (near, far) = duplex(1 << 10);
         let answer = || async { "x".repeat(1 << 20) };
         let router = Router::new().route("/", get(answer));
-        let place = Arc::new(Semaphore::new(1)).acquire_owned().await;
         let (_stop, stopping) = watch::channel(());
         tokio::spawn(client(near));
         let start = Instant::now();
-        serve(far, router, stopping, place.expect("a free place")).await;
+        serve(far, router, stopping).await;
         start.elapsed()
     }
 
@@ -242,5 +305,43 @@ mod tests {
         assert!(time >= CONNECTION_TIME_MAX, "{time:?}");
         let time_max = CONNECTION_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
         assert!(time <= time_max, "{time:?}");
+    }
+
+    /// A gate that encrypts.
+    struct Encrypting(Arc<ServerConfig>);
+
+    impl Gate for Encrypting {
+        fn tls(&self) -> Option<Arc<ServerConfig>> {
+            Some(Arc::clone(&self.0))
+        }
+
+        fn visitor(&self, _: SocketAddr, _: Option<&CertificateDer<'_>>) -> Arc<dyn Visitor> {
+            Arc::new(Open)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_agree_on_tls_is_let_go() {
+        let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![key.cert.der().clone()], private)
+            .unwrap();
+        let gate = Encrypting(Arc::new(config));
+        let from = SocketAddr::from(([10, 0, 0, 1], 1));
+        let (_stop, stopping) = watch::channel(());
+        // The first says nothing, the second no TLS, the third the first bytes of it.
+        for sent in [&b""[..], REQUEST, b"\x16\x03\x01\x02"] {
+            let (mut near, far) = duplex(1 << 10);
+            near.write_all(sent).await.unwrap();
+            let start = Instant::now();
+            admit(far, from, &gate, Router::new(), stopping.clone()).await;
+            let time = start.elapsed();
+            assert!(time <= TLS_HANDSHAKE_TIME_MAX, "{time:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use millstream_base::{TcpNetwork, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{Flow, FlowSettings, PartialState, Running, Watermarks};
-use millstream_serve::{Content, Metric, MetricKind, Server};
+use millstream_serve::{Content, Metric, MetricKind, Options, Server};
 use serde_json::{Value, json};
 
 /// Far more than any answer takes on a busy machine.
@@ -101,12 +101,12 @@ impl Content for Sample {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        vec![Metric {
-            name: "events_total",
-            help: "Events so far.",
-            kind: MetricKind::Counter,
-            value: 5,
-        }]
+        vec![Metric::new(
+            "events_total",
+            MetricKind::Counter,
+            5,
+            "Events so far.",
+        )]
     }
 }
 
@@ -116,7 +116,7 @@ fn start() -> Server {
 
 fn start_with(content: Arc<dyn Content>) -> Server {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(TcpNetwork, address, content).expect("a free port")
+    Server::start(TcpNetwork, address, content, Options::default()).expect("a free port")
 }
 
 fn connect(server: &Server) -> TcpStream {
@@ -559,7 +559,12 @@ fn stopping_is_prompt_and_frees_the_port() {
 #[test]
 fn an_address_in_use_is_an_error() {
     let server = start();
-    let second = Server::start(TcpNetwork, server.local_address(), Sample::new());
+    let second = Server::start(
+        TcpNetwork,
+        server.local_address(),
+        Sample::new(),
+        Options::default(),
+    );
     let error = second.err().expect("it is in use");
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }

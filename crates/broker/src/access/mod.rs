@@ -72,6 +72,9 @@ impl Access {
             allowed,
         };
         event.log();
+        if !allowed {
+            self.security.count_denied();
+        }
         allowed
     }
 

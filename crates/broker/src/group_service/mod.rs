@@ -20,8 +20,8 @@ use self::access::Rules;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Action, Answer, Config, Coordinator, Moment, RandomBytes, Request, RequestId, Topic, TopicId,
-    TopicName,
+    Action, Answer, Config, Coordinator, Moment, RandomBytes, Request, RequestId, Standing, Topic,
+    TopicId, TopicName,
 };
 use crate::ledger::{Ledger, Record};
 use crate::reply::Reply;
@@ -124,6 +124,11 @@ impl GroupService {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    /// Where the groups stand, in the order of their names.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.at_work.lock().coordinator.standings()
     }
 
     /// Hands a request to the coordinator. The answer does not come if the coordinator could not keep

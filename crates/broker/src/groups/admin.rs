@@ -1,6 +1,6 @@
 //! Requests about groups as a whole, and what happens to them as time goes by.
 
-use super::answer::{Answer, DescribedConsumerGroup, DescribedGroup, GroupState};
+use super::answer::{Answer, DescribedConsumerGroup, DescribedGroup, GroupState, Standing};
 use super::classic::ClassicGroup;
 use super::consumer::ConsumerGroup;
 use super::group::{Groups, Members};
@@ -51,6 +51,23 @@ impl Groups {
                 && is_wanted(&list.types, group.group_type.as_str())
         });
         turn.answer(request, Answer::ListGroups(listed.collect()));
+    }
+
+    pub fn standings(&self) -> Vec<Standing> {
+        let groups = self.by_name.values().map(|group| {
+            let (listed, members) = match &group.members {
+                Members::Classic(group) => (group.listed(), group.len()),
+                Members::Consumer(group) => (group.listed(), group.len()),
+            };
+            Standing {
+                name: listed.group,
+                state: listed.state,
+                is_of_flow: group.offsets.are_of_flow(),
+                members,
+                offsets: group.offsets.positions(),
+            }
+        });
+        groups.collect()
     }
 
     pub fn delete(&mut self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {

@@ -211,6 +211,21 @@ pub struct ListedGroup {
     pub group_type: GroupType,
 }
 
+/// Where a group stands, for those who look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The group.
+    pub name: GroupName,
+    /// Its state.
+    pub state: GroupState,
+    /// Whether it shows how far a flow is.
+    pub is_of_flow: bool,
+    /// How many members it has.
+    pub members: usize,
+    /// What it has committed, by topic.
+    pub offsets: Vec<(TopicName, Vec<(u32, Offset)>)>,
+}
+
 /// What became of each partition of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicResults {

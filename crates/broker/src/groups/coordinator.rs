@@ -11,7 +11,7 @@ use super::restore::Restoring;
 use super::timers::{Timer, Timers};
 use super::topics::{Topic, TopicAccess, Topics};
 use super::turn::{Action, Moment, Turn};
-use super::{Record, RecordError, Request, RequestId, TopicName};
+use super::{Record, RecordError, Request, RequestId, Standing, TopicName};
 
 /// The coordinator of all groups.
 ///
@@ -145,6 +145,11 @@ impl Coordinator {
     /// [restored](Self::restore) from.
     pub fn snapshot(&self) -> Vec<Record> {
         self.groups.snapshot()
+    }
+
+    /// Where the groups stand, in the order of their names.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.groups.standings()
     }
 
     fn turn(&mut self, now: Moment, event: impl FnOnce(&mut Groups, &mut Turn)) -> Vec<Action> {

@@ -12,6 +12,7 @@ use super::flow_settings;
 use super::ranks::{join, on_ranks};
 use crate::args::AdsArgs;
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::http::serve_flow;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
@@ -45,9 +46,9 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let settings = flow_settings(&args.run, settings, Order::Kept);
-    let report = on_ranks(&args.ranks, &args.run.checkpoints, &settings, |settings| {
-        count(app, args, settings, stop)
+    let of_rank = flow_settings(&args.run, settings, Order::Kept);
+    let report = on_ranks(&args.ranks, &args.run.checkpoints, &of_rank, |of_rank| {
+        count(app, args, settings, of_rank, is_json, stop)
     })?;
     let Some(report) = report else {
         // Another process tells.
@@ -63,19 +64,29 @@ pub fn run(
     Ok(())
 }
 
-fn count(app: App, args: &AdsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Result<Report> {
-    let ranks = settings.ranks.count();
-    let watch = CheckpointWatch::new(&settings.ranks);
+fn count(
+    app: App,
+    args: &AdsArgs,
+    settings: &Settings,
+    of_rank: FlowSettings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<Report> {
+    let ranks = of_rank.ranks.count();
+    let watch = CheckpointWatch::new(&of_rank.ranks);
+    let is_gathering = of_rank.ranks.rank() == args.ranks.gather_at;
     let millis = |duration: std::time::Duration| duration.as_millis() as u64;
     let asked = Asked {
-        instances: ranks * settings.workers.get() as u32,
+        instances: ranks * of_rank.workers.get() as u32,
         rate: args.rate.unwrap_or(0),
         duration_ms: millis(args.duration),
         window_ms: millis(args.window) as i64,
         start_ms: EPOCH_MS,
     };
-    let flow = BenchmarkFlow::start(app, asked, settings, args.ranks.gather_at)?;
+    let flow = BenchmarkFlow::start(app, asked, of_rank, args.ranks.gather_at)?;
+    let server = serve_flow(settings, flow.running(), is_gathering, is_json)?;
     let summary = join(flow.running(), stop, watch)?;
+    drop(server);
     if summary.is_stopped {
         bail!("stopped before the end: what was counted so far is not known");
     }

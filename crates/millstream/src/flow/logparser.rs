@@ -86,8 +86,10 @@ fn run_rank(
         input_bytes,
         started_at: Instant::now(),
     });
-    let http = settings.http.filter(|_| is_gathering);
-    let server = serve(http, None, content, &progress)?;
+    let server = match is_gathering {
+        true => serve(settings, None, content, &progress)?,
+        false => None,
+    };
     let observer = Observer {
         running: parser.running(),
         bytes: &|| parser.bytes(),

@@ -15,6 +15,7 @@ use super::logparser::check_file;
 use super::ranks::{join, on_ranks};
 use crate::args::WordsArgs;
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::http::serve_flow;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
@@ -32,9 +33,9 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let started_at = Instant::now();
-    let settings = flow_settings(&args.run, settings, Order::Free);
-    let found = on_ranks(&args.ranks, &args.run.checkpoints, &settings, |settings| {
-        count(args, settings, stop)
+    let of_rank = flow_settings(&args.run, settings, Order::Free);
+    let found = on_ranks(&args.ranks, &args.run.checkpoints, &of_rank, |of_rank| {
+        count(args, settings, of_rank, is_json, stop)
     })?;
     let seconds = started_at.elapsed().as_secs_f64();
     let Some(found) = found else {
@@ -77,13 +78,22 @@ pub fn run(
     })
 }
 
-fn count(args: &WordsArgs, settings: FlowSettings, stop: &Stop) -> anyhow::Result<Found> {
+fn count(
+    args: &WordsArgs,
+    settings: &Settings,
+    of_rank: FlowSettings,
+    is_json: bool,
+    stop: &Stop,
+) -> anyhow::Result<Found> {
     args.file.iter().try_for_each(|path| check_file(path))?;
     let files = LineFiles::open(&SystemDisk, args.file.clone(), LineLimits::default())?;
     let input_bytes = files.len_bytes();
-    let watch = CheckpointWatch::new(&settings.ranks);
-    let count = WordCount::start(files, args.prefix.as_bytes(), settings)?;
+    let watch = CheckpointWatch::new(&of_rank.ranks);
+    let is_gathering = of_rank.ranks.rank() == args.ranks.gather_at;
+    let count = WordCount::start(files, args.prefix.as_bytes(), of_rank)?;
+    let server = serve_flow(settings, count.running(), is_gathering, is_json)?;
     let summary = join(count.running(), stop, watch)?;
+    drop(server);
     Ok(Found {
         counts: count.gather(args.ranks.gather_at)?,
         input_bytes,

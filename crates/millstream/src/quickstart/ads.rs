@@ -58,8 +58,7 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
         live: Arc::clone(&live),
         log: run.log.clone(),
     });
-    let asked = run.settings.http;
-    let server = serve(asked, Some(HTTP_DEFAULT), content, run.progress)?;
+    let server = serve(run.settings, Some(HTTP_DEFAULT), content, run.progress)?;
     let door = Door::open(run.log, run.settings, run.progress)?;
     let group = FlowGroup::start(ads.running(), door.remote().client().config());
     let group = group.map_err(|error| anyhow!("cannot show how far the flow is: {error}"))?;
@@ -196,12 +195,7 @@ impl Content for AdsContent {
 
     fn metrics(&self) -> Vec<Metric> {
         let totals = self.ads.totals();
-        let counter = |name, help, value| Metric {
-            name,
-            help,
-            kind: MetricKind::Counter,
-            value,
-        };
+        let counter = |name, help, value| Metric::new(name, MetricKind::Counter, value, help);
         let mut metrics = self.live.metrics(&self.log);
         metrics.extend([
             counter(

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::console::{count_of, grouped};
+use crate::http::log_metrics;
 
 /// Rates are those of about so long.
 const RATE_TIME: Duration = Duration::from_secs(1);
@@ -127,25 +128,15 @@ impl Live {
     /// What is measured of the stream, and of the log that it is in.
     pub fn metrics(&self, log: &Log) -> Vec<Metric> {
         use MetricKind::{Counter, Gauge};
-        let log = log.stats();
         #[rustfmt::skip]
-        let metrics = [
-            ("ingested_records_total", Counter, self.ingested_records(), "Records taken in by this run."),
-            ("ingested_bytes_total", Counter, self.ingested_bytes(), "Bytes of their values."),
-            ("durable_records", Gauge, self.durable_records(), "Durable records of the stream."),
-            ("lag_records", Gauge, self.lag_records(), "Durable records that the flow has not read."),
-            ("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
-            ("pool_used_bytes", Gauge, log.pool_used_bytes, "Memory of segments in use."),
-            ("journal_bytes_total", Counter, log.journal_bytes, "Bytes of chunks written to the journal."),
-            ("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
+        let mut metrics = vec![
+            Metric::new("ingested_records_total", Counter, self.ingested_records(), "Records taken in by this run."),
+            Metric::new("ingested_bytes_total", Counter, self.ingested_bytes(), "Bytes of their values."),
+            Metric::new("durable_records", Gauge, self.durable_records(), "Durable records of the stream."),
+            Metric::new("lag_records", Gauge, self.lag_records(), "Durable records that the flow has not read."),
         ];
-        let metric = |(name, kind, value, help)| Metric {
-            name,
-            help,
-            kind,
-            value,
-        };
-        metrics.map(metric).to_vec()
+        metrics.extend(log_metrics(log));
+        metrics
     }
 
     /// Takes the rates anew if it is time to, and says how it goes.

@@ -85,7 +85,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         live: Arc::clone(&live),
         log: run.log.clone(),
     });
-    let server = serve(run.settings.http, None, content, run.progress)?;
+    let server = serve(run.settings, None, content, run.progress)?;
 
     let clock = Arc::clone(run.log.clock());
     let has_failed = || running.is_finished();

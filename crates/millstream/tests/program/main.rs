@@ -4,6 +4,7 @@ mod bad_input;
 mod crash;
 mod dead_letters;
 mod flow;
+mod http;
 mod log_lines;
 mod network;
 mod output;

@@ -182,18 +182,16 @@ pub struct Server {
 impl Server {
     /// On a free port, unless `args` say otherwise; waits until it listens.
     pub fn start(data: &Path, args: &[&str]) -> Server {
-        let mut child = Server::spawn(data, args);
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        child.stderr = Some(stderr.into_inner());
+        let mut server = Server {
+            child: Some(Server::spawn(data, args)),
+            address: String::new(),
+        };
+        let line = server.line();
         let told = line.strip_prefix("listening on ");
         let (address, data_told) = told.and_then(|told| told.split_once(", ")).expect(&line);
         assert_eq!(data_told.trim(), format!("data in {}", data.display()));
-        Server {
-            child: Some(child),
-            address: address.to_owned(),
-        }
+        server.address = address.to_owned();
+        server
     }
 
     /// As [`start`](Self::start), with what it says of itself.
@@ -222,6 +220,20 @@ impl Server {
 
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The next line on its stderr.
+    pub fn line(&mut self) -> String {
+        let child = self.child.as_mut().unwrap();
+        let stderr = child.stderr.as_mut().unwrap();
+        // No byte of what comes behind it is taken.
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while line.last() != Some(&b'\n') {
+            stderr.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// A command that asks it.

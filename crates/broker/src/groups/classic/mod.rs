@@ -127,6 +127,11 @@ impl ClassicGroup {
         }
     }
 
+    /// How many members it has.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.state == State::Empty
     }

@@ -5,7 +5,7 @@ mod fetch;
 
 use std::collections::BTreeMap;
 
-use millstream_base::{ProducerId, Timestamp};
+use millstream_base::{Offset, ProducerId, Timestamp};
 use millstream_wire::FLOW_OFFSETS;
 
 use super::record::{CommittedOffset, Key, Value, record};
@@ -39,6 +39,17 @@ impl Offsets {
     pub fn are_of_flow(&self) -> bool {
         let mut committed = self.committed.values().flat_map(BTreeMap::values);
         committed.any(|offset| &*offset.metadata == FLOW_OFFSETS)
+    }
+
+    /// What is committed, by topic and partition.
+    pub fn positions(&self) -> Vec<(TopicName, Vec<(u32, Offset)>)> {
+        let topics = self.committed.iter().map(|(topic, partitions)| {
+            let offsets = partitions
+                .iter()
+                .map(|(partition, committed)| (partition.0 as u32, committed.offset));
+            (topic.clone(), offsets.collect())
+        });
+        topics.collect()
     }
 
     fn is_pending(&self, topic: &TopicName, partition: Partition) -> bool {

@@ -1,0 +1,209 @@
+//! What the broker counts of its connections and requests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use millstream_wire::{ApiKey, Response, SUPPORTED};
+
+/// Upper bounds of the buckets that requests are counted in by their time, in microseconds.
+const BOUNDS_US: [u64; 19] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// Written by all connections, read by those who look.
+#[derive(Debug)]
+pub struct Counters {
+    /// Connections that were taken.
+    pub accepted: Counter,
+    /// Connections that have ended.
+    pub ended: Counter,
+    /// Connections that were closed at once, since there were too many.
+    pub refused: Counter,
+    /// Connections that were closed since their client did what it must not.
+    pub failed: Counter,
+    /// By kind, in the order of [`SUPPORTED`].
+    requests: Box<[Requests]>,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Requests of one kind that were answered.
+#[derive(Debug, Default)]
+struct Requests {
+    /// By their time; those above the highest bound are in none.
+    buckets: [Counter; BOUNDS_US.len()],
+    count: Counter,
+    /// Their time together, in microseconds.
+    sum_us: AtomicU64,
+    /// Answers with an error in them.
+    errors: Counter,
+}
+
+/// How requests of one kind were answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestStatus {
+    /// Which kind.
+    pub api: ApiKey,
+    /// The upper bound of each bucket in seconds, and how many requests lie in it, those of lower buckets left out. The time
+    /// of a request is that from its arrival to its answer, with what it waits for: records, disks, other members of a group.
+    pub buckets: Vec<(f64, u64)>,
+    /// How many requests there were.
+    pub count: u64,
+    /// Their time together, in seconds.
+    pub seconds: f64,
+    /// Answers with an error in them: for the whole request, or for one of its topics, partitions or groups.
+    pub errors: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            accepted: Counter::default(),
+            ended: Counter::default(),
+            refused: Counter::default(),
+            failed: Counter::default(),
+            requests: SUPPORTED.iter().map(|_| Requests::default()).collect(),
+        }
+    }
+}
+
+impl Counters {
+    /// Counts a request that was answered after this time.
+    pub fn answered(&self, api: ApiKey, time: Duration, response: Option<&Response>) {
+        let index = SUPPORTED
+            .iter()
+            .position(|supported| supported.api == api)
+            .expect("all requests are listed");
+        let requests = &self.requests[index];
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        if let Some(bucket) = BOUNDS_US.iter().position(|bound| us <= *bound) {
+            requests.buckets[bucket].add_one();
+        }
+        requests.count.add_one();
+        requests.sum_us.fetch_add(us, Ordering::Relaxed);
+        if response.is_some_and(has_error) {
+            requests.errors.add_one();
+        }
+    }
+
+    /// The kinds of requests that there were.
+    pub fn requests(&self) -> Vec<RequestStatus> {
+        let all = SUPPORTED.iter().zip(&self.requests);
+        let used = all.filter(|(_, requests)| requests.count.get() > 0);
+        used.map(|(supported, requests)| {
+            let buckets = BOUNDS_US.iter().zip(&requests.buckets);
+            RequestStatus {
+                api: supported.api,
+                buckets: buckets
+                    .map(|(bound, bucket)| (*bound as f64 / 1e6, bucket.get()))
+                    .collect(),
+                count: requests.count.get(),
+                seconds: requests.sum_us.load(Ordering::Relaxed) as f64 / 1e6,
+                errors: requests.errors.get(),
+            }
+        })
+        .collect()
+    }
+}
+
+/// Whether an answer tells of an error.
+fn has_error(response: &Response) -> bool {
+    use Response as R;
+    match response {
+        R::Produce(response) => {
+            let topics = response.responses.iter();
+            let mut partitions = topics.flat_map(|topic| &topic.partition_responses);
+            partitions.any(|partition| partition.error_code != 0)
+        }
+        R::Fetch(response) => {
+            let topics = response.topics.iter();
+            let mut partitions = topics.flat_map(|topic| &topic.partitions);
+            response.error_code != 0 || partitions.any(|partition| partition.error_code != 0)
+        }
+        R::ListOffsets(response) => {
+            let topics = response.topics.iter();
+            let mut partitions = topics.flat_map(|topic| &topic.partitions);
+            partitions.any(|partition| partition.error_code != 0)
+        }
+        R::OffsetCommit(response) => {
+            let topics = response.topics.iter();
+            let mut partitions = topics.flat_map(|topic| &topic.partitions);
+            partitions.any(|partition| partition.error_code != 0)
+        }
+        R::OffsetFetch(response) => {
+            let mut groups = response.groups.iter();
+            response.error_code != 0 || groups.any(|group| group.error_code != 0)
+        }
+        R::Metadata(response) => {
+            let mut topics = response.topics.iter();
+            topics.any(|topic| topic.error_code != 0)
+        }
+        R::CreateTopics(response) => {
+            let mut topics = response.topics.iter();
+            topics.any(|topic| topic.error_code != 0)
+        }
+        R::DeleteTopics(response) => {
+            let mut topics = response.responses.iter();
+            topics.any(|topic| topic.error_code != 0)
+        }
+        R::ApiVersions(response) => response.error_code != 0,
+        R::JoinGroup(response) => response.error_code != 0,
+        R::SyncGroup(response) => response.error_code != 0,
+        R::Heartbeat(response) => response.error_code != 0,
+        R::ConsumerGroupHeartbeat(response) => response.error_code != 0,
+        R::LeaveGroup(response) => response.error_code != 0,
+        R::FindCoordinator(response) => {
+            let mut found = response.coordinators.iter();
+            response.error_code != 0 || found.any(|found| found.error_code != 0)
+        }
+        R::InitProducerId(response) => response.error_code != 0,
+        R::AddOffsetsToTxn(response) => response.error_code != 0,
+        R::EndTxn(response) => response.error_code != 0,
+        R::SaslHandshake(response) => response.error_code != 0,
+        R::SaslAuthenticate(response) => response.error_code != 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_wire::messages::{HeartbeatResponse, SaslAuthenticateResponse};
+
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_kind_time_and_error() {
+        let counters = Counters::default();
+        assert_eq!(counters.requests(), []);
+        let good = Response::Heartbeat(HeartbeatResponse::default());
+        counters.answered(ApiKey::Heartbeat, Duration::from_micros(10), Some(&good));
+        counters.answered(ApiKey::Heartbeat, Duration::from_micros(11), Some(&good));
+        counters.answered(ApiKey::Heartbeat, Duration::from_secs(60), None);
+        let refused = SaslAuthenticateResponse::default().with_error_code(58);
+        let refused = Response::SaslAuthenticate(refused);
+        let second = Duration::from_secs(1);
+        counters.answered(ApiKey::SaslAuthenticate, second, Some(&refused));
+        let found = counters.requests();
+        let [heartbeat, login] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((heartbeat.count, heartbeat.errors), (3, 0));
+        assert_eq!(heartbeat.buckets[..2], [(10e-6, 1), (25e-6, 1)]);
+        assert_eq!(heartbeat.buckets.iter().map(|(_, n)| n).sum::<u64>(), 2);
+        assert!((heartbeat.seconds - 60.000_021).abs() < 1e-9);
+        assert_eq!((login.api, login.errors), (ApiKey::SaslAuthenticate, 1));
+    }
+}

@@ -1,0 +1,260 @@
+//! What a node shows over HTTP.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millstream_broker::{Broker, Status};
+use millstream_flow::Running;
+use millstream_log::{Log, StreamInfo};
+use millstream_serve::{Content, Metric};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+
+use super::metrics;
+
+/// What was seen is shown for so long: however many ask, the node is looked at once.
+const LOOK_EVERY: Duration = Duration::from_millis(900);
+
+/// How many seconds of rates are kept for the page.
+const RATES_MAX: usize = 60;
+
+/// The streams that the broker keeps for itself begin with this.
+const INTERNAL: &str = "__";
+
+/// A node, from before it has opened its log until it has closed it.
+pub struct NodeContent {
+    started_at: Instant,
+    state: RwLock<State>,
+    looked: Mutex<Option<Arc<Look>>>,
+    rates: Mutex<Rates>,
+}
+
+/// What a node does.
+enum State {
+    Starting,
+    Serving { log: Log, broker: Arc<Broker> },
+    Stopping,
+}
+
+/// What was seen of a node.
+pub struct Look {
+    at: Instant,
+    pub log: Log,
+    /// Those of users.
+    pub streams: Vec<StreamInfo>,
+    pub broker: Status,
+}
+
+/// Records that became durable, by second.
+#[derive(Default)]
+struct Rates {
+    last: Option<(Instant, u64)>,
+    /// The newest last.
+    per_second: VecDeque<f64>,
+}
+
+impl NodeContent {
+    pub fn new() -> NodeContent {
+        NodeContent {
+            started_at: Instant::now(),
+            state: RwLock::new(State::Starting),
+            looked: Mutex::default(),
+            rates: Mutex::default(),
+        }
+    }
+
+    /// The node serves from now on.
+    pub fn serves(&self, log: &Log, broker: &Arc<Broker>) {
+        *self.state.write() = State::Serving {
+            log: log.clone(),
+            broker: Arc::clone(broker),
+        };
+    }
+
+    /// The node takes no more requests; lets go of its log.
+    pub fn stops(&self) {
+        *self.state.write() = State::Stopping;
+        *self.looked.lock() = None;
+    }
+
+    /// The broker, while it serves.
+    pub fn broker(&self) -> Option<Arc<Broker>> {
+        match &*self.state.read() {
+            State::Serving { broker, .. } => Some(Arc::clone(broker)),
+            State::Starting | State::Stopping => None,
+        }
+    }
+
+    fn look(&self) -> Option<Arc<Look>> {
+        let mut looked = self.looked.lock();
+        if let Some(look) = &*looked
+            && look.at.elapsed() < LOOK_EVERY
+        {
+            return Some(Arc::clone(look));
+        }
+        let (log, broker) = match &*self.state.read() {
+            State::Serving { log, broker } => (log.clone(), Arc::clone(broker)),
+            State::Starting | State::Stopping => return None,
+        };
+        let look = Arc::new(Look {
+            at: Instant::now(),
+            streams: streams(&log),
+            broker: broker.status(),
+            log,
+        });
+        *looked = Some(Arc::clone(&look));
+        Some(look)
+    }
+}
+
+/// Those of users. One that is deleted meanwhile is left out.
+fn streams(log: &Log) -> Vec<StreamInfo> {
+    let names = log.stream_names().into_iter();
+    let names = names.filter(|name| !name.starts_with(INTERNAL));
+    names
+        .filter_map(|name| Some(log.stream(&name).ok()?.info()))
+        .collect()
+}
+
+/// Records that were ever durable, in all streams of users.
+fn durable_records_ever(log: &Log) -> u64 {
+    let names = log.stream_names().into_iter();
+    let names = names.filter(|name| !name.starts_with(INTERNAL));
+    let streams = names.filter_map(|name| log.stream(&name).ok());
+    let lanes = streams.flat_map(|stream| {
+        let partitions = 0..stream.lane_count();
+        partitions.filter_map(move |partition| stream.partition(partition).ok())
+    });
+    lanes.map(|lane| lane.durable_offset().0).sum()
+}
+
+impl Look {
+    pub fn partitions(&self) -> u64 {
+        let lanes = self.streams.iter().map(|stream| stream.lanes.len() as u64);
+        lanes.sum()
+    }
+
+    fn records(&self) -> u64 {
+        self.streams.iter().map(records).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.streams.iter().map(bytes).sum()
+    }
+
+    fn lag_records(&self) -> u64 {
+        let topics = self.broker.groups.iter().flat_map(|group| &group.topics);
+        topics.map(|topic| topic.lag_records).sum()
+    }
+}
+
+fn records(stream: &StreamInfo) -> u64 {
+    let lanes = stream.lanes.iter();
+    lanes.map(|lane| lane.durable.0 - lane.earliest.0).sum()
+}
+
+fn bytes(stream: &StreamInfo) -> u64 {
+    stream.lanes.iter().map(|lane| lane.bytes).sum()
+}
+
+impl Content for NodeContent {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        Vec::new()
+    }
+
+    fn overview(&self) -> Value {
+        let mut overview = json!({
+            "name": "node",
+            "uptime_s": self.started_at.elapsed().as_secs_f64(),
+        });
+        let Some(look) = self.look() else {
+            return overview;
+        };
+        let rates = self.rates.lock();
+        overview["streams"] = json!(look.streams.len());
+        overview["partitions"] = json!(look.partitions());
+        overview["groups"] = json!(look.broker.groups.len());
+        overview["connections"] = json!(look.broker.connections);
+        overview["durable_records"] = json!(look.records());
+        overview["stored_bytes"] = json!(look.bytes());
+        overview["lag_records"] = json!(look.lag_records());
+        overview["records_per_second"] = json!(rates.per_second.back().copied().unwrap_or(0.0));
+        overview["records_per_second_before"] = json!(rates.per_second);
+        overview
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let uptime = self.started_at.elapsed();
+        self.look()
+            .map_or_else(Vec::new, |look| metrics::of(&look, uptime))
+    }
+
+    fn streams(&self) -> Option<Value> {
+        let look = self.look();
+        let streams = look.iter().flat_map(|look| &look.streams);
+        let streams = streams.map(|stream| {
+            let faults = stream.lanes.iter().filter_map(|lane| {
+                let fault = lane.fault.as_ref()?;
+                Some(json!({ "partition": lane.partition, "fault": fault }))
+            });
+            json!({
+                "stream": stream.name,
+                "partitions": stream.lanes.len(),
+                "durability": stream.config.durability,
+                "records": records(stream),
+                "bytes": bytes(stream),
+                "faults": faults.collect::<Vec<_>>(),
+            })
+        });
+        Some(streams.collect())
+    }
+
+    fn groups(&self) -> Option<Value> {
+        let look = self.look();
+        let groups = look.iter().flat_map(|look| &look.broker.groups);
+        let groups = groups.map(|group| {
+            let streams = group.topics.iter().map(|topic| {
+                json!({
+                    "stream": topic.stream,
+                    "partitions": topic.partitions,
+                    "lag_records": topic.lag_records,
+                })
+            });
+            json!({
+                "group": group.name,
+                "state": group.state,
+                "is_of_flow": group.is_of_flow,
+                "members": group.members,
+                "streams": streams.collect::<Vec<_>>(),
+            })
+        });
+        Some(groups.collect())
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        match &*self.state.read() {
+            State::Starting => Err("it starts".to_owned()),
+            State::Serving { .. } => Ok(()),
+            State::Stopping => Err("it stops".to_owned()),
+        }
+    }
+
+    fn tick(&self) {
+        let log = match &*self.state.read() {
+            State::Serving { log, .. } => log.clone(),
+            State::Starting | State::Stopping => return,
+        };
+        let (now, records) = (Instant::now(), durable_records_ever(&log));
+        let mut rates = self.rates.lock();
+        if let Some((at, before)) = rates.last.replace((now, records)) {
+            let seconds = (now - at).as_secs_f64().max(1e-3);
+            if rates.per_second.len() == RATES_MAX {
+                rates.per_second.pop_front();
+            }
+            // Deleted streams take theirs away.
+            let rate = records.saturating_sub(before) as f64 / seconds;
+            rates.per_second.push_back((rate * 1e3).round() / 1e3);
+        }
+    }
+}

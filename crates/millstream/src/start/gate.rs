@@ -1,0 +1,70 @@
+//! Who may look at a node over HTTP: the users of the network listener, by its access rules.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use millstream_broker::security::{Principal, Tls, principal_of};
+use millstream_broker::{self as broker};
+use millstream_serve::{Admission, Credentials, Gate, Visitor};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use super::content::NodeContent;
+
+/// The network listener's TLS, users and access rules.
+pub struct NodeGate {
+    pub tls: Option<Arc<Tls>>,
+    pub content: Arc<NodeContent>,
+}
+
+impl Gate for NodeGate {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.tls.as_ref().map(|tls| tls.config())
+    }
+
+    fn visitor(
+        &self,
+        from: SocketAddr,
+        certificate: Option<&CertificateDer<'_>>,
+    ) -> Arc<dyn Visitor> {
+        Arc::new(NodeVisitor {
+            content: Arc::clone(&self.content),
+            from,
+            certified: certificate.and_then(principal_of),
+            known: OnceLock::new(),
+        })
+    }
+}
+
+struct NodeVisitor {
+    content: Arc<NodeContent>,
+    from: SocketAddr,
+    certified: Option<Principal>,
+    /// To the broker, since the first request that came while it served.
+    known: OnceLock<broker::Visitor>,
+}
+
+impl Visitor for NodeVisitor {
+    fn admit(
+        self: Arc<Self>,
+        credentials: Option<Credentials>,
+    ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
+        Box::pin(async move {
+            let Some(broker) = self.content.broker() else {
+                return Admission::NotReady;
+            };
+            let certified = || self.certified.clone();
+            let visitor = || broker::Visitor::new(&broker, self.from, certified());
+            let credentials = credentials.as_ref();
+            let credentials = credentials.map(|login| (&*login.user, &*login.password));
+            let known = self.known.get_or_init(visitor);
+            match known.admit(credentials).await {
+                broker::Admission::Allowed => Admission::Allowed,
+                broker::Admission::LogIn => Admission::LogIn,
+                broker::Admission::Denied => Admission::Denied,
+            }
+        })
+    }
+}

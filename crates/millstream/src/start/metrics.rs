@@ -1,0 +1,177 @@
+//! All that is measured of a node.
+
+use std::fs;
+use std::time::Duration;
+
+use millstream_log::{LaneInfo, StreamInfo};
+use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
+
+use super::content::Look;
+use crate::events::log_lines;
+use crate::http::log_metrics;
+
+use MetricKind::{Counter, Gauge, Histogram};
+
+/// All that is measured of a node. Figures by stream, partition and group are as many as there are of these.
+pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
+    let broker = &look.broker;
+    #[rustfmt::skip]
+    let mut metrics = vec![
+        Metric::new("uptime_seconds", Gauge, uptime.as_secs(), "Time since the start of the program."),
+        Metric::new("streams", Gauge, look.streams.len() as u64, "Streams of users."),
+        Metric::new("partitions", Gauge, look.partitions(), "Partitions of these streams."),
+        Metric::new("groups", Gauge, broker.groups.len() as u64, "Groups of consumers."),
+        Metric::new("connections", Gauge, broker.connections, "Open connections of the network listener."),
+        Metric::new("connections_accepted_total", Counter, broker.connections_accepted, "Connections that were taken."),
+        Metric::new("connections_refused_total", Counter, broker.connections_refused, "Connections that were closed at once, since there were too many."),
+        Metric::new("connections_failed_total", Counter, broker.connections_failed, "Connections that were closed for an error of their client, TLS included."),
+        Metric::new("logins_refused_total", Counter, broker.logins_refused, "Logins that were refused."),
+        Metric::new("denied_total", Counter, broker.denied, "What users wanted to do and no access rule allows."),
+        Metric::new("requests_memory_bytes", Gauge, broker.requests_bytes, "Memory of requests that are being worked on."),
+        Metric::new("requests_memory_max_bytes", Gauge, broker.requests_bytes_max, "The bound of that memory."),
+        log_lines_metric(),
+    ];
+    metrics.extend(log_metrics(&look.log));
+    metrics.extend(disk(look));
+    metrics.extend(resident());
+    metrics.extend(of_partitions(&look.streams));
+    metrics.extend(of_groups(look));
+    metrics.extend(of_requests(look));
+    metrics
+}
+
+fn log_lines_metric() -> Metric {
+    let lines = log_lines();
+    let sample = |level: &str, count| sample([("level", level)], MetricValue::Count(count));
+    Metric {
+        name: "log_lines_total",
+        help: "Warnings and errors, whether or not they are written to stderr.",
+        kind: Counter,
+        samples: vec![
+            sample("warn", lines.warnings),
+            sample("error", lines.errors),
+        ],
+    }
+}
+
+/// The file system of the data directory; absent if the operating system does not tell.
+fn disk(look: &Look) -> Vec<Metric> {
+    let Ok(disk) = rustix::fs::statvfs(look.log.dir()) else {
+        return Vec::new();
+    };
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    #[rustfmt::skip]
+    let metrics = vec![
+        Metric::new("disk_bytes", Gauge, bytes(disk.f_blocks), "Size of the file system of the data directory."),
+        Metric::new("disk_free_bytes", Gauge, bytes(disk.f_bavail), "What is free of it."),
+    ];
+    metrics
+}
+
+/// Absent if the operating system does not tell.
+fn resident() -> Option<Metric> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = resident.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let bytes = kib << 10;
+    let help = "Memory of the process, with what it maps of files.";
+    Some(Metric::new("resident_bytes", Gauge, bytes, help))
+}
+
+fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
+    let by = |name, kind, help, value: fn(&LaneInfo) -> u64| {
+        let samples = streams.iter().flat_map(|stream| {
+            let lanes = stream.lanes.iter();
+            lanes.map(|lane| {
+                let partition = lane.partition.to_string();
+                let labels = [("stream", stream.name.as_str()), ("partition", &partition)];
+                sample(labels, MetricValue::Count(value(lane)))
+            })
+        });
+        Metric {
+            name,
+            help,
+            kind,
+            samples: samples.collect(),
+        }
+    };
+    #[rustfmt::skip]
+    let metrics = [
+        by("partition_first_offset", Gauge, "The first offset that is kept.", |lane| lane.earliest.0),
+        by("partition_end_offset", Gauge, "Behind the last durable record.", |lane| lane.durable.0),
+        by("partition_records", Gauge, "Durable records.", |lane| lane.durable.0 - lane.earliest.0),
+        by("partition_bytes", Gauge, "Durable bytes.", |lane| lane.bytes),
+        by("partition_log_groups", Gauge, "Groups of segments, each a file.", |lane| lane.groups as u64),
+        by("partition_faulted", Gauge, "1 when the partition has a fault, as a damaged file is, and 0 else.",
+            |lane| u64::from(lane.fault.is_some())),
+        by("partition_cut_bytes", Gauge, "Bytes that were cut from the end at this start.", |lane| lane.cut_bytes),
+    ];
+    metrics
+}
+
+fn of_groups(look: &Look) -> [Metric; 2] {
+    let groups = &look.broker.groups;
+    let members = groups.iter().map(|group| {
+        let labels = [("group", group.name.as_str()), ("state", group.state)];
+        sample(labels, MetricValue::Count(group.members as u64))
+    });
+    let lag = groups.iter().flat_map(|group| {
+        group.topics.iter().map(|topic| {
+            let labels = [("group", group.name.as_str()), ("stream", &topic.stream)];
+            sample(labels, MetricValue::Count(topic.lag_records))
+        })
+    });
+    [
+        Metric {
+            name: "group_members",
+            help: "Members of a group.",
+            kind: Gauge,
+            samples: members.collect(),
+        },
+        Metric {
+            name: "group_lag_records",
+            help: "Records behind the offsets that a group has committed, by stream.",
+            kind: Gauge,
+            samples: lag.collect(),
+        },
+    ]
+}
+
+fn of_requests(look: &Look) -> [Metric; 2] {
+    let requests = &look.broker.requests;
+    let times = requests.iter().map(|request| {
+        let value = MetricValue::Histogram {
+            buckets: request.buckets.clone(),
+            count: request.count,
+            sum: request.seconds,
+        };
+        sample([("request", &*format!("{:?}", request.api))], value)
+    });
+    let errors = requests.iter().map(|request| {
+        let kind = format!("{:?}", request.api);
+        sample([("request", &*kind)], MetricValue::Count(request.errors))
+    });
+    [
+        Metric {
+            name: "request_seconds",
+            help: "From the arrival of a request to its answer, with what it waits for.",
+            kind: Histogram,
+            samples: times.collect(),
+        },
+        Metric {
+            name: "request_errors_total",
+            help: "Answers with an error in them.",
+            kind: Counter,
+            samples: errors.collect(),
+        },
+    ]
+}
+
+fn sample<const N: usize>(labels: [(&'static str, &str); N], value: MetricValue) -> Sample {
+    Sample {
+        labels: labels.map(|(name, text)| (name, text.to_owned())).to_vec(),
+        value,
+    }
+}

@@ -1,0 +1,422 @@
+//! HTTP of `millstream start` and of flows.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::tempdir;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::{
+    Server, address_of, finish, get, get_json, program, run, run_with_input, send_signal,
+    wait_until,
+};
+
+/// The password `a secret` of the user `admin`, and `another` of `bob`, as HTTP sends them.
+const ADMIN: &str = "Authorization: Basic YWRtaW46YSBzZWNyZXQ=\r\n";
+const BOB: &str = "Authorization: Basic Ym9iOmFub3RoZXI=\r\n";
+const WRONG: &str = "Authorization: Basic YWRtaW46d3Jvbmc=\r\n";
+
+/// A node with HTTP, and where that is.
+fn start(data: &Path, args: &[&str]) -> (Server, String) {
+    let mut server = Server::start(data, &[args, &["--http", "127.0.0.1:0"]].concat());
+    let http = server.line();
+    let http = http.trim().trim_end_matches('/');
+    let (_, address) = http.rsplit_once('/').expect(http);
+    (server, address.to_owned())
+}
+
+/// What is answered to a request with some headers.
+fn get_with(address: &str, path: &str, headers: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    exchange(&mut connection, address, path, headers)
+}
+
+fn exchange(connection: &mut (impl Read + Write), host: &str, path: &str, headers: &str) -> String {
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    // A server may close without a farewell of TLS.
+    let _ = connection.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[track_caller]
+fn assert_status(answer: &str, status: u16) {
+    let expected = format!("HTTP/1.1 {status} ");
+    assert!(answer.starts_with(&expected), "{status}: {answer}");
+}
+
+#[test]
+fn start_serves_metrics_health_api_and_page_over_http() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    for path in ["/healthz", "/readyz"] {
+        assert!(get(&http, path).ends_with("\r\n\r\nok"), "{path}");
+    }
+    assert!(get(&http, "/").contains("<title>Millstream</title>"));
+    assert_eq!(get_json(&http, "/api/v1/flows"), Value::Array(Vec::new()));
+
+    let create = ["stream", "create", "orders", "--lanes", "2"];
+    server.run(&create).assert_done();
+    let input = b"one\ntwo\nthree\n".to_vec();
+    let produced = server.run_with_input(&["produce", "orders"], input);
+    produced.assert_done();
+    let consume = ["consume", "orders", "--group", "shop", "--limit", "1"];
+    server.run(&consume).assert_done();
+
+    wait_until("all is seen", || {
+        let overview = get_json(&http, "/api/v1/overview");
+        overview["durable_records"] == 3 && overview["groups"] == 1
+    });
+    let streams = get_json(&http, "/api/v1/streams");
+    assert_eq!(streams.as_array().unwrap().len(), 1, "{streams}");
+    assert_eq!(streams[0]["stream"], "orders");
+    assert_eq!(streams[0]["partitions"], 2);
+    assert_eq!(streams[0]["records"], 3);
+    let groups = get_json(&http, "/api/v1/groups");
+    assert_eq!(groups[0]["group"], "shop");
+    assert_eq!(groups[0]["streams"][0]["stream"], "orders");
+    let lag = groups[0]["streams"][0]["lag_records"].as_u64();
+
+    let metrics = get(&http, "/metrics");
+    let value = |name: &str| -> f64 {
+        let name = format!("millstream_{name} ");
+        let mut lines = metrics.lines();
+        let value = lines.find_map(|line| line.strip_prefix(&name));
+        value.expect(&name).parse().expect(&name)
+    };
+    assert_eq!(value("streams"), 1.0);
+    assert_eq!(value("partitions"), 2.0);
+    assert_eq!(value("disk_full"), 0.0);
+    let of_partition = |name: &str, partition: u32| {
+        value(&format!(
+            "{name}{{stream=\"orders\",partition=\"{partition}\"}}"
+        ))
+    };
+    let records = [0, 1].map(|partition| of_partition("partition_records", partition));
+    assert_eq!(records[0] + records[1], 3.0);
+    assert_eq!(of_partition("partition_faulted", 1), 0.0);
+    let lag_metric = value("group_lag_records{group=\"shop\",stream=\"orders\"}");
+    assert_eq!(Some(lag_metric as u64), lag);
+    let produces = value("request_seconds_count{request=\"Produce\"}");
+    assert!(produces >= 1.0);
+    let in_buckets = value("request_seconds_bucket{request=\"Produce\",le=\"+Inf\"}");
+    assert_eq!(in_buckets, produces);
+    for name in [
+        "connections_accepted_total",
+        "pool_bytes",
+        "journal_files",
+        "disk_bytes",
+        "disk_free_bytes",
+        "resident_bytes",
+    ] {
+        assert!(value(name) > 0.0, "{name}");
+    }
+    for name in [
+        "connections",
+        "journal_bytes_total",
+        "log_lines_total{level=\"error\"}",
+    ] {
+        assert!(value(name) >= 0.0, "{name}");
+    }
+    server.stop();
+}
+
+#[test]
+fn http_of_start_can_be_set_in_the_environment() {
+    let dir = tempdir().unwrap();
+    let mut child = program()
+        .env("MILLSTREAM_HTTP", "127.0.0.1:0")
+        .env("MILLSTREAM_LISTEN", "127.0.0.1:0")
+        .args(["start", "--data"])
+        .arg(dir.path())
+        .spawn()
+        .unwrap();
+    let http = address_of(&mut child);
+    assert_status(&get(&http, "/metrics"), 200);
+    send_signal(&child, Signal::TERM);
+    finish(child).assert_done();
+}
+
+#[test]
+fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let init = |user: &str, password: &str| {
+        let password = format!("{password}\n").into_bytes();
+        run_with_input(&data, &["user", "init", user], password).assert_done();
+    };
+    init("admin", "a secret");
+    init("bob", "another");
+    let args = ["--authentication", "--super-users", "admin"];
+    let (server, http) = start(&data, &args);
+    for path in ["/healthz", "/readyz"] {
+        assert_status(&get(&http, path), 200);
+    }
+    for path in [
+        "/",
+        "/metrics",
+        "/api/v1/overview",
+        "/api/v1/streams",
+        "/nosuch",
+    ] {
+        let refused = get(&http, path);
+        assert_status(&refused, 401);
+        assert!(refused.contains("www-authenticate: Basic"), "{refused}");
+        assert_status(&get_with(&http, path, WRONG), 401);
+        let denied = get_with(&http, path, BOB);
+        assert_status(&denied, 403);
+        assert!(denied.contains("Describe on the cluster"), "{denied}");
+    }
+    let metrics = get_with(&http, "/metrics", ADMIN);
+    assert_status(&metrics, 200);
+    // They may be those of a second ago.
+    wait_until("refused logins are counted", || {
+        let metrics = get_with(&http, "/metrics", ADMIN);
+        metrics.contains("\nmillstream_logins_refused_total 5\n")
+            && metrics.contains("\nmillstream_denied_total 5\n")
+    });
+
+    let password = dir.path().join("password");
+    fs::write(&password, "a secret\n").unwrap();
+    let rule = [
+        "acl",
+        "add",
+        "allow",
+        "--principal",
+        "User:bob",
+        "--operation",
+        "describe",
+    ];
+    let login = [
+        "--user",
+        "admin",
+        "--password-file",
+        password.to_str().unwrap(),
+    ];
+    let resource = ["--resource", "cluster"];
+    let add = [&rule[..], &resource, &login].concat();
+    server.run(&add).assert_done();
+    assert_status(&get_with(&http, "/metrics", BOB), 200);
+    let ended = server.stop();
+    assert!(
+        ended.stderr.contains("denied somebody as \"admin\""),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_password_that_is_changed_counts_on_open_http_connections() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let init = ["user", "init", "admin"];
+    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
+    let args = ["--authentication", "--super-users", "admin"];
+    let (server, http) = start(&data, &args);
+    let mut connection = TcpStream::connect(&http).unwrap();
+    let mut status = || {
+        write!(
+            connection,
+            "GET /api/v1/flows HTTP/1.1\r\nHost: {http}\r\n{ADMIN}\r\n"
+        )
+        .unwrap();
+        let mut answer = [0; 4096];
+        let bytes = connection.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..bytes.min(12)]).into_owned()
+    };
+    assert_eq!(status(), "200");
+    assert_eq!(status(), "200");
+    let password = dir.path().join("password");
+    fs::write(&password, "a secret\n").unwrap();
+    let login = [
+        "--user",
+        "admin",
+        "--password-file",
+        password.to_str().unwrap(),
+    ];
+    let set = [&["user", "set", "admin"][..], &login].concat();
+    server
+        .run_with_input(&set, b"a new one\n".to_vec())
+        .assert_done();
+    assert_eq!(status(), "401");
+    server.stop();
+}
+
+#[test]
+fn http_that_others_reach_is_refused_without_authentication() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let text = dir.path().join("text");
+    fs::write(&text, "a b\n").unwrap();
+    let text = text.to_str().unwrap();
+    let http = ["--http", "0.0.0.0:0"];
+    let start = [&["start", "--listen", "127.0.0.1:0"], &http[..]].concat();
+    run(&data, &start).assert_fails(2, &["0.0.0.0:0", "authentication"]);
+    let quickstart = [&["quickstart", "--for", "100ms"], &http[..]].concat();
+    run(&dir.path().join("other"), &quickstart).assert_fails(2, &["0.0.0.0:0", "--http"]);
+    for flow in [
+        &["logparser", "--file", text][..],
+        &["words", "--file", text],
+        &["swa", "--for", "100ms"],
+        &["ysb", "--for", "100ms"],
+    ] {
+        let args = [&["flow", "run"], flow, &http].concat();
+        let run = finish(program().args(args).spawn().unwrap());
+        run.assert_fails(2, &["0.0.0.0:0", "--http"]);
+    }
+    assert!(!data.exists());
+}
+
+#[test]
+fn pages_of_other_sites_cannot_read_http() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &["--http-hosts", "node1.example;node2.example"]);
+    let with_host = |host: &str| {
+        let mut connection = TcpStream::connect(&http).unwrap();
+        exchange(&mut connection, host, "/metrics", "")
+    };
+    for host in ["node1.example", "NODE2.example:8080", "localhost", &http] {
+        assert_status(&with_host(host), 200);
+    }
+    for host in ["evil.example", "node1.example.evil.example", ""] {
+        assert_status(&with_host(host), 403);
+    }
+    let own = format!("Origin: http://{http}\r\n");
+    assert_status(&get_with(&http, "/metrics", &own), 200);
+    for origin in ["http://evil.example", "null", "http://127.0.0.1:1"] {
+        let origin = format!("Origin: {origin}\r\n");
+        assert_status(&get_with(&http, "/metrics", &origin), 403);
+    }
+    server.stop();
+}
+
+#[test]
+fn http_has_the_tls_of_the_network_listener() {
+    let dir = tempdir().unwrap();
+    let authority_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&authority_key).unwrap();
+    let issuer = Issuer::new(params, authority_key);
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let params = CertificateParams::new(names).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let (pem, key_pem) = (dir.path().join("server.pem"), dir.path().join("server.key"));
+    fs::write(&pem, certificate.pem()).unwrap();
+    fs::write(&key_pem, key.serialize_pem()).unwrap();
+    let data = dir.path().join("data");
+    let files = [
+        "--tls-certificate",
+        pem.to_str().unwrap(),
+        "--tls-key",
+        key_pem.to_str().unwrap(),
+    ];
+    let (server, http) = start(&data, &files);
+
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(&http).unwrap());
+    assert_status(&exchange(&mut stream, "localhost", "/metrics", ""), 200);
+    // Without TLS nothing is answered that could be read on the way.
+    let plain = get_bytes(&http);
+    assert!(!plain.starts_with(b"HTTP"), "{plain:?}");
+    server.stop();
+}
+
+/// What comes back to a request without TLS.
+fn get_bytes(address: &str) -> Vec<u8> {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    let _ = connection.read_to_end(&mut bytes);
+    bytes
+}
+
+fn spawn_flow(args: &[&str]) -> Child {
+    let http = ["--http", "127.0.0.1:0"];
+    let args = [&["flow", "run"], args, &http].concat();
+    program().args(args).spawn().unwrap()
+}
+
+#[test]
+fn http_of_flows_over_made_up_events_is_served() {
+    for flow in ["swa", "ysb", "ysb-star"] {
+        let args = [flow, "--for", "10min", "--rate", "1000", "--ranks", "2"];
+        let mut child = spawn_flow(&args);
+        let http = address_of(&mut child);
+        let flows = get_json(&http, "/api/v1/flows");
+        assert_eq!(flows, serde_json::json!([flow]));
+        let metrics = get(&http, "/metrics");
+        let workers = format!("millstream_flow_workers{{flow=\"{flow}\"}}");
+        assert!(metrics.contains(&workers), "{metrics}");
+        send_signal(&child, Signal::TERM);
+        finish(child).assert_fails(1, &["stopped before the end"]);
+    }
+}
+
+#[test]
+fn http_of_words_is_served() {
+    let dir = tempdir().unwrap();
+    let text = dir.path().join("text");
+    fs::write(&text, "an apple and a pear\n".repeat(100_000)).unwrap();
+    let args = ["--file", text.to_str().unwrap()].repeat(50);
+    let mut child = spawn_flow(&[&["words"], &args[..]].concat());
+    let http = address_of(&mut child);
+    // It may be over by now.
+    drop(TcpStream::connect(&http));
+    finish(child).assert_done();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args = [
+        "flow",
+        "run",
+        "words",
+        "--file",
+        text.to_str().unwrap(),
+        "--http",
+        &address,
+    ];
+    let run = finish(program().args(args).spawn().unwrap());
+    run.assert_fails(1, &[&address, "--http"]);
+}
+
+#[test]
+fn settings_that_a_command_does_not_use_are_refused_on_the_command_line() {
+    let dir = tempdir().unwrap();
+    for (args, flag) in [
+        (&["stream", "list", "--http", "127.0.0.1:0"][..], "--http"),
+        (&["--http", "127.0.0.1:0", "stream", "list"], "--http"),
+        (&["group", "list", "--listen", "127.0.0.1:0"], "--listen"),
+        (&["flow", "list", "--http", "127.0.0.1:0"], "--http"),
+        (&["start", "--workers", "2"], "--workers"),
+    ] {
+        run(dir.path(), args).assert_fails(2, &[flag, "not use"]);
+    }
+    // In the environment it may be meant for other commands.
+    let mut command = program();
+    command.env("MILLSTREAM_HTTP", "127.0.0.1:0");
+    command.args(["stream", "list", "--data"]).arg(dir.path());
+    finish(command.spawn().unwrap()).assert_done();
+}
