@@ -32,8 +32,9 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::LaneFault { .. }
         | LogError::DiskFull { .. }
         | LogError::NoRoomToStart { .. }
-        | LogError::Io { .. }
-        | LogError::Corrupted { .. } => ResponseError::KafkaStorageError,
+        | LogError::Io { .. } => ResponseError::KafkaStorageError,
+        // Consumers end with it; of a storage error they hope that it passes.
+        LogError::Corrupted { .. } => ResponseError::CorruptMessage,
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
         LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,
         _ => ResponseError::UnknownServerError,

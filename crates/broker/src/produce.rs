@@ -336,7 +336,11 @@ impl From<ResponseError> for Refused {
 impl From<LogError> for Refused {
     fn from(error: LogError) -> Refused {
         Refused {
-            error: response_error(&error),
+            error: match &error {
+                // It is not the producer's message that is damaged.
+                LogError::Corrupted { .. } => ResponseError::KafkaStorageError,
+                error => response_error(error),
+            },
             message: Some(error.to_string()),
         }
     }

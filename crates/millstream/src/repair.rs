@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::RepairArgs;
-use crate::console::{Align, Table, print, print_json, report};
+use crate::console::{print, print_json, report};
 use crate::node;
 use crate::settings::Settings;
 
@@ -66,19 +66,20 @@ fn list(places: &[DamagedPlace], is_json: bool) -> anyhow::Result<()> {
     if places.is_empty() {
         return print(|out| writeln!(out, "nothing is damaged"));
     }
-    let mut table = Table::new(&[
-        ("stream", Align::Left),
-        ("partition", Align::Right),
-        ("offset", Align::Right),
-        ("damage", Align::Left),
-    ]);
-    for place in places {
-        table.row([
-            place.stream.clone(),
-            place.partition.to_string(),
-            place.offset.to_string(),
-            place.what.clone(),
-        ]);
-    }
-    table.print()
+    print(|out| {
+        for place in places {
+            let DamagedPlace {
+                stream,
+                partition,
+                offset,
+                what,
+                ..
+            } = place;
+            writeln!(
+                out,
+                "{stream}, partition {partition}, from offset {offset} on: {what}"
+            )?;
+        }
+        Ok(())
+    })
 }

@@ -204,9 +204,9 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
             grouped(lane.groups as u64),
             ByteSize(lane.bytes).to_string(),
             match (&lane.fault, lane.cut_bytes) {
-                (Some(fault), _) => fault.clone(),
+                (Some(_), _) => "yes".to_owned(),
                 (None, 0) => String::new(),
-                (None, cut) => format!("{} cut from its end at this start", ByteSize(cut)),
+                (None, cut) => format!("{} cut at the start", ByteSize(cut)),
             },
         ]);
     }
@@ -219,6 +219,13 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
         writeln!(out, "durability    {}", durability(info))?;
         writeln!(out, "retain for    {retain_for}")?;
         writeln!(out, "retain bytes  {retain_bytes}\n")?;
-        table.write(out)
+        table.write(out)?;
+        // Too long for a table.
+        for lane in &info.lanes {
+            if let Some(fault) = &lane.fault {
+                writeln!(out, "\nfault of partition {}: {fault}", lane.partition)?;
+            }
+        }
+        Ok(())
     })
 }

@@ -366,6 +366,21 @@ impl Consumer {
     /// Starts anew after something failed, unless that will not help.
     async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.fetching = None;
+        if let ClientError::Refused {
+            what,
+            error: error @ ResponseError::CorruptMessage,
+            message,
+        } = error
+        {
+            let hint = || {
+                "what is stored there is damaged; `millstream repair` lists all damage".to_owned()
+            };
+            return Err(ClientError::Refused {
+                what,
+                error,
+                message: Some(message.unwrap_or_else(hint)),
+            });
+        }
         if !error.is_retriable() {
             return Err(error);
         }

@@ -140,7 +140,8 @@ fn print_all(
     let mut looked_at = Instant::now();
     while !stop.is_set() && printer.left > 0 {
         if !args.follow && ends.are_reached(remote, consumer)? {
-            break;
+            // What could be read was printed, but there was more once.
+            return check_faults(args, remote);
         }
         let next = async { timeout(PAUSE, consumer.next()).await };
         match remote.runtime().block_on(next) {
@@ -160,6 +161,15 @@ fn print_all(
         }
     }
     Ok(())
+}
+
+fn check_faults(args: &ConsumeArgs, remote: &Remote) -> anyhow::Result<()> {
+    let lanes = remote.stream(&args.stream)?.lanes.into_iter();
+    let mut read = lanes.filter(|lane| args.partition.is_none_or(|one| one == lane.partition));
+    match read.find_map(|lane| Some((lane.partition, lane.fault?))) {
+        Some((partition, fault)) => bail!("stream {}, partition {partition}: {fault}", args.stream),
+        None => Ok(()),
+    }
 }
 
 /// Returns where it stopped, if that is before the end.

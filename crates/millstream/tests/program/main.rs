@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod crash;
+mod damage;
 mod dead_letters;
 mod flow;
 mod http;

@@ -186,7 +186,11 @@ impl Server {
             child: Some(Server::spawn(data, args)),
             address: String::new(),
         };
-        let line = server.line();
+        let mut line = server.line();
+        // A start may have something to say of what it found.
+        while !line.starts_with("listening on ") && !line.is_empty() {
+            line = server.line();
+        }
         let told = line.strip_prefix("listening on ");
         let (address, data_told) = told.and_then(|told| told.split_once(", ")).expect(&line);
         assert_eq!(data_told.trim(), format!("data in {}", data.display()));

@@ -1,0 +1,132 @@
+//! Files of the data directory are damaged: whoever reads is told, the rest is served, and `repair` helps.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use tempfile::tempdir;
+
+use crate::support::{Server, finish, run, run_with_input, send_signal};
+
+const LINES: usize = 2_000;
+
+/// Two streams with as many lines, in files.
+fn fill(data: &Path) {
+    for name in ["broken", "whole"] {
+        run(data, &["stream", "create", name]).assert_done();
+        let lines = (0..LINES).map(|n| format!("{name} {n} {}\n", "x".repeat(100)));
+        let input = lines.collect::<String>().into_bytes();
+        run_with_input(data, &["produce", name], input).assert_done();
+    }
+}
+
+/// The first file of a stream's only partition.
+fn file_of(data: &Path, name: &str) -> PathBuf {
+    let described = run(data, &["stream", "describe", name, "--json"]).json();
+    let id = described["id"].as_u64().unwrap();
+    let folder = data.join(format!("streams/{id}"));
+    let mut files = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "log");
+    files.find(is_log).unwrap()
+}
+
+fn lines_of(text: &str) -> usize {
+    text.lines().count()
+}
+
+#[test]
+fn a_flipped_bit_ends_consumers_with_an_error_and_is_cut() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    let path = file_of(data, "broken");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+
+    let server = Server::start(data, &[]);
+    for delivery in ["push", "pull"] {
+        let consumed = server.run(&["consume", "broken", "--delivery", delivery]);
+        assert!(!consumed.status.success(), "{delivery} ends with success");
+        assert!(consumed.stderr.contains("damaged") || consumed.stderr.contains(name));
+        let count = lines_of(&consumed.text());
+        assert!(count < LINES, "{count} lines by {delivery}");
+        let text = server.run(&["consume", "whole", "--delivery", delivery]);
+        assert_eq!(lines_of(&text.assert_done().text()), LINES);
+    }
+    let described = server.run(&["stream", "describe", "broken"]).assert_done();
+    assert!(described.text().contains(name), "{}", described.text());
+    let child = server.into_child();
+    send_signal(&child, Signal::TERM);
+    let told = finish(child).stderr;
+    assert_eq!(
+        told.matches(name).count(),
+        1,
+        "one line, however often it is read: {told}"
+    );
+
+    let list = run(data, &["repair"]).assert_done().text();
+    assert!(list.contains("broken") && list.contains(name), "{list}");
+    assert!(!list.contains("whole"), "{list}");
+    let cut = run(data, &["repair", "--cut", "broken"])
+        .assert_done()
+        .text();
+    assert!(cut.contains("aside"), "{cut}");
+    let list = run(data, &["repair"]).assert_done().text();
+    assert_eq!(list, "nothing is damaged\n");
+    run_with_input(data, &["produce", "broken"], b"again\n".to_vec()).assert_done();
+    let text = run(data, &["consume", "broken"]).assert_done().text();
+    assert!(text.ends_with("again\n") && lines_of(&text) < LINES);
+}
+
+#[test]
+fn a_removed_folder_is_told_and_the_stream_can_be_deleted() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    let path = file_of(data, "broken");
+    fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    run(data, &["consume", "broken"]).assert_fails(1, &["broken", "missing"]);
+    let server = Server::start(data, &[]);
+    for delivery in ["push", "pull"] {
+        let consumed = server.run(&["consume", "broken", "--delivery", delivery]);
+        assert!(!consumed.status.success(), "{delivery} ends with success");
+        assert_eq!(consumed.text(), "");
+    }
+    server.stop();
+    run(data, &["stream", "delete", "broken"]).assert_done();
+    assert_eq!(
+        run(data, &["repair"]).assert_done().text(),
+        "nothing is damaged\n"
+    );
+    let text = run(data, &["consume", "whole"]).assert_done().text();
+    assert_eq!(lines_of(&text), LINES);
+}
+
+#[test]
+fn damaged_users_and_rules_are_not_taken_for_none() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    let server = Server::start(data, &[]);
+    server.stop();
+    let is_ledger = |path: &Path| {
+        let name = path.file_name().unwrap();
+        name != "0" && name != "1"
+    };
+    let mut folders: Vec<PathBuf> = fs::read_dir(data.join("streams"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    folders.retain(|path| is_ledger(path));
+    assert!(!folders.is_empty(), "users and rules are kept somewhere");
+    for folder in folders {
+        fs::remove_dir_all(folder).unwrap();
+    }
+    run(data, &["start", "--listen", "127.0.0.1:0"]).assert_fails(1, &["__security", "missing"]);
+    run(data, &["repair", "--quarantine", "__security"]).assert_done();
+    Server::start(data, &[]).stop();
+}
