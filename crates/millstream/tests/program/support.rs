@@ -188,7 +188,7 @@ impl Server {
         };
         let mut line = server.line();
         // A start may have something to say of what it found.
-        while !line.starts_with("listening on ") && !line.is_empty() {
+        while !line.starts_with("listening on ") {
             line = server.line();
         }
         let told = line.strip_prefix("listening on ");
