@@ -1,6 +1,7 @@
 //! Encrypted connections.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -64,12 +65,45 @@ impl Tls {
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         TlsConnector::from(Arc::clone(&self.config))
             .connect(name, stream)
             .await
+            .map_err(|error| explained(error, host))
     }
+}
+
+/// With what to do about a certificate that is refused.
+fn explained(error: io::Error, host: &str) -> io::Error {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    let Some(rustls::Error::InvalidCertificate(why)) = cause else {
+        return error;
+    };
+    use rustls::CertificateError as Why;
+    let advice = match why {
+        // One of the same name has signed it with another key, or none has.
+        Why::UnknownIssuer | Why::BadSignature => {
+            "none of the authorities that the client believes has signed it: name its authority, or the \
+             certificate itself if it is self-signed"
+                .to_owned()
+        }
+        Why::NotValidForName | Why::NotValidForNameContext { .. } => {
+            format!("it is not for {host}: ask for the server by a name of the certificate, or make one with this name in subjectAltName")
+        }
+        Why::Expired | Why::ExpiredContext { .. } => "it has expired: make another one".to_owned(),
+        // The kind is not public.
+        Why::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "it is that of an authority (CA:TRUE), as `openssl req -x509` makes it by itself: make it with \
+             -addext basicConstraints=critical,CA:FALSE"
+                .to_owned()
+        }
+        _ => return error,
+    };
+    io::Error::new(
+        error.kind(),
+        format!("the server's certificate is refused: {advice}"),
+    )
 }
 
 type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
+use x509_cert::ext::pkix::BasicConstraints;
 
 use super::principal::Principal;
 
@@ -182,6 +183,7 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificates, &contents.certificates)?;
     let key = private_key(&files.key, &contents.key)?;
+    warn_of_authority(&files.certificates, &chain[0]);
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::content(&files.certificates, error))?;
@@ -205,6 +207,24 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
     };
     let config = builder.with_single_cert(chain, key);
     config.map_err(|error| refused(files, error))
+}
+
+/// Warns of a certificate that clients written in Rust, ours among them, refuse from a server; others take it.
+fn warn_of_authority(path: &Path, certificate: &CertificateDer<'_>) {
+    let is_authority = || {
+        let certificate = Certificate::from_der(certificate).ok()?;
+        let constraints = certificate
+            .tbs_certificate()
+            .get_extension::<BasicConstraints>();
+        Some(constraints.ok()??.1.ca)
+    };
+    if is_authority() == Some(true) {
+        tracing::warn!(
+            "{}: the certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it by itself, and clients in \
+             Rust refuse it: make it with -addext basicConstraints=critical,CA:FALSE",
+            path.display()
+        );
+    }
 }
 
 fn refused(files: &TlsFiles, error: rustls::Error) -> TlsError {

@@ -16,5 +16,6 @@ mod security;
 mod signals;
 mod start;
 mod support;
+mod tls;
 mod transactions;
 mod verbs;

@@ -182,10 +182,7 @@ pub struct Server {
 impl Server {
     /// On a free port, unless `args` say otherwise; waits until it listens.
     pub fn start(data: &Path, args: &[&str]) -> Server {
-        let mut server = Server {
-            child: Some(Server::spawn(data, args)),
-            address: String::new(),
-        };
+        let mut server = Server::of(Server::spawn(data, args), String::new());
         let mut line = server.line();
         // A start may have something to say of what it found.
         while !line.starts_with("listening on ") {
@@ -212,7 +209,8 @@ impl Server {
         (server, line)
     }
 
-    fn spawn(data: &Path, args: &[&str]) -> Child {
+    /// Starts it, on a free port.
+    pub fn spawn(data: &Path, args: &[&str]) -> Child {
         program()
             .env("MILLSTREAM_LISTEN", "127.0.0.1:0")
             .args(["start", "--data"])
@@ -228,16 +226,15 @@ impl Server {
 
     /// The next line on its stderr.
     pub fn line(&mut self) -> String {
-        let child = self.child.as_mut().unwrap();
-        let stderr = child.stderr.as_mut().unwrap();
-        // No byte of what comes behind it is taken.
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while line.last() != Some(&b'\n') {
-            stderr.read_exact(&mut byte).unwrap();
-            line.push(byte[0]);
+        line_of(self.child.as_mut().unwrap())
+    }
+
+    /// One that listens there.
+    pub fn of(child: Child, address: String) -> Server {
+        Server {
+            child: Some(child),
+            address,
         }
-        String::from_utf8(line).unwrap()
     }
 
     /// A command that asks it.
@@ -268,6 +265,19 @@ impl Server {
         send_signal(&child, rustix::process::Signal::TERM);
         finish(child).assert_done()
     }
+}
+
+/// The next line on a program's stderr.
+pub fn line_of(child: &mut Child) -> String {
+    let stderr = child.stderr.as_mut().unwrap();
+    // No byte of what comes behind it is taken.
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.last() != Some(&b'\n') {
+        stderr.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
 }
 
 /// Of a test that has failed.
