@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     ArgGroup, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
@@ -45,7 +45,8 @@ impl LowArgs {
     }
 
     fn parse_with(mut command: Clap) -> Result<LowArgs, clap::Error> {
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let matches = command.try_get_matches_from_mut(std::env::args_os());
+        let matches = matches.map_err(without_unused_flags)?;
         if let Some(flag) = unused_flag(&command, &matches) {
             let why = format!(
                 "this command does not use {flag}; in the environment and in the settings' file it may be set for others"
@@ -67,6 +68,34 @@ fn end(error: &clap::Error) -> ! {
         _ => error.exit_code(),
     };
     process::exit(code)
+}
+
+/// Leaves out suggestions of flags that the command's help does not show, for it does not use them.
+fn without_unused_flags(mut error: clap::Error) -> clap::Error {
+    let is_unused = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(flag)) => is_hidden_flag(flag),
+        _ => false,
+    };
+    if is_unused {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
+}
+
+/// Whether the command that was typed has this flag only since settings are flags everywhere.
+fn is_hidden_flag(flag: &str) -> bool {
+    let typed: Vec<_> = std::env::args().skip(1).collect();
+    let mut command = with_used_settings(LowArgs::command());
+    command.build();
+    let mut at = &command;
+    for word in &typed {
+        if let Some(below) = at.find_subcommand(word) {
+            at = below;
+        }
+    }
+    let flag = flag.trim_start_matches('-');
+    at.get_arguments()
+        .any(|arg| arg.get_long() == Some(flag) && arg.is_hide_set())
 }
 
 /// No flag is a number: `-1` is a value that is out of range, and is refused as such.

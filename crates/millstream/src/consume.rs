@@ -18,7 +18,7 @@ use millstream_record::{Record, Scratch};
 use serde_json::{Value, json};
 
 use crate::args::{ConsumeArgs, RecordFormat};
-use crate::console::{CANNOT_WRITE, stdout};
+use crate::console::{CANNOT_WRITE, count_of, stdout};
 use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
@@ -124,9 +124,9 @@ fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(Lane, Offse
         && partitions.len() > 1
     {
         bail!(
-            "stream {} has {} partitions, each with offsets of its own; choose one with --partition",
+            "stream {} has {}, each with offsets of its own; choose one with --partition",
             stream.name(),
-            partitions.len()
+            count_of(partitions.len() as u64, "partition")
         );
     }
     partitions

@@ -230,13 +230,13 @@ fn reset(
         .collect();
     match (to, places.len()) {
         (_, 0) => bail!(
-            "stream {stream} has {} partitions, and no partition {}",
-            lanes.len(),
+            "stream {stream} has {}, and no partition {}",
+            count_of(lanes.len() as u64, "partition"),
             partition.unwrap_or_default()
         ),
         (Place::At(_), 2..) => bail!(
-            "stream {stream} has {} partitions, each with offsets of its own; choose one with --partition",
-            lanes.len()
+            "stream {stream} has {}, each with offsets of its own; choose one with --partition",
+            count_of(lanes.len() as u64, "partition")
         ),
         _ => {}
     }

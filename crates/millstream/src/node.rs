@@ -45,8 +45,12 @@ pub fn stream(log: &Log, name: &str) -> anyhow::Result<Stream> {
                 bail!("{error}; there are none, `millstream stream create {name}` makes it");
             }
             match nearest(name, names.iter().map(String::as_str)) {
-                Some(nearest) => bail!("{error}; did you mean {nearest}?"),
-                None => bail!("{error}; `millstream stream list` shows those that exist"),
+                Some(nearest) => bail!(
+                    "{error}; did you mean {nearest}? `millstream stream create {name}` makes it"
+                ),
+                None => bail!(
+                    "{error}; `millstream stream list` shows those that exist, and `millstream stream create {name}` makes it"
+                ),
             }
         }
         result => Ok(result?),

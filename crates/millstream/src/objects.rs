@@ -7,16 +7,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use base64::prelude::BASE64_STANDARD;
 use base64::write::EncoderWriter;
 use millstream_base::ByteSize;
-use millstream_log::{Log, OBJECT_RECORD_BYTES, ObjectInfo};
+use millstream_client::{ClientError, ResponseError};
+use millstream_log::{Log, LogError, OBJECT_RECORD_BYTES, ObjectInfo};
 use serde_json::json;
 
 use crate::args::ObjectCommand;
 use crate::console::{Align, CANNOT_WRITE, Table, print_json, report, stdout};
 use crate::input::Input;
+use crate::nearest::nearest;
 use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
@@ -65,7 +67,8 @@ fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> a
             range,
             output,
         } => {
-            let mut content = objects.get(&name, range)?;
+            let content = objects.get(&name, range);
+            let mut content = content.map_err(|error| with_nearest(error, objects, &name))?;
             match output {
                 Some(path) => {
                     write_file(&mut content, &path, &Stop::on_signals()?)?;
@@ -76,8 +79,33 @@ fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> a
             }
         }
         ObjectCommand::List { prefix } => list(&objects.list(&prefix)?, is_json),
-        ObjectCommand::Delete { name } => done(&objects.delete(&name)?, "deleted"),
+        ObjectCommand::Delete { name } => {
+            let deleted = objects.delete(&name);
+            let deleted = deleted.map_err(|error| with_nearest(error, objects, &name))?;
+            done(&deleted, "deleted")
+        }
     }
+}
+
+/// With what may have been meant, where there is no object of this name.
+fn with_nearest(error: anyhow::Error, objects: &impl Objects, name: &str) -> anyhow::Error {
+    if !is_unknown(&error) {
+        return error;
+    }
+    // Where they cannot be listed, that is not what failed.
+    let all = objects.list("").unwrap_or_default();
+    match nearest(name, all.iter().map(|info| info.name.as_str())) {
+        Some(nearest) => anyhow!("unknown object {name}; did you mean {nearest}?"),
+        None => anyhow!("unknown object {name}; `millstream object list` shows those that exist"),
+    }
+}
+
+fn is_unknown(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LogError::UnknownObject { .. }))
+        || error
+            .downcast_ref()
+            .and_then(ClientError::response_error)
+            .is_some_and(|error| error == ResponseError::ResourceNotFound)
 }
 
 impl Objects for Log {

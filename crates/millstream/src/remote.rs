@@ -90,8 +90,12 @@ impl Remote {
             );
         }
         match nearest(name, streams.iter().map(|stream| stream.name.as_str())) {
-            Some(nearest) => bail!("unknown stream {name}; did you mean {nearest}?"),
-            None => bail!("unknown stream {name}; `millstream stream list` shows those that exist"),
+            Some(nearest) => bail!(
+                "unknown stream {name}; did you mean {nearest}? `millstream stream create {name}` makes it"
+            ),
+            None => bail!(
+                "unknown stream {name}; `millstream stream list` shows those that exist, and `millstream stream create {name}` makes it"
+            ),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use millstream_base::ByteSize;
 use millstream_log::{Log, StreamConfig, StreamInfo};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{RetentionArgs, StreamCommand};
 use crate::console::{Align, Table, grouped, print, print_json, report};
@@ -48,7 +48,11 @@ pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow
 fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> anyhow::Result<()> {
     let done = |info: &StreamInfo, what| {
         let name = &info.name;
-        report(is_json, info, format_args!("{what} stream {name}"))
+        report(
+            is_json,
+            &document(info)?,
+            format_args!("{what} stream {name}"),
+        )
     };
     match command {
         StreamCommand::Create {
@@ -138,9 +142,26 @@ fn millis(Limit(time): Limit<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// What `--json` prints of a stream. Settings have the names of their flags.
+fn document(info: &StreamInfo) -> anyhow::Result<Value> {
+    let mut document = serde_json::to_value(info)?;
+    if let Some(config) = document["config"].as_object_mut() {
+        for (stored, flag) in [
+            ("retention", "retain_bytes"),
+            ("retention_ms", "retain_for_ms"),
+        ] {
+            let value = config.remove(stored).unwrap_or_default();
+            config.insert(flag.to_owned(), value);
+        }
+    }
+    Ok(document)
+}
+
 fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
     if is_json {
-        return print_json(&json!({ "streams": infos }));
+        let documents = infos.iter().map(document);
+        let documents = documents.collect::<anyhow::Result<Vec<_>>>()?;
+        return print_json(&json!({ "streams": documents }));
     }
     let mut table = Table::new(&[
         ("stream", Align::Left),
@@ -172,7 +193,7 @@ fn durability(info: &StreamInfo) -> String {
 
 fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
     if is_json {
-        return print_json(info);
+        return print_json(&document(info)?);
     }
     let none = || "none".to_owned();
     let StreamConfig {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Printer;
 use crate::args::ConsumeArgs;
-use crate::console::CANNOT_WRITE;
+use crate::console::{CANNOT_WRITE, count_of};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
@@ -45,18 +45,17 @@ fn reader(args: &ConsumeArgs, remote: &Remote) -> anyhow::Result<Consumer> {
     let stream = &args.stream;
     let topic = remote.wait(remote.client().topic(stream))?;
     let partitions = topic.leaders.len();
+    let count = count_of(partitions as u64, "partition");
     let chosen = match args.partition {
         Some(partition) if partition as usize >= partitions => {
-            bail!(
-                "stream {stream} has {partitions} partitions, and none has the number {partition}"
-            )
+            bail!("stream {stream} has {count}, and none has the number {partition}")
         }
         Some(partition) => partition as usize..partition as usize + 1,
         None => 0..partitions,
     };
     let start: Start = match args.from {
         Place::At(_) if chosen.len() > 1 => bail!(
-            "stream {stream} has {partitions} partitions, each with offsets of its own; choose one with --partition"
+            "stream {stream} has {count}, each with offsets of its own; choose one with --partition"
         ),
         place => place.into(),
     };

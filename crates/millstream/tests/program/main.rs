@@ -1,5 +1,6 @@
 //! The program from end to end.
 
+mod advice;
 mod bad_input;
 mod crash;
 mod damage;

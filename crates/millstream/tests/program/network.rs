@@ -55,12 +55,12 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .assert_done()
         .json();
     assert_eq!(info["lanes"].as_array().unwrap().len(), 8);
-    assert_eq!(info["config"]["retention"], 10_u64 << 30);
+    assert_eq!(info["config"]["retain_bytes"], 10_u64 << 30);
     let info = server
         .run(&["stream", "describe", "views", "--json"])
         .assert_done()
         .json();
-    assert_eq!(info["config"]["retention_ms"], Value::Null);
+    assert_eq!(info["config"]["retain_for_ms"], Value::Null);
     let twice = server.run(&["stream", "create", "s"]);
     twice.assert_fails(1, &["error: stream s exists"]);
     server.run(&["stream", "delete", "s"]).assert_done();
@@ -104,7 +104,7 @@ fn what_is_produced_is_consumed() {
     assert_eq!(document["records"][1]["key"], Value::Null);
     server
         .run(&["consume", "s", "--partition", "1"])
-        .assert_fails(1, &["1 partitions"]);
+        .assert_fails(1, &["1 partition,"]);
     server
         .run(&["consume", "u"])
         .assert_fails(1, &["unknown stream u"]);

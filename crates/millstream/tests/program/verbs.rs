@@ -65,7 +65,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .assert_done()
         .json();
     assert_eq!(info["lanes"].as_array().unwrap().len(), 8);
-    assert_eq!(info["config"]["retention"], 10_u64 << 30);
+    assert_eq!(info["config"]["retain_bytes"], 10_u64 << 30);
     let text = run(data, &["stream", "describe", "views"])
         .assert_done()
         .text();
