@@ -293,3 +293,61 @@ fn repair(seed: u64) {
         world.disk = world.disk.kill();
     }
 }
+
+/// An index in the format before: no group in the header, no fingerprints in the marks.
+fn in_old_format(index: &[u8]) -> Vec<u8> {
+    let mut old = b"MSINDEX2".to_vec();
+    let mut rest = &index[44..];
+    while let Some((prefix, marks)) = rest.split_at_checked(8) {
+        let len = u32::from_le_bytes(prefix[..4].try_into().expect("4 bytes")) as usize;
+        let (mark, behind) = marks.split_at(len);
+        let mark = [&mark[..41], &mark[53..]].concat();
+        old.extend_from_slice(&(mark.len() as u32).to_le_bytes());
+        old.extend_from_slice(&millstream_base::crc32c(&mark).to_le_bytes());
+        old.extend_from_slice(&mark);
+        rest = behind;
+    }
+    old
+}
+
+#[test]
+fn indexes_of_the_format_before_are_read_and_written_anew() {
+    for_each_seed(100, |seed| {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        fill(&mut world);
+        world.close();
+        let mut indexes = Vec::new();
+        for (path, _) in world.disk.files() {
+            if path.extension().is_some_and(|kind| kind == "index") {
+                let bytes = world.disk.read_file(&path).expect("it is there");
+                let old = in_old_format(&bytes);
+                world.disk.write_file(&path, &old).expect("it is there");
+                indexes.push(path);
+            }
+        }
+        assert!(!indexes.is_empty());
+        for _ in 0..2 {
+            assert!(world.open());
+            assert!(world.log().damaged_places().is_empty());
+            for name in NAMES {
+                let chunk = world.make_chunk(2, 100, None);
+                let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+                assert!(world.acknowledge(name, &lane, &appended));
+            }
+            assert!(!check(&world, world.log()), "nothing is damaged");
+            match world.rng.bool() {
+                true => world.close(),
+                false => world.kill(),
+            }
+        }
+        assert!(world.open());
+        world.close();
+        // Those of the last groups, which took appends, have the new format.
+        let is_new = |path: &PathBuf| {
+            let bytes = world.disk.read_file(path).expect("it is there");
+            bytes.starts_with(b"MSINDEX3")
+        };
+        assert!(indexes.iter().any(is_new));
+    });
+}
