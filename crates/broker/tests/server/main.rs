@@ -2,6 +2,7 @@
 //! send, and what none should.
 
 mod bounds;
+mod damage;
 mod fetch;
 mod frames;
 mod groups;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use millstream_base::ByteSize;
-use millstream_log::{Log, StreamConfig};
+use millstream_log::{Log, StreamConfig, Taken};
 
 use crate::world::{World, for_each_seed, lane_of, open};
 
@@ -244,10 +244,16 @@ fn repair(seed: u64) {
     if places.is_empty() {
         return;
     }
-    let is_quarantined = world.rng.bool();
-    let taken = match is_quarantined {
-        true => log.quarantine_stream("a"),
-        false => log.cut_stream("a"),
+    let is_cut = world.rng.bool();
+    let taken = match (is_cut, world.rng.bool()) {
+        (true, _) => log.cut_stream("a"),
+        (false, true) => log.quarantine_stream("a"),
+        (false, false) => {
+            let deleted = log.delete_stream("a");
+            deleted
+                .and_then(|()| log.close())
+                .map(|()| Taken::default())
+        }
     };
     let taken = taken.expect("no faults");
     for file in &taken.files {
@@ -263,7 +269,7 @@ fn repair(seed: u64) {
             "{:?}",
             log.damaged_places()
         );
-        assert_eq!(log.stream("a").is_err(), is_quarantined);
+        assert_eq!(log.stream("a").is_ok(), is_cut);
         if let Ok(stream) = log.stream("a") {
             let lane = lane_of(&stream, (0, 0));
             assert_eq!(lane.info().fault, None);
