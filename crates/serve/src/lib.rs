@@ -63,8 +63,9 @@ pub trait Content: Send + Sync + 'static {
 
     /// What the node does now, as the live page shows it: an object with any of `name`, `flow`,
     /// `uptime_s`, `input_bytes`, `bytes`, `bytes_per_second`, `words`, `count`, `ingested_records`,
-    /// `ingested_bytes`, `durable_records`, `records_per_second`, `lag_records`, `events`, `counted`
-    /// and `windows`.
+    /// `ingested_bytes`, `durable_records`, `records_per_second`, `last_records_per_second` (that of each of the last
+    /// 60 seconds at most, the oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`,
+    /// `partitions`, `groups` and `connections`.
     fn overview(&self) -> serde_json::Value;
 
     /// What is measured beside the flows.

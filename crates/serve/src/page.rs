@@ -52,4 +52,14 @@ mod tests {
         assert_eq!(PAGE.matches("<script").count(), 1);
         assert_eq!(PAGE.matches("<style").count(), 1);
     }
+
+    #[test]
+    fn rates_are_told_in_units_a_second() {
+        for rate in ["<dt>Records/s</dt>", "\"Items/s\"", "/s` : UNKNOWN"] {
+            assert!(PAGE.contains(rate), "{rate}");
+        }
+        for other in ["per second</dt>", "<dt>A second"] {
+            assert!(!PAGE.contains(other), "{other}");
+        }
+    }
 }

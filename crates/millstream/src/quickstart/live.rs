@@ -1,5 +1,6 @@
 //! What happens now, for the progress line and for HTTP.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use crate::http::log_metrics;
 
 /// Rates are those of about so long.
 const RATE_TIME: Duration = Duration::from_secs(1);
+
+/// How many rates are kept for the page.
+const RATES_MAX: usize = 60;
 
 /// What `--json` prints of every run: what it took in, and what is stored.
 #[derive(Serialize)]
@@ -56,6 +60,8 @@ struct Rate {
     bytes: u64,
     records_per_second: f64,
     bytes_per_second: f64,
+    /// The newest last.
+    last_records_per_second: VecDeque<f64>,
 }
 
 impl Live {
@@ -74,6 +80,7 @@ impl Live {
                 bytes: 0,
                 records_per_second: 0.0,
                 bytes_per_second: 0.0,
+                last_records_per_second: VecDeque::new(),
             }),
         }
     }
@@ -113,6 +120,7 @@ impl Live {
 
     /// What the live page shows of any flow that reads the stream.
     pub fn overview(&self) -> Value {
+        let rate = self.rate.lock();
         json!({
             "name": "quickstart",
             "flow": self.flow.name(),
@@ -120,7 +128,8 @@ impl Live {
             "ingested_records": self.ingested_records(),
             "ingested_bytes": self.ingested_bytes(),
             "durable_records": self.durable_records(),
-            "records_per_second": self.rate.lock().records_per_second,
+            "records_per_second": rate.records_per_second,
+            "last_records_per_second": rate.last_records_per_second,
             "lag_records": self.lag_records(),
         })
     }
@@ -145,13 +154,15 @@ impl Live {
         let mut rate = self.rate.lock();
         let seconds = rate.taken_at.elapsed().as_secs_f64();
         if seconds >= RATE_TIME.as_secs_f64() {
-            *rate = Rate {
-                taken_at: Instant::now(),
-                records_per_second: (records - rate.records) as f64 / seconds,
-                bytes_per_second: (bytes - rate.bytes) as f64 / seconds,
-                records,
-                bytes,
-            };
+            rate.records_per_second = (records - rate.records) as f64 / seconds;
+            rate.bytes_per_second = (bytes - rate.bytes) as f64 / seconds;
+            (rate.records, rate.bytes) = (records, bytes);
+            rate.taken_at = Instant::now();
+            if rate.last_records_per_second.len() == RATES_MAX {
+                rate.last_records_per_second.pop_front();
+            }
+            let newest = rate.records_per_second.round();
+            rate.last_records_per_second.push_back(newest);
         }
         format!(
             "{}, {} records/s, {}/s, lag {}",

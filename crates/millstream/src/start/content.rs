@@ -180,7 +180,7 @@ impl Content for NodeContent {
         overview["stored_bytes"] = json!(look.bytes());
         overview["lag_records"] = json!(look.lag_records());
         overview["records_per_second"] = json!(rates.per_second.back().copied().unwrap_or(0.0));
-        overview["records_per_second_before"] = json!(rates.per_second);
+        overview["last_records_per_second"] = json!(rates.per_second);
         overview
     }
 

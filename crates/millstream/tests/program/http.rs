@@ -135,6 +135,29 @@ fn start_serves_metrics_health_api_and_page_over_http() {
 }
 
 #[test]
+fn the_sparkline_has_the_seconds_before_the_page_was_opened() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(&dir.path().join("node"), &[]);
+    let data = dir.path().join("quickstart");
+    let args = ["quickstart", "--rate", "1000", "--http", "127.0.0.1:0"];
+    let mut quickstart = crate::support::spawn(&data, &args);
+    let other = address_of(&mut quickstart);
+    for http in [&http, &other] {
+        wait_until("there are rates", || {
+            let overview = get_json(http, "/api/v1/overview");
+            let rates = overview["last_records_per_second"].as_array().unwrap();
+            rates.len() >= 2
+        });
+    }
+    let rates = get_json(&other, "/api/v1/overview")["last_records_per_second"].take();
+    let is_positive = |rate: &Value| rate.as_f64() > Some(0.0);
+    assert!(rates.as_array().unwrap().iter().any(is_positive), "{rates}");
+    send_signal(&quickstart, Signal::TERM);
+    finish(quickstart).assert_done();
+    server.stop();
+}
+
+#[test]
 fn http_of_start_can_be_set_in_the_environment() {
     let dir = tempdir().unwrap();
     let mut child = program()
