@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use millstream_wire::ResponseError;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use millstream_wire::messages::{JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest};
-use millstream_wire::{Response, ResponseError};
 
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, values};
 

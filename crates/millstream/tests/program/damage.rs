@@ -1,12 +1,16 @@
 //! Files of the data directory are damaged: whoever reads is told, the rest is served, and `repair` helps.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, run, run_with_input, send_signal};
+use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
 
 const LINES: usize = 2_000;
 
@@ -129,4 +133,30 @@ fn damaged_users_and_rules_are_not_taken_for_none() {
     run(data, &["start", "--listen", "127.0.0.1:0"]).assert_fails(1, &["__security", "missing"]);
     run(data, &["repair", "--quarantine", "__security"]).assert_done();
     Server::start(data, &[]).stop();
+}
+
+#[test]
+fn a_start_that_hangs_can_be_ended() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    // Opening it waits for a writer that never comes, as a disk that does not answer would.
+    let index = file_of(data, "whole").with_extension("index");
+    fs::remove_file(&index).unwrap();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&index)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let child = spawn(data, &["start", "--listen", "127.0.0.1:0"]);
+    // Were signals caught so early, they would be by then.
+    thread::sleep(Duration::from_secs(2));
+    send_signal(&child, Signal::TERM);
+    let ended = finish(child);
+    assert_eq!(ended.status.signal(), Some(Signal::TERM.as_raw()));
+    fs::remove_file(&index).unwrap();
+    let text = run(data, &["consume", "whole"]).assert_done().text();
+    assert_eq!(lines_of(&text), LINES);
 }
