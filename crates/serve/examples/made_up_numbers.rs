@@ -66,6 +66,7 @@ impl Content for MadeUp {
             "ingested_bytes": records * 136,
             "durable_records": records,
             "records_per_second": RECORDS_PER_SECOND + wobble,
+            "last_records_per_second": vec![RECORDS_PER_SECOND; 60],
             "lag_records": wobble,
             "events": records - wobble.min(records),
             "counted": (records - wobble.min(records)) * 2 / 3,
