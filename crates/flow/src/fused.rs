@@ -344,7 +344,9 @@ where
         instance.dropped += instance.progress.items;
         instance.progress = Progress::default();
         let took = instance.input.take(self.budget(context).min(readable))?;
-        Ok(took == Took::Items)
+        // A source that had something to do but nothing to give has not set the stamp.
+        let [items, _] = instance.input.parts();
+        Ok(took == Took::Items && !items.is_empty())
     }
 
     /// Whether it reads a source, not what other stages or ranks have written.

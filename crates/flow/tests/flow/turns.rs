@@ -1,11 +1,12 @@
 //! Which stage has its turn when.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
+use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
     BoxError, Flow, FlowSettings, Output, Sink, Source, SourceLanes, SourceStatus, Watermarks,
@@ -117,4 +118,65 @@ fn results_of_windows_do_not_wait_for_rich_sources() {
     delays.sort();
     let p99 = delays[delays.len() * 99 / 100];
     assert!(p99 < Duration::from_millis(1), "{p99:?}");
+}
+
+/// Has something to do and nothing to give, until it is told to end, or has been asked too often.
+struct Busy {
+    polls: u64,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Busy {
+    const POLLS_MAX: u64 = 5_000_000;
+}
+
+impl Source for Busy {
+    type Item = (u64, Timestamp);
+
+    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
+        SourceLanes::One
+    }
+
+    fn poll(
+        &mut self,
+        _: &mut Output<Self::Item>,
+        _: usize,
+        _: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        self.polls += 1;
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(SourceStatus::End);
+        }
+        match self.polls < Self::POLLS_MAX {
+            true => Ok(SourceStatus::Ready),
+            false => Err("no other stage has had a turn".into()),
+        }
+    }
+}
+
+/// A source is asked again within an activation: one that gives nothing was asked for ever.
+#[test]
+fn a_source_that_is_busy_and_gives_nothing_leaves_others_their_turns() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut flow = Flow::with_settings("busy", settings(1, 8));
+    let counts = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
+    let seen = flow.partial::<u64>("seen");
+    let busy = Busy {
+        polls: 0,
+        is_over: Arc::clone(&is_over),
+    };
+    flow.source("busy", busy)
+        .watermarks(|(_, time)| *time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|(key, _)| *key)
+        .aggregate("count", &counts, |(_, time)| *time)
+        .map(|result| result.value)
+        .fold_local(&seen, |seen, _| *seen += 1);
+    flow.source("other", Generator::new(|number| number).limit(1))
+        .boundary("pass")
+        .fold_local(&seen, move |seen, _| {
+            is_over.store(true, Ordering::Relaxed);
+            *seen += 1;
+        });
+    flow.run().unwrap().join().unwrap();
+    assert_eq!(seen.merged(), 1);
 }
