@@ -1,6 +1,7 @@
 //! The server: a process that is started, looked at, killed, started again and stopped.
 
 use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -25,6 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// not find himself.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
+/// The smallest request: ApiVersions, version 0, number 1, of a client without a name.
+const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
+
 /// What the log must not have.
 const ERRORS: [&str; 2] = ["ERROR", "panicked at"];
 
@@ -48,7 +52,7 @@ pub struct Sample {
 }
 
 impl Server {
-    /// Starts it, and waits until it listens. What it says goes to the file `log`.
+    /// Starts it, and waits until it answers. What it says goes to the file `log`.
     pub fn start(data: &Path, log: &Path) -> Result<Server> {
         File::create(log).with_context(|| format!("cannot create {log:?}"))?;
         let address = free_address()?;
@@ -58,7 +62,7 @@ impl Server {
             data: data.to_owned(),
             log: log.to_owned(),
         };
-        server.wait_until_it_listens()?;
+        server.wait_until_it_answers()?;
         Ok(server)
     }
 
@@ -72,7 +76,7 @@ impl Server {
     /// Starts it again, on the same data and address.
     pub fn start_again(&mut self) -> Result<()> {
         self.child = spawn(self.address, &self.data, &self.log)?;
-        self.wait_until_it_listens()
+        self.wait_until_it_answers()
     }
 
     /// Asks it to end in good order.
@@ -93,16 +97,25 @@ impl Server {
         bail!("the server has not ended {STOP_MAX:?} after SIGTERM")
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<()> {
+    /// It takes its address before it opens its log, and answers behind that.
+    fn wait_until_it_answers(&mut self) -> Result<()> {
         let started_at = Instant::now();
         while started_at.elapsed() < START_MAX {
             self.check_it_runs()?;
-            if TcpStream::connect(self.address).is_ok() {
+            if self.is_answering().is_ok() {
                 return Ok(());
             }
             sleep(LOOK_EVERY);
         }
-        bail!("the server does not listen after {START_MAX:?}")
+        bail!("the server does not answer after {START_MAX:?}")
+    }
+
+    /// Asks for the versions that it speaks.
+    fn is_answering(&self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(START_MAX))?;
+        stream.write_all(&API_VERSIONS)?;
+        stream.read_exact(&mut [0; 4])
     }
 
     /// # Errors
