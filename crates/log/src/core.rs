@@ -413,6 +413,12 @@ impl Core {
         }
     }
 
+    /// The lanes of all streams at this moment.
+    pub fn lanes(&self) -> Vec<Arc<LaneState>> {
+        let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
+        streams.iter().flat_map(|stream| stream.lanes()).collect()
+    }
+
     // ---- Full disk -----------------------------------------------------------------------------
 
     pub fn is_disk_full(&self) -> bool {
@@ -429,10 +435,8 @@ impl Core {
     fn set_disk_full(&self, error: &LogError) {
         if !self.disk_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "disk is full: writes are refused until there is room");
-            // Whoever waits for something to become durable is told, wherever it stands.
-            let streams: Vec<Arc<StreamState>> =
-                self.streams.read().by_id.values().cloned().collect();
-            for lane in streams.iter().flat_map(|stream| stream.lanes()) {
+            // Appends that wait to become durable learn of it, in every lane.
+            for lane in self.lanes() {
                 lane.durable_moved.notify(usize::MAX);
             }
         }
@@ -509,10 +513,9 @@ impl Core {
 
     /// Takes over what recovery found, once all streams are there.
     pub fn take_over(&self, journal: OldJournal, is_kept: bool) {
-        let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
-        let lanes = streams.iter().flat_map(|stream| stream.lanes());
+        let lanes = self.lanes();
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
-        for group in lanes.flat_map(|lane| lane.groups()) {
+        for group in lanes.iter().flat_map(|lane| lane.groups()) {
             for segment in group.segments_in_memory() {
                 self.add_resident(Resident {
                     lane: group.lane,

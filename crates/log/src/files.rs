@@ -10,13 +10,16 @@
 //! ```
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use hashbrown::HashSet;
 use millstream_base::disk::Access;
-use millstream_base::{Disk, DiskFile, GroupId, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::{
+    Disk, DiskFile, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex,
+};
 use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
@@ -37,6 +40,9 @@ pub type StoredName = (LaneId, GroupId, Offset);
 
 /// The folder for what was cut from files, and for what `repair` takes away.
 pub const ASIDE: &str = "aside";
+
+/// How much is copied there at once.
+const COPY_BYTES: usize = 1 << 20;
 
 /// The name in the data directory of the socket where clients come in that run on the same machine.
 pub const SOCKET: &str = "socket";
@@ -162,6 +168,40 @@ impl DataDir {
             .and_then(|()| self.disk.sync_dir(&self.root))
             .map_err(|error| LogError::io("create folder", &path, error))?;
         Ok(path)
+    }
+
+    /// What is in that folder whose name begins with `prefix` and a number.
+    pub fn aside_entries(&self, prefix: &str) -> Result<Vec<(u64, String)>> {
+        let folder = self.aside_dir()?;
+        let entries = self
+            .disk
+            .list(&folder)
+            .map_err(|error| LogError::io("list", &folder, error))?;
+        let number = |name: &str| name.strip_prefix(prefix)?.split('.').next()?.parse().ok();
+        let numbered = entries
+            .into_iter()
+            .filter_map(|entry| Some((number(&entry.name)?, entry.name)));
+        Ok(numbered.collect())
+    }
+
+    /// Copies a part of a file into a new one in that folder, whose content is durable then, and its name is not.
+    pub fn copy_aside(
+        &self,
+        file: &dyn DiskFile,
+        path: &Path,
+        range: Range<Position>,
+        to: &Path,
+    ) -> Result<()> {
+        let error = |error| LogError::io("write", to, error);
+        let copy = self.disk.open(to, Access::Create).map_err(error)?;
+        copy.set_len(0).map_err(error)?;
+        let mut at = 0;
+        read_parts(file, path, range, |part| {
+            copy.write_at(part, at).map_err(error)?;
+            at += part.len() as u64;
+            Ok(())
+        })?;
+        copy.sync().map_err(error)
     }
 
     /// Makes sure that a stream's folder exists for good.
@@ -312,4 +352,27 @@ fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
         .map(|entry| entry.name)
         .filter(|name| name != LOST_AND_FOUND)
         .collect())
+}
+
+/// Calls `each` with what a file holds in a range, part by part, up to the end of the file.
+pub fn read_parts(
+    file: &dyn DiskFile,
+    path: &Path,
+    range: Range<Position>,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut bytes = vec![0; COPY_BYTES];
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let wanted = (range.end.0 - at).min(COPY_BYTES as u64) as usize;
+        let count = file
+            .read_full_at(&mut bytes[..wanted], at)
+            .map_err(|error| LogError::io("read", path, error))?;
+        if count == 0 {
+            break;
+        }
+        each(&bytes[..count])?;
+        at += count as u64;
+    }
+    Ok(())
 }

@@ -25,8 +25,7 @@ impl Core {
     /// Lets lanes that get files be noted in the catalog.
     pub fn remember(&self, catalog: &Arc<Table>) {
         let _ = self.catalog.set(Arc::downgrade(catalog));
-        let streams: Vec<_> = self.streams.read().by_id.values().cloned().collect();
-        let lanes = streams.iter().flat_map(|stream| stream.lanes());
+        let lanes = self.lanes().into_iter();
         let with_files = lanes.filter(|lane| lane.groups().iter().any(|group| group.has_file()));
         let ids = with_files.map(|lane| lane.id).collect();
         *self.dir.named.lock() = ids;
@@ -67,10 +66,10 @@ fn is_to_be_noted(lane: &LaneState) -> bool {
 }
 
 /// Notes all lanes that have durable data.
-pub fn note_all_data(core: &Core, catalog: &Table, lanes: impl Iterator<Item = Arc<LaneState>>) {
-    for lane in lanes.filter(|lane| is_to_be_noted(lane)) {
+pub fn note_all_data(core: &Core, catalog: &Table, lanes: &[Arc<LaneState>]) {
+    for lane in lanes.iter().filter(|lane| is_to_be_noted(lane)) {
         // What is lost in a crash must not be missed.
-        let _ = wait_durable(core, &lane, lane.next_offset());
+        let _ = wait_durable(core, lane, lane.next_offset());
         if lane.durable_offset() == Offset(0) {
             continue;
         }

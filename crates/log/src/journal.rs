@@ -415,6 +415,18 @@ struct BlockPlace {
     number: u64,
 }
 
+/// Writes which bytes a run has, and where they belong.
+pub fn encode_run(run: &RecoveredRun, data: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&run.lane.stream.0.to_le_bytes());
+    out.extend_from_slice(&run.group.0.to_le_bytes());
+    out.extend_from_slice(&run.position.0.to_le_bytes());
+    out.extend_from_slice(&run.group_first_offset.0.to_le_bytes());
+    out.extend_from_slice(&run.lane.streamlet.0.to_le_bytes());
+    out.extend_from_slice(&run.lane.lane.0.to_le_bytes());
+    out.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32c(data).to_le_bytes());
+}
+
 /// The block's header and directory. The checksum in the header covers the rest of both; each run's
 /// bytes have one of their own.
 fn encode_head(place: &BlockPlace, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
@@ -428,14 +440,13 @@ fn encode_head(place: &BlockPlace, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
     head.extend_from_slice(&(runs.len() as u32).to_le_bytes());
     for run in runs {
         let group = &run.group;
-        head.extend_from_slice(&group.lane.stream.0.to_le_bytes());
-        head.extend_from_slice(&group.id.0.to_le_bytes());
-        head.extend_from_slice(&run.position.0.to_le_bytes());
-        head.extend_from_slice(&group.first_offset.0.to_le_bytes());
-        head.extend_from_slice(&group.lane.streamlet.0.to_le_bytes());
-        head.extend_from_slice(&group.lane.lane.0.to_le_bytes());
-        head.extend_from_slice(&(run.slice.len() as u32).to_le_bytes());
-        head.extend_from_slice(&crc32c(&run.slice).to_le_bytes());
+        let place = RecoveredRun {
+            lane: group.lane,
+            group: group.id,
+            group_first_offset: group.first_offset,
+            position: run.position,
+        };
+        encode_run(&place, &run.slice, &mut head);
     }
     let crc = crc32c(&head[8..]);
     head[4..8].copy_from_slice(&crc.to_le_bytes());

@@ -1003,11 +1003,9 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
-        let streams: Vec<Arc<StreamState>> =
-            self.core.streams.read().by_id.values().cloned().collect();
-        let lanes = || streams.iter().flat_map(|stream| stream.lanes());
+        let lanes = self.core.lanes();
         if !self.core.closed.load(Ordering::SeqCst) {
-            note_all_data(&self.core, &self.catalog, lanes());
+            note_all_data(&self.core, &self.catalog, &lanes);
         }
         if self.core.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -1015,8 +1013,8 @@ impl Inner {
 
         // Step 1: what was appended becomes durable, while the persistence manager still helps. A
         // lane that fails has told so to those who wait for it.
-        for lane in lanes() {
-            let _ = wait_durable(&self.core, &lane, lane.next_offset());
+        for lane in &lanes {
+            let _ = wait_durable(&self.core, lane, lane.next_offset());
         }
         self.core.queue.close();
         for thread in std::mem::take(&mut *self.syncers.lock()) {
@@ -1031,7 +1029,7 @@ impl Inner {
 
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
-        for lane in lanes() {
+        for lane in &lanes {
             if !lane.is_scratch() {
                 lane.mark_end();
                 open.extend(lane.last_group());
@@ -1049,8 +1047,8 @@ impl Inner {
             Err(error) if !error.is_disk_full() => return Err(error),
             _ => {}
         }
-        let is_durable = |lane: Arc<LaneState>| lane.durable_offset() == lane.next_offset();
-        if self.core.is_disk_full() && !lanes().all(is_durable) {
+        let is_durable = |lane: &Arc<LaneState>| lane.durable_offset() == lane.next_offset();
+        if self.core.is_disk_full() && !lanes.iter().all(is_durable) {
             return Err(self.core.disk_full_error());
         }
         Ok(())

@@ -18,16 +18,13 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::{DataDir, StoredName};
 use crate::group::{Group, LaneId};
-use crate::journal::{OldJournal, RecoveredRun};
+use crate::journal::{OldJournal, encode_run};
 use crate::lane::LaneState;
 use crate::log::{Log, POSITIONS};
 use crate::reader::{WINDOW_BYTES, read_group};
 use crate::stream::StreamState;
 
 const PREFIX: &str = "repair.";
-
-/// How much is copied at once.
-const COPY_BYTES: usize = 1 << 20;
 
 /// A place where a lane is damaged.
 #[derive(Debug, Clone, Serialize)]
@@ -64,16 +61,12 @@ impl Log {
     /// offsets.
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
-        let mut streams: Vec<Arc<StreamState>> =
-            core.streams.read().by_id.values().cloned().collect();
-        streams.sort_unstable_by_key(|stream| stream.shared.id);
+        let mut lanes = core.lanes();
+        lanes.retain(|lane| !lane.is_scratch());
+        lanes.sort_by_key(|lane| lane.stream.id);
         let mut places = Vec::new();
-        for stream in streams {
-            for lane in stream.lanes() {
-                if !lane.is_scratch() {
-                    find_damage(core, &lane, &mut places);
-                }
-            }
+        for lane in lanes {
+            find_damage(core, &lane, &mut places);
         }
         places
     }
@@ -201,14 +194,8 @@ impl Repair {
         debug_assert_eq!(config.dir, dir.root);
         let journal = OldJournal::find(&dir)?;
         let folder = dir.aside_dir()?;
-        let names = dir
-            .disk
-            .list(&folder)
-            .map_err(|error| LogError::io("list", &folder, error))?;
-        let number = |name: &str| -> Option<u64> {
-            name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
-        };
-        let last = names.iter().filter_map(|entry| number(&entry.name)).max();
+        let taken = dir.aside_entries(PREFIX)?;
+        let last = taken.iter().map(|(number, _)| *number).max();
         Ok(Repair {
             dir,
             journal,
@@ -305,7 +292,8 @@ impl Repair {
                 out = Some(disk.open(&to, Access::Create).map_err(write)?);
             }
             let file = out.as_ref().expect("opened above");
-            let mut bytes = encode_run(&run, data);
+            let mut bytes = Vec::new();
+            encode_run(&run, data, &mut bytes);
             bytes.extend_from_slice(data);
             file.write_at(&bytes, at).map_err(write)?;
             at += bytes.len() as u64;
@@ -346,24 +334,8 @@ impl Repair {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let to = self.place(&format!("{stream}-{name}.{position}"));
         if len > position.0 {
-            let copy = self
-                .dir
-                .disk
-                .open(&to, Access::Create)
-                .map_err(|error| LogError::io("write", &to, error))?;
-            let mut part = vec![0; COPY_BYTES];
-            let mut at = position.0;
-            while at < len {
-                let count = file.read_full_at(&mut part, at).map_err(error)?;
-                if count == 0 {
-                    break;
-                }
-                copy.write_at(&part[..count], at - position.0)
-                    .map_err(|error| LogError::io("write", &to, error))?;
-                at += count as u64;
-            }
-            copy.sync()
-                .map_err(|error| LogError::io("sync", &to, error))?;
+            let end = Position(len);
+            self.dir.copy_aside(&*file, path, position..end, &to)?;
             self.note(to, len - position.0)?;
             file.set_len(position.0).map_err(error)?;
             file.sync().map_err(error)?;
@@ -387,18 +359,4 @@ impl Repair {
         self.dir.unlock();
         Ok(self.taken)
     }
-}
-
-/// What comes before a run's bytes, laid out as in the journal's directory.
-fn encode_run(run: &RecoveredRun, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.extend_from_slice(&run.lane.stream.0.to_le_bytes());
-    bytes.extend_from_slice(&run.group.0.to_le_bytes());
-    bytes.extend_from_slice(&run.position.0.to_le_bytes());
-    bytes.extend_from_slice(&run.group_first_offset.0.to_le_bytes());
-    bytes.extend_from_slice(&run.lane.streamlet.0.to_le_bytes());
-    bytes.extend_from_slice(&run.lane.lane.0.to_le_bytes());
-    bytes.extend_from_slice(&(data.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&millstream_base::crc32c(data).to_le_bytes());
-    bytes
 }

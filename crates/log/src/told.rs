@@ -50,21 +50,23 @@ impl Core {
         self.tell_damage(&stream, lane, error);
     }
 
-    /// Tells of the lanes that the start found damaged.
+    /// Tells of the lanes that the start found damaged: of the first, and how many others there are.
     pub fn tell_faults(&self) {
-        let streams: Vec<_> = self.streams.read().by_id.values().cloned().collect();
-        for lane in streams.iter().flat_map(|stream| stream.lanes()) {
-            if let Some(fault) = lane.fault() {
-                self.tell_damage(&lane.stream.name, lane.id, fault);
-            }
+        let lanes = self.lanes();
+        let mut faulted = lanes.iter().filter_map(|lane| Some((lane, lane.fault()?)));
+        let first = faulted.next();
+        self.damage_told.line.lock().left_out += faulted.count() as u64;
+        if let Some((lane, fault)) = first {
+            self.tell_damage(&lane.stream.name, lane.id, fault);
         }
     }
 
     /// How many lanes refuse writes, or have damage that a read has met.
     pub fn faulted_lanes(&self) -> u64 {
-        let streams: Vec<_> = self.streams.read().by_id.values().cloned().collect();
-        let lanes = streams.iter().flat_map(|stream| stream.lanes());
-        let faulted = lanes.filter(|lane| lane.fault().or(lane.read_fault()).is_some());
+        let lanes = self.lanes();
+        let faulted = lanes
+            .iter()
+            .filter(|lane| lane.fault().or(lane.read_fault()).is_some());
         faulted.count() as u64
     }
 

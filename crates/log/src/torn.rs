@@ -3,11 +3,10 @@
 use std::ops::Range;
 use std::path::Path;
 
-use millstream_base::disk::Access;
 use millstream_base::{DiskFile, Position};
 
 use crate::error::{LogError, Result};
-use crate::files::DataDir;
+use crate::files::{DataDir, read_parts};
 use crate::group::LaneId;
 use crate::index::MARK_BYTES;
 
@@ -15,9 +14,6 @@ const PREFIX: &str = "torn.";
 
 /// What the last starts cut is kept; a start that cuts something removes what is older.
 const STARTS_KEPT: u64 = 16;
-
-/// How much is copied at once.
-const COPY_BYTES: usize = 1 << 20;
 
 /// What one start cuts.
 pub struct Torn {
@@ -52,21 +48,9 @@ impl Torn {
         range: Range<Position>,
     ) -> Result<()> {
         let bytes = range.end.0 - range.start.0;
-        let mut data = vec![0; bytes as usize];
-        let mut filled = 0;
-        for part in data.chunks_mut(COPY_BYTES) {
-            let count = file
-                .read_full_at(part, range.start.0 + filled as u64)
-                .map_err(|error| LogError::io("read", path, error))?;
-            filled += count;
-            if count < part.len() {
-                break;
-            }
-        }
-        data.truncate(filled);
-        let kept = match data.iter().all(|byte| *byte == 0) {
+        let kept = match is_zero(file, path, range.clone())? {
             true => "nowhere, since all of it is 0".to_owned(),
-            false => match self.write(dir, lane, path, range.start, &data) {
+            false => match self.copy(dir, lane, file, path, range.clone()) {
                 Ok(to) => to,
                 Err(error) if error.is_disk_full() => "nowhere, since the disk is full".to_owned(),
                 Err(error) => return Err(error),
@@ -77,13 +61,13 @@ impl Torn {
         Ok(())
     }
 
-    fn write(
+    fn copy(
         &mut self,
         dir: &DataDir,
         lane: LaneId,
+        file: &dyn DiskFile,
         path: &Path,
-        position: Position,
-        data: &[u8],
+        range: Range<Position>,
     ) -> Result<String> {
         let folder = dir.aside_dir()?;
         let start = match self.start {
@@ -92,17 +76,10 @@ impl Torn {
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let to = folder.join(format!(
-            "{PREFIX}{start:08}.{}-{name}.{position}",
-            lane.stream
+            "{PREFIX}{start:08}.{}-{name}.{}",
+            lane.stream, range.start
         ));
-        dir.disk
-            .open(&to, Access::Create)
-            .and_then(|file| {
-                file.set_len(0)?;
-                file.write_at(data, 0)?;
-                file.sync()
-            })
-            .map_err(|error| LogError::io("write", &to, error))?;
+        dir.copy_aside(file, path, range, &to)?;
         Ok(to.display().to_string())
     }
 
@@ -117,16 +94,7 @@ impl Torn {
 
 /// A number above those of the starts before; what is older than the last ones is removed.
 fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
-    let names = dir
-        .disk
-        .list(folder)
-        .map_err(|error| LogError::io("list", folder, error))?;
-    let number =
-        |name: &str| -> Option<u64> { name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok() };
-    let known: Vec<(u64, String)> = names
-        .into_iter()
-        .filter_map(|entry| Some((number(&entry.name)?, entry.name)))
-        .collect();
+    let known = dir.aside_entries(PREFIX)?;
     let next = known.iter().map(|(start, _)| start + 1).max().unwrap_or(1);
     for (start, name) in known {
         if start + STARTS_KEPT <= next {
@@ -137,4 +105,13 @@ fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
         }
     }
     Ok(next)
+}
+
+fn is_zero(file: &dyn DiskFile, path: &Path, range: Range<Position>) -> Result<bool> {
+    let mut is_zero = true;
+    read_parts(file, path, range, |part| {
+        is_zero &= part.iter().all(|byte| *byte == 0);
+        Ok(())
+    })?;
+    Ok(is_zero)
 }
