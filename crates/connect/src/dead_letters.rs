@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock};
 use millstream_client::native::{Durability, StreamSettings};
-use millstream_client::{Client, ClientConfig, ClientError, ResponseError};
+use millstream_client::{Client, ClientConfig, ResponseError};
 use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
 use parking_lot::{Mutex, MutexGuard};
@@ -291,7 +291,7 @@ impl Place for ServerPlace {
         // What is known of streams may be older than the stream.
         match self.network.wait(self.client.refresh(&[stream])) {
             Ok(()) => {}
-            Err(error) if is_unknown(&error) => return Ok(None),
+            Err(error) if error.is_unknown_stream() => return Ok(None),
             Err(error) => return Err(error.into()),
         }
         let sink = ServerSink::new(self.client.config(), stream, encoder(&self.flow))?;
@@ -326,10 +326,6 @@ impl Place for ServerPlace {
 /// Whether the stream of a log was deleted.
 fn is_gone(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(LogError::UnknownStream { .. }))
-}
-
-fn is_unknown(error: &ClientError) -> bool {
-    error.response_error() == Some(ResponseError::UnknownTopicOrPartition)
 }
 
 fn encoder(flow: &str) -> impl FnMut(&LetterToStore, &mut EncodedRecord) + Send + 'static {

@@ -476,6 +476,24 @@ async fn send_up_to<Q: Question>(
         .await
 }
 
+/// Asks, and closes the connection if there is no answer within the request timeout.
+async fn ask_up_to<Q: Question>(
+    client: &Client,
+    connection: &Connection,
+    request: Q,
+    version_max: i16,
+) -> Result<Q::Answer, ClientError> {
+    let pending = send_up_to(connection, request, version_max).await?;
+    let answer = timeout(client.config().request_timeout, pending.wait()).await;
+    answer.unwrap_or_else(|_| {
+        // What comes later would answer another request.
+        connection.close();
+        Err(ClientError::Disconnected {
+            address: connection.address().to_string(),
+        })
+    })
+}
+
 /// Adds partitions to a transaction.
 pub(super) async fn add_partitions(
     client: &Client,
@@ -489,14 +507,7 @@ pub(super) async fn add_partitions(
         .with_v3_and_below_producer_id(identity.id.0.into())
         .with_v3_and_below_producer_epoch(identity.epoch.0)
         .with_v3_and_below_topics(topics);
-    let pending = send_up_to(&connection, request, ADD_VERSION).await?;
-    let answer = timeout(client.config().request_timeout, pending.wait()).await;
-    let answer = answer.unwrap_or_else(|_| {
-        connection.close();
-        Err(ClientError::Disconnected {
-            address: connection.address().to_string(),
-        })
-    })?;
+    let answer = ask_up_to(client, &connection, request, ADD_VERSION).await?;
     for topic in &answer.results_by_topic_v3_and_below {
         for partition in &topic.results_by_partition {
             let index = partition.partition_index;
@@ -523,15 +534,7 @@ async fn offer_offsets(
     version_max: i16,
 ) -> Result<(), ClientError> {
     let connection = client.coordinator(group).await?;
-    let pending = send_up_to(&connection, request.clone(), version_max).await?;
-    let answer = timeout(client.config().request_timeout, pending.wait()).await;
-    let answer = answer.unwrap_or_else(|_| {
-        // What comes later would answer another request.
-        connection.close();
-        Err(ClientError::Disconnected {
-            address: connection.address().to_string(),
-        })
-    })?;
+    let answer = ask_up_to(client, &connection, request.clone(), version_max).await?;
     for topic in &answer.topics {
         for partition in &topic.partitions {
             let index = partition.partition_index;

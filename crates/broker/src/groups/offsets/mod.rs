@@ -35,10 +35,11 @@ impl Offsets {
         !self.pending.is_empty()
     }
 
-    /// Whether they show how far a flow is.
+    /// Whether they show how far a flow is, which commits all offsets of its group. Looks at the first only.
     pub fn are_of_flow(&self) -> bool {
         let mut committed = self.committed.values().flat_map(BTreeMap::values);
-        committed.any(|offset| &*offset.metadata == FLOW_OFFSETS)
+        let first = committed.next();
+        first.is_some_and(|offset| &*offset.metadata == FLOW_OFFSETS)
     }
 
     /// What is committed, by topic and partition.
