@@ -17,6 +17,7 @@ mod acl;
 mod acl_requests;
 mod acls;
 mod audit;
+mod decoy;
 mod exposure;
 mod principal;
 mod quota_requests;

@@ -7,6 +7,7 @@ use std::fmt;
 
 use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
 
+use super::decoy::{Decoys, Shape};
 use super::principal::Principal;
 
 /// There are never more users than this: each takes memory. Kafka has no such bound.
@@ -15,10 +16,9 @@ pub const USERS_MAX: usize = 1_000_000;
 pub const ITERATIONS_MIN: Iterations = Iterations(4096);
 /// A password is hashed at most so often: otherwise a login takes too long. Kafka's bound.
 pub const ITERATIONS_MAX: Iterations = Iterations(16_384);
-/// A password is hashed so often where nothing is said. Whoever logs in with an unknown name is told this
-/// count and a salt of [`SALT_BYTES`], so users with others can be told from those that do not exist.
+/// A password is hashed so often where nothing is said.
 pub const ITERATIONS_DEFAULT: Iterations = ITERATIONS_MIN;
-/// Size of the salt, in bytes, of passwords that are set here, and of what unknown users are told.
+/// Size of the salt, in bytes, of passwords that are set here.
 pub const SALT_BYTES: usize = 24;
 /// No salt is longer, in bytes.
 const SALT_BYTES_MAX: usize = 255;
@@ -87,6 +87,8 @@ pub struct Users {
     secret: Secret,
     /// By name; at least one credential each.
     credentials: BTreeMap<String, Credentials>,
+    /// The shapes of all `credentials`.
+    decoys: Decoys,
 }
 
 /// What is kept of one user, by hash.
@@ -131,6 +133,7 @@ impl Users {
         Users {
             secret,
             credentials: BTreeMap::new(),
+            decoys: Decoys::default(),
         }
     }
 
@@ -200,9 +203,9 @@ impl Users {
         let size = hash.output_bytes();
         let keys = [code("stored key"), code("server key")];
         let [stored_key, server_key] = keys.each_ref().map(|key| &key.as_bytes()[..size]);
-        let salt = code("salt");
-        let salt = &salt.as_bytes()[..SALT_BYTES];
-        Credential::from_parts(hash, salt, ITERATIONS_DEFAULT, stored_key, server_key)
+        let shape = self.decoys.shape(hash, &code("shape"));
+        let salt = shape.salt(&code("salt"));
+        Credential::from_parts(hash, &salt, shape.iterations(), stored_key, server_key)
             .expect("the keys were cut to the size of the hash")
     }
 
@@ -220,7 +223,14 @@ impl Users {
             return;
         }
         let credentials = self.credentials.entry(user.to_owned()).or_default();
-        *credentials.place(hash) = credential;
+        let place = credentials.place(hash);
+        if let Some(old) = place.as_ref() {
+            self.decoys.remove(hash, Shape::of(old));
+        }
+        if let Some(new) = &credential {
+            self.decoys.add(hash, Shape::of(new));
+        }
+        *place = credential;
         if credentials.iter().next().is_none() {
             self.credentials.remove(user);
         }

@@ -1,14 +1,17 @@
 //! Logging in, from the client's first byte on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 use millstream_wire::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
 use millstream_wire::sasl::{
-    Client, ClientError, ClientFinal, ClientFirst, Mechanism, NONCE_BYTES, Nonce, Progress,
-    SaltedPassword, ScramExchange, ServerFirst,
+    Client, ClientError, ClientFinal, ClientFirst, Credential, Mechanism, NONCE_BYTES, Nonce,
+    Progress, SaltedPassword, ScramExchange, ServerFirst,
 };
 use millstream_wire::{ApiKey, ResponseError, StrBytes};
 use proptest::prelude::*;
 
+use super::super::record::Change;
 use super::*;
 
 const SHA_256: Mechanism = Mechanism::Scram(Hash::Sha256);
@@ -160,6 +163,86 @@ fn unknown_users_look_like_others() {
     assert_eq!(unknown, challenge(restored.users(), "bob"));
     let (elsewhere, _) = Store::restore(settings, [], other).unwrap();
     assert_ne!(unknown, challenge(elsewhere.users(), "bob"));
+}
+
+/// The first answer without its random content: iterations, the length of the salt, and whether it is a text.
+fn visible(challenge: &str) -> (u32, usize, bool) {
+    let first = ServerFirst::parse(challenge.as_bytes()).unwrap();
+    let is_text = first.salt.iter().all(u8::is_ascii_alphanumeric);
+    (first.iterations.0, first.salt.len(), is_text)
+}
+
+#[test]
+fn the_first_answer_does_not_tell_known_users_from_unknown_ones() {
+    let mut store = empty();
+    let random: Vec<u8> = (100..100 + SALT_BYTES as u8).collect();
+    // As this project's client, as `user init`, and as Kafka's own tools set passwords.
+    let kinds: [(usize, u32, &[u8]); 3] = [
+        (60, 8192, &random),
+        (30, 4096, &random),
+        (10, 4096, b"1g4nx5k6sdd8fh2ljb0p3q7r9"),
+    ];
+    let names = (0..).map(|number| format!("known {number}"));
+    let made = kinds
+        .iter()
+        .flat_map(|kind| std::iter::repeat_n(kind, kind.0));
+    for (name, (_, iterations, salt)) in names.zip(made) {
+        let keys = [[1; 32], [2; 32]];
+        let [stored, server] = &keys;
+        let iterations = Iterations(*iterations);
+        let credential = Credential::from_parts(Hash::Sha256, salt, iterations, stored, server);
+        let change = Change::Credential(name, Hash::Sha256, credential);
+        store.apply(change.encode()).unwrap();
+    }
+    let settings = AclSettings::new(true);
+    let other = Secret::from_random([8; SECRET_BYTES]);
+    let (restored, _) = Store::restore(settings, store.snapshot(), other).unwrap();
+
+    let mut counts = BTreeMap::new();
+    for number in 0..2000 {
+        let name = format!("unknown {number}");
+        let answer = challenge(store.users(), &name);
+        assert_eq!(answer, challenge(store.users(), &name));
+        assert_eq!(
+            answer,
+            challenge(restored.users(), &name),
+            "after a restart"
+        );
+        *counts.entry(visible(&answer)).or_insert(0) += 1;
+    }
+    let known: BTreeSet<_> = (0..100)
+        .map(|number| visible(&challenge(store.users(), &format!("known {number}"))))
+        .collect();
+    assert!(counts.keys().eq(&known), "{counts:?} {known:?}");
+    // As large a part of the unknown names as of the known users, give or take a quarter.
+    for (users, iterations, salt) in kinds {
+        let is_text = salt.iter().all(u8::is_ascii_alphanumeric);
+        let count = counts[&(iterations, salt.len(), is_text)];
+        let expected = users * 20;
+        assert!(
+            count > expected * 3 / 4 && count < expected * 5 / 4,
+            "{counts:?}"
+        );
+    }
+
+    // A further user changes the answer for few unknown names, and the salt where it changes the rest.
+    let before: Vec<_> = (0..500)
+        .map(|number| challenge(store.users(), &format!("unknown {number}")))
+        .collect();
+    let salt = [9; SALT_BYTES];
+    let record = store.user_record("further", "secret", Hash::Sha256, Iterations(5000), &salt);
+    store.apply(record.unwrap()).unwrap();
+    let mut changed = 0;
+    for (number, before) in before.iter().enumerate() {
+        let after = challenge(store.users(), &format!("unknown {number}"));
+        if after != *before {
+            changed += 1;
+            assert_ne!(visible(&after), visible(before));
+            let salt = |text: &str| ServerFirst::parse(text.as_bytes()).unwrap().salt;
+            assert_ne!(salt(&after)[..16], salt(before)[..16]);
+        }
+    }
+    assert!(changed < 25, "{changed} of 500");
 }
 
 #[test]

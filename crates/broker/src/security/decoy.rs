@@ -1,0 +1,132 @@
+//! Decoys: the salts and iteration counts that the broker sends for unknown users in SCRAM's first answer.
+//!
+//! That answer must not tell an unknown user from a known one. So an unknown name gets the [`Shape`] of a known user's
+//! credential: each shape falls to as large a part of the unknown names as of the known users. A name keeps its shape,
+//! unless the known users change so much that the name's turn goes to another shape; then its salt changes, too, as it
+//! does when a known user gets a new password.
+
+use std::collections::BTreeMap;
+
+use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
+
+use super::users::{ITERATIONS_DEFAULT, SALT_BYTES};
+
+/// The digits that Kafka's own tools write salts with.
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The part of a credential that a client can compare between users: all but the salt's random content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shape {
+    iterations: u32,
+    salt_bytes: usize,
+    /// Whether the salt consists of [`DIGITS`]. Kafka's own tools make salts so; others take random bytes.
+    has_digits: bool,
+}
+
+impl Shape {
+    /// The shape of passwords that are set here.
+    const DEFAULT: Shape = Shape {
+        iterations: ITERATIONS_DEFAULT.0,
+        salt_bytes: SALT_BYTES,
+        has_digits: false,
+    };
+
+    pub(super) fn of(credential: &Credential) -> Shape {
+        let salt = credential.salt();
+        Shape {
+            iterations: credential.iterations().0,
+            salt_bytes: salt.len(),
+            has_digits: salt.iter().all(|byte| DIGITS.contains(byte)),
+        }
+    }
+
+    pub(super) fn iterations(self) -> Iterations {
+        Iterations(self.iterations)
+    }
+
+    /// Returns a salt of this shape. Only `key`, which is secret, tells it from a random one.
+    pub(super) fn salt(self, key: &Key) -> Vec<u8> {
+        let block = |number: usize| {
+            let Shape {
+                iterations,
+                salt_bytes,
+                has_digits,
+            } = self;
+            let message = format!("{iterations} {salt_bytes} {has_digits} {number}");
+            Hash::Sha512.hmac(key.as_bytes(), message.as_bytes())
+        };
+        let blocks = (0..).map(block);
+        let bytes = blocks.flat_map(|block| block.as_bytes().to_vec());
+        let salt = bytes.take(self.salt_bytes);
+        match self.has_digits {
+            true => salt
+                .map(|byte| DIGITS[usize::from(byte) % DIGITS.len()])
+                .collect(),
+            false => salt.collect(),
+        }
+    }
+
+    fn bits(self) -> u64 {
+        let flag = u64::from(self.has_digits) << 63;
+        flag | (self.salt_bytes as u64) << 32 | u64::from(self.iterations)
+    }
+}
+
+/// How many known users have credentials of which shape.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Decoys {
+    /// No count is 0.
+    counts: BTreeMap<Hash, BTreeMap<Shape, usize>>,
+}
+
+impl Decoys {
+    pub(super) fn add(&mut self, hash: Hash, shape: Shape) {
+        *self
+            .counts
+            .entry(hash)
+            .or_default()
+            .entry(shape)
+            .or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, hash: Hash, shape: Shape) {
+        let counts = self.counts.entry(hash).or_default();
+        if let Some(count) = counts.get_mut(&shape) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&shape);
+            }
+        }
+    }
+
+    /// Returns the shape of the name that `key` was made of. Weighted rendezvous hashing: each shape draws an
+    /// exponentially distributed number, divided by its count, and the least wins. So a changed count moves as few names
+    /// as possible, and every start draws the same.
+    pub(super) fn shape(&self, hash: Hash, key: &Key) -> Shape {
+        let (seed, _) = key
+            .as_bytes()
+            .split_first_chunk()
+            .expect("a hash has more than 8 bytes");
+        let seed = u64::from_be_bytes(*seed);
+        let counts = self.counts.get(&hash).into_iter().flatten();
+        let drawn = counts.map(|(shape, count)| (draw(seed, *shape) / *count as f64, *shape));
+        let least = drawn.min_by(|(one, _), (other, _)| one.total_cmp(other));
+        least.map_or(Shape::DEFAULT, |(_, shape)| shape)
+    }
+}
+
+/// Exponentially distributed over the seeds.
+fn draw(seed: u64, shape: Shape) -> f64 {
+    // 53 bits fit into a float; the half keeps the logarithm's argument above 0.
+    let bits = mixed(seed ^ mixed(shape.bits())) >> 11;
+    let uniform = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
+    -uniform.ln()
+}
+
+/// The finalizer of SplitMix64: each bit of the result depends on all bits of the number.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
