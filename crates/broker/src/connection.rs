@@ -347,7 +347,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     async fn take_bare_message(&mut self, login: &Login, message: Bytes) -> Result<(), End> {
         let from = self.client.peer().address;
         let broker = Arc::clone(&self.broker);
-        let answer = broker.security().bare_message(login, from, message).await?;
+        let answer = broker.security().message(login, from, message).await?;
         let answer = answer.map_err(|error| End::Refused(error.to_string()))?;
         let mut frame = BytesMut::with_capacity(4 + answer.len());
         frame.put_u32(answer.len() as u32);

@@ -21,6 +21,7 @@ mod group_service;
 pub mod groups;
 mod ledger;
 mod local;
+mod login_pace;
 mod memory;
 mod native;
 mod offsets;

@@ -15,7 +15,7 @@ use millstream_wire::messages::{
 use millstream_wire::sasl::{Hash, Mechanism, NONCE_BYTES, Nonce};
 use millstream_wire::{Request, Response, ResponseError, StrBytes, refuse};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::broker::Broker;
 use crate::client::Client;
@@ -23,11 +23,12 @@ use crate::config::SecurityConfig;
 use crate::counters::Counter;
 use crate::error::response_error;
 use crate::ledger::Ledger;
+use crate::login_pace::{Attempt, LoginPace, WAIT_MAX};
 use crate::reply::Reply;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
     LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES,
-    SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes,
+    SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes, sasl_response,
 };
 use crate::throttle::Throttle;
 
@@ -73,7 +74,8 @@ pub struct SecurityService {
     changes: tokio::sync::Mutex<()>,
     ledger: Arc<Ledger>,
     /// Logins that are worked on at once: passwords are expensive to check.
-    logins: Semaphore,
+    logins: Arc<Semaphore>,
+    pace: Mutex<LoginPace>,
     refused_logins: Counter,
     denied: Counter,
     clock: Arc<dyn Clock>,
@@ -113,7 +115,8 @@ impl SecurityService {
             store: RwLock::new(store),
             changes: tokio::sync::Mutex::new(()),
             ledger: Arc::new(ledger),
-            logins: Semaphore::new(cores),
+            logins: Arc::new(Semaphore::new(cores)),
+            pace: Mutex::default(),
             refused_logins: Counter::default(),
             denied: Counter::default(),
             clock,
@@ -222,45 +225,73 @@ impl SecurityService {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Takes a message of a login. Hashes passwords, so it may take milliseconds.
-    async fn message<R: Send + 'static>(
-        self: &Arc<Self>,
-        login: &Login,
-        from: SocketAddr,
-        take: impl FnOnce(&mut Authentication, &Store, &Nonce) -> R + Send + 'static,
-    ) -> io::Result<R> {
-        let mut bytes = [0; NONCE_BYTES];
-        self.random.fill(&mut bytes)?;
-        let nonce = Nonce::from_random(&bytes);
-        let turn = self.logins.acquire().await;
-        let turn = turn.expect("the semaphore is never closed");
-        let (service, login) = (Arc::clone(self), Arc::clone(login));
-        let taken = tokio::task::spawn_blocking(move || {
-            let mut login = login.lock();
-            let answer = take(&mut login, &service.store.read(), &nonce);
-            note(&login, from);
-            (answer, login.is_failed())
-        });
-        let (answer, is_failed) = taken.await.map_err(io::Error::other)?;
-        drop(turn);
-        if is_failed {
-            self.refused_logins.add_one();
-            tokio::time::sleep(REFUSED_AFTER).await;
-        }
-        Ok(answer)
-    }
-
-    /// Takes a message of SASL that stands alone.
-    pub async fn bare_message(
+    /// Takes a message of SASL. Hashes passwords, so it may take milliseconds; after wrong ones the check waits.
+    pub async fn message(
         self: &Arc<Self>,
         login: &Login,
         from: SocketAddr,
         message: Bytes,
     ) -> io::Result<Result<Bytes, LoginError>> {
-        self.message(login, from, move |login, store, nonce| {
-            login.message(store.users(), nonce, &message)
-        })
-        .await
+        let mut bytes = [0; NONCE_BYTES];
+        self.random.fill(&mut bytes)?;
+        let nonce = Nonce::from_random(&bytes);
+        let checks = login.lock().checks(&message);
+        let attempt = checks.map(|user| self.pace.lock().attempt(&user, from.ip()));
+        let Some(turn) = self.turn(attempt).await else {
+            let mut login = login.lock();
+            login.refuse();
+            self.ended(&login, from, None);
+            return Ok(Err(LoginError::TooManyFailed));
+        };
+        let (service, login) = (Arc::clone(self), Arc::clone(login));
+        // A client that goes away does not stop what has begun: its attempt counts.
+        let taken = tokio::task::spawn_blocking(move || {
+            let mut login = login.lock();
+            let answer = login.message(service.store.read().users(), &nonce, &message);
+            service.ended(&login, from, attempt);
+            drop(turn);
+            (answer, login.is_failed())
+        });
+        let (answer, is_failed) = taken.await.map_err(io::Error::other)?;
+        if is_failed {
+            tokio::time::sleep(REFUSED_AFTER).await;
+        }
+        Ok(answer)
+    }
+
+    /// Waits until an attempt may be checked; `None` when that takes too long.
+    async fn turn(&self, attempt: Option<Attempt>) -> Option<OwnedSemaphorePermit> {
+        let until = self.clock.monotonic() + WAIT_MAX;
+        loop {
+            let turn = Arc::clone(&self.logins).acquire_owned().await;
+            let turn = turn.expect("the semaphore is never closed");
+            let Some(attempt) = attempt else {
+                return Some(turn);
+            };
+            let now = self.clock.monotonic();
+            let Err(free_at) = self.pace.lock().begin(attempt, now) else {
+                return Some(turn);
+            };
+            drop(turn);
+            if free_at > until {
+                return None;
+            }
+            tokio::time::sleep(free_at.saturating_sub(now)).await;
+        }
+    }
+
+    /// Counts and writes down how a login ended, if it has.
+    fn ended(&self, login: &Authentication, from: SocketAddr, attempt: Option<Attempt>) {
+        let now = self.clock.monotonic();
+        if login.is_failed() {
+            self.refused_logins.add_one();
+            if let Some(attempt) = attempt {
+                self.pace.lock().failed(attempt, now);
+            }
+        } else if let (Some(attempt), Some(_)) = (attempt, login.principal()) {
+            self.pace.lock().succeeded(attempt, now);
+        }
+        note(login, from);
     }
 
     /// Logs in by a name and a password, without messages of SASL around it; `None` if that is refused.
@@ -279,7 +310,7 @@ impl SecurityService {
         let hello = SaslHandshakeRequest::default().with_mechanism(mechanism);
         login.lock().handshake(1, &hello);
         let message = Bytes::from(format!("\0{user}\0{password}"));
-        let answered = self.bare_message(&login, from, message).await;
+        let answered = self.message(&login, from, message).await;
         answered
             .inspect_err(|error| tracing::error!("nobody can log in: {error}"))
             .ok()?
@@ -309,12 +340,8 @@ impl SecurityService {
         from: SocketAddr,
         request: SaslAuthenticateRequest,
     ) -> SaslAuthenticateResponse {
-        let answer = self
-            .message(login, from, move |login, store, nonce| {
-                login.authenticate(store.users(), nonce, &request)
-            })
-            .await;
-        answer.unwrap_or_else(|error| {
+        let answer = self.message(login, from, request.auth_bytes).await;
+        answer.map(sasl_response).unwrap_or_else(|error| {
             tracing::error!("nobody can log in: {error}");
             SaslAuthenticateResponse::default()
                 .with_error_code(ResponseError::UnknownServerError.code())

@@ -43,6 +43,7 @@ pub use self::audit::{
 pub use self::exposure::{Exposed, Exposure, check_exposure};
 pub use self::principal::{Host, InvalidHost, InvalidPrincipal, NAME_BYTES_MAX, Principal};
 pub use self::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX, Quotas, Share, Traffic};
+pub(crate) use self::sasl::response as sasl_response;
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};

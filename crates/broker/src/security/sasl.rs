@@ -96,6 +96,11 @@ pub enum LoginError {
         "Authentication failed during authentication due to invalid credentials with SASL mechanism {0}"
     )]
     Proof(Mechanism),
+    /// The password was not checked, since too many were wrong before.
+    #[error(
+        "Authentication failed: too many logins of this user from this address have failed; try again in a minute"
+    )]
+    TooManyFailed,
 }
 
 impl LoginError {
@@ -198,13 +203,17 @@ impl Authentication {
         nonce: &Nonce,
         request: &SaslAuthenticateRequest,
     ) -> SaslAuthenticateResponse {
-        match self.message(users, nonce, &request.auth_bytes) {
-            Ok(bytes) => SaslAuthenticateResponse::default()
-                .with_error_message(None)
-                .with_auth_bytes(bytes),
-            Err(error) => SaslAuthenticateResponse::default()
-                .with_error_code(error.code().code())
-                .with_error_message(Some(StrBytes::from_string(error.to_string()))),
+        response(self.message(users, nonce, &request.auth_bytes))
+    }
+
+    /// The user whose password or proof this message is, if [`message`](Self::message) would check it.
+    pub fn checks(&self, message: &[u8]) -> Option<String> {
+        match &self.state {
+            State::Chosen(Mechanism::Plain) => {
+                Some(PlainMessage::parse(message).ok()?.user.to_owned())
+            }
+            State::Challenged(challenge) => Some(challenge.client_first.user.clone()),
+            _ => None,
         }
     }
 
@@ -274,6 +283,18 @@ impl Authentication {
             claimed,
         };
         Ok((State::Challenged(Box::new(challenge)), answer))
+    }
+}
+
+/// The answer to a message, as a response.
+pub fn response(answer: Result<Bytes, LoginError>) -> SaslAuthenticateResponse {
+    match answer {
+        Ok(bytes) => SaslAuthenticateResponse::default()
+            .with_error_message(None)
+            .with_auth_bytes(bytes),
+        Err(error) => SaslAuthenticateResponse::default()
+            .with_error_code(error.code().code())
+            .with_error_message(Some(StrBytes::from_string(error.to_string()))),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Who comes: by SASL, with the right password, or not at all.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream_base::SystemRandom;
@@ -248,4 +251,58 @@ fn where_nobody_has_to_log_in_a_login_is_out_of_place() {
     assert_eq!(error, ResponseError::IllegalSaslState.code());
     // And no harm is done.
     client.create_topic("t", 1);
+}
+
+/// A connection whose own address is another one of this machine.
+fn connect_from(node: &Node, from: [u8; 4]) -> Connection {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(node.address()).await.unwrap()
+    });
+    let stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    let tcp = stream.try_clone().unwrap();
+    Connection::over(Box::new(stream), tcp)
+}
+
+#[test]
+fn guesses_side_by_side_wait_for_each_other_and_nobody_else_does() {
+    let node = guarded();
+    let carol = ("carol", "carol's secret");
+    assert_eq!(node.connect().log_in(ADMIN).set_password(carol), 0);
+    let guess = |mechanism| {
+        let refused = node
+            .connect()
+            .try_log_in(mechanism, ("admin", "guess"))
+            .unwrap_err();
+        assert_eq!(refused.0, ResponseError::SaslAuthenticationFailed.code());
+    };
+    guess(Mechanism::Plain);
+    let began = Instant::now();
+    let unanswered = AtomicUsize::new(6);
+    thread::scope(|scope| {
+        for number in 0..6 {
+            let (guess, unanswered) = (&guess, &unanswered);
+            scope.spawn(move || {
+                guess(Mechanism::ALL[number % 3]);
+                unanswered.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        // Another user from the same address, and the same user from another address.
+        node.connect().log_in(carol);
+        connect_from(&node, [127, 0, 0, 2]).log_in(ADMIN);
+        assert!(unanswered.load(Ordering::Relaxed) > 0);
+    });
+    // 0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 seconds.
+    assert!(
+        began.elapsed() > Duration::from_secs(6),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(node.broker().status().logins_refused, 7);
 }
