@@ -224,8 +224,8 @@ impl Client {
 
     /// What the stream of this id is called.
     pub fn stream_name(&self, id: StreamId) -> Option<String> {
-        let stream = self.broker.log().stream_by_id(id).ok()?;
-        Some(stream.name().to_owned())
+        let stream = self.broker.log().stream_by_id(id).and_then(not_internal);
+        Some(stream.ok()?.name().to_owned())
     }
 
     fn keep(&mut self, stream: Stream) {

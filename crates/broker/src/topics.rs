@@ -29,6 +29,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 
+use crate::access::denied_by_id;
 use crate::broker::{Broker, NODE_ID};
 use crate::client::{Client, not_internal, stream_of_users};
 use crate::configs;
@@ -86,7 +87,8 @@ impl<'a> Named<'a> {
             }
             Named::Id(_) => {
                 let stream = self.stream(client)?;
-                check(client, stream.name())?;
+                check(client, stream.name())
+                    .map_err(|_| denied_by_id(client.access(), stream.name()))?;
                 Ok(stream)
             }
         }
@@ -466,6 +468,11 @@ pub fn delete(broker: &Arc<Broker>, version: i16, request: DeleteTopicsRequest) 
 
 fn delete_topic(broker: &Broker, name: Option<&TopicName>, id: Uuid) -> Result<TopicName, Refusal> {
     let name = match name {
+        // Access was asked for by one of them.
+        Some(_) if !id.is_nil() => {
+            let message = "a topic is named by its name or by its id, not by both";
+            return Err(Refusal::new(ResponseError::InvalidRequest, message));
+        }
         Some(name) => name.clone(),
         None => {
             let stream = broker.log().stream_by_uuid(id);

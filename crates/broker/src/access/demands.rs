@@ -4,6 +4,7 @@ use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxn
 use millstream_wire::messages::{AddPartitionsToTxnRequest, ConsumerGroupHeartbeatRequest};
 use millstream_wire::{Request, ResponseError};
 
+use super::unknown::denied_by_id;
 use super::{Access, denied};
 use crate::client::Client;
 use crate::security::{Operation, Resource};
@@ -29,10 +30,15 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
     let group = |operation, name: &str| need(access, operation, Resource::group(name));
     let cluster = |operation| need(access, operation, Resource::CLUSTER);
     let transaction = |operation, id: &str| need(access, operation, Resource::transactional_id(id));
-    // One that is not there is told of by whoever looks for it.
     let stream = |operation, id| {
         let name = client.stream_name(id);
-        name.map_or(Ok(()), |name| topic(operation, &name))
+        let name = name.ok_or(ResponseError::UnknownTopicId)?;
+        topic(operation, &name).map_err(|_| denied_by_id(access, &name))
+    };
+    // In a list, each stream that the client may not know of is answered by itself: see `unknown::withhold`.
+    let listed = |operation, id| match stream(operation, id) {
+        Err(ResponseError::UnknownTopicId) => Ok(()),
+        checked => checked,
     };
     match request {
         Request::JoinGroup(request) => group(Read, &request.group_id),
@@ -106,7 +112,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::DeleteStream(request) => topic(Delete, &request.name),
         Request::WriteChunks(request) => stream(Write, request.stream),
         Request::ReadChunks(request) => {
-            each(&request.cursors, |cursor| stream(Read, cursor.stream))
+            each(&request.cursors, |cursor| listed(Read, cursor.stream))
         }
         Request::NextGroups(request) => {
             group(Read, &request.application)?;
@@ -114,7 +120,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         }
         Request::CommitCursors(request) => {
             group(Read, &request.application)?;
-            each(&request.cursors, |cursor| stream(Read, cursor.stream))
+            each(&request.cursors, |cursor| listed(Read, cursor.stream))
         }
         Request::ReleaseGroups(request) => {
             group(Read, &request.application)?;

@@ -4,6 +4,7 @@
 //! - A request has [`demands`] as a whole. If one is not met it is refused.
 //! - Of a request with a list, of topics say, what may not be touched is [taken out](parts::withhold)
 //!   and refused, and the rest carried out. The answers are put together.
+//! - A stream that is named by an id and that the client may not know of [is answered](unknown) as one that is not there.
 //! - What is listed without being named [is left out](hidden::hide) of the answer.
 //! - Who asks [is told](operations::tell) what it may do.
 //!
@@ -13,6 +14,7 @@ mod demands;
 mod hidden;
 mod operations;
 mod parts;
+mod unknown;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::client::Client;
 use crate::reply::Reply;
 use crate::security::{AuditAction, AuditEvent, Operation, Principal, Resource, ResourceType, Who};
 use crate::security_service::SecurityService;
+
+pub use self::unknown::denied_by_id;
 
 /// Changes an answer.
 type Change = Box<dyn FnOnce(&mut Response) + Send>;
@@ -153,7 +157,9 @@ fn carry_out_permitted(
         return carry_out(client, request);
     }
     if let Err(error) = demands::check(client, version, &request) {
-        return refuse(&request, version, error, None).into();
+        let is_unknown = error == ResponseError::UnknownTopicId;
+        let message = is_unknown.then_some(unknown::NO_SUCH_ID);
+        return refuse(&request, version, error, message).into();
     }
     let refused = parts::withhold(client, version, &mut request);
     if let Request::Produce(ProduceRequest { acks: 0, .. }) = request
@@ -162,16 +168,17 @@ fn carry_out_permitted(
         return Reply::Close("it may not write to a topic, and wants no answer".to_owned());
     }
     let hidden = hidden::hide(client.access(), &request);
+    let unknown = unknown::withhold(client, &mut request);
     let reply = carry_out(client, request);
-    if refused.is_empty() && hidden.is_none() {
+    if refused.is_empty() && hidden.is_none() && unknown.is_none() {
         return reply;
     }
     reply.map(move |response| {
         for refused in refused {
             parts::merge(response, refused);
         }
-        if let Some(hide) = hidden {
-            hide(response);
+        for change in hidden.into_iter().chain(unknown) {
+            change(response);
         }
     })
 }

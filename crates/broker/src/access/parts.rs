@@ -4,6 +4,7 @@ use millstream_wire::messages::{FindCoordinatorRequest, TopicName};
 use millstream_wire::{Request, Response, ResponseError, Uuid, refuse};
 
 use super::demands::KEY_OF_GROUP;
+use super::unknown::NO_SUCH_ID;
 use super::{Access, denied};
 use crate::client::Client;
 use crate::configs::{BROKER, TOPIC};
@@ -12,6 +13,8 @@ use crate::security::{Operation, Resource, ResourceType};
 use Operation::{Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
 
 const TOPIC_DENIED: ResponseError = ResponseError::TopicAuthorizationFailed;
+/// The same for a topic that is named by its id, and that the client may not know of, or that is not there.
+const UNKNOWN_ID: ResponseError = ResponseError::UnknownTopicId;
 const GROUP_DENIED: ResponseError = ResponseError::GroupAuthorizationFailed;
 
 /// Takes out what the client may not do, and returns the answers to that.
@@ -19,7 +22,10 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
     let access = &client.access().clone();
     let topic = |operation, name: &str| access.may_topic(operation, name);
     let group = |operation, name: &str| access.may(operation, Resource::group(name));
-    let refuse = |refused: Request, error| refuse(&refused, version, error, None);
+    let refuse = |refused: Request, error| {
+        let message = (error == UNKNOWN_ID).then_some(NO_SUCH_ID);
+        refuse(&refused, version, error, message)
+    };
     let mut responses = Vec::new();
     // Takes from a list what does not pass, and refuses it.
     macro_rules! keep {
@@ -32,9 +38,16 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
         };
     }
     match request {
-        Request::Produce(request) => keep!(request.topic_data, TOPIC_DENIED, |asked| {
-            may_named(client, Write, Some(&asked.name), asked.topic_id)
-        }),
+        Request::Produce(request) => {
+            keep!(request.topic_data, UNKNOWN_ID, |asked| knows(
+                client,
+                Write,
+                asked.topic_id
+            ));
+            keep!(request.topic_data, TOPIC_DENIED, |asked| {
+                may_named(client, Write, Some(&asked.name), asked.topic_id)
+            });
+        }
         Request::ListOffsets(request) => {
             keep!(request.topics, TOPIC_DENIED, |asked| topic(
                 Describe,
@@ -66,6 +79,11 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
         Request::DeleteTopics(request) => {
             keep!(request.topic_names, TOPIC_DENIED, |name| topic(
                 Delete, name
+            ));
+            keep!(request.topics, UNKNOWN_ID, |asked| knows(
+                client,
+                Delete,
+                asked.topic_id
             ));
             keep!(request.topics, TOPIC_DENIED, |asked| {
                 may_named(client, Delete, asked.name.as_ref(), asked.topic_id)
@@ -155,7 +173,17 @@ fn take<T>(items: &mut Vec<T>, mut may: impl FnMut(&T) -> bool) -> Option<Vec<T>
     (!taken.is_empty()).then_some(taken)
 }
 
-/// A topic by its name, or by its id. One that is not there is told of by whoever looks for it.
+/// Whether the client may know that there is a topic of this id, if it has named one by an id.
+fn knows(client: &mut Client, operation: Operation, id: Uuid) -> bool {
+    id.is_nil()
+        || client.stream_by_uuid(id).is_ok_and(|stream| {
+            let access = client.access();
+            access.would(operation, Resource::topic(stream.name()))
+                || access.sees_topic(stream.name())
+        })
+}
+
+/// A topic by its name, or by its id, that is there.
 fn may_named(
     client: &mut Client,
     operation: Operation,

@@ -325,24 +325,27 @@ impl Session {
             return;
         }
         let has_ids = self.has_ids;
-        let mut last: Option<(TopicName, Uuid, bool)> = None;
+        let mut last: Option<(TopicName, Uuid, Option<ResponseError>)> = None;
         for partition in self
             .partitions
             .iter_mut()
             .filter(|partition| partition.lane.is_ok())
         {
             let Place { name, id, .. } = &partition.place;
-            let is_permitted = match &last {
+            let denied = match &last {
                 Some((last, of, verdict)) if last == name && of == id => *verdict,
                 _ => {
                     let named = Named::of(has_ids, name, *id);
                     let permitted = named.permitted(client, Operation::Read);
-                    permitted.err() != Some(ResponseError::TopicAuthorizationFailed)
+                    permitted.err().filter(|error| {
+                        use ResponseError::{TopicAuthorizationFailed, UnknownTopicId};
+                        matches!(error, TopicAuthorizationFailed | UnknownTopicId)
+                    })
                 }
             };
-            last = Some((name.clone(), *id, is_permitted));
-            if !is_permitted {
-                partition.lane = Err(ResponseError::TopicAuthorizationFailed);
+            last = Some((name.clone(), *id, denied));
+            if let Some(error) = denied {
+                partition.lane = Err(error);
                 partition.watched = None;
             }
         }

@@ -26,7 +26,7 @@ const GROUPS_MAX: usize = 1000;
 const SEGMENTS_MAX: u32 = 1000;
 
 /// The most cursors that are committed at once.
-const COMMITS_MAX: usize = 1000;
+pub const COMMITS_MAX: usize = 1000;
 
 /// The most applications since the broker started, over all streams: what they have is kept in memory.
 const APPLICATIONS_MAX: usize = 10_000;

@@ -18,6 +18,8 @@ use millstream_log::{Log, Stream};
 use millstream_wire::{Request, ResponseError, refuse};
 
 use self::groups::Applications;
+pub use self::groups::COMMITS_MAX;
+pub use self::read::CURSORS_MAX;
 use self::refused::Refused;
 pub use self::upload::Upload;
 use self::upload::Uploads;

@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::reply::Reply;
 
 /// The most cursors of one request: as many as a stream has lanes.
-const CURSORS_MAX: usize = LANES_MAX as usize;
+pub const CURSORS_MAX: usize = LANES_MAX as usize;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;

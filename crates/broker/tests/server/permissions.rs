@@ -630,6 +630,8 @@ fn is_denied(response: &impl std::fmt::Debug) -> bool {
         ResponseError::GroupAuthorizationFailed,
         ResponseError::ClusterAuthorizationFailed,
         ResponseError::TransactionalIdAuthorizationFailed,
+        // So are streams answered that are named by an id.
+        ResponseError::UnknownTopicId,
     ]
     .iter()
     .any(|error| response.contains(&format!("error_code: {},", error.code())))
@@ -666,6 +668,142 @@ fn every_request_needs_each_of_its_rights() {
         assert!(!is_denied(&response), "{:?}: {response:?}", request.api());
         admin.forbid_all();
     }
+}
+
+/// Requests about a topic by its id, and about a stream by its id.
+fn cases_by_id(topic_id: Uuid, stream: StreamId) -> Vec<Case> {
+    let mut produced = produce_request("", 0, chunk(&["value"]));
+    produced.topic_data[0].topic_id = topic_id;
+    let mut fetched = fetch_request(&[("", 0, 0)]).with_max_wait_ms(0);
+    fetched.topics[0].topic_id = topic_id;
+    let asked = MetadataRequestTopic::default()
+        .with_topic_id(topic_id)
+        .with_name(None);
+    let metadata = MetadataRequest::default().with_topics(Some(vec![asked]));
+    let deleted = DeleteTopicState::default()
+        .with_topic_id(topic_id)
+        .with_name(None);
+    let deleted = DeleteTopicsRequest::default().with_topics(vec![deleted]);
+    let mut cases = vec![
+        case(13, produced, [(Write, topic("t"))]),
+        case(13, fetched, [(Read, topic("t"))]),
+        case(12, metadata, [(Describe, topic("t"))]),
+        case(6, deleted, [(Delete, topic("t"))]),
+    ];
+    let natively = native_cases(stream).into_iter();
+    cases.extend(natively.filter(|case| match &case.request {
+        Request::DescribeStream(request) => request.name.is_none(),
+        Request::WriteChunks(_)
+        | Request::ReadChunks(_)
+        | Request::NextGroups(_)
+        | Request::CommitCursors(_)
+        | Request::ReleaseGroups(_)
+        | Request::AvailableGroups(_)
+        | Request::AvailableSegments(_)
+        | Request::NextSegments(_) => true,
+        _ => false,
+    }));
+    cases
+}
+
+#[test]
+fn no_answer_tells_which_ids_exist() {
+    let (node, mut admin, mut alice) = two_clients();
+    admin.create_topic("t", 1);
+    admin.produce("t", 0, &["old"]);
+    let stream = node.log().stream("t").unwrap();
+    let ledger = node.log().stream("__security").unwrap();
+    let (unknown_topic, unknown_stream) = (Uuid::from_u128(77), StreamId(77_777));
+    let real = [stream, ledger].map(|stream| (stream.uuid(), stream.id()));
+    for (topic_id, stream_id) in real {
+        let there = cases_by_id(topic_id, stream_id);
+        let missing = cases_by_id(unknown_topic, unknown_stream);
+        for (there, missing) in there.into_iter().zip(missing) {
+            let needs_group = there.rights.contains(&(Read, group("g")));
+            if needs_group {
+                admin.allow("alice", (Read, group("g")));
+            }
+            let api = there.request.api();
+            let [there, missing] = [there, missing].map(|case| {
+                let response = alice.ask(case.version, case.request);
+                format!("{response:?}")
+            });
+            assert!(missing.contains("error_code: 100,"), "{api:?}: {missing}");
+            let missing = missing
+                .replace(&unknown_topic.to_string(), &topic_id.to_string())
+                .replace(&format!("{unknown_stream:?}"), &format!("{stream_id:?}"));
+            assert_eq!(there, missing, "{api:?}");
+            admin.forbid_all();
+        }
+    }
+    // It may know of the topic, and not use it.
+    let (topic_id, stream_id) = real[0];
+    for case in cases_by_id(topic_id, stream_id) {
+        if case.rights.contains(&(Describe, topic("t"))) {
+            continue;
+        }
+        admin.allow("alice", (Read, group("g")));
+        admin.allow("alice", (Describe, topic("t")));
+        let response = format!("{:?}", alice.ask(case.version, case.request));
+        assert!(response.contains("error_code: 29,"), "{response}");
+        admin.forbid_all();
+    }
+}
+
+#[test]
+fn cursors_in_unknown_streams_do_not_hold_up_the_others() {
+    let (node, mut admin, mut alice) = two_clients();
+    let cursors = ["mine", "others"].map(|name| {
+        admin.create_topic(name, 1);
+        admin.produce(name, 0, &["value"]);
+        let stream = node.log().stream(name).unwrap();
+        let streamlet = StreamletIndex(0);
+        let (first, _) = stream.available_groups(streamlet).unwrap().unwrap();
+        stream.segment_cursor(streamlet, first, SegmentIndex(0))
+    });
+    let [mine, others] = cursors.map(Result::unwrap);
+    let missing = Cursor {
+        stream: StreamId(77_777),
+        ..mine
+    };
+    admin.allow("alice", (Read, topic("mine")));
+    let request = ReadChunksRequest {
+        cursors: vec![others, mine, missing, mine, others],
+        bytes_max: 1 << 20,
+        bytes_min: 1 << 20,
+        // Nobody waits for that: the unknown ones are told at once.
+        wait_ms_max: 3_600_000,
+    };
+    let read = ask!(alice, ReadChunks, 0, request);
+    let answers = read.reads.iter();
+    let answers = answers.map(|read| (read.error_code, read.next.stream, read.chunks.0.is_empty()));
+    assert_eq!(
+        answers.collect::<Vec<_>>(),
+        [
+            (100, others.stream, true),
+            (0, mine.stream, false),
+            (100, missing.stream, true),
+            (0, mine.stream, false),
+            (100, others.stream, true),
+        ]
+    );
+}
+
+#[test]
+fn a_topic_is_not_deleted_by_name_with_the_right_to_another_id() {
+    let (node, mut admin, mut alice) = two_clients();
+    admin.create_topic("mine", 1);
+    admin.create_topic("others", 1);
+    admin.allow("alice", (Delete, topic("mine")));
+    let both = DeleteTopicState::default()
+        .with_name(Some(topic_name("others")))
+        .with_topic_id(node.log().stream("mine").unwrap().uuid());
+    let request = DeleteTopicsRequest::default().with_topics(vec![both]);
+    let deleted = ask!(alice, DeleteTopics, 6, request);
+    let invalid = ResponseError::InvalidRequest.code();
+    assert_eq!(deleted.responses[0].error_code, invalid);
+    assert!(node.log().stream("others").is_ok());
+    assert!(node.log().stream("mine").is_ok());
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Streams that a client names by an id. A stream that it may not know of is answered as one that is not there, in the
+//! same words, so that no answer tells which ids exist.
+
+use millstream_base::Cursor;
+use millstream_wire::native::{CommittedCursor, Payload, ReadFromCursor};
+use millstream_wire::{Request, Response, ResponseError, StrBytes};
+
+use super::{Access, Change};
+use crate::client::Client;
+use crate::native::{COMMITS_MAX, CURSORS_MAX};
+use crate::security::{Operation, Resource};
+
+/// The message of both: a missing stream, and one that the client may not know of.
+pub const NO_SUCH_ID: &str =
+    "no stream has this id, or this user may not describe the stream that has it";
+
+/// The error for a stream that the client named by its id, and may not use.
+pub fn denied_by_id(access: &Access, name: &str) -> ResponseError {
+    match access.sees_topic(name) {
+        true => ResponseError::TopicAuthorizationFailed,
+        false => ResponseError::UnknownTopicId,
+    }
+}
+
+/// Takes the cursors out of a request whose streams are not there, or which the client may not know of, and returns the
+/// change that puts their answers in place.
+pub fn withhold(client: &Client, request: &mut Request) -> Option<Change> {
+    let is_unknown = |cursor: &Cursor| {
+        let name = client.stream_name(cursor.stream);
+        let may_read = |name: &str| {
+            client
+                .access()
+                .would(Operation::Read, Resource::topic(name))
+        };
+        // If it may know of a stream and not read it, the request was refused as a whole.
+        !name.is_some_and(|name| may_read(&name))
+    };
+    match request {
+        // More than that is refused as a whole, before anything is looked up.
+        Request::ReadChunks(request) if request.cursors.len() <= CURSORS_MAX => {
+            let unknown = take(&mut request.cursors, is_unknown)?;
+            // The client is told at once.
+            request.wait_ms_max = 0;
+            Some(Box::new(move |response| {
+                if let Response::ReadChunks(response) = response
+                    && response.error_code == 0
+                {
+                    put(&mut response.reads, unknown, |cursor| ReadFromCursor {
+                        error_code: ResponseError::UnknownTopicId.code(),
+                        error_message: Some(StrBytes::from_static_str(NO_SUCH_ID)),
+                        next: cursor,
+                        chunks: Payload::default(),
+                    });
+                }
+            }))
+        }
+        Request::CommitCursors(request) if request.cursors.len() <= COMMITS_MAX => {
+            let unknown = take(&mut request.cursors, is_unknown)?;
+            Some(Box::new(move |response| {
+                if let Response::CommitCursors(response) = response
+                    && response.error_code == 0
+                {
+                    put(&mut response.commits, unknown, |_| CommittedCursor {
+                        error_code: ResponseError::UnknownTopicId.code(),
+                        error_message: Some(StrBytes::from_static_str(NO_SUCH_ID)),
+                    });
+                }
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Takes out the cursors that pass, each with its place.
+fn take(
+    cursors: &mut Vec<Cursor>,
+    is_unknown: impl Fn(&Cursor) -> bool,
+) -> Option<Vec<(usize, Cursor)>> {
+    let places = std::mem::take(cursors).into_iter().enumerate();
+    let (unknown, rest): (Vec<_>, Vec<_>) = places.partition(|(_, cursor)| is_unknown(cursor));
+    cursors.extend(rest.into_iter().map(|(_, cursor)| cursor));
+    (!unknown.is_empty()).then_some(unknown)
+}
+
+/// Puts the answers to the cursors that were taken out among the others.
+fn put<T>(answers: &mut Vec<T>, unknown: Vec<(usize, Cursor)>, answer: impl Fn(Cursor) -> T) {
+    let mut others = std::mem::take(answers).into_iter();
+    for (place, cursor) in unknown {
+        let before = place - answers.len();
+        answers.extend(others.by_ref().take(before));
+        answers.push(answer(cursor));
+    }
+    answers.extend(others);
+}
