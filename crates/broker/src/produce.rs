@@ -281,7 +281,7 @@ fn append(
     if is_transactional && transactional == Transactional::No {
         return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
     }
-    let appended = lane.append(&records)?;
+    let appended = lane.append_foreign(&records)?;
     Ok((lane, appended))
 }
 

@@ -59,6 +59,16 @@ pub enum ChunkError {
         /// Size of the records, decompressed.
         bytes: usize,
     },
+    /// The header states another number of records than of offsets.
+    #[error(
+        "recordCount is {count}, but lastOffsetDelta is {last_offset_delta}: a producer numbers its records from 0, without gaps"
+    )]
+    OffsetGaps {
+        /// The number of records in the header.
+        count: u32,
+        /// What the header says of the last record's offset.
+        last_offset_delta: u32,
+    },
     /// A record contradicts the format.
     #[error("record {index}: {field} {fault}")]
     Record {

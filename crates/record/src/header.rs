@@ -117,6 +117,22 @@ impl ChunkHeader {
         })
     }
 
+    /// Checks that there is a record for each offset, as in each chunk that a producer sends. Only compaction and
+    /// filters make gaps.
+    ///
+    /// # Errors
+    /// When the numbers of records and of offsets differ.
+    pub fn check_gapless(&self) -> Result<(), ChunkError> {
+        let (count, last_offset_delta) = (self.record_count, self.last_offset_delta);
+        match u64::from(count) == u64::from(last_offset_delta) + 1 {
+            true => Ok(()),
+            false => Err(ChunkError::OffsetGaps {
+                count,
+                last_offset_delta,
+            }),
+        }
+    }
+
     /// Writes the header to the start of a chunk.
     pub(crate) fn write(&self, bytes: &mut [u8; HEADER_BYTES]) {
         let batch_length = self.total_bytes - LENGTH_PREFIX_BYTES as u32;

@@ -70,7 +70,7 @@ fn append(stream: &Stream, chunk: &ChunkToWrite) -> Result<(Lane, Appended), Ref
             "chunks of transactions are written by Kafka's requests only",
         ));
     }
-    let appended = stream.append(chunk.streamlet, &chunk.chunk);
+    let appended = stream.append_foreign(chunk.streamlet, &chunk.chunk);
     appended.map_err(|error| refused_chunk(stream.id(), error))
 }
 

@@ -198,3 +198,20 @@ fn in_memory_nobody_waits_for_the_disk() {
     }
     assert_eq!(broker.log().stats().journal_blocks, blocks);
 }
+
+/// Stored, it would end each reader of its lane.
+#[test]
+fn a_chunk_whose_header_contradicts_itself_is_refused() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    let stream = client.create("written", 1, 1);
+    let mut lying = chunk(b"x").to_vec();
+    // The last offset's delta.
+    lying[23..27].copy_from_slice(&i32::MAX.to_be_bytes());
+    let crc = millstream_base::crc32c(&lying[21..]);
+    lying[17..21].copy_from_slice(&crc.to_be_bytes());
+    let refused = write(&mut client, stream, 0, &Bytes::from(lying));
+    assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+    let written = write(&mut client, stream, 0, &chunk(b"x"));
+    assert_eq!((written.error_code, written.base_offset.0), (0, 0));
+}

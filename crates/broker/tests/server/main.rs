@@ -10,6 +10,7 @@ mod logins;
 mod offsets;
 mod order;
 mod permissions;
+mod poison;
 mod produce;
 mod producers;
 mod push;
