@@ -8,6 +8,7 @@ mod direct;
 pub mod disk;
 pub mod energy;
 pub mod ids;
+mod line_limit;
 pub mod network;
 pub mod random;
 pub mod text;
@@ -21,6 +22,7 @@ pub use ids::{
     Cursor, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, SegmentIndex,
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
+pub use line_limit::LineLimit;
 pub use network::{Listener, Network, TcpNetwork};
 pub use random::{Random, SystemRandom};
 pub use text::Text;

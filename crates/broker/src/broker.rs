@@ -1,5 +1,7 @@
 //! The broker: what all connections share, and who works on which request.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millstream_base::{Clock, Random};
@@ -94,6 +96,13 @@ impl Broker {
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
         &self.groups
+    }
+
+    /// Warns of a connection, unless there were many such lines a moment ago.
+    pub(crate) fn warn_of(&self, peer: SocketAddr, what: fmt::Arguments<'_>) {
+        self.security
+            .peer_lines()
+            .warn(peer, what, self.log.clock().monotonic());
     }
 
     /// Memory that consumers hold who share it.

@@ -174,7 +174,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             Ok(()) | Err(End::Gone) => {}
             Err(End::Refused(why) | End::Malformed(why)) => {
                 self.broker.counters.failed.add_one();
-                tracing::warn!(%address, "connection closed: {why}");
+                self.broker
+                    .warn_of(address, format_args!("connection closed: {why}"));
             }
         }
         let _ = self.writer.shutdown().await;

@@ -26,6 +26,7 @@ mod memory;
 mod native;
 mod offsets;
 mod pace;
+mod peer_lines;
 mod produce;
 mod producers;
 mod push;

@@ -24,6 +24,7 @@ use crate::counters::Counter;
 use crate::error::response_error;
 use crate::ledger::Ledger;
 use crate::login_pace::{Attempt, LoginPace, WAIT_MAX};
+use crate::peer_lines::PeerLines;
 use crate::reply::Reply;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
@@ -76,6 +77,7 @@ pub struct SecurityService {
     /// Logins that are worked on at once: passwords are expensive to check.
     logins: Arc<Semaphore>,
     pace: Mutex<LoginPace>,
+    peer_lines: PeerLines,
     refused_logins: Counter,
     denied: Counter,
     clock: Arc<dyn Clock>,
@@ -117,6 +119,7 @@ impl SecurityService {
             ledger: Arc::new(ledger),
             logins: Arc::new(Semaphore::new(cores)),
             pace: Mutex::default(),
+            peer_lines: PeerLines::default(),
             refused_logins: Counter::default(),
             denied: Counter::default(),
             clock,
@@ -291,7 +294,39 @@ impl SecurityService {
         } else if let (Some(attempt), Some(_)) = (attempt, login.principal()) {
             self.pace.lock().succeeded(attempt, now);
         }
-        note(login, from);
+        self.note(login, from);
+    }
+
+    /// Writes down how a login ended, if it has.
+    fn note(&self, login: &Authentication, from: SocketAddr) {
+        let who = match login.principal() {
+            Some(principal) => Who::Known(principal),
+            None if login.is_failed() => Who::Claimed(login.claimed_user().unwrap_or_default()),
+            None => return,
+        };
+        self.audit(&AuditEvent {
+            who,
+            from,
+            action: AuditAction::LogIn(login.mechanism()),
+            allowed: !login.is_failed(),
+        });
+    }
+
+    /// Writes an audit line. Those that a client brings about without a login are bounded.
+    pub fn audit(&self, event: &AuditEvent<'_>) {
+        let is_known = || match event.who {
+            Who::Known(principal) => *principal != Principal::anonymous(),
+            Who::Claimed(_) => false,
+        };
+        match event.allowed || is_known() {
+            true => event.log(),
+            false => self.peer_lines.audit(event, self.clock.monotonic()),
+        }
+    }
+
+    /// The lines that clients bring about without a login.
+    pub fn peer_lines(&self) -> &PeerLines {
+        &self.peer_lines
     }
 
     /// Logs in by a name and a password, without messages of SASL around it; `None` if that is refused.
@@ -397,22 +432,6 @@ pub fn set_password(
     }
     let end = service.ledger.append(records, service.clock.now())?;
     Ok(service.ledger.lane().wait_durable(end)?)
-}
-
-/// Writes down how a login ended, if it has.
-fn note(login: &Authentication, from: SocketAddr) {
-    let who = match login.principal() {
-        Some(principal) => Who::Known(principal),
-        None if login.is_failed() => Who::Claimed(login.claimed_user().unwrap_or_default()),
-        None => return,
-    };
-    let event = AuditEvent {
-        who,
-        from,
-        action: AuditAction::LogIn(login.mechanism()),
-        allowed: !login.is_failed(),
-    };
-    event.log();
 }
 
 /// Works on a request about security.

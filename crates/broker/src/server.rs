@@ -19,6 +19,7 @@ use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
 use crate::local::LocalListener;
+use crate::peer_lines;
 use crate::security::{AuditAction, AuditEvent, Tls, TlsError, Who, principal_of};
 use crate::security_service::SecurityError;
 
@@ -133,6 +134,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
+        runtime.spawn(tell_left_out(Arc::clone(&broker)));
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
@@ -205,6 +207,8 @@ impl Drop for Server {
             });
             runtime.shutdown_timeout(DRAIN_MAX);
             self.broker.pins().wait_until_empty(DRAIN_MAX);
+            let now = self.broker.log().clock().monotonic() + peer_lines::EVERY;
+            self.broker.security().peer_lines().tell_left_out(now);
         }
     }
 }
@@ -233,11 +237,11 @@ async fn serve(
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             broker.counters.failed.add_one();
-            return tracing::warn!("connection from {from} is not TLS: {error}");
+            return broker.warn_of(from, format_args!("connection is not TLS: {error}"));
         }
         Err(_) => {
             broker.counters.failed.add_one();
-            return tracing::warn!("connection from {from} does not go on with TLS");
+            return broker.warn_of(from, format_args!("connection does not go on with TLS"));
         }
     };
     let certificates = stream.get_ref().1.peer_certificates();
@@ -255,6 +259,15 @@ async fn serve(
     Connection::new(stream, peer, certified, broker, stop)
         .run()
         .await;
+}
+
+/// Tells of lines about connections that were left out.
+async fn tell_left_out(broker: Arc<Broker>) {
+    loop {
+        tokio::time::sleep(peer_lines::EVERY).await;
+        let lines = broker.security().peer_lines();
+        lines.tell_left_out(broker.log().clock().monotonic());
+    }
 }
 
 /// Follows the files of certificates and keys.
@@ -323,14 +336,17 @@ async fn accept_all(
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!("cannot take a connection, trying again: {error}");
+                broker.warn_of(
+                    door.address,
+                    format_args!("cannot take a connection, trying again: {error}"),
+                );
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 continue;
             }
         };
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
             broker.counters.refused.add_one();
-            tracing::warn!("connection from {from} refused: there are too many");
+            broker.warn_of(from, format_args!("connection refused: there are too many"));
             continue;
         };
         let peer = Peer {

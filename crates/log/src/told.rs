@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use millstream_base::LineLimit;
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -12,19 +12,20 @@ use crate::group::LaneId;
 /// No more than one line in this time: readers that try again find the same damage again and again.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DamageTold {
     /// How often reads met damage. Added to by readers, loaded for the statistics.
     reads: AtomicU64,
-    line: Mutex<Line>,
+    lines: LineLimit,
 }
 
-#[derive(Debug, Default)]
-struct Line {
-    /// When the last line was written.
-    at: Option<Duration>,
-    /// What was not written since.
-    left_out: u64,
+impl Default for DamageTold {
+    fn default() -> DamageTold {
+        DamageTold {
+            reads: AtomicU64::new(0),
+            lines: LineLimit::new(1, LINE_EVERY),
+        }
+    }
 }
 
 impl DamageTold {
@@ -55,7 +56,7 @@ impl Core {
         let lanes = self.lanes();
         let mut faulted = lanes.iter().filter_map(|lane| Some((lane, lane.fault()?)));
         let first = faulted.next();
-        self.damage_told.line.lock().left_out += faulted.count() as u64;
+        self.damage_told.lines.leave_out(faulted.count() as u64);
         if let Some((lane, fault)) = first {
             self.tell_damage(&lane.stream.name, lane.id, fault);
         }
@@ -72,18 +73,9 @@ impl Core {
 
     /// Writes a line about a damaged lane, unless there was one a moment ago.
     pub fn tell_damage(&self, stream: &str, lane: LaneId, error: &LogError) {
-        let now = self.clock.monotonic();
-        let mut line = self.damage_told.line.lock();
-        if line
-            .at
-            .is_some_and(|at| now.saturating_sub(at) < LINE_EVERY)
-        {
-            line.left_out += 1;
+        let Some(left_out) = self.damage_told.lines.take(self.clock.monotonic()) else {
             return;
-        }
-        line.at = Some(now);
-        let left_out = std::mem::take(&mut line.left_out);
-        drop(line);
+        };
         tracing::error!(stream, streamlet = %lane.streamlet, lane = %lane.lane, left_out, %error,
             "stored data is damaged; `millstream repair` lists all damage");
     }

@@ -75,7 +75,7 @@ impl Access {
             action: AuditAction::Use(operation, resource),
             allowed,
         };
-        event.log();
+        self.security.audit(&event);
         if !allowed {
             self.security.count_denied();
         }

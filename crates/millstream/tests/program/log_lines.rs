@@ -1,6 +1,9 @@
 //! Log lines on stderr.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -121,4 +124,70 @@ fn a_server_without_the_setting_writes_text() {
     // `Server::start` reads the line.
     let server = Server::start(dir.path(), &[]);
     assert_eq!(server.stop().stderr, "");
+}
+
+/// A request of Kafka's protocol, with a number and no client id.
+fn frame(api: i16, version: i16, body: &[u8]) -> Vec<u8> {
+    let head = [
+        &api.to_be_bytes()[..],
+        &version.to_be_bytes(),
+        &[0, 0, 0, 1, 0xff, 0xff],
+    ]
+    .concat();
+    let bytes = (head.len() + body.len()) as u32;
+    [&bytes.to_be_bytes()[..], &head, body].concat()
+}
+
+#[test]
+fn a_flood_of_bad_connections_does_not_fill_the_log() {
+    const ROUNDS: usize = 125;
+    const CONNECTIONS: usize = 8 * ROUNDS;
+    let data = tempdir().unwrap();
+    let server = Server::start(data.path(), &["--authentication"]);
+    let address = server.address().to_owned();
+    let child = server.into_child();
+    let process = rustix::process::Pid::from_child(&child);
+    // All of stderr is read meanwhile, however much it is.
+    let ending = thread::spawn(move || finish(child));
+    let bad_login = [
+        frame(17, 1, b"\0\x05PLAIN"),
+        frame(36, 0, b"\0\0\0\x04evil"),
+    ];
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (address, bad_login) = (&address, &bad_login);
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let mut connection = TcpStream::connect(address).unwrap();
+                    let bytes = match number % 2 {
+                        0 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+                        _ => bad_login.concat(),
+                    };
+                    connection.write_all(&bytes).unwrap();
+                    // Until the server closes it, which a reset may cut short.
+                    let _ = connection.read_to_end(&mut Vec::new());
+                }
+            });
+        }
+    });
+    rustix::process::kill_process(process, Signal::TERM).unwrap();
+    let stderr = ending.join().unwrap().assert_done().stderr;
+    let count = |part: &str| {
+        let lines = stderr.lines().filter(|line| line.contains(part));
+        lines.count()
+    };
+    let left_out = |part: &str| -> usize {
+        let lines = stderr.lines().filter(|line| line.contains(part));
+        let counts = lines.filter_map(|line| line.split_once("left_out=")?.1.split(' ').next());
+        counts.map(|count| count.parse::<usize>().unwrap()).sum()
+    };
+    let closed = count("connection closed");
+    assert_eq!(closed + left_out("WARN"), CONNECTIONS, "{stderr}");
+    let denied = count("log in by PLAIN");
+    assert_eq!(denied + left_out("audit:"), CONNECTIONS / 2, "{stderr}");
+    // 20 and 100 in each 10 seconds.
+    assert!(
+        closed <= CONNECTIONS / 4 && denied < CONNECTIONS / 2,
+        "{stderr}"
+    );
 }

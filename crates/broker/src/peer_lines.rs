@@ -1,0 +1,72 @@
+//! Lines that the other side of a connection can bring about without a login: a few at a time, and the number of the others.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millstream_base::LineLimit;
+
+use crate::security::{AUDIT_TARGET, AuditEvent};
+
+/// How long each of the stretches of time is that the bounds are for.
+pub const EVERY: Duration = Duration::from_secs(10);
+
+/// Warnings about connections in each stretch of time.
+const WARNINGS_MAX: u32 = 20;
+
+/// Audit lines about clients that are not logged in, in each stretch of time.
+const REFUSALS_MAX: u32 = 100;
+
+/// Writes these lines. Without a bound, whoever reaches the port could fill the disk with them.
+#[derive(Debug)]
+pub struct PeerLines {
+    warnings: LineLimit,
+    refusals: LineLimit,
+}
+
+impl Default for PeerLines {
+    fn default() -> PeerLines {
+        PeerLines {
+            warnings: LineLimit::new(WARNINGS_MAX, EVERY),
+            refusals: LineLimit::new(REFUSALS_MAX, EVERY),
+        }
+    }
+}
+
+impl PeerLines {
+    /// Warns of a connection from this address.
+    pub fn warn(&self, address: SocketAddr, what: fmt::Arguments<'_>, now: Duration) {
+        match self.warnings.take(now) {
+            Some(0) => tracing::warn!(%address, "{what}"),
+            Some(left_out) => tracing::warn!(%address, left_out, "{what}"),
+            None => {}
+        }
+    }
+
+    /// Writes the audit line of a client that is not logged in.
+    pub fn audit(&self, event: &AuditEvent<'_>, now: Duration) {
+        if let Some(left_out) = self.refusals.take(now) {
+            tell_refusals(left_out);
+            event.log();
+        }
+    }
+
+    /// Tells what was left out, when the stretch of time is over. Called again and again, since no further line may come.
+    pub fn tell_left_out(&self, now: Duration) {
+        match self.warnings.take_left_out(now) {
+            0 => {}
+            left_out => tracing::warn!(left_out, "more warnings about connections were left out"),
+        }
+        tell_refusals(self.refusals.take_left_out(now));
+    }
+}
+
+fn tell_refusals(left_out: u64) {
+    if left_out > 0 {
+        tracing::info!(
+            target: AUDIT_TARGET,
+            left_out,
+            "audit: denied {left_out} more requests of clients that are not logged in, whose lines were left out"
+        );
+    }
+}
