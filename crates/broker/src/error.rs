@@ -18,7 +18,9 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::ControlChunk
         | LogError::BadProducer { .. }
         | LogError::NotFiltered { .. } => ResponseError::InvalidRecord,
-        LogError::TooManyTransactions { .. } => ResponseError::PolicyViolation,
+        LogError::TooManyTransactions { .. } | LogError::TooManyPartitions { .. } => {
+            ResponseError::PolicyViolation
+        }
         LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
         LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
         LogError::CoordinatorFenced { .. } => ResponseError::TransactionCoordinatorFenced,

@@ -335,9 +335,10 @@ impl From<LogError> for Refusal {
 pub fn create(broker: &Arc<Broker>, request: CreateTopicsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || {
+        let mut validated = 0;
         let results = request.topics.iter().map(|topic| {
             let result = CreatableTopicResult::default().with_name(topic.name.clone());
-            match create_topic(&broker, topic, request.validate_only) {
+            match create_topic(&broker, topic, request.validate_only, &mut validated) {
                 Ok(created) => result
                     .with_topic_id(created.id)
                     .with_num_partitions(created.partitions)
@@ -360,10 +361,12 @@ struct Created {
     configs: Vec<CreatableTopicConfigs>,
 }
 
+/// `validated` counts the partitions of a request that are only tried.
 fn create_topic(
     broker: &Broker,
     topic: &CreatableTopic,
     validate_only: bool,
+    validated: &mut u64,
 ) -> Result<Created, Refusal> {
     let invalid_name = |why: &str| Refusal::new(ResponseError::InvalidTopicException, why);
     check_name(&topic.name).map_err(invalid_name)?;
@@ -383,7 +386,10 @@ fn create_topic(
             };
             return Err(exists.into());
         }
-        true => Uuid::nil(),
+        true => {
+            check_more(broker, partitions, validated)?;
+            Uuid::nil()
+        }
         false => {
             let stream = broker.log().create_stream(&topic.name, config.clone())?;
             broker.groups().topics_changed();
@@ -395,6 +401,14 @@ fn create_topic(
         partitions: partitions as i32,
         configs: configs::of_created(&config),
     })
+}
+
+/// Checks that the node may have the partitions of a request that are only tried, and these beside them.
+fn check_more(broker: &Broker, partitions: u32, validated: &mut u64) -> Result<(), LogError> {
+    let more = *validated + u64::from(partitions);
+    broker.log().check_partitions(more)?;
+    *validated = more;
+    Ok(())
 }
 
 fn partitions_of(broker: &Broker, topic: &CreatableTopic) -> Result<u32, Refusal> {
@@ -492,8 +506,10 @@ fn delete_topic(broker: &Broker, name: Option<&TopicName>, id: Uuid) -> Result<T
 pub fn create_partitions(broker: &Arc<Broker>, request: CreatePartitionsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || {
+        let mut validated = 0;
         let results = request.topics.into_iter().map(|topic| {
-            let grown = grow(&broker, &topic.name, topic.count, request.validate_only);
+            let tried = request.validate_only.then_some(&mut validated);
+            let grown = grow(&broker, &topic.name, topic.count, tried);
             let result = CreatePartitionsTopicResult::default().with_name(topic.name);
             match grown {
                 Ok(()) => result,
@@ -506,7 +522,13 @@ pub fn create_partitions(broker: &Arc<Broker>, request: CreatePartitionsRequest)
     })
 }
 
-fn grow(broker: &Broker, name: &str, count: i32, validate_only: bool) -> Result<(), Refusal> {
+/// `validated` counts the partitions of a request that are only tried.
+fn grow(
+    broker: &Broker,
+    name: &str,
+    count: i32,
+    validated: Option<&mut u64>,
+) -> Result<(), Refusal> {
     let stream = stream_of_users(broker.log(), name)?;
     let config = stream.config();
     let has = stream.lane_count();
@@ -526,11 +548,12 @@ fn grow(broker: &Broker, name: &str, count: i32, validate_only: bool) -> Result<
             ),
         ));
     }
-    if !validate_only {
-        let streamlets = wanted / config.lanes;
-        broker.log().grow_stream(name, streamlets, config.lanes)?;
-        broker.groups().topics_changed();
+    if let Some(validated) = validated {
+        return Ok(check_more(broker, wanted - has, validated)?);
     }
+    let streamlets = wanted / config.lanes;
+    broker.log().grow_stream(name, streamlets, config.lanes)?;
+    broker.groups().topics_changed();
     Ok(())
 }
 

@@ -13,6 +13,9 @@ use crate::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 /// The pool is never larger than this unless it is set.
 const POOL_BYTES_DEFAULT_MAX: u64 = 1 << 30;
 
+/// The most partitions of a node unless it is set: they take about 100 MB when all are empty.
+const PARTITIONS_MAX_DEFAULT: u64 = 100_000;
+
 /// Below this the machinery has no room to move.
 const POOL_BYTES_MIN: u64 = 1 << 20;
 
@@ -38,6 +41,9 @@ pub struct LogConfig {
     pub retention_every: Duration,
     /// How long an append may wait for a free buffer.
     pub append_wait_max: Duration,
+    /// The most partitions (lanes) of all streams and objects together. Each takes about a kilobyte of memory for as
+    /// long as it exists, also when it is empty. Those that a data directory has are served, however many they are.
+    pub partitions_max: u64,
     /// Whether threads do the background work, or the caller by [`crate::Log::step`].
     pub background: Background,
 }
@@ -73,6 +79,7 @@ impl LogConfig {
             idle_after: Duration::from_secs(10),
             retention_every: Duration::from_secs(10),
             append_wait_max: Duration::from_secs(30),
+            partitions_max: PARTITIONS_MAX_DEFAULT,
             background: Background::Threads,
         }
     }
@@ -178,6 +185,11 @@ pub const SETTINGS_BYTES_MAX: usize = 16 << 10;
 const CHUNK_BYTES_MAX_MIN: u64 = 128;
 
 impl StreamConfig {
+    /// Lanes over all streamlets.
+    pub(crate) fn lane_count(&self) -> u64 {
+        u64::from(self.streamlets) * u64::from(self.lanes)
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |setting, why: &str| {
             Err(LogError::BadSetting {
@@ -191,7 +203,7 @@ impl StreamConfig {
         if self.lanes == 0 {
             return refuse("lanes", "at least 1");
         }
-        if u64::from(self.streamlets) * u64::from(self.lanes) > LANES_MAX {
+        if self.lane_count() > LANES_MAX {
             return refuse("lanes", "at most 65536 lanes over all streamlets");
         }
         if self.virtual_logs == 0 || self.virtual_logs > 1024 {

@@ -23,6 +23,7 @@ use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::{LaneState, StreamShared};
+use crate::partitions::{PartitionCount, Reserved};
 use crate::places::KeptPlaces;
 use crate::pool::{Arena, Pool};
 use crate::stream::{Limits, StreamKind, StreamState};
@@ -65,6 +66,7 @@ pub struct Core {
     pub queue: SyncQueue,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
+    pub partitions: PartitionCount,
     /// Where it is noted which lanes have data; set when the start is over.
     pub catalog: OnceLock<Weak<Table>>,
     pub kept_places: KeptPlaces,
@@ -174,6 +176,7 @@ impl Core {
             queue: SyncQueue::default(),
             journal,
             streams: RwLock::default(),
+            partitions: PartitionCount::default(),
             catalog: OnceLock::new(),
             kept_places: KeptPlaces::default(),
             residents: Mutex::default(),
@@ -190,6 +193,11 @@ impl Core {
             counters: Counters::default(),
             damage_told: DamageTold::default(),
         }
+    }
+
+    /// Reserves room for `more` partitions; see [`LogConfig::partitions_max`].
+    pub fn reserve_partitions(&self, more: u64) -> Result<Reserved<'_>> {
+        self.partitions.reserve(more, self.config.partitions_max)
     }
 
     pub fn stream(&self, id: StreamId) -> Option<Arc<StreamState>> {

@@ -209,6 +209,18 @@ pub enum LogError {
         /// Which bound it breaks.
         why: String,
     },
+    /// The node has as many partitions as it may have.
+    #[error(
+        "{more} more partitions refused: the node has {has}, and at most {most}; delete streams or objects, or raise the setting partitions_max"
+    )]
+    TooManyPartitions {
+        /// How many were asked for.
+        more: u64,
+        /// How many there are.
+        has: u64,
+        /// The bound.
+        most: u64,
+    },
     /// A filter cannot be applied.
     #[error("the chunk at {cursor} cannot be filtered: {error}; read the stream without a filter")]
     NotFiltered {

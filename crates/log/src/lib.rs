@@ -43,6 +43,7 @@ mod kept;
 mod lane;
 mod log;
 mod object;
+mod partitions;
 mod places;
 mod pool;
 mod producers;

@@ -239,6 +239,9 @@ impl Log {
                 limits,
                 |lane| recovered.take(lane),
             );
+            if stream.kind != StreamKind::Internal {
+                core.partitions.add(stream.lane_count().into());
+            }
             core.streams.write().add(Arc::new(stream));
         }
         // In the files or in the journal, which may stay for a while.
@@ -335,7 +338,7 @@ impl Log {
     /// Creates a stream. Returns when its existence is durable.
     ///
     /// # Errors
-    /// When the name is taken or refused, or a setting is out of its bounds.
+    /// When the name is taken or refused, a setting is out of its bounds, or the node would have too many partitions.
     pub fn create_stream(&self, name: &str, config: StreamConfig) -> Result<Stream> {
         check_name(name)?;
         config.check()?;
@@ -473,7 +476,7 @@ impl Log {
     /// detection stay on the lanes that they have used.
     ///
     /// # Errors
-    /// When either becomes less, or more than a stream may have.
+    /// When either becomes less, or more than a stream or the node may have.
     pub fn grow_stream(&self, name: &str, streamlets: u32, lanes: u32) -> Result<()> {
         let _one = self.inner.changing.lock();
         let stream = self.stream(name)?.stream;
@@ -490,14 +493,25 @@ impl Log {
         config.streamlets = streamlets;
         config.lanes = lanes;
         config.check()?;
+        let more = config.lane_count() - u64::from(stream.lane_count());
+        let reserved = self.inner.core.reserve_partitions(more)?;
         let shape = Shape { streamlets, lanes };
         let mut shapes = stream.shapes();
         shapes.push(shape);
         self.inner.store_entry(&stream, &config, shapes)?;
         *stream.shared.config.write() = config;
         stream.grow(shape, |_| Default::default());
+        reserved.keep();
         stream.shared.grown.notify(usize::MAX);
         Ok(())
+    }
+
+    /// Checks that so many more partitions may be made now.
+    ///
+    /// # Errors
+    /// When the node would have too many.
+    pub fn check_partitions(&self, more: u64) -> Result<()> {
+        self.inner.core.reserve_partitions(more).map(drop)
     }
 
     /// Changes how long a stream keeps its data.
@@ -884,6 +898,12 @@ impl Inner {
             lanes: config.lanes,
         }];
         let uuid = new_uuid(&*self.random)?;
+        // Before anything is made of them.
+        let counted = match kind {
+            StreamKind::Internal => 0,
+            StreamKind::Stream | StreamKind::Object => config.lane_count(),
+        };
+        let reserved = self.core.reserve_partitions(counted)?;
         let stream = Arc::new(StreamState::new(
             Named { id, uuid, name },
             kind,
@@ -894,6 +914,7 @@ impl Inner {
         ));
         self.store_entry(&stream, &config, shapes)?;
         self.core.streams.write().add(Arc::clone(&stream));
+        reserved.keep();
         Ok(Stream {
             core: Arc::clone(&self.core),
             stream,
@@ -941,7 +962,10 @@ impl Inner {
             }
         }
         // Until here the journal may hold its data, which can only be persisted with it.
-        self.core.streams.write().by_id.remove(&id);
+        let gone = self.core.streams.write().by_id.remove(&id);
+        if let Some(gone) = gone {
+            self.core.partitions.release(gone.lane_count().into());
+        }
         self.core.dir.remove_stream_dir(id)?;
         self.catalog.compact(&self.core);
         Ok(())

@@ -104,7 +104,10 @@ pub struct Named<'a> {
 pub struct StreamState {
     pub shared: Arc<StreamShared>,
     pub kind: StreamKind,
-    virtual_logs: Vec<Arc<VirtualLog>>,
+    /// How many virtual logs its lanes share.
+    virtual_logs_max: usize,
+    /// What virtual logs are made like.
+    run_bytes_max: usize,
     layout: RwLock<Layout>,
     /// Where producers with duplicate detection append: they stay on their lane when the stream
     /// grows, since the lane knows their sequence.
@@ -126,6 +129,8 @@ struct Layout {
     streamlets: Vec<Streamlet>,
     /// By partition: in the order of their creation.
     lanes: Vec<Arc<LaneState>>,
+    /// Made with the first lane of each.
+    virtual_logs: Vec<Arc<VirtualLog>>,
 }
 
 #[derive(Debug)]
@@ -144,11 +149,9 @@ impl StreamState {
         limits: Limits,
         mut stored: impl FnMut(LaneId) -> StoredLane,
     ) -> StreamState {
-        let is_lazy = config.durability == Durability::Async;
-        let virtual_logs = (0..config.virtual_logs)
-            .map(|_| Arc::new(VirtualLog::new(limits.run_bytes_max, is_lazy)))
-            .collect();
         let stream = StreamState {
+            virtual_logs_max: config.virtual_logs as usize,
+            run_bytes_max: limits.run_bytes_max,
             shared: Arc::new(StreamShared {
                 id: named.id,
                 uuid: named.uuid,
@@ -161,7 +164,6 @@ impl StreamState {
                 removed: AtomicBool::new(false),
             }),
             kind,
-            virtual_logs,
             layout: RwLock::default(),
             producer_lanes: Mutex::default(),
             next_lane: AtomicUsize::new(0),
@@ -187,6 +189,7 @@ impl StreamState {
             shapes,
             streamlets,
             lanes,
+            virtual_logs,
         } = &mut *layout;
         shapes.push(shape);
         for (n, streamlet) in streamlets.iter_mut().enumerate() {
@@ -204,10 +207,15 @@ impl StreamState {
                         .fetch_max(last + 1, Ordering::Relaxed);
                 }
                 let partition = lanes.len();
-                let virtual_log = &self.virtual_logs[partition % self.virtual_logs.len()];
-                if partition >= self.virtual_logs.len() {
-                    virtual_log.set_shared();
+                let shared = partition % self.virtual_logs_max;
+                if partition < self.virtual_logs_max {
+                    let is_lazy = self.shared.durability == Durability::Async;
+                    let new = VirtualLog::new(self.run_bytes_max, is_lazy);
+                    virtual_logs.push(Arc::new(new));
+                } else {
+                    virtual_logs[shared].set_shared();
                 }
+                let virtual_log = &virtual_logs[shared];
                 let lane = Arc::new(LaneState::new(
                     id,
                     partition as u32,

@@ -15,7 +15,14 @@ const CLIENT: &[&str] = &[
 ];
 
 /// The data directory.
-const LOG: &[&str] = &["data", "pool", "journal", "journal_file", "idle_after"];
+const LOG: &[&str] = &[
+    "data",
+    "pool",
+    "journal",
+    "journal_file",
+    "partitions_max",
+    "idle_after",
+];
 
 /// The network door.
 const DOOR: &[&str] = &[

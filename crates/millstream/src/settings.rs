@@ -92,6 +92,9 @@ pub struct Settings {
     /// Capacity of one file of the journal [default: 64 MiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal_file: Option<ByteSize>,
+    /// The most partitions of all streams and objects together; each takes about 1 KB of memory [default: 100000]
+    #[arg(long, global = true, value_name = "N", value_parser = values::partitions_max)]
+    pub partitions_max: Option<u64>,
     /// A lane without appends for so long gives its buffer back [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
@@ -111,7 +114,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "data",
     "http",
     "http_hosts",
@@ -130,6 +133,7 @@ const NAMES: [&str; 21] = [
     "pool",
     "journal",
     "journal_file",
+    "partitions_max",
     "idle_after",
     "log_level",
     "log_format",
@@ -239,6 +243,7 @@ impl Settings {
         };
         config.journal = self.journal.unwrap_or(config.journal);
         config.journal_file = self.journal_file.unwrap_or(config.journal_file);
+        config.partitions_max = self.partitions_max.unwrap_or(config.partitions_max);
         config.idle_after = self.idle_after.unwrap_or(config.idle_after);
         config
     }
@@ -322,6 +327,7 @@ impl Settings {
             "pool" => fill(&mut self.pool, text, values::pool),
             "journal" => fill(&mut self.journal, text, values::size),
             "journal_file" => fill(&mut self.journal_file, text, values::size),
+            "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
             "idle_after" => fill(&mut self.idle_after, text, values::time),
             "log_level" => fill(&mut self.log_level, text, values::log_level),
             "log_format" => fill(&mut self.log_format, text, values::log_format),
@@ -386,6 +392,7 @@ mod tests {
             "64MiB",
             "1GiB",
             "8MiB",
+            "5000",
             "3s",
             "debug",
             "json",

@@ -65,6 +65,10 @@ pub fn partitions(text: &str) -> Result<u32, String> {
     number(1, Some(PARTITIONS_MAX))(text)
 }
 
+pub fn partitions_max(text: &str) -> Result<u64, String> {
+    number(1, None)(text)
+}
+
 pub fn virtual_logs(text: &str) -> Result<u32, String> {
     number(1, Some(VIRTUAL_LOGS_MAX))(text)
 }

@@ -79,7 +79,13 @@ impl Node {
 
     /// A server while no other test has one.
     pub fn alone(change: impl FnOnce(&mut BrokerConfig)) -> Node {
-        Node::in_turn(Turn::alone(), tempfile::tempdir().unwrap(), |_| {}, change)
+        Node::in_turn(
+            Turn::alone(),
+            tempfile::tempdir().unwrap(),
+            |_| {},
+            |_| {},
+            change,
+        )
     }
 
     /// A server whose log somebody has worked with before.
@@ -88,16 +94,24 @@ impl Node {
         prepare: impl FnOnce(&Log),
         change: impl FnOnce(&mut BrokerConfig),
     ) -> Node {
-        Node::in_turn(Turn::shared(), dir, prepare, change)
+        Node::in_turn(Turn::shared(), dir, |_| {}, prepare, change)
+    }
+
+    /// A server whose log has other settings than the defaults.
+    pub fn with_log(dir: TempDir, change_log: impl FnOnce(&mut LogConfig)) -> Node {
+        Node::in_turn(Turn::shared(), dir, change_log, |_| {}, |_| {})
     }
 
     fn in_turn(
         turn: Turn,
         dir: TempDir,
+        change_log: impl FnOnce(&mut LogConfig),
         prepare: impl FnOnce(&Log),
         change: impl FnOnce(&mut BrokerConfig),
     ) -> Node {
-        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        let mut log_config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));
+        change_log(&mut log_config);
+        let log = Log::open(log_config).unwrap();
         prepare(&log);
         let mut config = BrokerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);

@@ -451,3 +451,54 @@ fn this_broker_coordinates_groups_and_transactions_and_nothing_else() {
     );
     assert_eq!(response.brokers[0].port, port);
 }
+
+/// Each takes memory for as long as it exists: a few requests of some kilobytes took all that the machine had.
+#[test]
+fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
+    let bounded = |dir| Node::with_log(dir, |config| config.partitions_max = 100);
+    let refused = ResponseError::PolicyViolation.code();
+    let node = bounded(tempfile::tempdir().unwrap());
+    let mut client = node.connect();
+    let ask_for = |client: &mut Connection, names: [&str; 2], validate_only| {
+        let topics = names.map(|name| creatable(name, 60));
+        let request = CreateTopicsRequest::default()
+            .with_topics(topics.to_vec())
+            .with_validate_only(validate_only);
+        let created = ask!(client, CreateTopics, 7, request).topics;
+        let message = created[1].error_message.as_deref().unwrap_or_default();
+        assert!(message.contains("partitions_max"), "{message}");
+        [created[0].error_code, created[1].error_code]
+    };
+    assert_eq!(ask_for(&mut client, ["t", "u"], true), [0, refused]);
+    assert_eq!(ask_for(&mut client, ["t", "u"], false), [0, refused]);
+    let grow = |client: &mut Connection, count, validate_only| {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name("t"))
+            .with_count(count);
+        let request = CreatePartitionsRequest::default()
+            .with_topics(vec![topic])
+            .with_validate_only(validate_only);
+        ask!(client, CreatePartitions, 3, request).results[0].error_code
+    };
+    for validate_only in [true, false] {
+        assert_eq!(grow(&mut client, 101, validate_only), refused);
+        assert_eq!(grow(&mut client, 99, validate_only), 0);
+    }
+    // A topic that is made by being asked for, and an object.
+    client.create_topic("v", 1);
+    let asked = metadata(&mut client, 9, &["w"]);
+    assert_eq!(asked.topics[0].error_code, refused);
+    assert!(node.log().put_object("o", &mut &b"x"[..]).is_err());
+
+    let node = bounded(node.stop());
+    let mut client = node.connect();
+    assert_eq!(ask_for(&mut client, ["w", "x"], false), [refused; 2]);
+    node.log().delete_stream("t").unwrap();
+    assert_eq!(ask_for(&mut client, ["w", "x"], false), [0, refused]);
+    assert_eq!(node.log().stream("w").unwrap().lane_count(), 60);
+    drop(client);
+
+    // Fewer are allowed than there are: all are served.
+    let node = Node::with_log(node.stop(), |config| config.partitions_max = 1);
+    assert_eq!(node.connect().produce("w", 59, &["value"]), 0);
+}
