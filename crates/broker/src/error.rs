@@ -29,7 +29,9 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::CursorRemoved { .. }
         | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
         // Clients try again.
-        LogError::PoolExhausted { .. } | LogError::ReadBudget => ResponseError::RequestTimedOut,
+        LogError::PoolExhausted { .. }
+        | LogError::ReadBudget
+        | LogError::DecompressionBusy { .. } => ResponseError::RequestTimedOut,
         LogError::Closed => ResponseError::NotLeaderOrFollower,
         LogError::LaneFault { .. }
         | LogError::DiskFull { .. }

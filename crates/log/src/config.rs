@@ -7,6 +7,7 @@ use std::time::Duration;
 use millstream_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use crate::decompression::BYTES_MIN;
 use crate::error::{LogError, Result};
 use crate::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 
@@ -41,6 +42,13 @@ pub struct LogConfig {
     pub retention_every: Duration,
     /// How long an append may wait for a free buffer.
     pub append_wait_max: Duration,
+    /// Memory for all that is decompressed and rebuilt at a time: by filters of subscriptions, searches by time, and
+    /// checks. Subscriptions wait for it; others fail after [`append_wait_max`](Self::append_wait_max). At least 64 MiB;
+    /// with less than 167 MiB chunks that decompress to 32 MiB are refused to filters.
+    pub decompression: ByteSize,
+    /// Whether [`Lane::append_foreign`](crate::Lane::append_foreign) decompresses compressed chunks and walks their
+    /// records, too.
+    pub check_compressed: bool,
     /// The most partitions (lanes) of all streams and objects together. Each takes about a kilobyte of memory for as
     /// long as it exists, also when it is empty. Those that a data directory has are served, however many they are.
     pub partitions_max: u64,
@@ -79,6 +87,8 @@ impl LogConfig {
             idle_after: Duration::from_secs(10),
             retention_every: Duration::from_secs(10),
             append_wait_max: Duration::from_secs(30),
+            decompression: ByteSize(256 << 20),
+            check_compressed: false,
             partitions_max: PARTITIONS_MAX_DEFAULT,
             background: Background::Threads,
         }
@@ -88,6 +98,9 @@ impl LogConfig {
         let refuse = |setting, why: String| Err(LogError::BadSetting { setting, why });
         if self.pool.0 < POOL_BYTES_MIN {
             return refuse("pool", format!("at least {}", ByteSize(POOL_BYTES_MIN)));
+        }
+        if self.decompression.0 < BYTES_MIN {
+            return refuse("decompression", format!("at least {}", ByteSize(BYTES_MIN)));
         }
         if self.journal_file.0 < crate::journal::FILE_BYTES_MIN {
             let least = ByteSize(crate::journal::FILE_BYTES_MIN);

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use uuid::Uuid;
 
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
+use crate::decompression::Decompression;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId};
@@ -67,6 +68,7 @@ pub struct Core {
     pub journal: Journal,
     pub streams: RwLock<Streams>,
     pub partitions: PartitionCount,
+    pub decompression: Arc<Decompression>,
     /// Where it is noted which lanes have data; set when the start is over.
     pub catalog: OnceLock<Weak<Table>>,
     pub kept_places: KeptPlaces,
@@ -169,6 +171,7 @@ impl Core {
         journal: Journal,
     ) -> Core {
         Core {
+            decompression: Decompression::new(config.decompression),
             config,
             dir,
             clock,

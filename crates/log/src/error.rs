@@ -276,6 +276,16 @@ pub enum LogError {
     /// Everything that may be read at once is being read.
     #[error("all memory for catch-up reads is in use; retry when earlier slices are dropped")]
     ReadBudget,
+    /// All memory for decompression is in use.
+    #[error(
+        "all memory for decompressing records ({budget}) was in use for {waited_ms} ms; retry, or raise the setting decompression"
+    )]
+    DecompressionBusy {
+        /// The budget.
+        budget: ByteSize,
+        /// How long was waited for it.
+        waited_ms: u64,
+    },
     /// There is no such object.
     #[error("unknown object {name}")]
     UnknownObject {

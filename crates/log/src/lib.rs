@@ -31,6 +31,7 @@
 mod application;
 mod config;
 mod core;
+mod decompression;
 mod deletion;
 mod error;
 mod fetch;

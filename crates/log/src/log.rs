@@ -13,7 +13,7 @@ use millstream_base::{
     ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, Random,
     SegmentIndex, StreamId, StreamletIndex, SystemClock, SystemDisk, SystemRandom, Timestamp,
 };
-use millstream_record::{Chunk, ChunkHeader, Compression, Scratch, check};
+use millstream_record::{Chunk, ChunkHeader, Compression, Records, check};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -162,6 +162,10 @@ pub struct LogStats {
     pub faulted_lanes: u64,
     /// How often reads met damage.
     pub damaged_reads: u64,
+    /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`].
+    pub decompression_bytes: u64,
+    /// The most that was ever in use of it, with what is kept for the next time.
+    pub decompression_peak_bytes: u64,
 }
 
 impl Log {
@@ -774,7 +778,10 @@ impl Log {
         let core = &self.inner.core;
         let journal = core.journal.usage();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let (decompression_bytes, decompression_peak_bytes) = core.decompression.used();
         LogStats {
+            decompression_bytes: decompression_bytes as u64,
+            decompression_peak_bytes: decompression_peak_bytes as u64,
             pool_bytes: core.pool.size_bytes(Arena::Segments) as u64,
             pool_used_bytes: core.pool.used_bytes(Arena::Segments) as u64,
             journal_blocks: journal.blocks,
@@ -1228,11 +1235,14 @@ fn check_sent(header: &ChunkHeader) -> Result<()> {
 
 /// Checks a chunk that another program made, down to its records: a checksum tells only that they are those that the
 /// program sent, and a record that contradicts the header would end every reader of the lane.
-fn check_foreign(chunk: &[u8]) -> Result<ChunkHeader> {
-    let header = check(chunk)?;
+fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
+    let chunk = Chunk::parse(chunk)?;
+    let header = *chunk.header();
     check_sent(&header)?;
-    if header.attributes.compression() == Compression::None {
-        Chunk::trusted(chunk)?.check_records(&mut Scratch::default())?;
+    if header.attributes.compression() == Compression::None || core.config.check_compressed {
+        let wait_max = core.config.append_wait_max;
+        let walk = |mut records: Records<'_>| records.try_for_each(|record| record.map(drop));
+        core.decompression.with_records(&chunk, wait_max, walk)??;
     }
     Ok(header)
 }
@@ -1383,7 +1393,7 @@ impl Stream {
         streamlet: StreamletIndex,
         chunk: &[u8],
     ) -> Result<(Lane, Appended)> {
-        self.append_of(streamlet, &check_foreign(chunk)?, chunk)
+        self.append_of(streamlet, &check_foreign(&self.core, chunk)?, chunk)
     }
 
     fn append_of(
@@ -1429,8 +1439,8 @@ impl Stream {
         self.stream.shared.grown.listen()
     }
 
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.core.pool
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// The first and the last group of a streamlet (getAvailableGroups of kera, table 6.2).
@@ -1560,12 +1570,18 @@ impl Lane {
     }
 
     /// Appends a chunk that another program made. Beside what [`append`](Self::append) checks, all records of an
-    /// uncompressed chunk are walked, which takes some nanoseconds for each.
+    /// uncompressed chunk are walked, which takes some nanoseconds for each; of compressed ones where
+    /// [`LogConfig::check_compressed`] says so.
     ///
     /// # Errors
     /// As [`append`](Self::append), and when a record contradicts the header or the format.
     pub fn append_foreign(&self, chunk: &[u8]) -> Result<Appended> {
-        append_to_lane(&self.core, &self.lane, &check_foreign(chunk)?, chunk)
+        append_to_lane(
+            &self.core,
+            &self.lane,
+            &check_foreign(&self.core, chunk)?,
+            chunk,
+        )
     }
 
     /// The offset that the next record gets, durable or not.

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp};
-use millstream_record::{Chunk, Scratch};
+use millstream_record::{Chunk, Records};
 
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{LogError, Result};
 use crate::group::{Group, GroupEnd};
 use crate::lane::LaneState;
 use crate::log::Lane;
@@ -43,7 +43,6 @@ fn record_at(
     timestamp: Timestamp,
 ) -> Result<Option<(Offset, Timestamp)>> {
     let start = lane.earliest_offset();
-    let mut scratch = Scratch::default();
     for group in lane.groups() {
         let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
         if group.end().is_some_and(is_older) {
@@ -56,11 +55,11 @@ fn record_at(
             |_, chunk| {
                 let header = chunk.header();
                 let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
-                may_have.then(|| first_in(chunk, timestamp, start, &mut scratch))?
+                may_have.then(|| first_in(core, chunk, timestamp, start))?
             },
         )?;
         if found.is_some() {
-            return Ok(found);
+            return found.transpose();
         }
     }
     Ok(None)
@@ -68,22 +67,27 @@ fn record_at(
 
 /// The first record of a chunk at or after `timestamp` that is not before `start`.
 fn first_in(
+    core: &Core,
     chunk: &Chunk<'_>,
     timestamp: Timestamp,
     start: Offset,
-    scratch: &mut Scratch,
-) -> Option<(Offset, Timestamp)> {
+) -> Option<Result<(Offset, Timestamp)>> {
     let header = chunk.header();
-    let mut records = chunk.records(scratch).ok().into_iter().flatten();
-    let found = records
-        .by_ref()
-        .map_while(Result::ok)
-        .find(|record| record.timestamp >= timestamp && record.offset >= start);
-    match found {
-        Some(record) => Some((record.offset, record.timestamp)),
-        // It may be one of those before.
-        None if header.base_offset < start => None,
-        None => Some((header.base_offset, header.max_timestamp)),
+    let find = |records: Records<'_>| {
+        let found = records
+            .map_while(std::result::Result::ok)
+            .find(|record| record.timestamp >= timestamp && record.offset >= start);
+        found.map(|record| (record.offset, record.timestamp))
+    };
+    let wait_max = core.config.append_wait_max;
+    match core.decompression.with_records(chunk, wait_max, find) {
+        Ok(Some(found)) => Some(Ok(found)),
+        Ok(None) | Err(LogError::Chunk(_)) => match header.base_offset < start {
+            // It may be one of those before.
+            true => None,
+            false => Some(Ok((header.base_offset, header.max_timestamp))),
+        },
+        Err(error) => Some(Err(error)),
     }
 }
 
@@ -106,17 +110,17 @@ fn newest_record(
     let Some((timestamp, group)) = newest else {
         return Ok(None);
     };
-    let mut scratch = Scratch::default();
-    search(
+    let found = search(
         core,
         &group,
         |place| place.max_timestamp < timestamp,
         |_, chunk| {
             let header = chunk.header();
             let has_it = header.max_timestamp >= timestamp && header.base_offset < end;
-            has_it.then(|| first_in(chunk, timestamp, Offset(0), &mut scratch))?
+            has_it.then(|| first_in(core, chunk, timestamp, Offset(0)))?
         },
-    )
+    )?;
+    found.transpose()
 }
 
 /// The largest timestamp of the chunks of a group that are before `end`.

@@ -21,6 +21,7 @@ const LOG: &[&str] = &[
     "journal",
     "journal_file",
     "partitions_max",
+    "decompression",
     "idle_after",
 ];
 
@@ -28,6 +29,7 @@ const LOG: &[&str] = &[
 const DOOR: &[&str] = &[
     "listen",
     "partitions",
+    "check_compressed",
     "authentication",
     "super_users",
     "tls_certificate",

@@ -128,6 +128,8 @@ pub fn log_metrics(log: &Log) -> Vec<Metric> {
         Metric::new("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
         Metric::new("persisted_groups_total", Counter, log.persisted_groups, "Groups whose files were brought up to date."),
         Metric::new("disk_full", Gauge, u64::from(log.disk_full), "1 while writes are refused since the disk is full, and 0 else."),
+        Metric::new("decompression_bytes", Gauge, log.decompression_bytes, "Memory in which records are decompressed and rebuilt."),
+        Metric::new("decompression_peak_bytes", Gauge, log.decompression_peak_bytes, "The most of it that was ever in use."),
         Metric::new("faulted_lanes", Gauge, log.faulted_lanes, "Lanes that refuse writes, or of which a read has met damage."),
         Metric::new("damaged_reads_total", Counter, log.damaged_reads, "Reads that met damage."),
     ];

@@ -95,6 +95,13 @@ pub struct Settings {
     /// The most partitions of all streams and objects together; each takes about 1 KB of memory [default: 100000]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions_max)]
     pub partitions_max: Option<u64>,
+    /// Memory in which the node decompresses records: for filters of subscriptions, searches by time, and checks, 64 MiB
+    /// or more [default: 256 MiB]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
+    pub decompression: Option<ByteSize>,
+    /// Decompress what producers send, and refuse it where a record contradicts the chunk
+    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub check_compressed: Option<bool>,
     /// A lane without appends for so long gives its buffer back [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
@@ -114,7 +121,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "data",
     "http",
     "http_hosts",
@@ -134,6 +141,8 @@ const NAMES: [&str; 22] = [
     "journal",
     "journal_file",
     "partitions_max",
+    "decompression",
+    "check_compressed",
     "idle_after",
     "log_level",
     "log_format",
@@ -244,6 +253,8 @@ impl Settings {
         config.journal = self.journal.unwrap_or(config.journal);
         config.journal_file = self.journal_file.unwrap_or(config.journal_file);
         config.partitions_max = self.partitions_max.unwrap_or(config.partitions_max);
+        config.decompression = self.decompression.unwrap_or(config.decompression);
+        config.check_compressed = self.check_compressed.unwrap_or(config.check_compressed);
         config.idle_after = self.idle_after.unwrap_or(config.idle_after);
         config
     }
@@ -328,6 +339,8 @@ impl Settings {
             "journal" => fill(&mut self.journal, text, values::size),
             "journal_file" => fill(&mut self.journal_file, text, values::size),
             "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
+            "decompression" => fill(&mut self.decompression, text, values::size),
+            "check_compressed" => fill(&mut self.check_compressed, text, values::boolean),
             "idle_after" => fill(&mut self.idle_after, text, values::time),
             "log_level" => fill(&mut self.log_level, text, values::log_level),
             "log_format" => fill(&mut self.log_format, text, values::log_format),
@@ -393,6 +406,8 @@ mod tests {
             "1GiB",
             "8MiB",
             "5000",
+            "64MiB",
+            "true",
             "3s",
             "debug",
             "json",

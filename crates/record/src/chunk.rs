@@ -111,17 +111,6 @@ impl<'a> Chunk<'a> {
     }
 }
 
-impl Chunk<'_> {
-    /// Walks all records, as [`records`](Self::records) gives them, and checks that a reader meets no error.
-    ///
-    /// # Errors
-    /// As [`records`](Self::records), and when a record contradicts the header or the format.
-    pub fn check_records(&self, scratch: &mut Scratch) -> Result<(), ChunkError> {
-        self.records(scratch)?
-            .try_for_each(|record| record.map(drop))
-    }
-}
-
 /// The chunks that lie one after another in a slice; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Chunks<'a> {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::str::FromStr;
 
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
-use zstd::zstd_safe::{DCtx, DParameter};
+use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
 
 use crate::ChunkError;
 
@@ -78,9 +78,15 @@ pub const MAX_DECOMPRESSED_BYTES: usize = 128 << 20;
 /// What a buffer begins with; then it doubles.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
-/// The largest window of zstd's levels (22 has it), in powers of two. zstd allocates the window
-/// that a frame claims, but touches only what the frame really fills.
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// The least bound of the blocks of an LZ4 frame, whatever a scratch may hold: the smallest of the format.
+const LZ4_BLOCK_BYTES_MIN: usize = 64 << 10;
+
+/// Frames of the oldest format, and the blocks that they all have.
+const LZ4_LEGACY_MAGIC: &[u8; 4] = &[0x02, 0x21, 0x4c, 0x18];
+const LZ4_LEGACY_BLOCK_BYTES: usize = 8 << 20;
+
+/// Most records are compressed to no less than a part of so many: one pass does for them.
+const ZSTD_RATIO_LIKELY: usize = 4;
 
 /// snappy-java's header: its magic, then its version and the oldest compatible one.
 const XERIAL_MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
@@ -96,13 +102,14 @@ const SNAPPY_RATIO_MAX: usize = 22;
 /// Where the records of compressed chunks are decompressed to; to be used again and again.
 ///
 /// Its buffer grows with what really comes out of the codec, whatever sizes the input claims, up to
-/// the bound. It keeps the size of the largest chunk that it has seen. Beside it the codecs have
-/// memory of their own: at most 16 MiB for LZ4's blocks, and for zstd the window of the frame, which
-/// is at most 128 MiB and touched only as far as records come out.
+/// the bound. It keeps the size of the largest chunk that it has seen. Beside it LZ4 has up to three blocks of the size
+/// that its frame names: at most 16 MiB in all, and none larger than the bound. Other codecs have less than 256 KiB.
 pub struct Scratch {
     /// `..n` holds the records last decompressed, what is behind them is of no meaning.
     buffer: Vec<u8>,
     bytes_max: usize,
+    /// How many bytes of the buffer the last chunk took.
+    last_bytes: usize,
     snappy: snap::raw::Decoder,
     /// Made when first needed.
     zstd: Option<DCtx<'static>>,
@@ -129,9 +136,15 @@ impl Scratch {
         Scratch {
             buffer: Vec::new(),
             bytes_max,
+            last_bytes: 0,
             snappy: snap::raw::Decoder::new(),
             zstd: None,
         }
+    }
+
+    /// How many bytes the last chunk had that was decompressed here, or what it filled before it failed.
+    pub fn last_bytes(&self) -> usize {
+        self.last_bytes
     }
 
     /// Decompresses all of `bytes`.
@@ -140,13 +153,16 @@ impl Scratch {
         codec: Compression,
         bytes: &[u8],
     ) -> Result<&[u8], ChunkError> {
+        self.last_bytes = 0;
         let count = match codec {
             Compression::None => return Err(failed(codec, "there is nothing to decompress")),
             Compression::Gzip => self.read_all(codec, flate2::bufread::MultiGzDecoder::new(bytes)),
             Compression::Snappy => self.read_snappy(bytes),
-            Compression::Lz4 => self.read_all(codec, FrameDecoder::new(bytes)),
+            Compression::Lz4 => self.read_lz4(bytes),
             Compression::Zstd => self.read_zstd(bytes),
-        }?;
+        };
+        let count = count.inspect_err(|_| self.last_bytes = self.buffer.len())?;
+        self.last_bytes = count;
         Ok(&self.buffer[..count])
     }
 
@@ -170,21 +186,40 @@ impl Scratch {
         }
     }
 
+    /// Reads LZ4's frames, if their blocks are not larger than what the scratch may hold: the codec makes room for
+    /// three blocks of the size that the frame names.
+    fn read_lz4(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
+        let codec = Compression::Lz4;
+        if lz4_block_bytes(bytes) > self.bytes_max.max(LZ4_BLOCK_BYTES_MIN) {
+            return Err(self.too_large(codec));
+        }
+        self.read_all(codec, FrameDecoder::new(bytes))
+    }
+
+    /// Decompresses straight into the buffer, which is zstd's window at the same time: a stream would allocate the
+    /// window that the frame claims. Begins again with twice the room where that is too little.
     fn read_zstd(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         let codec = Compression::Zstd;
         let mut context = match self.zstd.take() {
             Some(context) => context,
-            None => {
-                let mut context =
-                    DCtx::try_create().ok_or_else(|| failed(codec, "there is no memory for it"))?;
-                context
-                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))
-                    .map_err(|code| failed(codec, zstd::zstd_safe::get_error_name(code)))?;
-                context
+            None => DCtx::try_create().ok_or_else(|| failed(codec, "there is no memory for it"))?,
+        };
+        let likely = bytes.len().saturating_mul(ZSTD_RATIO_LIKELY);
+        self.grow(likely.max(BUFFER_BYTES_MIN).min(self.bytes_max));
+        let count = loop {
+            let code = match context.decompress(&mut self.buffer[..], bytes) {
+                Ok(count) => break Ok(count),
+                Err(code) => code,
+            };
+            let is_full =
+                code.wrapping_neg() == ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
+            if !is_full {
+                break Err(failed(codec, get_error_name(code)));
+            }
+            if !self.grow(self.buffer.len() + 1) {
+                break Err(self.too_large(codec));
             }
         };
-        let decoder = zstd::stream::read::Decoder::with_context(bytes, &mut context);
-        let count = self.read_all(codec, decoder);
         self.zstd = Some(context);
         count
     }
@@ -247,6 +282,18 @@ impl Scratch {
             codec,
             limit: self.bytes_max,
         }
+    }
+}
+
+/// The largest block of an LZ4 frame, as its header names it; 0 where there is no such header.
+fn lz4_block_bytes(frame: &[u8]) -> usize {
+    if frame.starts_with(LZ4_LEGACY_MAGIC) {
+        return LZ4_LEGACY_BLOCK_BYTES;
+    }
+    // Magic, flags, then the descriptor of blocks, with the size in bits 4 to 6: 4 is 64 KiB, each step four times that.
+    match frame.get(5).map(|descriptor| (descriptor >> 4) & 7) {
+        Some(size @ 4..) => LZ4_BLOCK_BYTES_MIN << (2 * (size - 4)),
+        _ => 0,
     }
 }
 
@@ -419,6 +466,38 @@ mod tests {
             "{result:?}"
         );
         assert_eq!(scratch.buffer.capacity(), 0);
+    }
+
+    /// zstd made room for the window that a frame claims, up to 128 MiB, beside the bound.
+    #[test]
+    fn windows_that_zstd_frames_claim_are_not_allocated() {
+        // A frame without a content size that claims a window of 2 GiB and holds one raw block: "x".
+        let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
+        let mut scratch = Scratch::with_bytes_max(1 << 20);
+        // Refused or not, nothing is made for the window.
+        let _ = scratch.decompress(Compression::Zstd, &frame);
+        assert!(scratch.buffer.capacity() <= BUFFER_BYTES_MIN);
+        assert!(
+            scratch
+                .zstd
+                .as_ref()
+                .is_some_and(|context| context.sizeof() < 1 << 20)
+        );
+    }
+
+    #[test]
+    fn lz4_blocks_that_are_larger_than_the_bound_are_refused_before_allocation() {
+        let mut frame = compressed(Compression::Lz4, b"x");
+        assert_eq!(lz4_block_bytes(&frame), 64 << 10);
+        // Blocks of 4 MiB.
+        frame[5] = (frame[5] & 0x0f) | 0x70;
+        assert_eq!(lz4_block_bytes(&frame), 4 << 20);
+        let limit = 1 << 20;
+        let codec = Compression::Lz4;
+        let refused = Scratch::with_bytes_max(limit)
+            .decompress(codec, &frame)
+            .map(drop);
+        assert_eq!(refused, Err(ChunkError::DecompressedSize { codec, limit }));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use millstream_base::Cursor;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{HandedChunks, Payload, ReceiveResponse};
 use tokio::sync::{Mutex, watch};
+use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
@@ -67,7 +68,11 @@ impl Asked {
     async fn next(&self, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
         let mut outlet = self.outlet.lock().await;
         loop {
-            let handed = self.take(&mut outlet, bytes_max)?;
+            let handed = match outlet.has_filter() {
+                // Filters must not keep the threads that answer producers.
+                true => block_in_place(|| self.take(&mut outlet, bytes_max)),
+                false => self.take(&mut outlet, bytes_max),
+            }?;
             if !handed.is_empty() {
                 return Ok(handed);
             }

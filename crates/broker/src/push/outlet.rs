@@ -88,6 +88,11 @@ impl Outlet {
         }
     }
 
+    /// Whether what comes next takes long to find: a filter looks through records.
+    pub fn has_filter(&self) -> bool {
+        self.subscription.has_filter()
+    }
+
     /// What comes next, about `bytes_max` bytes of it. Looks at a bounded part of the stream.
     ///
     /// # Errors

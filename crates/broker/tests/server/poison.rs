@@ -36,7 +36,11 @@ fn changed(chunk: &[u8], changes: &[(usize, &[u8])]) -> Bytes {
 /// next is stored and read as if it had never come.
 #[track_caller]
 fn assert_refused(chunk: &Bytes, reason: &str) {
-    let node = Node::start();
+    assert_refused_by(&Node::start(), chunk, reason);
+}
+
+#[track_caller]
+fn assert_refused_by(node: &Node, chunk: &Bytes, reason: &str) {
     let mut client = node.connect();
     client.create_topic("t", 1);
     assert_eq!(client.produce("t", 0, &["before"]), 0);
@@ -145,4 +149,31 @@ fn numbers_without_an_end_are_refused() {
 fn negative_producers_are_refused() {
     let chunk = changed(&two(), &[(PRODUCER_ID, &(-2_i64).to_be_bytes())]);
     assert_refused(&chunk, "producer");
+}
+
+#[test]
+fn compressed_records_that_contradict_the_header_are_refused_where_they_are_checked() {
+    let mut builder = ChunkBuilder::new(Compression::Zstd);
+    let time = millstream_base::Timestamp(1);
+    builder.push(time, None, Some(b"a"), &[]).unwrap();
+    let whole = builder.finish(None).unwrap();
+    let (delta, count) = (1_u32.to_be_bytes(), 2_u32.to_be_bytes());
+    let two = [(LAST_OFFSET_DELTA, &delta[..]), (RECORD_COUNT, &count[..])];
+    let lying = changed(whole, &two);
+    let mut garbage = whole.to_vec();
+    garbage[FIRST_RECORD] ^= 0xff;
+    let garbage = changed(&garbage, &[]);
+    let node = || {
+        let dir = tempfile::tempdir().unwrap();
+        Node::with_log(dir, |config| config.check_compressed = true)
+    };
+    assert_refused_by(&node(), &lying, "recordCount is 2");
+    assert_refused_by(&node(), &garbage, "cannot be decompressed");
+    let checked = node();
+    let mut client = checked.connect();
+    client.create_topic("t", 1);
+    let good = Bytes::copy_from_slice(whole);
+    let produced = ask!(client, Produce, 9, produce_request("t", 0, good));
+    assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
+    assert_eq!(values(&client.fetch("t", 0, 0)), ["a"]);
 }

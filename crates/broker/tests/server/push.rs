@@ -1,5 +1,6 @@
 //! Subscriptions over the network: each request for more is the credit for one answer.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
 
 use crate::permissions::{group, topic, two_clients};
-use crate::support::{Connection, Node, ask, produce_request, text};
+use crate::support::{Connection, Node, ask, produce_request, resident_bytes, text};
 
 /// A source that reads partitions of stream `t` from offsets on.
 pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
@@ -453,4 +454,78 @@ fn a_server_that_ends_answers_who_waits() {
     let dir = node.stop();
     assert_eq!(client.received().handed, []);
     drop(dir);
+}
+
+/// Each of them kept what it decompressed: 15 KB of a producer took gigabytes of the server, and kept its threads.
+#[test]
+fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer() {
+    const CONNECTIONS: usize = 4;
+    const SUBSCRIPTIONS: usize = 25;
+    const BUDGET: u64 = 64 << 20;
+    let node = Node::alone_with_log(|config| config.decompression = ByteSize(BUDGET));
+    let mut producer = node.connect();
+    producer.create_topic("t", 1);
+    producer.create_topic("other", 1);
+    // 5 MB of records in some hundred bytes; nobody wants them but the last one.
+    let mut last = Offset(0);
+    for key in [None, None, None, Some(&b"wanted"[..])] {
+        let mut builder = ChunkBuilder::new(Compression::Zstd);
+        builder
+            .push(Timestamp(1), None, Some(&vec![0; 5 << 20]), &[])
+            .unwrap();
+        builder
+            .push(Timestamp(1), key, Some(b"value"), &[])
+            .unwrap();
+        let bomb = Bytes::copy_from_slice(builder.finish(None).unwrap());
+        assert!(bomb.len() < 16 << 10);
+        let produced = ask!(producer, Produce, 9, produce_request("t", 0, bomb));
+        let produced = &produced.responses[0].partition_responses[0];
+        assert_eq!(produced.error_code, 0);
+        last = Offset(produced.base_offset as u64 + 1);
+    }
+    let before = resident_bytes();
+    let mut subscribers: Vec<(Connection, Vec<u32>)> = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut client = node.connect();
+        let subscriptions = (0..SUBSCRIPTIONS).map(|_| {
+            let mut request = subscribe_request(vec![lanes(&[(0, 0)])]);
+            request.filter = Some(r#"key = "wanted""#.into());
+            let answer = ask!(client, Subscribe, 0, request);
+            assert_eq!(answer.error_code, 0);
+            answer.subscription
+        });
+        let subscriptions: Vec<u32> = subscriptions.collect();
+        subscribers.push((client, subscriptions));
+    }
+    // They all ask before anything is taken of an answer.
+    for (client, subscriptions) in &mut subscribers {
+        for subscription in subscriptions {
+            client.send(0, receive_request(*subscription));
+        }
+    }
+    for number in 0..20 {
+        assert_eq!(producer.produce("other", 0, &["value"]), number);
+    }
+    for (client, subscriptions) in &mut subscribers {
+        // Answers come in the order of the requests.
+        let mut asked = VecDeque::from(std::mem::take(subscriptions));
+        while let Some(subscription) = asked.pop_front() {
+            let received = client.received();
+            assert_eq!(received.error_code, 0, "{received:?}");
+            let is_last = received.handed.iter().any(|handed| {
+                assert_eq!(handed.error_code, 0, "{handed:?}");
+                handed.next > last
+            });
+            if !is_last {
+                client.send(0, receive_request(subscription));
+                asked.push_back(subscription);
+            }
+        }
+    }
+    let stats = node.log().stats();
+    assert!(stats.decompression_peak_bytes > 10 << 20, "{stats:?}");
+    assert!(stats.decompression_peak_bytes <= BUDGET, "{stats:?}");
+    assert_eq!(stats.decompression_bytes, 0);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 250 << 20, "{grown} bytes more");
 }

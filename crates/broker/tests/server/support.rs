@@ -88,6 +88,12 @@ impl Node {
         )
     }
 
+    /// A server whose log has other settings, while no other test has one.
+    pub fn alone_with_log(change_log: impl FnOnce(&mut LogConfig)) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        Node::in_turn(Turn::alone(), dir, change_log, |_| {}, |_| {})
+    }
+
     /// A server whose log somebody has worked with before.
     pub fn on(
         dir: TempDir,

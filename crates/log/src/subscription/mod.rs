@@ -24,9 +24,9 @@ use millstream_record::Filter;
 use self::application::ApplicationReader;
 use self::feed::Feed;
 use self::sieve::Sieve;
+use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::log::{Lane, Log, Stream};
-use crate::pool::Pool;
 use crate::reader::ReadChunks;
 use crate::watch::{Watch, Watched};
 
@@ -50,7 +50,8 @@ pub struct Handed {
 pub enum Next {
     /// These chunks.
     Handed(Handed),
-    /// Something, for which there is no memory: other readers hold all that there is for catch-up reads.
+    /// Something, for which there is no memory: other readers hold all that there is for catch-up reads, or for
+    /// decompression.
     Busy,
     /// Nothing now.
     Nothing,
@@ -161,7 +162,7 @@ impl Subscription {
 
     /// Hands out records alone that a filter keeps. It is evaluated here, so that no others are moved.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.sieve = self.pool().map(|pool| Sieve::new(filter, pool));
+        self.sieve = self.core().map(|core| Sieve::new(filter, core));
     }
 
     /// Ends the subscription behind what is there now.
@@ -267,6 +268,11 @@ impl Subscription {
         Ok(next)
     }
 
+    /// Whether a filter is evaluated with each call of [`next`](Self::next), which may take tens of milliseconds then.
+    pub fn has_filter(&self) -> bool {
+        self.sieve.is_some()
+    }
+
     /// Whether there may be more since [`next`](Self::next) had nothing; else `waker` is woken when there
     /// may be. `listening` is the caller's, who has looked in vain with [`next`](Self::next) since this was called last:
     /// of several each has one.
@@ -299,7 +305,8 @@ impl Subscription {
             Reader::Application(reader) => events.push(reader.stream().listen()),
         }
         if self.is_busy {
-            events.extend(self.pool().map(|pool| pool.freed().listen()));
+            events.extend(self.core().map(|core| core.pool.freed().listen()));
+            events.extend(self.sieve.as_ref().and_then(Sieve::listen));
         }
         Listening {
             events,
@@ -307,10 +314,10 @@ impl Subscription {
         }
     }
 
-    fn pool(&self) -> Option<&Arc<Pool>> {
+    fn core(&self) -> Option<&Arc<Core>> {
         match &self.reader {
-            Reader::Lanes(reader) => reader.pool(),
-            Reader::Application(reader) => Some(reader.stream().pool()),
+            Reader::Lanes(reader) => reader.core(),
+            Reader::Application(reader) => Some(reader.stream().core()),
         }
     }
 
@@ -489,8 +496,8 @@ impl LanesReader {
         )
     }
 
-    fn pool(&self) -> Option<&Arc<Pool>> {
+    fn core(&self) -> Option<&Arc<Core>> {
         let lane = self.lanes.iter().flatten().next()?;
-        Some(&lane.feed.lane().core.pool)
+        Some(&lane.feed.lane().core)
     }
 }

@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
+use event_listener::EventListener;
 use millstream_base::Cursor;
-use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Kept, Scratch};
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Kept};
 
 use super::Handed;
+use crate::core::Core;
+use crate::decompression::{Lease, Need, REBUILT_BYTES};
 use crate::error::{LogError, Result};
-use crate::pool::{Arena, Pool, Slice};
-
-/// The most that the records of one chunk may take when they are decompressed: what they do take is known up
-/// to the least of these that is enough. The last one is the most at all.
-const SCRATCH_BYTES_MAX: [usize; 3] = [64 << 10, 1 << 20, 32 << 20];
+use crate::pool::{Arena, Slice};
 
 /// When so many bytes of records were looked through, what is kept until then is handed out: few bytes
 /// that are stored may be very many records.
@@ -21,53 +20,101 @@ const LOOKED_BYTES: usize = 32 << 20;
 /// Chunks that are kept whole are handed out where they lie, unless they are smaller and come between others.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// When so much is kept it is handed out.
-const KEPT_BYTES: usize = 1 << 20;
-
-/// Filters what is handed out.
+/// Filters what is handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
 #[derive(Debug)]
 pub struct Sieve {
     filter: Filter,
-    pool: Arc<Pool>,
-    /// For each of [`SCRATCH_BYTES_MAX`].
-    scratches: [Scratch; 3],
-    /// Bytes of records that were looked through this time, as far as is known: at most so many.
+    core: Arc<Core>,
+    /// What the next chunk needs.
+    need: Need,
+    /// There was no memory for that when it was last looked.
+    is_refused: bool,
+}
+
+/// What one call keeps.
+struct Sifting<'a> {
+    filter: &'a Filter,
+    /// The largest chunk to be put together.
+    block_bytes_max: usize,
+    lease: Lease,
+    /// Bytes of records that were looked through.
     looked_bytes: usize,
     /// What is kept, if it is not handed out where it lies.
     kept: Vec<u8>,
 }
 
 impl Sieve {
-    pub fn new(filter: Filter, pool: &Arc<Pool>) -> Sieve {
+    pub fn new(filter: Filter, core: &Arc<Core>) -> Sieve {
         Sieve {
             filter,
-            pool: Arc::clone(pool),
-            scratches: SCRATCH_BYTES_MAX.map(Scratch::with_bytes_max),
-            looked_bytes: 0,
-            kept: Vec::new(),
+            core: Arc::clone(core),
+            need: Need::Small,
+            is_refused: false,
         }
+    }
+
+    /// Hears when there may be memory to go on with, if there was none.
+    pub fn listen(&self) -> Option<EventListener> {
+        let freed = self.core.decompression.freed(self.need);
+        self.is_refused.then(|| freed.listen())
     }
 
     /// Leaves of the chunks what is wanted; none, perhaps. It may come to an end before they do.
     ///
     /// # Errors
-    /// When there is no memory for what is kept ([`LogError::ReadBudget`]), or the records of the first chunk
-    /// cannot be looked through ([`LogError::NotFiltered`]).
+    /// When there is no memory to look through them or for what is kept ([`LogError::ReadBudget`]), or the records of
+    /// the first chunk cannot be looked through ([`LogError::NotFiltered`]).
     pub fn sift(&mut self, handed: &mut Handed) -> Result<()> {
-        self.kept.clear();
-        self.kept.shrink_to(2 * KEPT_BYTES);
         let cursor = handed.chunks.cursor;
-        let not_filtered = |error| LogError::NotFiltered { cursor, error };
+        loop {
+            let lease = self.core.decompression.try_take(self.need);
+            self.is_refused = lease.is_none();
+            let mut sifting = Sifting {
+                filter: &self.filter,
+                block_bytes_max: self.core.pool.block_bytes_max(Arena::Windows),
+                lease: lease.ok_or(LogError::ReadBudget)?,
+                looked_bytes: 0,
+                kept: Vec::new(),
+            };
+            match sifting.sift(handed, self.need, &self.core) {
+                Ok(()) => {
+                    self.need = Need::Small;
+                    return Ok(());
+                }
+                Err(NotSifted::Needs(need)) => self.need = need,
+                Err(NotSifted::Chunk(error)) => {
+                    self.need = Need::Small;
+                    return Err(LogError::NotFiltered { cursor, error });
+                }
+                Err(NotSifted::ReadBudget) => return Err(LogError::ReadBudget),
+            }
+        }
+    }
+}
+
+/// Why nothing was sifted.
+enum NotSifted {
+    /// The first chunk needs more memory.
+    Needs(Need),
+    /// The first chunk cannot be looked through.
+    Chunk(ChunkError),
+    /// There is no memory for what is kept.
+    ReadBudget,
+}
+
+impl Sifting<'_> {
+    fn sift(&mut self, handed: &mut Handed, need: Need, core: &Core) -> Result<(), NotSifted> {
         let mut chunks = Chunks::trusted(&handed.chunks.bytes);
         // How much is looked through, and whether all of it is kept.
         let (mut bytes, mut is_whole, mut next) = (0, true, handed.from);
-        self.looked_bytes = 0;
-        while self.kept.len() < KEPT_BYTES && self.looked_bytes < LOOKED_BYTES {
+        while self.kept.len() < REBUILT_BYTES && self.looked_bytes < LOOKED_BYTES {
             let Some(chunk) = chunks.next() else { break };
             let start = self.kept.len();
-            let kept = chunk.and_then(|chunk| Ok((self.keep(&chunk)?, chunk)));
+            let kept = chunk
+                .map_err(NotSifted::Chunk)
+                .and_then(|chunk| Ok((self.keep(&chunk, need)?, chunk)));
             let (kept, chunk) = match kept {
-                Err(error) if bytes == 0 => return Err(not_filtered(error)),
+                Err(error) if bytes == 0 => return Err(error),
                 // The next look tells.
                 Err(_) => break,
                 Ok(kept) => kept,
@@ -92,9 +139,10 @@ impl Sieve {
         let wanted = match (is_whole, self.kept.is_empty()) {
             (true, _) => handed.chunks.bytes.slice(0..bytes),
             (false, true) => handed.chunks.bytes.slice(0..0),
-            (false, false) => self.kept()?,
+            (false, false) => self.kept(core).ok_or(NotSifted::ReadBudget)?,
         };
         if bytes < handed.chunks.bytes.len() {
+            let cursor = handed.chunks.cursor;
             handed.chunks.next = Cursor {
                 position: cursor.position.plus(bytes as u64),
                 ..cursor
@@ -105,44 +153,58 @@ impl Sieve {
         Ok(())
     }
 
-    fn keep(&mut self, chunk: &Chunk<'_>) -> Result<Kept, ChunkError> {
+    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
         let start = self.kept.len();
-        let kept = self.look_through(chunk)?;
-        let (bytes, max) = (self.kept.len(), self.pool.block_bytes_max(Arena::Windows));
+        let kept = self.look_through(chunk, need)?;
+        let (bytes, max) = (self.kept.len(), self.block_bytes_max);
         if start > 0 && bytes + COPIED_BYTES_MAX > max {
             // It comes first next time.
             self.kept.truncate(start);
         }
         match bytes + COPIED_BYTES_MAX > max {
-            true => Err(ChunkError::TooLarge { bytes, max }),
+            true => Err(NotSifted::Chunk(ChunkError::TooLarge { bytes, max })),
             false => Ok(kept),
         }
     }
 
-    fn look_through(&mut self, chunk: &Chunk<'_>) -> Result<Kept, ChunkError> {
+    /// Looks through a chunk, if what was leased is enough for it.
+    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
         let is_compressed = chunk.header().attributes.compression() != Compression::None;
-        let mut kept = Ok(Kept::None);
-        for (scratch, bytes_max) in self.scratches.iter_mut().zip(SCRATCH_BYTES_MAX) {
-            self.looked_bytes += match is_compressed {
-                true => bytes_max,
-                false => chunk.bytes().len(),
-            };
-            kept = self.filter.keep(chunk, scratch, &mut self.kept);
-            if !matches!(kept, Err(ChunkError::DecompressedSize { .. })) {
-                break;
+        match Need::of(chunk) {
+            Need::Copy(bytes) if need != Need::Copy(bytes) => {
+                return Err(NotSifted::Needs(Need::Copy(bytes)));
             }
+            _ if matches!(need, Need::Copy(_)) && is_compressed => {
+                return Err(NotSifted::Needs(Need::Small));
+            }
+            _ => {}
         }
-        kept
+        let kept = self
+            .filter
+            .keep(chunk, self.lease.scratch(), &mut self.kept);
+        self.looked_bytes += match (need, is_compressed) {
+            (Need::Small, true) => self.lease.scratch().last_bytes(),
+            (Need::Small, false) => chunk.bytes().len(),
+            // What was leased is for this chunk alone: others have their turn.
+            (Need::Copy(_) | Need::Large, _) => LOOKED_BYTES,
+        };
+        match kept {
+            Err(ChunkError::DecompressedSize { .. }) if need == Need::Small => {
+                Err(NotSifted::Needs(Need::Large))
+            }
+            kept => kept.map_err(NotSifted::Chunk),
+        }
     }
 
-    fn kept(&self) -> Result<Slice> {
+    fn kept(&self, core: &Core) -> Option<Slice> {
         let len = self.kept.len();
-        let writer = self.pool.allocate(Arena::Windows, len);
-        let mut writer = writer.ok_or(LogError::ReadBudget)?;
-        writer.extend(len, |room| {
-            room.copy_from_slice(&self.kept);
-            Ok::<_, LogError>(len)
-        })?;
-        Ok(writer.buffer().slice(0..len))
+        let mut writer = core.pool.allocate(Arena::Windows, len)?;
+        writer
+            .extend(len, |room| {
+                room.copy_from_slice(&self.kept);
+                Ok::<_, std::convert::Infallible>(len)
+            })
+            .unwrap_or_else(|never| match never {});
+        Some(writer.buffer().slice(0..len))
     }
 }
