@@ -91,7 +91,7 @@ impl Combine for CountAds {
         counts.clicks += other.clicks;
     }
 
-    fn result(&self, counts: &AdCounts) -> AdCounts {
+    fn result(&self, counts: &AdCounts, _: u64) -> AdCounts {
         *counts
     }
 }

@@ -148,7 +148,7 @@ struct Head {
 }
 
 /// Version of the format.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {

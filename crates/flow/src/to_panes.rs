@@ -264,14 +264,28 @@ where
     F: Fn(&T) -> K + Send + Sync + 'static,
     E: Fn(&T) -> Timestamp + Send + Sync + 'static,
 {
-    type Slice<'a> = &'a mut Self;
+    type Slice<'a> = PaneSlice<'a, K, T, A, F, E>;
 
-    fn begin(&mut self) -> &mut Self {
-        self
+    fn begin(&mut self) -> PaneSlice<'_, K, T, A, F, E> {
+        PaneSlice {
+            code: &self.code,
+            spec: &self.spec,
+            panes: &mut self.panes,
+            late: self.late.is_some().then_some(&mut self.late_items),
+        }
     }
 }
 
-impl<K, T, A, F, E> Slice<T> for &mut ToPanes<K, T, A, F, E>
+/// What the loop over items needs, found once.
+pub struct PaneSlice<'a, K, T, A: Aggregate<T>, F, E> {
+    code: &'a PaneCode<F, E>,
+    spec: &'a WindowSpec<A>,
+    panes: &'a mut LocalPanes<K, A::State>,
+    /// For what comes too late, unless that is dropped.
+    late: Option<&'a mut Vec<T>>,
+}
+
+impl<K, T, A, F, E> Slice<T> for PaneSlice<'_, K, T, A, F, E>
 where
     K: Key,
     T: Clone + Debug,
@@ -281,19 +295,18 @@ where
 {
     #[inline]
     fn take<Try: Attempt>(&mut self, attempt: &Try, item: &T) {
-        let PaneCode { key, time, label } = &*self.code;
+        let PaneCode { key, time, label } = self.code;
         let Some((key, time)) = attempt.call(label, item, || (key(item), time(item))) else {
             return;
         };
         let watermark = attempt.time().watermark();
         let arrival = attempt.change(label, || {
-            let key = key;
             self.panes
-                .add(&self.spec.aggregate, &key, time, watermark, item)
+                .add(&self.spec.aggregate, key, time, watermark, item)
         });
         if let Arrival::Late = arrival {
-            if self.late.is_some() {
-                self.late_items.push(item.clone());
+            if let Some(late) = &mut self.late {
+                late.push(item.clone());
             }
             // Behind what may panic: an item that cannot be copied is a dead letter instead.
             self.spec.late.fetch_add(1, Ordering::Relaxed);

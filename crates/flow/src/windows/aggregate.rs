@@ -21,8 +21,9 @@ pub trait Combine: Send + Sync + 'static {
     /// Adds to `state` what `other` knows of other items.
     fn merge(&self, state: &mut Self::State, other: &Self::State);
 
-    /// What `state` comes to.
-    fn result(&self, state: &Self::State) -> Self::Out;
+    /// What `state` comes to, which knows `events` items. That number is kept for every window: an aggregate need not
+    /// count its items itself.
+    fn result(&self, state: &Self::State, events: u64) -> Self::Out;
 }
 
 /// What is computed over items of type `T`.
@@ -36,28 +37,21 @@ pub trait Aggregate<T: ?Sized>: Combine {
 pub struct Count;
 
 impl Combine for Count {
-    type State = u64;
+    type State = ();
     type Out = u64;
 
-    fn empty(&self) -> u64 {
-        0
-    }
+    fn empty(&self) {}
 
-    fn merge(&self, state: &mut u64, other: &u64) {
-        *state = state.saturating_add(*other);
-    }
+    fn merge(&self, (): &mut (), (): &()) {}
 
-    fn result(&self, state: &u64) -> u64 {
-        *state
+    fn result(&self, (): &(), events: u64) -> u64 {
+        events
     }
 }
 
 impl<T: ?Sized> Aggregate<T> for Count {
     #[inline]
-    fn add(&self, state: &mut u64, _: &T) {
-        // One by one it does not come to its end.
-        *state += 1;
-    }
+    fn add(&self, (): &mut (), _: &T) {}
 }
 
 /// An aggregate made of functions: see [`fold`].
@@ -90,7 +84,7 @@ pub struct Fold<E, A, M> {
 /// let mut state = longest.empty();
 /// longest.add(&mut state, "pear");
 /// longest.add(&mut state, "fig");
-/// assert_eq!(longest.result(&state), "pear");
+/// assert_eq!(longest.result(&state, 2), "pear");
 /// ```
 pub fn fold<T, S, E, A, M>(empty: E, add: A, merge: M) -> Fold<E, A, M>
 where
@@ -120,7 +114,7 @@ where
         (self.merge)(state, other);
     }
 
-    fn result(&self, state: &S) -> S {
+    fn result(&self, state: &S, _: u64) -> S {
         state.clone()
     }
 }
@@ -160,7 +154,7 @@ pub struct Reduce<T, F> {
 /// let mut state = dearest.empty();
 /// dearest.add(&mut state, &(7, "pear".to_owned()));
 /// dearest.add(&mut state, &(5, "fig".to_owned()));
-/// assert_eq!(dearest.result(&state), Some((7, "pear".to_owned())));
+/// assert_eq!(dearest.result(&state, 2), Some((7, "pear".to_owned())));
 /// ```
 pub fn reduce<T, F: Fn(&mut T, &T)>(function: F) -> Reduce<T, F> {
     Reduce {
@@ -187,7 +181,7 @@ where
         }
     }
 
-    fn result(&self, state: &Option<T>) -> Option<T> {
+    fn result(&self, state: &Option<T>, _: u64) -> Option<T> {
         state.clone()
     }
 }
@@ -221,8 +215,8 @@ macro_rules! tuple_of_aggregates {
                 $(self.$index.merge(&mut state.$index, &other.$index);)+
             }
 
-            fn result(&self, state: &Self::State) -> Self::Out {
-                ($(self.$index.result(&state.$index),)+)
+            fn result(&self, state: &Self::State, events: u64) -> Self::Out {
+                ($(self.$index.result(&state.$index, events),)+)
             }
         }
 

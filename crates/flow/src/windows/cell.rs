@@ -36,7 +36,7 @@ impl<S> Cell<S> {
         item: &T,
     ) {
         aggregate.add(&mut self.state, item);
-        self.events.add(1);
+        self.events.add_one();
         self.time_max = self.time_max.max(time);
     }
 
@@ -53,7 +53,14 @@ impl<S> Cell<S> {
 pub(super) struct Count(NonZeroU64);
 
 impl Count {
+    /// Counts one more; a full count stays as it is.
     #[inline]
+    fn add_one(&mut self) {
+        if let Some(more) = NonZeroU64::new(self.0.get().wrapping_add(1)) {
+            self.0 = more;
+        }
+    }
+
     fn add(&mut self, more: u64) {
         self.0 = self.0.saturating_add(more);
     }
@@ -94,7 +101,8 @@ mod tests {
         assert_eq!(kept, postcard::to_stdvec(&7_u64).unwrap());
         assert_eq!(u64::from(postcard::from_bytes::<Count>(&kept).unwrap()), 7);
         count.add(u64::MAX);
-        count.add(1);
+        assert_eq!(u64::from(count), u64::MAX - 1);
+        count.add_one();
         assert_eq!(u64::from(count), u64::MAX - 1);
     }
 }

@@ -28,7 +28,7 @@ const REGISTERS_LOG2: u8 = 12;
 /// for user in ["ada", "grace", "ada"] {
 ///     users.add(&mut state, &View { user: user.to_owned() });
 /// }
-/// assert_eq!(users.result(&state), 2);
+/// assert_eq!(users.result(&state, 3), 2);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Distinct<F, V: ?Sized> {
@@ -106,7 +106,7 @@ where
         state.0.update(&other.0.to_sketch(HllType::Hll8));
     }
 
-    fn result(&self, state: &DistinctSketch) -> u64 {
+    fn result(&self, state: &DistinctSketch, _: u64) -> u64 {
         // The usual estimate is somewhat better, and depends on the order of the values.
         state.0.composite_estimate().round() as u64
     }

@@ -25,7 +25,7 @@ use super::aggregate::{Aggregate, Combine};
 /// for number in 0..3_000 {
 ///     users.add(&mut state, &View { user: format!("user {}", number % 1_000) });
 /// }
-/// assert_eq!(users.result(&state), 1_000);
+/// assert_eq!(users.result(&state, 2_000), 1_000);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ExactDistinct<F, V: ?Sized> {
@@ -81,7 +81,7 @@ where
         state.absorb(other);
     }
 
-    fn result(&self, DistinctValues(values): &Self::State) -> u64 {
+    fn result(&self, DistinctValues(values): &Self::State, _: u64) -> u64 {
         values.len() as u64
     }
 }

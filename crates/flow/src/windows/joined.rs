@@ -86,7 +86,7 @@ where
         state.1.extend_from_slice(&other.1);
     }
 
-    fn result(&self, state: &Self::State) -> Self::Out {
+    fn result(&self, state: &Self::State, _: u64) -> Self::Out {
         state.clone()
     }
 }
@@ -121,8 +121,8 @@ where
         Joined::new().merge(state, other);
     }
 
-    fn result(&self, state: &Self::State) -> Self::Out {
-        Joined::new().result(state)
+    fn result(&self, state: &Self::State, events: u64) -> Self::Out {
+        Joined::new().result(state, events)
     }
 }
 

@@ -73,11 +73,11 @@ impl<K, S> Partial<K, S> {
 /// let mut panes = LocalPanes::new(Windows::tumbling(10_000));
 /// let none = Timestamp(i64::MIN);
 /// for time in [1_000, 9_999, 10_000] {
-///     assert_eq!(panes.add(&Count, &"a", Timestamp(time), none, &()), Arrival::OnTime);
+///     assert_eq!(panes.add(&Count, "a", Timestamp(time), none, &()), Arrival::OnTime);
 /// }
 /// let mut given = Vec::new();
 /// panes.flush(Timestamp(10_000), &mut |partial| given.push(partial));
-/// assert_eq!((given[0].pane, given[0].state), (Timestamp(0), 2));
+/// assert_eq!((given[0].pane, given[0].events), (Timestamp(0), 2));
 /// assert_eq!(panes.len(), 1);
 /// ```
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     pub fn add<T, A>(
         &mut self,
         aggregate: &A,
-        key: &K,
+        key: K,
         time: Timestamp,
         watermark: Timestamp,
         item: &T,
@@ -144,7 +144,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     fn add_otherwise<T, A>(
         &mut self,
         aggregate: &A,
-        key: &K,
+        key: K,
         time: Timestamp,
         watermark: Timestamp,
         item: &T,
@@ -159,7 +159,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
                 let counts_at = time.0.max(watermark.0);
                 tables.add(aggregate, key, (time.0, counts_at), watermark.0, item)
             }
-            Held::Sessions(table) => table.add(aggregate, key, time.0, watermark.0, item),
+            Held::Sessions(table) => table.add(aggregate, &key, time.0, watermark.0, item),
             Held::Items(items) => items.add(aggregate, key, time.0, item),
         }
     }

@@ -18,21 +18,21 @@ impl<K, S> Default for LocalItems<K, S> {
     }
 }
 
-impl<K: Clone, S> LocalItems<K, S> {
+impl<K, S> LocalItems<K, S> {
     pub fn len(&self) -> usize {
         self.partials.len()
     }
 
     /// They never come late.
     #[inline(never)]
-    pub fn add<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T) -> Arrival
+    pub fn add<T, A>(&mut self, aggregate: &A, key: K, time: i64, item: &T) -> Arrival
     where
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
         let mut cell = Cell::empty(aggregate);
         cell.add(aggregate, time, item);
-        self.partials.push(Partial::new(key.clone(), time, 0, cell));
+        self.partials.push(Partial::new(key, time, 0, cell));
         Arrival::OnTime
     }
 

@@ -74,7 +74,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
     pub fn add<T, A>(
         &mut self,
         aggregate: &A,
-        key: &K,
+        key: K,
         (time, counts_at): (i64, i64),
         watermark: i64,
         item: &T,

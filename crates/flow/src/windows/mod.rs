@@ -18,7 +18,7 @@
 //! for (campaign, time) in [(7, 1_000), (8, 9_500), (7, 12_000), (7, 2_000)] {
 //!     newest = newest.max(time);
 //!     let watermark = Timestamp(newest.saturating_sub(1_000));
-//!     let arrival = local.add(&Count, &campaign, Timestamp(time), watermark, &());
+//!     let arrival = local.add(&Count, campaign, Timestamp(time), watermark, &());
 //!     // The last item is late: its window ended when the watermark was at 11 s.
 //!     assert_eq!(arrival == Arrival::Late, time == 2_000);
 //! }

@@ -125,7 +125,7 @@ of_value! {
     /// let mut state = bytes.empty();
     /// bytes.add(&mut state, "an apple");
     /// bytes.add(&mut state, "a pear");
-    /// assert_eq!(bytes.result(&state), 14);
+    /// assert_eq!(bytes.result(&state, 2), 14);
     /// ```
     Sum
 }
@@ -142,7 +142,7 @@ impl<F: Send + Sync + 'static, V: Number> Combine for Sum<F, V> {
         V::merge(state, *other);
     }
 
-    fn result(&self, state: &V::Total) -> V::Sum {
+    fn result(&self, state: &V::Total, _: u64) -> V::Sum {
         V::sum(*state)
     }
 }
@@ -165,21 +165,20 @@ of_value! {
 }
 
 impl<F: Send + Sync + 'static, V: Number> Combine for Mean<F, V> {
-    /// The sum and the number of values.
-    type State = (V::Total, u64);
+    /// The sum of the values.
+    type State = V::Total;
     type Out = f64;
 
-    fn empty(&self) -> Self::State {
-        Self::State::default()
+    fn empty(&self) -> V::Total {
+        V::Total::default()
     }
 
-    fn merge(&self, (total, count): &mut Self::State, other: &Self::State) {
-        V::merge(total, other.0);
-        *count = count.saturating_add(other.1);
+    fn merge(&self, total: &mut V::Total, other: &V::Total) {
+        V::merge(total, *other);
     }
 
-    fn result(&self, (total, count): &Self::State) -> f64 {
-        V::as_f64(*total) / *count as f64
+    fn result(&self, total: &V::Total, events: u64) -> f64 {
+        V::as_f64(*total) / events as f64
     }
 }
 
@@ -190,9 +189,8 @@ where
     V: Number,
 {
     #[inline]
-    fn add(&self, (total, count): &mut Self::State, item: &T) {
+    fn add(&self, total: &mut V::Total, item: &T) {
         (self.value)(item).add_to(total);
-        *count = count.saturating_add(1);
     }
 }
 
@@ -225,7 +223,7 @@ macro_rules! extreme {
                 }
             }
 
-            fn result(&self, state: &Option<V>) -> Option<V> {
+            fn result(&self, state: &Option<V>, _: u64) -> Option<V> {
                 state.clone()
             }
         }

@@ -46,12 +46,12 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
 
     /// Adds an item, and to `len` how many partial results that makes more.
     #[inline(always)]
-    pub fn add<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T, len: &mut usize)
+    pub fn add<T, A>(&mut self, aggregate: &A, key: K, time: i64, item: &T, len: &mut usize)
     where
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
-        match self.table.at_place(key) {
+        match self.table.at_place(&key) {
             Some(cell) => cell.add(aggregate, time, item),
             None => {
                 let more = self.add_elsewhere(aggregate, key, time, item);
@@ -62,12 +62,12 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
 
     /// The same where nothing lies in the place of the key; returns how many partial results the item makes more.
     #[inline(never)]
-    fn add_elsewhere<T, A>(&mut self, aggregate: &A, key: &K, time: i64, item: &T) -> isize
+    fn add_elsewhere<T, A>(&mut self, aggregate: &A, key: K, time: i64, item: &T) -> isize
     where
         T: ?Sized,
         A: Aggregate<T, State = S>,
     {
-        if let Ok(cell) = self.table.in_place(key, || Cell::empty(aggregate)) {
+        if let Ok(cell) = self.table.in_place(&key, || Cell::empty(aggregate)) {
             cell.add(aggregate, time, item);
             return 1;
         }
@@ -75,7 +75,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
         if Self::CAN_BATCH && others.len() >= KEYS_MANY {
             let mut cell = Cell::empty(aggregate);
             cell.add(aggregate, time, item);
-            self.batch.push((key.clone(), cell));
+            self.batch.push((key, cell));
             return match self.batch.len() {
                 BATCH_ITEMS => 1 + self.add_batch(aggregate),
                 _ => 1,
@@ -83,7 +83,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
         }
         let before = others.len();
         others
-            .get_or_make(key, || Cell::empty(aggregate))
+            .get_or_make(&key, || Cell::empty(aggregate))
             .add(aggregate, time, item);
         others.len() as isize - before as isize
     }

@@ -30,7 +30,7 @@ const BINS_MAX: u32 = 1 << 16;
 /// for latency_ms in 1..=1_000 {
 ///     latency.add(&mut state, &f64::from(latency_ms));
 /// }
-/// let quantiles = latency.result(&state);
+/// let quantiles = latency.result(&state, 100);
 /// assert!((quantiles[0] - 500.0).abs() < 6.0);
 /// assert!((quantiles[1] - 990.0).abs() < 11.0);
 /// ```
@@ -119,7 +119,7 @@ impl<F: Send + Sync + 'static> Combine for Quantiles<F> {
         state.zeros = state.zeros.saturating_add(other.zeros);
     }
 
-    fn result(&self, state: &QuantileBins) -> Vec<f64> {
+    fn result(&self, state: &QuantileBins, _: u64) -> Vec<f64> {
         let sketch = self.sketch(state);
         let quantiles = self.quantiles.iter();
         quantiles

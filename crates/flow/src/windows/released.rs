@@ -51,7 +51,7 @@ impl<S> Window<S> {
             key,
             start: Timestamp(self.start),
             end: Timestamp(self.end),
-            value: aggregate.result(&self.cell.state),
+            value: aggregate.result(&self.cell.state, self.cell.events()),
             events: self.cell.events(),
             time_max: Timestamp(self.cell.time_max),
             is_update: self.is_update,

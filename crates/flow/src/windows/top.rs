@@ -34,7 +34,7 @@ pub struct Top<T, S, F> {
 /// for (fruit, price) in [("fig", 0.5), ("pear", 2.5), ("kiwi", 1.0), ("?", f64::NAN)] {
 ///     dearest.add(&mut state, &(fruit.to_owned(), price));
 /// }
-/// assert_eq!(dearest.result(&state), [("pear".to_owned(), 2.5), ("kiwi".to_owned(), 1.0)]);
+/// assert_eq!(dearest.result(&state, 3), [("pear".to_owned(), 2.5), ("kiwi".to_owned(), 1.0)]);
 /// ```
 pub fn top<T, S, F>(count: usize, score: F) -> Top<T, S, F>
 where
@@ -109,7 +109,7 @@ where
         }
     }
 
-    fn result(&self, state: &Self::State) -> Vec<T> {
+    fn result(&self, state: &Self::State, _: u64) -> Vec<T> {
         state.iter().map(|(_, item)| item.clone()).collect()
     }
 }

@@ -110,7 +110,7 @@ where
         }
     }
 
-    fn result(&self, state: &Self::State) -> Ranked<K, O> {
+    fn result(&self, state: &Self::State, events: u64) -> Ranked<K, O> {
         let mut highest = state.highest.clone();
         let mut windows = state.windows;
         for (score, result) in state.all.values().flatten() {
@@ -121,7 +121,7 @@ where
             }
         }
         Ranked {
-            highest: self.highest.result(&highest),
+            highest: self.highest.result(&highest, events),
             windows,
         }
     }

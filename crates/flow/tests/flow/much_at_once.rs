@@ -193,7 +193,7 @@ impl Combine for SlowCount {
         *state += other;
     }
 
-    fn result(&self, state: &u64) -> u64 {
+    fn result(&self, state: &u64, _: u64) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(1));
         *state

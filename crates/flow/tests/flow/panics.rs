@@ -205,7 +205,7 @@ impl<F: Fn() + Send + Sync + 'static> Combine for PanicsWith<F> {
         *state += other;
     }
 
-    fn result(&self, state: &u64) -> u64 {
+    fn result(&self, state: &u64, _: u64) -> u64 {
         (self.0)();
         *state
     }
@@ -629,7 +629,7 @@ impl Combine for BombCount {
         self.0.call("merge");
     }
 
-    fn result(&self, state: &u64) -> u64 {
+    fn result(&self, state: &u64, _: u64) -> u64 {
         self.0.call("result");
         *state
     }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use millstream_base::Timestamp;
 use millstream_flow::windows::{
-    Aggregate, Arrival, Combine, Count, Distinct, ExactDistinct, Joined, LocalPanes, Max, Mean,
-    Min, Quantiles, Side, Sum, WindowStore, Windows, top,
+    Aggregate, Arrival, Combine, Distinct, ExactDistinct, Joined, LocalPanes, Max, Mean, Min,
+    Quantiles, Side, Sum, WindowStore, Windows, top,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn state_of<T, A: Aggregate<T>>(aggregate: &A, items: &[T]) -> A::State {
 }
 
 fn result_of<T, A: Aggregate<T>>(aggregate: &A, items: &[T]) -> A::Out {
-    aggregate.result(&state_of(aggregate, items))
+    aggregate.result(&state_of(aggregate, items), items.len() as u64)
 }
 
 /// The result of parts that are added up apart, go through bytes and are merged in another order.
@@ -29,7 +29,7 @@ fn result_of_parts<T, A: Aggregate<T>>(aggregate: &A, items: &[T], part: usize) 
         let bytes = serde_json::to_vec(&state_of(aggregate, items)).unwrap();
         aggregate.merge(&mut total, &serde_json::from_slice(&bytes).unwrap());
     }
-    aggregate.result(&total)
+    aggregate.result(&total, items.len() as u64)
 }
 
 proptest! {
@@ -159,9 +159,6 @@ fn sums_of_integers_do_not_overflow() {
     assert_eq!(result_of(&Sum::of(|item: &u8| *item), &[255, 255]), 510);
     let mean = result_of(&Mean::of(|item: &u64| *item), &[u64::MAX, u64::MAX]);
     assert_eq!(mean, u64::MAX as f64);
-    let mut state = u64::MAX;
-    Count.merge(&mut state, &1);
-    assert_eq!(state, u64::MAX);
 }
 
 #[test]
@@ -204,7 +201,7 @@ fn bins_that_cannot_be_do_no_harm() {
     let mut state = serde_json::from_str(&bins).unwrap();
     let other = serde_json::from_str(&bins).unwrap();
     quantiles.merge(&mut state, &other);
-    assert_eq!(quantiles.result(&state).len(), 3);
+    assert_eq!(quantiles.result(&state, u64::MAX).len(), 3);
 }
 
 #[test]
@@ -219,7 +216,7 @@ fn a_distinct_sketch_that_is_cut_short_or_changed_is_an_error_or_a_number() {
             let state = serde_json::from_value(value).ok()?;
             let mut merged = state_of(&distinct, &[1, 2]);
             distinct.merge(&mut merged, &state);
-            Some(distinct.result(&merged))
+            Some(distinct.result(&merged, 2 + u64::from(values)))
         };
         assert!(read(&bytes).is_some());
         for end in (0..bytes.len()).step_by(1 + bytes.len() / 100) {
@@ -274,7 +271,7 @@ fn a_join_gives_the_pairs_that_nested_loops_give() {
     let mut store = WindowStore::new(windows, 0);
     for (count, (key, time, item)) in items.iter().enumerate() {
         let local = &mut locals[count % 2];
-        let arrival = local.add(&joined, key, Timestamp(*time), Timestamp(i64::MIN), item);
+        let arrival = local.add(&joined, *key, Timestamp(*time), Timestamp(i64::MIN), item);
         assert_eq!(arrival, Arrival::OnTime);
         if count % 50 == 0 {
             local.flush_all(&mut |partial| {

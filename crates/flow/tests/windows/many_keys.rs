@@ -44,7 +44,7 @@ where
     };
     for number in 0..ITEMS {
         let (key, time) = item(number);
-        let arrival = panes.add(&sum, &key_of(key), Timestamp(time), none, &number);
+        let arrival = panes.add(&sum, key_of(key), Timestamp(time), none, &number);
         assert_eq!(arrival, Arrival::OnTime);
         if number == ITEMS / 2 {
             // One pane, and then a part of the others.

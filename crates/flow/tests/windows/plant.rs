@@ -116,7 +116,7 @@ impl Plant {
         let source = &mut self.instances[instance % count];
         let value = self.items.len() as i64;
         let (at, watermark) = (Timestamp(time), Timestamp(source.watermark));
-        let arrival = source.panes.add(&collect(), &key, at, watermark, &value);
+        let arrival = source.panes.add(&collect(), key, at, watermark, &value);
         self.late.push(arrival == Arrival::Late);
         self.items.push(Item {
             key,
