@@ -120,6 +120,8 @@ pub struct First<'a> {
     pub rejected: RefCell<Vec<Rejected>>,
     /// Something was rejected since an origin was last named: all that costs a part of which nothing is.
     is_unsettled: Cell<bool>,
+    /// Something was rejected, of whichever item.
+    has_rejected: Cell<bool>,
     /// What was rejected of items that had been put off: it outlasts the attempt.
     put_off: &'a RefCell<Vec<Rejected>>,
     time: &'a StageTime,
@@ -131,6 +133,7 @@ impl<'a> First<'a> {
             put_off,
             rejected: RefCell::default(),
             is_unsettled: Cell::new(false),
+            has_rejected: Cell::new(false),
             time,
         }
     }
@@ -140,8 +143,15 @@ impl<'a> First<'a> {
         self.add(Rejected::unseen(stage, panic));
     }
 
+    /// Whether anything was rejected.
+    #[inline(always)]
+    pub fn has_rejected(&self) -> bool {
+        self.has_rejected.get()
+    }
+
     fn add(&self, rejected: Rejected) {
         self.is_unsettled.set(true);
+        self.has_rejected.set(true);
         self.rejected.borrow_mut().push(rejected);
     }
 
@@ -183,6 +193,10 @@ impl Attempt for First<'_> {
     }
 
     fn reject_all(&self, rejected: Vec<Rejected>) {
+        if rejected.is_empty() {
+            return;
+        }
+        self.has_rejected.set(true);
         self.put_off.borrow_mut().extend(rejected);
     }
 

@@ -286,10 +286,11 @@ where
             }
         }
         instance.time.begin(|| context.clock.now());
-        let now = || context.clock.monotonic();
         let mark = loop {
             self.work(context, instance)?;
             let met = instance.met.take();
+            let asked_at = self.asked_at(instance);
+            let now = || asked_at.unwrap_or_else(|| context.clock.monotonic());
             let mark = instance.time.after_items(met, now);
             if mark.is_some() || !self.takes_again(context, instance, started_ns)? {
                 break mark;
@@ -305,6 +306,14 @@ where
             channel.set_reader_ns(self.counters.item_ns() as u64);
         }
         Ok(Activation::Done(items))
+    }
+
+    /// When a source was asked for the items in hand: just now, which costs no further look at the clock.
+    fn asked_at(&self, instance: &mut Instance<I, T>) -> Option<Duration> {
+        let [items, _] = instance.input.parts();
+        // A source that had something to do but nothing to give has not set the stamp.
+        let is_known = self.is_source() && !items.is_empty();
+        is_known.then(|| Duration::from_nanos(instance.input.stamp()))
     }
 
     /// Drops the items in hand, which are finished.

@@ -1,6 +1,7 @@
 //! How items in hand are processed: each as it is, and again when code of the user panics.
 
 use std::cell::RefCell;
+use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::attempt::{self, Again, First, Label, Rejected};
@@ -19,6 +20,25 @@ pub struct Progress {
     pub items: usize,
     /// Results that were passed on of the item behind them.
     pub results: usize,
+}
+
+/// Counts the results of an item where that costs nothing, and notes them when the item panics.
+struct PassedOn<'p> {
+    progress: &'p mut Progress,
+    results: usize,
+}
+
+impl<'p> PassedOn<'p> {
+    fn of(progress: &'p mut Progress) -> PassedOn<'p> {
+        let results = progress.results;
+        PassedOn { progress, results }
+    }
+}
+
+impl Drop for PassedOn<'_> {
+    fn drop(&mut self) {
+        self.progress.results = self.results;
+    }
 }
 
 /// Operators in a row, and how far they have come with the items in hand.
@@ -91,7 +111,7 @@ impl<C, T> Work<'_, C, T> {
         T: Terminal<C::Out>,
     {
         let progress = &mut *self.progress;
-        let mut first = First::new(self.time, put_off);
+        let first = First::new(self.time, put_off);
         let mut slice = self.terminal.begin();
         let mut before = progress.items;
         for part in in_hand {
@@ -100,13 +120,14 @@ impl<C, T> Work<'_, C, T> {
             for items in part[done..].chunks(MORTAL_ITEMS) {
                 breathe();
                 for item in items {
+                    let mut passed_on = PassedOn::of(progress);
                     self.chain.process(&first, enter(item), &mut |result| {
                         slice.take(&first, result);
-                        progress.results += 1;
+                        passed_on.results += 1;
                     });
+                    mem::forget(passed_on);
                     progress.items += 1;
-                    progress.results = 0;
-                    if !first.rejected.get_mut().is_empty() || !put_off.borrow().is_empty() {
+                    if first.has_rejected() {
                         return first.rejected.into_inner();
                     }
                 }

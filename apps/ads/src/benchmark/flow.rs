@@ -133,17 +133,13 @@ impl End {
     }
 }
 
-/// A key, and the time of an event.
-type Keyed = (u32, Timestamp);
-
 fn swa(flow: &mut Flow, end: &End) {
     let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
         .flatten()
-        .map(|head| (Event::new(head).ad(), time_of(head)))
-        .key_by(|(ad, _): &Keyed| *ad)
-        .aggregate("count", &counts, |(_, time)| *time)
+        .key_by(|head| Event::new(head).ad())
+        .aggregate("count", &counts, time_of)
         .gather("release", end.gather_at)
         .sink("release", end.release());
 }
@@ -155,9 +151,8 @@ fn ysb(flow: &mut Flow, end: &End) {
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
         .flatten()
         .filter(|head| Event::new(head).kind() == Kind::View)
-        .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
-        .key_by(|(campaign, _): &Keyed| *campaign)
-        .aggregate("count", &counts, |(_, time)| *time)
+        .key_by(move |head| campaigns[Event::new(head).ad() as usize])
+        .aggregate("count", &counts, time_of)
         .gather("release", end.gather_at)
         .sink("release", end.release());
 }
@@ -192,13 +187,8 @@ fn ysb_star(flow: &mut Flow, end: &End) {
             |head| usize::from(Event::new(head).kind() == Kind::Click),
             |kind, events| {
                 events
-                    .map(move |head| (campaigns[Event::new(head).ad() as usize], time_of(head)))
-                    .key_by(|(campaign, _): &Keyed| *campaign)
-                    .aggregate(
-                        &format!("count {}", KINDS[kind]),
-                        &counts[kind],
-                        |(_, time)| *time,
-                    )
+                    .key_by(move |head| campaigns[Event::new(head).ad() as usize])
+                    .aggregate(&format!("count {}", KINDS[kind]), &counts[kind], time_of)
                     .map(move |result: &WindowResult<u32, u64>| {
                         let mut counts = Both {
                             time_max_ms: result.time_max.0,
