@@ -76,7 +76,9 @@ pub use admin::{
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login};
 pub use connection::{Connection, Pending};
-pub use consumer::{Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, Reset};
+pub use consumer::{
+    Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, OnDamage, Reset, SkippedRecords,
+};
 pub use error::ClientError;
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use partitioner::partition_of_key;

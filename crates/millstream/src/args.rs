@@ -339,6 +339,9 @@ pub struct ConsumeArgs {
     /// How records come from a server [default: push]
     #[arg(long, value_enum, value_name = "HOW")]
     pub delivery: Option<Delivery>,
+    /// Skip damaged records of a server, and tell their offsets; without it, damage is an error
+    #[arg(long)]
+    pub skip_damaged: bool,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,

@@ -50,6 +50,11 @@ pub fn run(
             "groups are kept by a server, not in a data directory: name it with --server",
         ));
     }
+    if args.skip_damaged {
+        return Err(WrongUsage::error(
+            "--skip-damaged skips damage at a server: name it with --server; `millstream repair` lists the damage of a data directory",
+        ));
+    }
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
     let lanes = lanes(&stream, &args)?;

@@ -1,10 +1,14 @@
 //! How a consumer works.
 
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_base::Offset;
 use millstream_record::Filter;
 
-use crate::offsets::{Isolation, Start};
+use crate::offsets::{Isolation, Start, TopicPartition};
 
 /// How a consumer works.
 #[derive(Debug, Clone)]
@@ -19,6 +23,8 @@ pub struct ConsumerConfig {
     /// Which records are handed out; all without it. A server that pushes leaves the others out before they are
     /// sent, else it is done here.
     pub filter: Option<Filter>,
+    /// What the consumer does where records are damaged.
+    pub on_damage: OnDamage,
     /// What is fetched ahead takes no more memory than this, and the answers that are under way.
     pub prefetch_bytes: usize,
     /// The most bytes of one answer.
@@ -43,6 +49,7 @@ impl Default for ConsumerConfig {
             isolation: Isolation::Committed,
             delivery: DeliveryMode::default(),
             filter: None,
+            on_damage: OnDamage::default(),
             prefetch_bytes: 16 << 20,
             answer_bytes_max: 8 << 20,
             partition_bytes_max: 1 << 20,
@@ -84,4 +91,36 @@ impl From<Reset> for Start {
             Reset::Latest => Start::Latest,
         }
     }
+}
+
+/// What a consumer does where records are damaged: in the server's log, or since their producer made them wrong.
+#[derive(Clone, Default)]
+pub enum OnDamage {
+    /// It fails there, with [`ResponseError::CorruptMessage`](crate::ResponseError::CorruptMessage) or
+    /// [`ClientError::Chunk`](crate::ClientError::Chunk).
+    #[default]
+    Fail,
+    /// It calls this with the offsets that it skips, and goes on behind them. Behind damage in the log that is the next
+    /// offset that the server can find, some 64 KiB further perhaps. Where nothing behind can be read it fails.
+    Skip(Arc<dyn Fn(&SkippedRecords) + Send + Sync>),
+}
+
+impl fmt::Debug for OnDamage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnDamage::Fail => "Fail",
+            OnDamage::Skip(_) => "Skip",
+        })
+    }
+}
+
+/// Records that a consumer skipped since they are damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedRecords {
+    /// Their partition.
+    pub place: TopicPartition,
+    /// Their offsets.
+    pub offsets: Range<Offset>,
+    /// What is wrong with them.
+    pub reason: String,
 }

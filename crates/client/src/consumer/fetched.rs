@@ -7,15 +7,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_record::{
-    Chunk, ChunkHeader, Chunks, EndMarker, Filter, Record, Scratch, TransactionEnd,
-};
+use millstream_record::{Chunk, ChunkHeader, EndMarker, Filter, Record, Scratch, TransactionEnd};
 use millstream_wire::messages::fetch_response::AbortedTransaction;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::{OnDamage, SkippedRecords};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
-use crate::push::{Lease, Torn};
+use crate::push::{DamagedRecords, Lease, Torn, give};
 
 /// Records of one partition, in their order. Its memory is that of the connection it came from, or the server's
 /// own, and is free for what comes next when this is dropped. See [`DeliveryPath::Shared`] for how long it may be
@@ -32,6 +31,8 @@ pub struct Fetched {
     pub(super) records: Records,
     /// What is not handed out, unless the server has left it out.
     pub(super) filter: Option<Arc<Filter>>,
+    /// What becomes of records that cannot be read.
+    pub(super) on_damage: OnDamage,
     /// What they take of what may be fetched ahead, unless they lie in the server's memory.
     pub(super) _room: Option<OwnedSemaphorePermit>,
 }
@@ -107,7 +108,7 @@ impl Fetched {
     /// There may be none at all, where a transaction has ended or a filter has kept nothing.
     ///
     /// # Errors
-    /// When what was sent is damaged; or the server has taken its memory back ([`ClientError::TakenBack`]): then
+    /// When what was sent is damaged, and not to be [skipped](OnDamage::Skip); or the server has taken its memory back ([`ClientError::TakenBack`]): then
     /// the last records that `take` had may be wrong, and all are handed out again by the next call of
     /// [`Consumer::next`](crate::Consumer::next).
     pub fn each(
@@ -126,7 +127,9 @@ impl Fetched {
                 self.each_of(whole, aborted, scratch, &mut take)
             }
             Records::Pushed(bytes) => self.each_of(bytes, &[], scratch, &mut take),
-            Records::Shared(Some(lease)) => lease.each(self.from, scratch, &mut take),
+            Records::Shared(Some(lease)) => {
+                lease.each(self.from, scratch, &mut take, |damaged| self.skip(damaged))
+            }
             Records::Shared(None) => Ok(()),
         }
     }
@@ -139,18 +142,40 @@ impl Fetched {
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         let mut aborted = Aborted::new(aborted);
-        for chunk in Chunks::new(chunks) {
-            let chunk = chunk?;
-            if aborted.hides(&chunk) || chunk.header().attributes.is_control() {
-                continue;
-            }
-            for record in chunk.records(scratch)? {
-                let record = record?;
-                if record.offset >= self.from && take(&record).is_break() {
-                    return Ok(());
-                }
+        let mut start = 0;
+        for (header, end) in headers(chunks) {
+            let chunk = Chunk::parse(&chunks[start..end]);
+            start = end;
+            let given = match chunk {
+                Ok(chunk) if aborted.hides(&chunk) || header.attributes.is_control() => continue,
+                Ok(chunk) => give(&chunk, self.from, scratch, take),
+                Err(error) => Err(DamagedRecords {
+                    offsets: self.from.max(header.base_offset)..header.next_offset(),
+                    error,
+                }),
+            };
+            match given {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(damaged) => self.skip(damaged)?,
             }
         }
+        match &chunks[start..] {
+            [] => Ok(()),
+            rest => Ok(Chunk::parse(rest).map(drop)?),
+        }
+    }
+
+    /// Tells of records that cannot be read, if they are to be skipped.
+    fn skip(&self, damaged: DamagedRecords) -> Result<(), ClientError> {
+        let OnDamage::Skip(tell) = &self.on_damage else {
+            return Err(damaged.error.into());
+        };
+        tell(&SkippedRecords {
+            place: self.place.clone(),
+            offsets: damaged.offsets,
+            reason: damaged.error.to_string(),
+        });
         Ok(())
     }
 

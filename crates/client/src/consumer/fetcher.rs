@@ -160,6 +160,7 @@ impl Fetcher {
             end: Offset(u64::try_from(end).unwrap_or(0)),
             records: Records::Pulled(records, aborted),
             filter: self.filter.clone(),
+            on_damage: self.config.on_damage.clone(),
             _room: Some(room),
         }))
         .await

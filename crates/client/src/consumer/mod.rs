@@ -11,6 +11,7 @@
 
 mod commit;
 mod config;
+mod damage;
 mod fetched;
 mod fetcher;
 mod group;
@@ -33,7 +34,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub use self::config::{ConsumerConfig, DeliveryMode, Reset};
+pub use self::config::{ConsumerConfig, DeliveryMode, OnDamage, Reset, SkippedRecords};
 pub use self::fetched::{DeliveryPath, Fetched};
 use self::fetcher::{Event, Fetcher, ROOM_UNIT};
 use self::group::Membership;
@@ -366,6 +367,9 @@ impl Consumer {
     /// Starts anew after something failed, unless that will not help.
     async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.fetching = None;
+        if self.skip_damage(&error).await? {
+            return Ok(());
+        }
         if let ClientError::Refused {
             what,
             error: error @ ResponseError::CorruptMessage,

@@ -15,6 +15,7 @@ use millstream_wire::{ApiKey, ResponseError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::OnDamage;
 use super::fetched::{Fetched, Records};
 use super::fetcher::{Event, Fetcher, joined};
 use crate::connection::{Connection, Pending};
@@ -145,6 +146,7 @@ impl Pusher {
             places: self.fetcher.order,
             events: self.fetcher.events,
             is_alive: self.fetcher.is_alive,
+            on_damage: self.fetcher.config.on_damage,
         };
         let thread = std::thread::Builder::new().name("millstream-consumer".to_owned());
         if let Err(error) = thread.spawn(move || forwarder.run()) {
@@ -238,6 +240,7 @@ impl Pusher {
                 end: handed.end,
                 records: Records::Pushed(bytes),
                 filter: None,
+                on_damage: self.fetcher.config.on_damage.clone(),
                 _room: Some(room),
             }))
             .await
@@ -266,6 +269,7 @@ struct Forwarder {
     places: Vec<TopicPartition>,
     events: mpsc::Sender<Event>,
     is_alive: Arc<AtomicBool>,
+    on_damage: OnDamage,
 }
 
 impl Forwarder {
@@ -294,6 +298,7 @@ impl Forwarder {
                 end: piece.end,
                 records: Records::Shared(piece.lease),
                 filter: None,
+                on_damage: self.on_damage.clone(),
                 _room: None,
             })),
             Handed::Refused {

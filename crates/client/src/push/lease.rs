@@ -1,6 +1,6 @@
 //! Chunks where they lie in the server's memory.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::Offset;
@@ -58,31 +58,44 @@ impl Lease {
     /// Gives each record from an offset on to `take`, until that breaks.
     ///
     /// # Errors
-    /// When the server has taken the memory back, or something is damaged.
+    /// When the server has taken the memory back, or `skip` fails at what is damaged.
     pub fn each(
         &self,
         from: Offset,
         scratch: &mut Scratch,
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+        skip: impl Fn(DamagedRecords) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
         self.check()?;
         let mut copy = Vec::new();
         // The server has checked them, and nobody has moved them since.
         for chunk in Chunks::trusted(&self.slice) {
-            let read = chunk.and_then(|chunk| match chunk.header().attributes.compression() {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    self.check()?;
+                    return Err(error.into());
+                }
+            };
+            let read = match chunk.header().attributes.compression() {
                 _ if chunk.header().attributes.is_control() => Ok(ControlFlow::Continue(())),
                 Compression::None => give(&chunk, from, scratch, take),
                 _ => {
                     // Decompressors count on bytes that stay as they are.
                     copy.clear();
                     copy.extend_from_slice(chunk.bytes());
-                    give(&Chunk::trusted(&copy)?, from, scratch, take)
+                    match Chunk::trusted(&copy) {
+                        Ok(chunk) => give(&chunk, from, scratch, take),
+                        Err(error) => Err(DamagedRecords::of(&chunk, from, error)),
+                    }
                 }
-            });
+            };
             // Whatever came of it counts only if the chunk was there.
             self.check()?;
-            if read?.is_break() {
-                break;
+            match read {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break,
+                Err(damaged) => skip(damaged)?,
             }
         }
         Ok(())
@@ -105,14 +118,36 @@ impl Lease {
     }
 }
 
-fn give(
+/// Records of a chunk that cannot be read.
+pub(crate) struct DamagedRecords {
+    pub offsets: Range<Offset>,
+    pub error: ChunkError,
+}
+
+impl DamagedRecords {
+    /// The records of a chunk from an offset on.
+    fn of(chunk: &Chunk<'_>, from: Offset, error: ChunkError) -> DamagedRecords {
+        let header = chunk.header();
+        DamagedRecords {
+            offsets: from.max(header.base_offset)..header.next_offset(),
+            error,
+        }
+    }
+}
+
+/// Gives each record of a chunk from an offset on to `take`, until that breaks.
+pub(crate) fn give(
     chunk: &Chunk<'_>,
     from: Offset,
     scratch: &mut Scratch,
     take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, ChunkError> {
-    for record in chunk.records(scratch)? {
-        let record = record?;
+) -> Result<ControlFlow<()>, DamagedRecords> {
+    let mut next = from;
+    let damaged = |next, error| DamagedRecords::of(chunk, next, error);
+    let records = chunk.records(scratch);
+    for record in records.map_err(|error| damaged(next, error))? {
+        let record = record.map_err(|error| damaged(next, error))?;
+        next = next.max(record.offset.plus(1));
         if record.offset >= from && take(&record).is_break() {
             return Ok(ControlFlow::Break(()));
         }

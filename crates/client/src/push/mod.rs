@@ -8,7 +8,7 @@ mod lease;
 mod session;
 mod subscriber;
 
-pub(crate) use self::lease::{Lease, Torn};
+pub(crate) use self::lease::{DamagedRecords, Lease, Torn, give};
 pub(crate) use self::session::{Handed, Session, SharedSource, Terms};
 pub use self::subscriber::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub(crate) use self::subscriber::{lane, refused};

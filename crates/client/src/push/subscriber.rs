@@ -371,7 +371,9 @@ impl Pushed {
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         match &self.piece.lease {
-            Some(lease) => lease.each(self.piece.from, scratch, &mut take),
+            Some(lease) => lease.each(self.piece.from, scratch, &mut take, |damaged| {
+                Err(damaged.error.into())
+            }),
             None => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 mod consuming;
 mod cuts;
+mod damage;
 mod groups;
 mod growth;
 mod pauses;

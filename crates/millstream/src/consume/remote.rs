@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use millstream_base::Offset;
 use millstream_client::{
-    Consumer, ConsumerConfig, Fetched, Isolation, Reset, Scratch, Start, TopicPartition,
+    Consumer, ConsumerConfig, Fetched, Isolation, OnDamage, Reset, Scratch, SkippedRecords, Start,
+    TopicPartition,
 };
 use tokio::time::timeout;
 
 use super::Printer;
 use crate::args::ConsumeArgs;
-use crate::console::{CANNOT_WRITE, count_of};
+use crate::console::{CANNOT_WRITE, count_of, tell};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
@@ -84,8 +86,25 @@ fn config(args: &ConsumeArgs) -> ConsumerConfig {
     ConsumerConfig {
         delivery: args.delivery.unwrap_or_default().into(),
         filter: args.filter.clone(),
+        on_damage: match args.skip_damaged {
+            true => OnDamage::Skip(Arc::new(tell_skipped)),
+            false => OnDamage::Fail,
+        },
         ..ConsumerConfig::default()
     }
+}
+
+fn tell_skipped(skipped: &SkippedRecords) {
+    let SkippedRecords {
+        place,
+        offsets,
+        reason,
+    } = skipped;
+    let (partition, stream) = (place.partition, &place.topic);
+    let (first, last) = (offsets.start, Offset(offsets.end.0.saturating_sub(1)));
+    tell(format_args!(
+        "skipped offsets {first} to {last} of partition {partition} of {stream}: {reason}"
+    ));
 }
 
 /// Nothing would ever come from behind the end, or only much later.
@@ -140,7 +159,10 @@ fn print_all(
     while !stop.is_set() && printer.left > 0 {
         if !args.follow && ends.are_reached(remote, consumer)? {
             // What could be read was printed, but there was more once.
-            return check_faults(args, remote);
+            return match args.skip_damaged {
+                true => Ok(()),
+                false => check_faults(args, remote),
+            };
         }
         let next = async { timeout(PAUSE, consumer.next()).await };
         match remote.runtime().block_on(next) {

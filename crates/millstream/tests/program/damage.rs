@@ -61,6 +61,22 @@ fn a_flipped_bit_ends_consumers_with_an_error_and_is_cut() {
         assert!(count < LINES, "{count} lines by {delivery}");
         let text = server.run(&["consume", "whole", "--delivery", delivery]);
         assert_eq!(lines_of(&text.assert_done().text()), LINES);
+
+        let skipping = [
+            "consume",
+            "broken",
+            "--skip-damaged",
+            "--delivery",
+            delivery,
+        ];
+        let skipped = server.run(&skipping).assert_done();
+        let told = skipped.stderr.clone();
+        let offsets = told.split("skipped offsets ").nth(1).expect(&told);
+        let mut offsets = offsets.split(' ').filter_map(|word| word.parse().ok());
+        let (first, last): (usize, usize) = (offsets.next().unwrap(), offsets.next().unwrap());
+        let text = skipped.text();
+        assert_eq!(lines_of(&text) + last + 1 - first, LINES, "{told}");
+        assert!(text.contains(&format!("broken {} ", LINES - 1)), "{told}");
     }
     let described = server.run(&["stream", "describe", "broken"]).assert_done();
     assert!(described.text().contains(name), "{}", described.text());

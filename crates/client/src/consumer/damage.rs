@@ -1,0 +1,111 @@
+//! Damage in the server's log is skipped, if the user wants that.
+//!
+//! A server answers that it cannot read from an offset on, and not where it can again. So the consumer tries: one
+//! offset further, two, four, and so on, and then between the last that is damaged and the first that is not.
+
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_wire::ResponseError;
+use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use millstream_wire::messages::{BrokerId, FetchRequest};
+
+use super::{Consumer, OnDamage, SkippedRecords};
+use crate::client::topic_name;
+use crate::error::ClientError;
+use crate::offsets::{Start, TopicPartition};
+
+/// How long a server may take to answer a try, beside the client's `request_timeout`.
+const TRY_WAIT: Duration = Duration::from_secs(1);
+
+impl Consumer {
+    /// Goes on behind the damage that a server told of. Returns false where it told of something else, the user does not
+    /// want it skipped, or nothing behind it can be read.
+    pub(super) async fn skip_damage(&mut self, error: &ClientError) -> Result<bool, ClientError> {
+        let OnDamage::Skip(tell) = self.config.on_damage.clone() else {
+            return Ok(false);
+        };
+        if error.response_error() != Some(ResponseError::CorruptMessage) {
+            return Ok(false);
+        }
+        let mut has_skipped = false;
+        for (place, from) in self.positions() {
+            let Some(next) = self.behind_damage(&place, from).await? else {
+                continue;
+            };
+            self.positions.insert(place.clone(), next);
+            has_skipped = true;
+            tell(&SkippedRecords {
+                place,
+                offsets: from..next,
+                reason: error.to_string(),
+            });
+        }
+        Ok(has_skipped)
+    }
+
+    /// The first offset behind damage at `from` that can be read; `None` where there is no damage, or nothing behind it.
+    async fn behind_damage(
+        &self,
+        place: &TopicPartition,
+        from: Offset,
+    ) -> Result<Option<Offset>, ClientError> {
+        if !self.is_damaged(place, from).await? {
+            return Ok(None);
+        }
+        let latest = [(place.clone(), Start::Latest)];
+        let ends = self.client.offsets(&latest, self.config.isolation).await?;
+        let end = ends.get(place).copied().unwrap_or_default();
+        let (mut damaged, mut step) = (from, 1_u64);
+        let mut readable = loop {
+            let next = Offset(from.0.saturating_add(step)).min(end);
+            if next <= damaged {
+                return Ok(None);
+            }
+            if !self.is_damaged(place, next).await? {
+                break next;
+            }
+            damaged = next;
+            step = step.saturating_mul(2);
+        };
+        while readable.0 - damaged.0 > 1 {
+            let middle = Offset(damaged.0 + (readable.0 - damaged.0) / 2);
+            match self.is_damaged(place, middle).await? {
+                true => damaged = middle,
+                false => readable = middle,
+            }
+        }
+        Ok(Some(readable))
+    }
+
+    /// Whether the server cannot read the record at an offset since it is damaged.
+    async fn is_damaged(&self, place: &TopicPartition, at: Offset) -> Result<bool, ClientError> {
+        let partition = FetchPartition::default()
+            .with_partition(place.partition)
+            .with_fetch_offset(i64::try_from(at.0).unwrap_or(i64::MAX))
+            .with_partition_max_bytes(1);
+        let topic = FetchTopic::default()
+            .with_topic(topic_name(&place.topic))
+            .with_partitions(vec![partition]);
+        let request = FetchRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_max_wait_ms(0)
+            .with_max_bytes(1)
+            .with_isolation_level(self.config.isolation.level())
+            .with_topics(vec![topic]);
+        let server = self.client.leader_of(place).await?;
+        let connection = self.client.server(server).await?;
+        let wait = self.client.config().request_timeout + TRY_WAIT;
+        let answer = connection.ask_within(request, wait).await?;
+        let what = || format!("partition {} of {}", place.partition, place.topic);
+        ClientError::check(answer.error_code, None, "fetching")?;
+        let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+        for partition in partitions {
+            if partition.error_code == ResponseError::CorruptMessage.code() {
+                return Ok(true);
+            }
+            ClientError::check(partition.error_code, None, what())?;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,92 @@
+//! Records that cannot be read, and consumers that skip them.
+
+use std::sync::{Arc, Mutex};
+
+use millstream_base::{Offset, Timestamp, crc32c};
+use millstream_client::{
+    ClientError, Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, OnDamage, SkippedRecords,
+    Start,
+};
+use millstream_record::{ChunkBuilder, Compression};
+use tokio::time::timeout;
+
+use crate::consuming::{place, try_values};
+use crate::support::{Node, TIME_MAX};
+
+/// Two records, the second of which says that it is longer than it is.
+fn poison() -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for value in [b"a", b"b"] {
+        builder.push(Timestamp(1), None, Some(value), &[]).unwrap();
+    }
+    let mut chunk = builder.finish(None).unwrap().to_vec();
+    chunk[69] = 0x7e;
+    let crc = crc32c(&chunk[21..]);
+    chunk[17..21].copy_from_slice(&crc.to_be_bytes());
+    chunk
+}
+
+fn good(value: &str) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let value = Some(value.as_bytes());
+    builder.push(Timestamp(1), None, value, &[]).unwrap();
+    builder.finish(None).unwrap().to_vec()
+}
+
+/// A chunk that was stored before servers refused it ended each consumer, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_contradict_their_chunk_are_skipped_and_told() {
+    let node = Node::local();
+    node.create("t", 1);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    for chunk in [good("before"), poison(), good("behind")] {
+        let appended = lane.append(&chunk).unwrap();
+        lane.acknowledge(&appended).unwrap();
+    }
+    let places = [(place("t", 0), Start::Earliest)];
+    for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = {
+            let told = Arc::clone(&told);
+            move |skipped: &SkippedRecords| told.lock().unwrap().push(skipped.clone())
+        };
+        let config = ConsumerConfig {
+            delivery,
+            on_damage: OnDamage::Skip(Arc::new(tell)),
+            ..ConsumerConfig::default()
+        };
+        let client = node.client();
+        let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
+        let mut values = Vec::new();
+        let mut path = DeliveryPath::Pulled;
+        while values.len() < 3 {
+            let fetched = timeout(TIME_MAX, consumer.next()).await;
+            let fetched = fetched.expect("records come").unwrap();
+            values.extend(try_values(&fetched).unwrap());
+            path = fetched.path();
+        }
+        assert_eq!(values, ["before", "a", "behind"], "{path:?}");
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        let [skipped] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!(skipped.place, place("t", 0));
+        assert_eq!(skipped.offsets, Offset(2)..Offset(3));
+        assert!(skipped.reason.contains("record 1"), "{skipped:?}");
+
+        // Without being told to skip it, the consumer fails.
+        let config = ConsumerConfig {
+            delivery,
+            ..ConsumerConfig::default()
+        };
+        let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
+        let failed = loop {
+            let fetched = timeout(TIME_MAX, consumer.next()).await;
+            let fetched = fetched.expect("records come").unwrap();
+            if let Err(failed) = try_values(&fetched) {
+                break failed;
+            }
+        };
+        assert!(matches!(failed, ClientError::Chunk(_)), "{failed}");
+    }
+}
