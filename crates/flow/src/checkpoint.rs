@@ -14,8 +14,20 @@ use serde::{Deserialize, Serialize};
 use crate::decisions::News;
 use crate::error::BoxError;
 
+/// Holds a place of checkpoints for one run of a flow, until it is dropped or the process ends.
+pub type PlaceLock = Box<dyn Send + Sync>;
+
 /// Where checkpoints are kept. All ranks of a flow see the same place.
 pub trait Checkpoints: Send + Sync + 'static {
+    /// Holds the place for one run, so that no other run keeps its checkpoints there meanwhile. Rank 0 asks for it before
+    /// it looks at what is there, and lets it go when its last part is kept. `None` where the place cannot be held.
+    ///
+    /// # Errors
+    /// When another run holds the place; then the flow does not begin.
+    fn lock(&self) -> Result<Option<PlaceLock>, BoxError> {
+        Ok(None)
+    }
+
     /// Keeps the part of a rank, whole or not at all, and so that it outlasts a crash.
     ///
     /// # Errors
@@ -207,6 +219,8 @@ pub struct Keeper {
     news: Option<Arc<News>>,
     /// Writes a part while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Held by rank 0, from [`beginning`](Self::beginning) to [`end`](Self::end).
+    lock: Mutex<Option<PlaceLock>>,
 }
 
 impl Keeper {
@@ -229,6 +243,7 @@ impl Keeper {
             counts: Arc::default(),
             news: None,
             writer: Mutex::new(None),
+            lock: Mutex::new(None),
         }
     }
 
@@ -267,15 +282,18 @@ impl Keeper {
         self.remove_later(number)
     }
 
-    /// What to go on from, if from anything, as this rank sees it.
+    /// What to go on from, if from anything, as this rank sees it. The place is held from then on.
     pub fn beginning(&self, resume: Resume) -> Result<Option<Beginning>, BoxError> {
+        if self.rank == 0 {
+            *self.lock.lock() = self.place.lock()?;
+        }
         let parts = self.place.list()?;
         let newest = match resume {
             Resume::Never => return self.check_empty(&parts).map(|()| None),
             Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
         };
         match newest {
-            Some(number) => self.read(number).map(Some),
+            Some(number) => self.read(number, &parts).map(Some),
             None if resume == Resume::IfAny => self.check_unfinished(&parts).map(|()| None),
             None => Err(self.none_complete(&parts)),
         }
@@ -294,20 +312,14 @@ impl Keeper {
         }
     }
 
-    /// This rank's part of a checkpoint.
-    fn read(&self, number: u64) -> Result<Beginning, BoxError> {
+    /// This rank's part of a checkpoint. `parts` are all that are there.
+    fn read(&self, number: u64, parts: &[PartKey]) -> Result<Beginning, BoxError> {
         let key = PartKey {
             checkpoint: number,
             rank: self.rank,
         };
-        let part = self.place.get(key)?;
-        let wrong = |error| {
-            format!(
-                "the checkpoint {number} cannot be read: {}: {error}",
-                self.place.describe(key)
-            )
-        };
-        let (head, saved) = decode(&part).map_err(wrong)?;
+        let part = self.place.get(key).and_then(|part| decode(&part));
+        let (head, saved) = part.map_err(|error| self.damaged(key, parts, &error))?;
         if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
             return Err(format!(
                 "the checkpoint {number} is of flow \"{}\" on {} ranks, and this is \"{}\" on {}",
@@ -321,6 +333,25 @@ impl Keeper {
             seed: head.seed,
             saved,
         })
+    }
+
+    /// What is wrong with this rank's part, and what can be done. No older checkpoint is taken by itself: results that
+    /// came after it would come again.
+    fn damaged(&self, key: PartKey, parts: &[PartKey], error: &BoxError) -> BoxError {
+        let PartKey { checkpoint, .. } = key;
+        let older = parts.iter().filter(|part| part.checkpoint < checkpoint);
+        let older: Vec<PartKey> = older.copied().collect();
+        let place = self.place.describe(key);
+        let advice = match newest_complete(&older, self.ranks) {
+            Some(older) => format!(
+                "remove that part to go on from checkpoint {older}, the newest one that is complete without it; \
+                 results that came after checkpoint {older} come again"
+            ),
+            None => "no older checkpoint is complete: bring back a copy of that part, or remove all checkpoints of the \
+                     flow and start it anew, without resuming"
+                .to_owned(),
+        };
+        format!("the checkpoint {checkpoint} cannot be read: {place}: {error}; {advice}").into()
     }
 
     fn none_complete(&self, parts: &[PartKey]) -> BoxError {
@@ -362,7 +393,7 @@ impl Keeper {
         }
         let own = parts.iter().filter(|key| key.rank == self.rank);
         own.map(|key| key.checkpoint)
-            .try_for_each(|number| self.read(number).map(drop))
+            .try_for_each(|number| self.read(number, parts).map(drop))
     }
 
     /// Forgets this rank's parts of later checkpoints, which were not complete: else they could be taken for parts
@@ -459,6 +490,12 @@ impl Keeper {
     pub fn is_writing(&self) -> bool {
         let writer = self.writer.lock();
         writer.as_ref().is_some_and(|writer| !writer.is_finished())
+    }
+
+    /// Waits for what is being written, and lets other runs have the place.
+    pub fn end(&self) {
+        self.finish();
+        *self.lock.lock() = None;
     }
 
     /// Waits for what is being written.

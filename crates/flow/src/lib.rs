@@ -156,7 +156,7 @@ pub use boxed::{Boxed, Pipeline};
 pub use chain::Emit;
 pub use channel::Channel;
 pub use checkpoint::{
-    CheckpointCounts, Checkpointing, Checkpoints, LastCheckpoint, PartKey, Resume,
+    CheckpointCounts, Checkpointing, Checkpoints, LastCheckpoint, PartKey, PlaceLock, Resume,
 };
 pub use collect::{Collected, Collecting};
 pub use dead_letter::{DeadLetter, DeadLetters, Origin};

@@ -330,7 +330,7 @@ impl Workers {
             self.fail(self.error(failure));
         }
         if let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() {
-            keeper.finish();
+            keeper.end();
         }
         self.stages.iter().for_each(|stage| stage.close());
     }

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::disk::Access;
-use millstream_base::{Disk, SystemDisk};
-use millstream_flow::{BoxError, Checkpoints, PartKey};
+use millstream_base::{Disk, DiskFile, SystemDisk};
+use millstream_flow::{BoxError, Checkpoints, PartKey, PlaceLock};
 
 use super::{check_len, named_part, part_name};
 
 /// Keeps the checkpoints of one flow in a directory of their own, a file for each part.
 ///
 /// On several machines it is a directory of a file system that they share. A file is written under another
-/// name, made durable and renamed, so that it is there whole or not at all.
+/// name, made durable and renamed, so that it is there whole or not at all. A run locks the file `lock` there, so that two
+/// runs cannot keep their checkpoints in one directory.
 ///
 /// ```
 /// use millstream_connect::CheckpointDir;
@@ -52,6 +53,18 @@ pub enum CheckpointDirError {
         /// What it says.
         error: io::Error,
     },
+    /// Another run keeps its checkpoints there.
+    #[error(
+        "{} is in use by another run{}; wait for its end or stop it, or keep these checkpoints in another directory",
+        dir.display(),
+        holder.map(|pid| format!(", process {pid}")).unwrap_or_default()
+    )]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The process of that run, on the machine where it runs; `None` if it has not said so yet.
+        holder: Option<u32>,
+    },
     /// It holds something else.
     #[error(
         "{} is not a part of a checkpoint; keep the checkpoints of each flow in a directory of their own",
@@ -76,6 +89,12 @@ pub enum CheckpointDirError {
 /// How names begin of parts, and of what becomes a part: one for each rank.
 const PART: &str = "checkpoint.";
 const UNFINISHED: &str = "unfinished.";
+
+/// The file that a run locks. It stays, and names the process that locked it last.
+const LOCK: &str = "lock";
+
+/// No number of a process has more digits.
+const PID_BYTES_MAX: usize = 10;
 
 impl CheckpointDir {
     /// A directory, which is made if it is missing.
@@ -134,7 +153,7 @@ impl CheckpointDir {
             let part = name.strip_prefix(PART).and_then(named_part);
             match part.filter(|_| !entry.is_dir) {
                 Some(part) => parts.push(part),
-                None if name.starts_with(UNFINISHED) => {}
+                None if name.starts_with(UNFINISHED) || name == LOCK => {}
                 None => {
                     let path = self.dir.join(name);
                     return Err(CheckpointDirError::Foreign { path });
@@ -142,6 +161,28 @@ impl CheckpointDir {
             }
         }
         Ok(parts)
+    }
+
+    /// Locks the directory for this process, and notes which one it is.
+    fn hold(&self) -> Result<Box<dyn DiskFile>, CheckpointDirError> {
+        let path = self.dir.join(LOCK);
+        let opened = self.disk.open(&path, Access::Create);
+        let file = opened.map_err(io_error("open", &path))?;
+        if !file.try_lock().map_err(io_error("lock", &path))? {
+            let mut text = [0; PID_BYTES_MAX];
+            let count = file.read_full_at(&mut text, 0).unwrap_or_default();
+            let text = std::str::from_utf8(&text[..count]).unwrap_or_default();
+            return Err(CheckpointDirError::Locked {
+                dir: self.dir.clone(),
+                holder: text.trim().parse().ok(),
+            });
+        }
+        let pid = std::process::id().to_string();
+        let noted = file
+            .set_len(0)
+            .and_then(|()| file.write_at(pid.as_bytes(), 0));
+        noted.map_err(io_error("write", &path))?;
+        Ok(file)
     }
 
     fn path(&self, key: PartKey) -> PathBuf {
@@ -178,6 +219,10 @@ impl CheckpointDir {
 }
 
 impl Checkpoints for CheckpointDir {
+    fn lock(&self) -> Result<Option<PlaceLock>, BoxError> {
+        Ok(Some(Box::new(self.hold()?)))
+    }
+
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
         check_len("it", part.len() as u64)?;
         let unfinished = self.dir.join(format!("{UNFINISHED}{}", key.rank));

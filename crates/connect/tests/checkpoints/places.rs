@@ -156,22 +156,17 @@ fn a_damaged_part_is_named_and_not_gone_on_from() {
     let place = Arc::new(CheckpointDir::open(dir.path()).unwrap());
     run_once(&place, false).unwrap();
     run_once(&place, true).unwrap();
-    let part = fs::read_dir(dir.path())
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let part = place.describe(place.list().unwrap()[0]);
     let mut bytes = fs::read(&part).unwrap();
     let len = bytes.len();
     bytes[len / 2] ^= 1;
     fs::write(&part, &bytes).unwrap();
     let error = run_once(&place, true).unwrap_err();
-    let expected = format!("{}: its checksum is wrong", part.display());
+    let expected = format!("{part}: its checksum is wrong");
     assert!(error.contains(&expected), "{error}");
     fs::write(&part, &bytes[..3]).unwrap();
     let error = run_once(&place, true).unwrap_err();
-    let expected = format!("{}: it is cut short", part.display());
+    let expected = format!("{part}: it is cut short");
     assert!(error.contains(&expected), "{error}");
 }
 

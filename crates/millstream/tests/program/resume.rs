@@ -217,6 +217,62 @@ fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
 }
 
 #[test]
+fn two_runs_do_not_keep_their_checkpoints_in_one_directory() {
+    let place = Place::new(1);
+    let ads = ["swa", "--ranks", "2", "--for", "100s", "--rate", "1000"];
+    let keep = place.keep("50ms");
+    let mut first = start(&ads, &keep);
+    wait_until("the first run keeps checkpoints", || {
+        place.newest(2) > 1 || first.try_wait().unwrap().is_some()
+    });
+    let holder = format!("process {}", first.id());
+    let text = place.text();
+    let words = ["words", "--file", &text, "--ranks", "1"];
+    for resume in [&[][..], &["--resume"], &["--resume=if-any"]] {
+        let more = with(&keep, resume);
+        for args in [&ads[..], &words] {
+            let parts = ["in use by another run", &holder, "another directory"];
+            run(args, &more).assert_fails(1, &parts);
+        }
+    }
+    send_signal(&first, Signal::KILL);
+    finish(first);
+    // What is killed holds nothing any more: the next run keeps checkpoints.
+    kill(&place, 2, &ads, &with(&keep, &["--resume"]));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_told_of_with_what_to_do() {
+    let place = Place::new(1);
+    let text = place.text();
+    let args = ["words", "--file", &text, "--ranks", "1"];
+    let keep = place.keep("1ms");
+    let alone = run(&args, &keep).assert_done().json();
+    let number = place.newest(1);
+    let path = place.checkpoints().join(format!("checkpoint.{number}.0"));
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    let name = path.to_str().unwrap();
+    let resume = with(&keep, &["--resume"]);
+    for (bytes, what) in [
+        (&damaged[..], "its checksum is wrong"),
+        (&whole[..3], "it is cut short"),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        let anew = "start it anew, without resuming";
+        run(&args, &resume).assert_fails(1, &[name, what, "no older checkpoint", anew]);
+    }
+    // One that was kept before it, of which nobody else knows that it is the same.
+    fs::write(place.checkpoints().join("checkpoint.1.0"), &whole).unwrap();
+    let parts = [name, "it is cut short", "go on from checkpoint 1,"];
+    run(&args, &resume).assert_fails(1, &parts);
+    fs::remove_file(&path).unwrap();
+    let resumed = run(&args, &resume).assert_done().json();
+    assert_eq!(resumed["top"], alone["top"]);
+}
+
+#[test]
 fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
     let place = Place::new(LONG_MIB / 4);
     let text = place.text();
