@@ -1,6 +1,9 @@
 """Logins by SASL over TLS, with certificates, and access rules, with each of the libraries."""
 
+import base64
+import json
 import subprocess
+import time
 from types import SimpleNamespace
 
 import confluent_kafka
@@ -21,6 +24,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
 from clients import SECONDS_MAX, take
 from conftest import program
 from server import Server
@@ -30,8 +35,39 @@ EC = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-def openssl(*words):
-    subprocess.run(["openssl", *words], check=True, capture_output=True)
+ISSUER, AUDIENCE = "https://issuer.example", "millstream"
+# The server allows clocks to differ so much, and so the sessions of tokens last longer.
+SKEW_SECONDS = 30
+
+
+def openssl(*words, **more):
+    return subprocess.run(["openssl", *words], check=True, capture_output=True, **more).stdout
+
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def make_token_key(folder):
+    """A key that signs tokens, and the set of keys for the server to check them with."""
+    key = folder / "tokens.key"
+    openssl("genrsa", "-out", key, "2048")
+    modulus = openssl("rsa", "-in", key, "-noout", "-modulus").decode().strip().partition("=")[2]
+    public = {"kty": "RSA", "kid": "1", "n": base64url(bytes.fromhex(modulus)), "e": "AQAB"}
+    (folder / "tokens.json").write_text(json.dumps({"keys": [public]}))
+
+
+def token(guarded, user, seconds, audience=AUDIENCE):
+    """A token for a session of so many seconds."""
+    end = time.time() + seconds - SKEW_SECONDS
+    parts = [
+        {"alg": "RS256", "typ": "JWT", "kid": "1"},
+        {"iss": ISSUER, "aud": audience, "sub": user, "exp": end},
+    ]
+    signed = ".".join(base64url(json.dumps(part).encode()) for part in parts)
+    key = guarded.folder / "tokens.key"
+    signature = openssl("dgst", "-sha256", "-sign", key, input=signed.encode())
+    return f"{signed}.{base64url(signature)}"
 
 
 def make_certificate(folder, name, subject, *extensions):
@@ -52,6 +88,7 @@ def guarded(tmp_path_factory):
     openssl("req", "-x509", "-newkey", *EC, "-nodes", "-days", "2", *ca)
     make_certificate(folder, "server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1")
     make_certificate(folder, "client", "/CN=bob")
+    make_token_key(folder)
     data = folder / "data"
     subprocess.run(
         [program(), "user", "init", "admin", "--data", data],
@@ -66,6 +103,8 @@ def guarded(tmp_path_factory):
         *["--authentication", "--super-users", "admin"],
         *["--tls-certificate", folder / "server.pem", "--tls-key", folder / "server.key"],
         *["--tls-authorities", folder / "ca.pem"],
+        *["--token-keys", folder / "tokens.json"],
+        *["--token-issuer", ISSUER, "--token-audience", AUDIENCE],
     )
     guarded = SimpleNamespace(server=server, address=server.address, folder=folder)
     set_password(guarded, "alice", "alice secret")
@@ -174,6 +213,81 @@ def test_kafka_python_logs_in(guarded, name, mechanism):
     )
     assert next(reader).value == b"value"
     reader.close()
+
+
+def token_settings(guarded, source):
+    """What librdkafka needs to log in by tokens from this function, which also says how long it keeps one."""
+    return {
+        "bootstrap.servers": guarded.address,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(guarded.folder / "ca.pem"),
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: source(),
+    }
+
+
+def test_librdkafka_logs_in_with_a_token(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+
+    def source():
+        return token(guarded, "alice", 600), time.time() + 600
+
+    round_trip(token_settings(guarded, source), name)
+
+
+def test_librdkafka_renews_its_token_on_the_same_connection(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+    taken = []
+
+    def source():
+        taken.append(time.time())
+        return token(guarded, "alice", 6), time.time() + 4
+
+    errors = []
+    producer = confluent_kafka.Producer(token_settings(guarded, source))
+    end = time.time() + 15
+    count = 0
+    while time.time() < end:
+        producer.produce(name, b"value", on_delivery=lambda error, _: errors.append(error))
+        count += 1
+        producer.poll(0.5)
+    assert producer.flush(SECONDS_MAX) == 0
+    assert errors == [None] * count
+    assert len(taken) > 2
+    assert "token has expired" not in guarded.server.said()
+
+
+def test_a_token_for_others_lets_nobody_in(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+
+    def source():
+        return token(guarded, "alice", 600, "others"), time.time() + 600
+
+    error = produce_one(token_settings(guarded, source), name)
+    assert error.code() == KafkaError._MSG_TIMED_OUT
+
+
+def test_kafka_python_logs_in_with_a_token(guarded, name):
+    new_topic(guarded, name)
+    allow_all_of_a_topic(guarded, name, "alice")
+
+    class Provider(AbstractTokenProvider):
+        def token(self):
+            return token(guarded, "alice", 600)
+
+    producer = kafka.KafkaProducer(
+        enable_idempotence=False,
+        bootstrap_servers=guarded.address,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(guarded.folder / "ca.pem"),
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    )
+    assert producer.send(name, b"value").get(SECONDS_MAX).offset == 0
+    producer.close()
 
 
 def test_java_logs_in(guarded, name):

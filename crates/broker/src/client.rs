@@ -149,6 +149,11 @@ impl Client {
         self.login.as_ref()
     }
 
+    /// How long it may go on before it has to log in again, if it has logged in by a token.
+    pub fn session_lasts(&self) -> Option<Duration> {
+        self.broker.security().session_lasts(self.login.as_ref()?)
+    }
+
     /// Whether it has shown who it is, or need not.
     pub fn is_known(&self) -> bool {
         let is_logged_in = |login: &Login| login.lock().principal().is_some();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::security::{Principal, TlsFiles};
+use crate::token_check::TokenConfig;
 
 /// Settings of the network door.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub struct SecurityConfig {
     pub authentication: bool,
     /// They may do everything, whatever the access rules say.
     pub super_users: HashSet<Principal>,
+    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Counts with `authentication`.
+    pub tokens: Option<TokenConfig>,
 }
 
 impl BrokerConfig {

@@ -15,7 +15,7 @@ use millstream_wire::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::{Instant, error::Elapsed, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
 use crate::broker::Broker;
 use crate::client::Client;
@@ -44,6 +44,9 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Who has used up a quota is held for so long at a time: then it is seen whether it still is.
 const HOLD_MAX: Duration = Duration::from_secs(30);
+
+/// Whether a login by a token still lasts is looked at at least so often: the wall clock may be set.
+const SESSION_LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// A connection that says nothing for so long gives back the memory that it was read into.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
@@ -189,6 +192,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             if may_read && !self.make_room().await? {
                 continue;
             }
+            let session = self.client.session_lasts();
+            if session.is_some_and(|lasts| lasts.is_zero()) {
+                let why = "its token has expired, and it has not logged in again".to_owned();
+                return Err(End::Refused(why));
+            }
+            let session_max = session.unwrap_or_default().min(SESSION_LOOK_MAX);
             let silence_max = self.silence_max();
             let (resume_at, is_held) = match &self.hold {
                 Some(hold) => (hold.until, true),
@@ -203,6 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     Event::Read(read)
                 }
                 () = sleep_until(resume_at), if is_held => Event::Resume,
+                () = sleep(session_max), if session.is_some() => continue,
             };
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,

@@ -32,6 +32,7 @@ use crate::security::{
     SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes, sasl_response,
 };
 use crate::throttle::Throttle;
+use crate::token_check::{TokenCheck, TokenKeysError};
 
 /// The stream that users and access rules are kept in.
 pub const LEDGER: &str = "__security";
@@ -54,6 +55,9 @@ pub enum SecurityError {
     /// A name or a password is out of bounds.
     #[error(transparent)]
     User(#[from] UserError),
+    /// There are no keys to check tokens with.
+    #[error(transparent)]
+    Tokens(#[from] TokenKeysError),
     /// There are no random bytes to be had.
     #[error("the operating system gives no random bytes: {0}")]
     Random(#[from] io::Error),
@@ -63,6 +67,7 @@ pub enum SecurityError {
 pub struct SecurityService {
     /// Empty where nobody has to log in.
     mechanisms: Arc<[Mechanism]>,
+    tokens: Option<Arc<TokenCheck>>,
     store: RwLock<Store>,
     /// Whether there is anything that somebody may not do.
     is_restricted: AtomicBool,
@@ -105,11 +110,16 @@ impl SecurityService {
         random.fill(&mut secret)?;
         let (store, first) = Store::restore(settings, records, Secret::from_random(secret))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let tokens = config.tokens.clone().filter(|_| config.authentication);
+        let tokens = tokens.map(|tokens| TokenCheck::open(tokens, Arc::clone(&clock)));
+        let tokens = tokens.transpose()?.map(Arc::new);
+        let passwords = Mechanism::PASSWORDS
+            .into_iter()
+            .filter(|_| config.authentication);
+        let mechanisms = passwords.chain(tokens.as_ref().map(|_| Mechanism::OAuthBearer));
         let service = SecurityService {
-            mechanisms: match config.authentication {
-                true => Mechanism::ALL.into(),
-                false => [].into(),
-            },
+            mechanisms: mechanisms.collect(),
+            tokens,
             is_restricted: AtomicBool::new(false),
             is_limited: AtomicBool::new(false),
             version: AtomicU64::new(0),
@@ -149,7 +159,22 @@ impl SecurityService {
     pub fn login(&self) -> Option<Login> {
         let mechanisms = Arc::clone(&self.mechanisms);
         let has_to = !mechanisms.is_empty();
-        has_to.then(|| Arc::new(Mutex::new(Authentication::new(mechanisms))))
+        has_to.then(|| {
+            let login = Authentication::new(mechanisms).with_tokens(self.tokens.clone());
+            Arc::new(Mutex::new(login))
+        })
+    }
+
+    /// The check of tokens, if clients may log in with them.
+    pub fn tokens(&self) -> Option<&Arc<TokenCheck>> {
+        self.tokens.as_ref()
+    }
+
+    /// How long the session of a login by a token still lasts.
+    pub fn session_lasts(&self, login: &Login) -> Option<Duration> {
+        let ends_at = login.lock().session_ends_at()?;
+        let ms = ends_at.0.saturating_sub(self.clock.now().0);
+        Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
     }
 
     /// Whether there is anything that somebody may not do.
@@ -376,7 +401,12 @@ impl SecurityService {
         request: SaslAuthenticateRequest,
     ) -> SaslAuthenticateResponse {
         let answer = self.message(login, from, request.auth_bytes).await;
-        answer.map(sasl_response).unwrap_or_else(|error| {
+        let answer = answer.map(|answer| {
+            let ends_at = login.lock().session_ends_at();
+            let lifetime_ms = ends_at.map_or(0, |ends_at| ends_at.0 - self.clock.now().0);
+            sasl_response(answer).with_session_lifetime_ms(lifetime_ms.max(0))
+        });
+        answer.unwrap_or_else(|error| {
             tracing::error!("nobody can log in: {error}");
             SaslAuthenticateResponse::default()
                 .with_error_code(ResponseError::UnknownServerError.code())

@@ -22,6 +22,7 @@ use crate::local::LocalListener;
 use crate::peer_lines;
 use crate::security::{AuditAction, AuditEvent, Tls, TlsError, Who, principal_of};
 use crate::security_service::SecurityError;
+use crate::token_check::TokenCheck;
 
 /// When no further connection can be had, for lack of files say, the next try comes so much later.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -135,6 +136,9 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
         runtime.spawn(tell_left_out(Arc::clone(&broker)));
+        if let Some(tokens) = broker.security().tokens() {
+            runtime.spawn(renew_keys(Arc::clone(tokens)));
+        }
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
@@ -279,6 +283,19 @@ async fn renew(tls: Arc<Tls>) {
             Ok(Ok(true)) => tracing::info!("TLS: there is a new certificate"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => tracing::warn!("TLS: the old certificate stays in use: {error}"),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Follows the keys that tokens are checked with.
+async fn renew_keys(tokens: Arc<TokenCheck>) {
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        let tokens = Arc::clone(&tokens);
+        match tokio::task::spawn_blocking(move || tokens.refresh()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("tokens: the old keys stay in use: {error}"),
             Err(_) => return,
         }
     }

@@ -1,6 +1,8 @@
 //! Where the servers are, and who asks.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_wire::sasl::Mechanism;
@@ -16,6 +18,8 @@ pub struct ClientConfig {
     pub client_id: String,
     /// Who the client is; nobody, unless it is said.
     pub login: Option<Login>,
+    /// Where the client takes the token from that it logs in with, by OAUTHBEARER, if there is no `login`.
+    pub token: Option<TokenSource>,
     /// Whom to believe to be the server; without it, connections are not encrypted.
     pub tls: Option<Tls>,
     /// A server that is not reached after so long is not there.
@@ -40,6 +44,7 @@ impl ClientConfig {
             servers: vec![server.into()],
             client_id: "millstream".to_owned(),
             login: None,
+            token: None,
             tls: None,
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
@@ -48,6 +53,27 @@ impl ClientConfig {
             native: true,
             answer_bytes_max: 128 << 20,
         }
+    }
+}
+
+/// Gives the token to log in with. Each new connection asks for it, since tokens expire and are renewed.
+#[derive(Clone)]
+pub struct TokenSource(Arc<dyn Fn() -> io::Result<String> + Send + Sync>);
+
+impl TokenSource {
+    /// A source that asks this function, which must not take long.
+    pub fn new(source: impl Fn() -> io::Result<String> + Send + Sync + 'static) -> TokenSource {
+        TokenSource(Arc::new(source))
+    }
+
+    pub(crate) fn token(&self) -> io::Result<String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSource(…)")
     }
 }
 

@@ -128,6 +128,8 @@ impl Connection {
         self.versions = handshake::versions(&self, config.native).await?;
         if let Some(login) = &config.login {
             handshake::log_in(&self, login).await?;
+        } else if let Some(token) = &config.token {
+            handshake::log_in_with_token(&self, token).await?;
         }
         Ok(self)
     }

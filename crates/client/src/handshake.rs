@@ -1,15 +1,17 @@
 //! What is said first on a connection: which versions the server knows, and who the client is.
 
 use std::collections::HashMap;
+use std::io;
 
+use bytes::Bytes;
 use millstream_base::{Random, SystemRandom};
 use millstream_wire::messages::{
     ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest,
 };
-use millstream_wire::sasl::{self, NONCE_BYTES, Nonce, Progress};
+use millstream_wire::sasl::{self, Mechanism, NONCE_BYTES, Nonce, Progress};
 use millstream_wire::{ApiKey, Question, ResponseError, StrBytes};
 
-use crate::config::Login;
+use crate::config::{Login, TokenSource};
 use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::reason::NATIVE_FROM;
@@ -103,18 +105,7 @@ pub(crate) fn answered_version(api: ApiKey, version: i16, frame: &[u8]) -> i16 {
 
 /// Shows who the client is.
 pub(crate) async fn log_in(connection: &Connection, login: &Login) -> Result<(), ClientError> {
-    let failed = |error| ClientError::Login {
-        address: connection.address().to_string(),
-        error,
-    };
-    let mechanism = StrBytes::from_static_str(login.mechanism.name());
-    let request = SaslHandshakeRequest::default().with_mechanism(mechanism);
-    let answer = ask(connection, request).await?;
-    ClientError::check(
-        answer.error_code,
-        None,
-        format!("logging in with {}", login.mechanism),
-    )?;
+    choose(connection, login.mechanism).await?;
     let mut random = [0; NONCE_BYTES];
     SystemRandom
         .fill(&mut random)
@@ -124,13 +115,56 @@ pub(crate) async fn log_in(connection: &Connection, login: &Login) -> Result<(),
         })?;
     let nonce = Nonce::from_random(&random);
     let started = sasl::Client::start(login.mechanism, &login.user, &login.password, &nonce);
+    let what = format!("logging in as {}", login.user);
+    exchange(connection, started, what).await
+}
+
+/// Shows who the client is by a token.
+pub(crate) async fn log_in_with_token(
+    connection: &Connection,
+    source: &TokenSource,
+) -> Result<(), ClientError> {
+    let token = source.token().map_err(|error| ClientError::Connect {
+        address: connection.address().to_string(),
+        error: std::sync::Arc::new(io::Error::new(
+            error.kind(),
+            format!("there is no token to log in with: {error}"),
+        )),
+    })?;
+    choose(connection, Mechanism::OAuthBearer).await?;
+    let started = sasl::Client::start_with_token(&token);
+    exchange(connection, started, "logging in with a token".to_owned()).await
+}
+
+/// Says how the client logs in.
+async fn choose(connection: &Connection, mechanism: Mechanism) -> Result<(), ClientError> {
+    let name = StrBytes::from_static_str(mechanism.name());
+    let request = SaslHandshakeRequest::default().with_mechanism(name);
+    let answer = ask(connection, request).await?;
+    ClientError::check(
+        answer.error_code,
+        None,
+        format!("logging in with {mechanism}"),
+    )
+}
+
+/// Sends the messages of SASL, and takes the answers.
+async fn exchange(
+    connection: &Connection,
+    started: Result<(sasl::Client, Bytes), sasl::ClientError>,
+    what: String,
+) -> Result<(), ClientError> {
+    let failed = |error| ClientError::Login {
+        address: connection.address().to_string(),
+        error,
+    };
     let (mut client, mut message) = started.map_err(failed)?;
     // Each step of SASL uses the client up, and there are at most two.
     loop {
         let request = SaslAuthenticateRequest::default().with_auth_bytes(message);
         let answer = ask(connection, request).await?;
-        let what = format!("logging in as {}", login.user);
-        ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+        let message_of_server = answer.error_message.as_deref();
+        ClientError::check(answer.error_code, message_of_server, what.clone())?;
         match client.answer(&answer.auth_bytes).map_err(failed)? {
             Progress::Done => return Ok(()),
             Progress::Send(next, bytes) => (client, message) = (next, bytes),

@@ -74,7 +74,7 @@ pub use admin::{
     TransactionIdentity, User, UserCredential,
 };
 pub use client::{Client, Topic};
-pub use config::{ClientConfig, Login};
+pub use config::{ClientConfig, Login, TokenSource};
 pub use connection::{Connection, Pending};
 pub use consumer::{
     Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, OnDamage, Reset, SkippedRecords,

@@ -1,12 +1,13 @@
 //! The server that a command asks.
 
 use std::future::Future;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use millstream_client::native::DescribeStreamResponse;
 use millstream_client::{
-    Client, ClientConfig, ClientError, Hash, Login, Mechanism, ResponseError, Tls,
+    Client, ClientConfig, ClientError, Hash, Login, Mechanism, ResponseError, Tls, TokenSource,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -30,6 +31,7 @@ impl Remote {
         let server = settings.server.clone();
         let mut config = ClientConfig::new(server.unwrap_or_else(|| LISTEN_DEFAULT.to_string()));
         config.login = login(settings)?;
+        config.token = settings.token_file.clone().map(token_source);
         config.tls = tls(settings)?;
         Remote::with(config)
     }
@@ -112,7 +114,7 @@ pub fn explained(error: ClientError) -> anyhow::Error {
             Some(ResponseError::IllegalSaslState | ResponseError::SaslAuthenticationFailed)
         ) =>
         {
-            anyhow::anyhow!("{error}; --user and --password-file log in")
+            anyhow::anyhow!("{error}; --user and --password-file log in, or --token-file")
         }
         _ if error.response_error().is_some_and(is_denied) => {
             anyhow::anyhow!("{error}; `millstream acl add allow` adds a rule")
@@ -154,8 +156,9 @@ fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
     };
     let tls = Tls::new(&read(path)?);
     let tls = tls.with_context(|| format!("the authorities in {}", path.display()))?;
-    let (Some(certificate), Some(key), None) =
-        (&settings.tls_certificate, &settings.tls_key, &settings.user)
+    let login = settings.user.is_some() || settings.token_file.is_some();
+    let (Some(certificate), Some(key), false) =
+        (&settings.tls_certificate, &settings.tls_key, login)
     else {
         return Ok(Some(tls));
     };
@@ -169,6 +172,18 @@ fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Reads the first line of the file each time: a token expires, and another one takes its place.
+fn token_source(path: PathBuf) -> TokenSource {
+    TokenSource::new(move || {
+        let name = path.display();
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot read {name}: {error}"))
+        })?;
+        let token = text.lines().next().unwrap_or_default().trim();
+        Ok(token.to_owned())
+    })
 }
 
 /// The first line of a file.

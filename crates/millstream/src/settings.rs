@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millstream_base::ByteSize;
-use millstream_broker::security::{Exposed, TlsFiles};
+use millstream_broker::TokenConfig;
+use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
@@ -57,6 +58,19 @@ pub struct Settings {
     /// Who may do everything there, whatever the access rules say: names separated by `;`
     #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
     pub super_users: Option<Principals>,
+    /// Clients may log in by OAUTHBEARER, with tokens (JWT) that one of the public keys in this file (JWKS) has signed; it is
+    /// read again every minute
+    #[arg(long, global = true, value_name = "PATH")]
+    pub token_keys: Option<PathBuf>,
+    /// Who must have issued the tokens: their claim `iss`
+    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
+    pub token_issuer: Option<String>,
+    /// For whom the tokens must have been issued: their claim `aud`
+    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
+    pub token_audience: Option<String>,
+    /// The claim of the tokens that names the user [default: sub]
+    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
+    pub token_user_claim: Option<String>,
     /// Encrypt the network door by TLS, with the certificate (and those between it and the root) in this
     /// PEM file
     #[arg(long, global = true, value_name = "PATH")]
@@ -77,6 +91,9 @@ pub struct Settings {
     /// The file with the user's password, without the line's end
     #[arg(long, global = true, value_name = "PATH")]
     pub password_file: Option<PathBuf>,
+    /// Log in at the server with the token in this file, by OAUTHBEARER; it is read for each connection
+    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["user", "password_file", "mechanism"])]
+    pub token_file: Option<PathBuf>,
     /// How the password is shown [default: SCRAM-SHA-512]
     #[arg(long, global = true, value_name = "NAME", value_parser = values::mechanism)]
     pub mechanism: Option<Mechanism>,
@@ -121,7 +138,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 29] = [
     "data",
     "http",
     "http_hosts",
@@ -129,12 +146,17 @@ const NAMES: [&str; 24] = [
     "partitions",
     "authentication",
     "super_users",
+    "token_keys",
+    "token_issuer",
+    "token_audience",
+    "token_user_claim",
     "tls_certificate",
     "tls_key",
     "tls_authorities",
     "server",
     "user",
     "password_file",
+    "token_file",
     "mechanism",
     "workers",
     "pool",
@@ -291,6 +313,43 @@ impl Settings {
         }
     }
 
+    /// The tokens that clients of the network door may log in with, if they may.
+    ///
+    /// # Errors
+    /// When what belongs together is not there together.
+    pub fn tokens(&self) -> Result<Option<TokenConfig>, SettingsError> {
+        let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
+        let Some(keys) = &self.token_keys else {
+            let others = [
+                ("token_issuer", &self.token_issuer),
+                ("token_audience", &self.token_audience),
+                ("token_user_claim", &self.token_user_claim),
+            ];
+            return match others.iter().find(|(_, value)| value.is_some()) {
+                Some((given, _)) => incomplete(given, "token_keys"),
+                None => Ok(None),
+            };
+        };
+        if self.authentication != Some(true) {
+            return incomplete("token_keys", "authentication");
+        }
+        let Some(issuer) = self.token_issuer.clone() else {
+            return incomplete("token_keys", "token_issuer");
+        };
+        let Some(audience) = self.token_audience.clone() else {
+            return incomplete("token_keys", "token_audience");
+        };
+        let user_claim = self.token_user_claim.clone();
+        Ok(Some(TokenConfig {
+            keys: keys.clone(),
+            rules: TokenRules {
+                issuer,
+                audience,
+                user_claim: user_claim.unwrap_or_else(|| "sub".to_owned()),
+            },
+        }))
+    }
+
     fn fill_from_file(&mut self, path: &Path) -> Result<(), SettingsError> {
         let text = std::fs::read_to_string(path).map_err(|error| SettingsError::Read {
             path: path.to_owned(),
@@ -341,6 +400,11 @@ impl Settings {
             "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
             "decompression" => fill(&mut self.decompression, text, values::size),
             "check_compressed" => fill(&mut self.check_compressed, text, values::boolean),
+            "token_keys" => fill(&mut self.token_keys, text, values::path),
+            "token_issuer" => fill(&mut self.token_issuer, text, values::text),
+            "token_audience" => fill(&mut self.token_audience, text, values::text),
+            "token_user_claim" => fill(&mut self.token_user_claim, text, values::text),
+            "token_file" => fill(&mut self.token_file, text, values::path),
             "idle_after" => fill(&mut self.idle_after, text, values::time),
             "log_level" => fill(&mut self.log_level, text, values::log_level),
             "log_format" => fill(&mut self.log_format, text, values::log_format),
@@ -397,8 +461,13 @@ mod tests {
             "x",
             "x",
             "x",
+            "x",
+            "x",
+            "x",
+            "x",
             "localhost:9092",
             "alice",
+            "x",
             "x",
             "PLAIN",
             "3",

@@ -45,6 +45,7 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
     let security = SecurityConfig {
         authentication: settings.authentication.unwrap_or_default(),
         super_users: settings.super_users.clone().unwrap_or_default(),
+        tokens: settings.tokens()?,
     };
     let tls = settings.tls()?;
     for address in [Some(listen), settings.http].into_iter().flatten() {

@@ -178,8 +178,13 @@ pub fn server(text: &str) -> Result<String, String> {
 }
 
 pub fn mechanism(text: &str) -> Result<Mechanism, String> {
-    text.parse()
-        .map_err(|error: millstream_client::UnknownMechanism| error.to_string())
+    let mechanism = text
+        .parse()
+        .map_err(|error: millstream_client::UnknownMechanism| error.to_string())?;
+    match mechanism {
+        Mechanism::OAuthBearer => Err("a token is shown by --token-file alone".to_owned()),
+        mechanism => Ok(mechanism),
+    }
 }
 
 pub fn text(text: &str) -> Result<String, String> {

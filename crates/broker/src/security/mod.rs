@@ -28,6 +28,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tokens;
 mod user_requests;
 mod users;
 
@@ -47,6 +48,7 @@ pub(crate) use self::sasl::response as sasl_response;
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};
+pub use self::tokens::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 pub use self::users::{
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,
     USERS_MAX, UserError, Users,

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millstream_base::Timestamp;
 use millstream_wire::messages::{
     SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse,
 };
 use millstream_wire::sasl::{
-    ClientFinal, ClientFirst, Hash, InvalidMessage, Mechanism, Nonce, PlainMessage, ScramExchange,
-    ServerFinal, ServerFirst,
+    BearerMessage, ClientFinal, ClientFirst, Hash, InvalidMessage, Mechanism, Nonce, PlainMessage,
+    ScramExchange, ServerFinal, ServerFirst,
 };
 use millstream_wire::{ApiKey, ResponseError, StrBytes};
 
+use crate::token_check::TokenCheck;
+
 use super::principal::Principal;
+use super::tokens::TokenError;
 use super::users::{Claimed, Users};
 
 /// From this version of SaslHandshake on, what follows it is SaslAuthenticate requests.
@@ -31,7 +35,7 @@ const VERSION_WITH_REQUESTS: i16 = 1;
 /// use millstream_wire::sasl::{Mechanism, Nonce};
 ///
 /// let users = Users::new(Secret::from_random([7; 32]));
-/// let mut login = Authentication::new(Mechanism::ALL.into());
+/// let mut login = Authentication::new(Mechanism::PASSWORDS.into());
 /// let hello = SaslHandshakeRequest::default().with_mechanism("PLAIN".into());
 /// assert_eq!(login.handshake(1, &hello).error_code, 0);
 ///
@@ -52,6 +56,15 @@ pub struct Authentication {
     /// See [`claimed_user`](Self::claimed_user).
     claimed_user: Option<String>,
     takes_bare_messages: bool,
+    tokens: Option<Arc<TokenCheck>>,
+    session: Option<Session>,
+}
+
+/// A login by a token, which lasts as long as that.
+#[derive(Debug, Clone)]
+struct Session {
+    principal: Principal,
+    ends_at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -96,6 +109,12 @@ pub enum LoginError {
         "Authentication failed during authentication due to invalid credentials with SASL mechanism {0}"
     )]
     Proof(Mechanism),
+    /// The token is not good.
+    #[error("Authentication failed: the token is refused: {0}")]
+    Token(#[from] TokenError),
+    /// The client logs in again, as another user.
+    #[error("Authentication failed: who logs in again stays the same user")]
+    OtherUser,
     /// The password was not checked, since too many were wrong before.
     #[error(
         "Authentication failed: too many logins of this user from this address have failed; try again in a minute"
@@ -122,7 +141,21 @@ impl Authentication {
             mechanism: None,
             claimed_user: None,
             takes_bare_messages: false,
+            tokens: None,
+            session: None,
         }
+    }
+
+    /// The same, which takes tokens, too, if OAUTHBEARER is among the mechanisms.
+    pub(crate) fn with_tokens(mut self, tokens: Option<Arc<TokenCheck>>) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// When the client has to have logged in again, if it has logged in by a token: otherwise its connection is to be
+    /// closed.
+    pub fn session_ends_at(&self) -> Option<Timestamp> {
+        Some(self.session.as_ref()?.ends_at)
     }
 
     /// Who the client is, once it is logged in.
@@ -181,7 +214,13 @@ impl Authentication {
             .iter()
             .map(|mechanism| StrBytes::from_static_str(mechanism.name()));
         let response = SaslHandshakeResponse::default().with_mechanisms(names.collect());
-        if !matches!(self.state, State::Silent) {
+        // Who has logged in by a token may do so again with a newer one: KIP-368.
+        let may_begin = match &self.state {
+            State::Silent => true,
+            State::Done(_) => self.session.is_some() && version >= VERSION_WITH_REQUESTS,
+            _ => false,
+        };
+        if !may_begin {
             self.state = State::Failed;
             return response.with_error_code(ResponseError::IllegalSaslState.code());
         }
@@ -190,6 +229,10 @@ impl Authentication {
             self.state = State::Failed;
             return response.with_error_code(ResponseError::UnsupportedSaslMechanism.code());
         };
+        if self.session.is_some() && mechanism != Mechanism::OAuthBearer {
+            self.state = State::Failed;
+            return response.with_error_code(ResponseError::IllegalSaslState.code());
+        }
         self.state = State::Chosen(mechanism);
         self.mechanism = Some(mechanism);
         self.takes_bare_messages = version < VERSION_WITH_REQUESTS;
@@ -232,6 +275,7 @@ impl Authentication {
         let (state, answer) = match std::mem::replace(&mut self.state, State::Failed) {
             State::Chosen(Mechanism::Plain) => self.check_password(users, message)?,
             State::Chosen(Mechanism::Scram(hash)) => self.challenge(users, hash, nonce, message)?,
+            State::Chosen(Mechanism::OAuthBearer) => self.check_token(message)?,
             State::Challenged(challenge) => check_proof(*challenge, message)?,
             State::Silent | State::Done(_) | State::Failed => return Err(LoginError::Order),
         };
@@ -253,6 +297,27 @@ impl Authentication {
         let principal = Principal::user(message.user).filter(|_| has_password);
         let principal = principal.ok_or(LoginError::Password)?;
         Ok((State::Done(principal), Bytes::new()))
+    }
+
+    fn check_token(&mut self, message: &[u8]) -> Result<(State, Bytes), LoginError> {
+        let message = BearerMessage::parse(message)?;
+        // The mechanism is there only with it.
+        let tokens = self.tokens.as_ref().ok_or(LoginError::Order)?;
+        let verified = tokens.check(message.token)?;
+        let user = verified.principal.name();
+        self.claimed_user = Some(user.to_owned());
+        if !message.authorization.is_empty() && message.authorization != user {
+            return Err(LoginError::OtherAuthorization);
+        }
+        let before = self.session.as_ref();
+        if before.is_some_and(|session| session.principal != verified.principal) {
+            return Err(LoginError::OtherUser);
+        }
+        self.session = Some(Session {
+            principal: verified.principal.clone(),
+            ends_at: verified.ends_at,
+        });
+        Ok((State::Done(verified.principal), Bytes::new()))
     }
 
     fn challenge(

@@ -2,6 +2,12 @@
 
 use std::fs;
 
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -129,4 +135,82 @@ fn a_certificate_needs_its_key() {
     run(data.path(), &missing).assert_fails(2, &["tls_certificate", "tls_key"]);
     let unread = [&missing[..], &["--tls-key", "none.key"]].concat();
     run(data.path(), &unread).assert_fails(1, &["none.pem", "No such file"]);
+}
+
+#[test]
+fn commands_log_in_with_a_token() {
+    let dir = tempdir().unwrap();
+    let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
+    let pair = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pair.as_ref(), &random).unwrap();
+    let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+    let key = json!({ "kty": "EC", "crv": "P-256", "x": base64(x), "y": base64(y) });
+    let keys = dir.path().join("keys.json");
+    fs::write(&keys, json!({ "keys": [key] }).to_string()).unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap().as_secs();
+    let token_file = |name: &str, user: &str, expires: u64| {
+        let claims = json!({ "iss": "i", "aud": "a", "name": user, "exp": expires });
+        let parts = [json!({ "alg": "ES256" }), claims];
+        let signed = parts
+            .map(|part| base64(part.to_string().as_bytes()))
+            .join(".");
+        let signature = pair.sign(&random, signed.as_bytes()).unwrap();
+        let path = dir.path().join(name);
+        fs::write(&path, format!("{signed}.{}\n", base64(signature.as_ref()))).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let keys = keys.to_str().unwrap();
+    let data = dir.path().join("data");
+    let claims = [
+        "--token-issuer",
+        "i",
+        "--token-audience",
+        "a",
+        "--token-user-claim",
+        "name",
+    ];
+    let keys_alone = ["start", "--token-keys", keys];
+    run(&data, &keys_alone).assert_fails(2, &["token_keys", "authentication"]);
+    let start = [
+        &["--authentication", "--super-users", "alice", "--token-keys"][..],
+        &[keys],
+    ];
+    let incomplete = [&["start"][..], start[0], start[1]].concat();
+    run(&data, &incomplete).assert_fails(2, &["token_keys", "token_issuer"]);
+    let missing = [&["start"][..], start[0], &["no-such-file"], &claims].concat();
+    run(&data, &missing).assert_fails(1, &["no-such-file"]);
+
+    let server = Server::start(&data, &[start[0], start[1], &claims].concat());
+    let good = token_file("good", "alice", now + 600);
+    let create = ["stream", "create", "orders", "--token-file"];
+    server.run(&[&create[..], &[&good]].concat()).assert_done();
+    let list = ["stream", "list", "--token-file"];
+    let old = token_file("old", "alice", now - 600);
+    server
+        .run(&[&list[..], &[&old]].concat())
+        .assert_fails(1, &["it has expired"]);
+    let other = token_file("other", "bob", now + 600);
+    let delete = [
+        "stream",
+        "delete",
+        "orders",
+        "--yes",
+        "--token-file",
+        &other,
+    ];
+    assert_ne!(server.run(&delete).status.code(), Some(0));
+    server
+        .run(&[&list[..], &["missing"]].concat())
+        .assert_fails(1, &["cannot read missing"]);
+    let both = [&list[..], &[&good, "--user", "alice"]].concat();
+    server.run(&both).assert_fails(2, &["--token-file"]);
+    let ended = server.stop();
+    assert!(ended.stderr.contains("\"User:alice\""), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("log in by OAUTHBEARER"),
+        "{}",
+        ended.stderr
+    );
 }

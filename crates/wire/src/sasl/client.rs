@@ -5,8 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::{
-    ClientFinal, ClientFirst, Hash, InvalidMessage, Iterations, Key, Mechanism, Nonce,
-    PlainMessage, SaltedPassword, ScramExchange, ServerFinal, ServerFirst,
+    BearerMessage, ClientFinal, ClientFirst, Hash, InvalidMessage, Iterations, Key, Mechanism,
+    Nonce, PlainMessage, SaltedPassword, ScramExchange, ServerFinal, ServerFirst,
 };
 
 /// Fewer are refused: whoever reads along could find the password.
@@ -18,7 +18,8 @@ const ITERATIONS_MAX: Iterations = Iterations(1_000_000);
 pub struct Client(State);
 
 enum State {
-    Plain,
+    /// Has sent all that there is, and waits for the server's word.
+    Sent,
     /// Has said who it is.
     First {
         hash: Hash,
@@ -26,9 +27,7 @@ enum State {
         message: ClientFirst,
     },
     /// Has proved that it has the password.
-    Proved {
-        signature: Key,
-    },
+    Proved { signature: Key },
 }
 
 /// What an answer of the server leads to.
@@ -49,6 +48,12 @@ pub enum ClientError {
     /// PLAIN has zero bytes between its parts, SCRAM none at all.
     #[error("the user's name and the password must not be empty or contain a zero byte")]
     Unfit,
+    /// The mechanism takes a token.
+    #[error("OAUTHBEARER takes a token, and no user's name and password")]
+    NoPassword,
+    /// The token is none.
+    #[error("a token has printable characters without spaces, and at least one")]
+    Token,
     /// The server asks for too little or too much work.
     #[error(
         "the server wants the password hashed {0} times; {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
@@ -89,7 +94,7 @@ impl Client {
                     user,
                     password,
                 };
-                Ok((Client(State::Plain), message.to_bytes().into()))
+                Ok((Client(State::Sent), message.to_bytes().into()))
             }
             Mechanism::Scram(hash) => {
                 let message = ClientFirst::new(user, nonce);
@@ -101,7 +106,23 @@ impl Client {
                 };
                 Ok((Client(state), bytes))
             }
+            Mechanism::OAuthBearer => Err(ClientError::NoPassword),
         }
+    }
+
+    /// Begins with a token, by OAUTHBEARER; the bytes are to be sent, and secret.
+    ///
+    /// # Errors
+    /// [`ClientError::Token`].
+    pub fn start_with_token(token: &str) -> Result<(Client, Bytes), ClientError> {
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ClientError::Token);
+        }
+        let message = BearerMessage {
+            authorization: "",
+            token,
+        };
+        Ok((Client(State::Sent), message.to_bytes().into()))
     }
 
     /// Takes the server's answer.
@@ -110,7 +131,7 @@ impl Client {
     /// When the answer is no SASL, or shows that the server is not what it should be.
     pub fn answer(self, bytes: &[u8]) -> Result<Progress, ClientError> {
         match self.0 {
-            State::Plain => Ok(Progress::Done),
+            State::Sent => Ok(Progress::Done),
             State::First {
                 hash,
                 password,
@@ -151,7 +172,7 @@ fn prove(
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
-            State::Plain => "Plain",
+            State::Sent => "Sent",
             State::First { .. } => "First",
             State::Proved { .. } => "Proved",
         };

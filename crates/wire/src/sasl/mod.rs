@@ -1,7 +1,7 @@
 //! SASL: how the two sides of a connection find out who the client is. No I/O, no randomness of its own.
 //!
-//! The mechanisms are PLAIN (RFC 4616) and SCRAM with SHA-256 and SHA-512 (RFC 5802 and 7677), without
-//! channel binding. Here are their messages, the arithmetic of SCRAM, and the client's side
+//! The mechanisms are PLAIN (RFC 4616), SCRAM with SHA-256 and SHA-512 (RFC 5802 and 7677), without
+//! channel binding, and OAUTHBEARER (RFC 7628). Here are their messages, the arithmetic of SCRAM, and the client's side
 //! ([`Client`]); the broker keeps users and the server's state.
 //!
 //! As in Kafka, names and passwords are taken as they are, in UTF-8, without the normalization (SASLprep)
@@ -36,6 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bearer;
 mod client;
 mod hash;
 mod plain;
@@ -46,6 +47,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
+pub use self::bearer::BearerMessage;
 pub use self::client::{Client, ClientError, Progress};
 pub use self::hash::{Credential, Hash, Iterations, Key, SaltedPassword};
 pub use self::plain::PlainMessage;
@@ -63,11 +65,13 @@ pub enum Mechanism {
     Plain,
     /// Proves that it has the password, without sending it.
     Scram(Hash),
+    /// Sends a token that says who it is, and that somebody else has signed: for encrypted connections.
+    OAuthBearer,
 }
 
 impl Mechanism {
-    /// All that there are, the best last.
-    pub const ALL: [Mechanism; 3] = [
+    /// Those by which a user shows that it has its password, the best last.
+    pub const PASSWORDS: [Mechanism; 3] = [
         Mechanism::Plain,
         Mechanism::Scram(Hash::Sha256),
         Mechanism::Scram(Hash::Sha512),
@@ -79,6 +83,7 @@ impl Mechanism {
             Mechanism::Plain => "PLAIN",
             Mechanism::Scram(Hash::Sha256) => "SCRAM-SHA-256",
             Mechanism::Scram(Hash::Sha512) => "SCRAM-SHA-512",
+            Mechanism::OAuthBearer => "OAUTHBEARER",
         }
     }
 }
@@ -93,7 +98,9 @@ impl FromStr for Mechanism {
     type Err = UnknownMechanism;
 
     fn from_str(name: &str) -> Result<Self, UnknownMechanism> {
-        let mut all = Mechanism::ALL.into_iter();
+        let mut all = Mechanism::PASSWORDS
+            .into_iter()
+            .chain([Mechanism::OAuthBearer]);
         all.find(|mechanism| mechanism.name() == name)
             .ok_or(UnknownMechanism)
     }
@@ -101,7 +108,7 @@ impl FromStr for Mechanism {
 
 /// Refused: no mechanism has this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the SASL mechanism must be one of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512")]
+#[error("the SASL mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER")]
 pub struct UnknownMechanism;
 
 /// Why bytes are not the message that they should be. Does not repeat them, since they may hold a

@@ -141,7 +141,7 @@ fn client_refuses_what_cannot_be_sent() {
         ("al\0ice", "secret"),
         ("alice", "\0"),
     ] {
-        for mechanism in Mechanism::ALL {
+        for mechanism in Mechanism::PASSWORDS {
             let refused = Client::start(mechanism, user, password, &nonce).unwrap_err();
             assert_eq!(refused, ClientError::Unfit);
         }
@@ -270,7 +270,7 @@ fn plain_has_three_parts() {
 
 #[test]
 fn mechanisms_have_names() {
-    for mechanism in Mechanism::ALL {
+    for mechanism in Mechanism::PASSWORDS {
         assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
     }
     assert_eq!("plain".parse::<Mechanism>(), Err(UnknownMechanism));

@@ -1,0 +1,453 @@
+//! Tokens: who has one that is good is let in for as long as it lasts.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use millstream_base::Timestamp;
+use millstream_broker::TokenConfig;
+use millstream_broker::security::{TokenError, TokenKeys, TokenRules};
+use millstream_wire::messages::{
+    MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
+};
+use millstream_wire::sasl::BearerMessage;
+use millstream_wire::{ApiKey, ResponseError};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512,
+    RSA_PSS_SHA256, RsaKeyPair,
+};
+use serde_json::{Value, json};
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+use crate::logins::{ADMIN, add_admin, guard};
+use crate::support::{Connection, Node, ask, text};
+
+/// The key of nobody: for these tests alone.
+const RSA: &[u8] = include_bytes!("data/rsa_for_tests.pem");
+
+const NOW_S: i64 = 1_700_000_000;
+
+fn base64(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Who signs tokens.
+enum Signer {
+    Rsa(RsaKeyPair),
+    P256(EcdsaKeyPair),
+    P384(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl Signer {
+    fn rsa() -> Signer {
+        let key = PrivatePkcs8KeyDer::from_pem_slice(RSA).unwrap();
+        Signer::Rsa(RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).unwrap())
+    }
+
+    fn ecdsa(algorithm: &'static EcdsaSigningAlgorithm) -> EcdsaKeyPair {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).unwrap()
+    }
+
+    fn p256() -> Signer {
+        Signer::P256(Signer::ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING))
+    }
+
+    fn all() -> [Signer; 4] {
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        [
+            Signer::rsa(),
+            Signer::p256(),
+            Signer::P384(Signer::ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING)),
+            Signer::Ed25519(Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap()),
+        ]
+    }
+
+    /// Its public key, as a set of keys holds it.
+    fn public(&self, id: &str) -> Value {
+        let ec = |curve: &str, key: &EcdsaKeyPair| {
+            let (x, y) =
+                key.public_key().as_ref()[1..].split_at(key.public_key().as_ref().len() / 2);
+            json!({ "kty": "EC", "crv": curve, "x": base64(x), "y": base64(y) })
+        };
+        let mut key = match self {
+            Signer::Rsa(key) => {
+                let public: ring::rsa::PublicKeyComponents<Vec<u8>> = key.public().into();
+                json!({ "kty": "RSA", "n": base64(public.n), "e": base64(public.e) })
+            }
+            Signer::P256(key) => ec("P-256", key),
+            Signer::P384(key) => ec("P-384", key),
+            Signer::Ed25519(key) => {
+                json!({ "kty": "OKP", "crv": "Ed25519", "x": base64(key.public_key()) })
+            }
+        };
+        key["kid"] = id.into();
+        key["use"] = "sig".into();
+        key
+    }
+
+    fn algorithms(&self) -> &'static [&'static str] {
+        match self {
+            Signer::Rsa(_) => &["RS256", "RS512", "PS256"],
+            Signer::P256(_) => &["ES256"],
+            Signer::P384(_) => &["ES384"],
+            Signer::Ed25519(_) => &["EdDSA"],
+        }
+    }
+
+    fn sign(&self, algorithm: &str, bytes: &[u8]) -> Vec<u8> {
+        let random = SystemRandom::new();
+        match self {
+            Signer::Rsa(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                let padding: &dyn ring::signature::RsaEncoding = match algorithm {
+                    "RS256" => &RSA_PKCS1_SHA256,
+                    "RS512" => &RSA_PKCS1_SHA512,
+                    "PS256" => &RSA_PSS_SHA256,
+                    other => panic!("{other}"),
+                };
+                key.sign(padding, &random, bytes, &mut signature).unwrap();
+                signature
+            }
+            Signer::P256(key) | Signer::P384(key) => {
+                key.sign(&random, bytes).unwrap().as_ref().to_vec()
+            }
+            Signer::Ed25519(key) => key.sign(bytes).as_ref().to_vec(),
+        }
+    }
+
+    fn token_by(&self, algorithm: &str, id: &str, claims: &Value) -> String {
+        let header = json!({ "alg": algorithm, "typ": "JWT", "kid": id });
+        let signed = unsigned(&header, claims);
+        let signature = self.sign(algorithm, signed.as_bytes());
+        format!("{signed}.{}", base64(signature))
+    }
+
+    fn token(&self, claims: &Value) -> String {
+        self.token_by(self.algorithms()[0], "k", claims)
+    }
+
+    fn keys(&self) -> TokenKeys {
+        TokenKeys::parse(
+            &json!({ "keys": [self.public("k")] })
+                .to_string()
+                .into_bytes(),
+        )
+        .unwrap()
+    }
+}
+
+fn unsigned(header: &Value, claims: &Value) -> String {
+    format!(
+        "{}.{}",
+        base64(header.to_string()),
+        base64(claims.to_string())
+    )
+}
+
+fn rules() -> TokenRules {
+    TokenRules {
+        issuer: "https://issuer.example".to_owned(),
+        audience: "millstream".to_owned(),
+        user_claim: "sub".to_owned(),
+    }
+}
+
+fn claims() -> Value {
+    json!({
+        "iss": "https://issuer.example", "aud": ["other", "millstream"], "sub": "alice",
+        "iat": NOW_S - 10, "nbf": NOW_S - 10, "exp": NOW_S + 60,
+    })
+}
+
+fn with(name: &str, value: Value) -> Value {
+    let mut claims = claims();
+    claims[name] = value;
+    claims
+}
+
+fn without(name: &str) -> Value {
+    let mut claims = claims();
+    claims.as_object_mut().unwrap().remove(name);
+    claims
+}
+
+#[track_caller]
+fn check(keys: &TokenKeys, token: &str) -> Result<String, TokenError> {
+    let verified = keys.check(token, &rules(), Timestamp(NOW_S * 1000))?;
+    Ok(verified.principal.to_string())
+}
+
+#[test]
+fn tokens_are_good_that_a_known_key_has_signed() {
+    let signers = Signer::all();
+    let public: Vec<Value> = signers.iter().map(|signer| signer.public("k")).collect();
+    // Keys of other kinds are passed over.
+    let mut all = public.clone();
+    all.push(json!({ "kty": "oct", "k": "c2VjcmV0" }));
+    all.push(json!({ "kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA" }));
+    let all = TokenKeys::parse(&json!({ "keys": all }).to_string().into_bytes()).unwrap();
+    for signer in &signers {
+        for algorithm in signer.algorithms() {
+            let token = signer.token_by(algorithm, "k", &claims());
+            assert_eq!(
+                check(&all, &token),
+                Ok("User:alice".to_owned()),
+                "{algorithm}"
+            );
+            assert_eq!(check(&signer.keys(), &token), Ok("User:alice".to_owned()));
+            let unknown = signer.token_by(algorithm, "other", &claims());
+            assert_eq!(check(&all, &unknown), Err(TokenError::UnknownKey));
+        }
+    }
+    let one = with("aud", "millstream".into());
+    let signer = &signers[1];
+    assert_eq!(
+        check(&signer.keys(), &signer.token(&one)),
+        Ok("User:alice".to_owned())
+    );
+}
+
+#[test]
+fn tokens_are_refused_that_are_not_for_this_server_and_time() {
+    let signer = Signer::p256();
+    let keys = signer.keys();
+    for (claims, error) in [
+        (with("exp", (NOW_S - 31).into()), TokenError::Expired),
+        (without("exp"), TokenError::Expired),
+        (with("exp", "9999999999".into()), TokenError::Expired),
+        (with("nbf", (NOW_S + 31).into()), TokenError::Early),
+        (with("nbf", "0".into()), TokenError::Early),
+        (with("iat", (NOW_S + 31).into()), TokenError::Early),
+        (
+            with("iss", "https://issuer.example.evil".into()),
+            TokenError::Issuer,
+        ),
+        (without("iss"), TokenError::Issuer),
+        (with("aud", "other".into()), TokenError::Audience),
+        (with("aud", json!(["other"])), TokenError::Audience),
+        (
+            with("aud", json!({ "millstream": 1 })),
+            TokenError::Audience,
+        ),
+        (without("aud"), TokenError::Audience),
+        (without("sub"), TokenError::User),
+        (with("sub", 7.into()), TokenError::User),
+        (with("sub", "*".into()), TokenError::User),
+        (with("sub", "".into()), TokenError::User),
+    ] {
+        assert_eq!(check(&keys, &signer.token(&claims)), Err(error), "{claims}");
+    }
+    // Clocks may differ a little.
+    for claims in [
+        with("exp", (NOW_S - 29).into()),
+        with("nbf", (NOW_S + 29).into()),
+    ] {
+        assert!(check(&keys, &signer.token(&claims)).is_ok(), "{claims}");
+    }
+}
+
+#[test]
+fn tokens_are_refused_that_no_known_key_has_signed() {
+    let (signer, forger) = (Signer::rsa(), Signer::p256());
+    let keys = signer.keys();
+    let header = |algorithm: &str| json!({ "alg": algorithm, "typ": "JWT", "kid": "k" });
+
+    // Not signed at all.
+    for algorithm in ["none", "None", ""] {
+        let signed = unsigned(&header(algorithm), &claims());
+        for token in [format!("{signed}."), format!("{signed}.AAAA")] {
+            assert_eq!(
+                check(&keys, &token),
+                Err(TokenError::Algorithm),
+                "{algorithm}"
+            );
+        }
+    }
+    // By a secret that everybody knows: the public key, in each form that a server could have it in.
+    let public = signer.public("k");
+    let modulus = public["n"].as_str().unwrap();
+    let forms = [
+        modulus.as_bytes().to_vec(),
+        BASE64_URL_SAFE_NO_PAD.decode(modulus).unwrap(),
+        public.to_string().into_bytes(),
+    ];
+    for secret in forms {
+        let signed = unsigned(&header("HS256"), &claims());
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret);
+        let signature = ring::hmac::sign(&key, signed.as_bytes());
+        let token = format!("{signed}.{}", base64(signature));
+        assert_eq!(check(&keys, &token), Err(TokenError::Algorithm));
+    }
+    // By another key.
+    assert_eq!(
+        check(&keys, &forger.token(&claims())),
+        Err(TokenError::UnknownKey)
+    );
+    let others = Signer::p256().keys();
+    assert_eq!(
+        check(&others, &forger.token(&claims())),
+        Err(TokenError::Signature)
+    );
+    // Changed after it was signed.
+    let token = signer.token(&claims());
+    let parts: Vec<&str> = token.split('.').collect();
+    let changed = base64(with("sub", "admin".into()).to_string());
+    let token = format!("{}.{changed}.{}", parts[0], parts[2]);
+    assert_eq!(check(&keys, &token), Err(TokenError::Signature));
+    // No tokens, or with what would have to be understood.
+    let critical = unsigned(&json!({ "alg": "RS256", "crit": ["exp"] }), &claims());
+    for token in [
+        "",
+        ".",
+        "..",
+        "a.b",
+        "a.b.c",
+        parts[0],
+        &format!("{critical}.{}", parts[2]),
+    ] {
+        assert_eq!(check(&keys, token), Err(TokenError::Malformed), "{token}");
+    }
+    // A key is good for the algorithm alone that it names.
+    let mut bound = signer.public("k");
+    bound["alg"] = "RS512".into();
+    let bound = TokenKeys::parse(json!({ "keys": [bound] }).to_string().as_bytes()).unwrap();
+    assert_eq!(
+        check(&bound, &signer.token(&claims())),
+        Err(TokenError::UnknownKey)
+    );
+}
+
+#[test]
+fn what_is_no_set_of_keys_is_refused() {
+    let large = vec![b' '; 1 << 20];
+    let many = json!({ "keys": vec![json!({ "kty": "oct" }); 101] }).to_string();
+    let cases: [&[u8]; 5] = [b"", b"{}", b"{\"keys\":[]}", &large, many.as_bytes()];
+    for json in cases {
+        assert!(TokenKeys::parse(json).is_err());
+    }
+}
+
+/// A server that takes tokens which this one has signed.
+fn node(signer: &Signer, keys: &Path) -> Node {
+    fs::write(keys, json!({ "keys": [signer.public("k")] }).to_string()).unwrap();
+    Node::on(tempfile::tempdir().unwrap(), add_admin, |config| {
+        guard(config);
+        let alice = "User:alice".parse().unwrap();
+        config.security.super_users.insert(alice);
+        config.security.tokens = Some(TokenConfig {
+            keys: keys.to_owned(),
+            rules: rules(),
+        });
+    })
+}
+
+/// A token of a user for this many seconds from now on, beside what clocks may differ by.
+fn token_for(signer: &Signer, user: &str, seconds: f64) -> String {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let now = now.as_secs_f64();
+    signer.token(&json!({
+        "iss": "https://issuer.example", "aud": "millstream", "sub": user,
+        "exp": now + seconds - 30.0,
+    }))
+}
+
+impl Connection {
+    fn show(&mut self, token: &str) -> SaslAuthenticateResponse {
+        let request = SaslHandshakeRequest::default().with_mechanism(text("OAUTHBEARER"));
+        let answer = ask!(self, SaslHandshake, 1, request);
+        assert_eq!(answer.error_code, 0);
+        let message = BearerMessage {
+            authorization: "",
+            token,
+        };
+        let request =
+            SaslAuthenticateRequest::default().with_auth_bytes(Bytes::from(message.to_bytes()));
+        ask!(self, SaslAuthenticate, 2, request)
+    }
+}
+
+#[test]
+fn who_has_a_token_is_let_in_until_it_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let signer = Signer::p256();
+    let node = node(&signer, &dir.path().join("keys.json"));
+    let mut client = node.connect();
+    let answer = client.show(&token_for(&signer, "alice", 3.0));
+    assert_eq!(answer.error_code, 0, "{answer:?}");
+    assert!(
+        (1..=3_000).contains(&answer.session_lifetime_ms),
+        "{answer:?}"
+    );
+    client.create_topic("t", 1);
+
+    // One that logs in again, as it may at any time, stays; also where it is silent.
+    let mut renewed = node.connect();
+    assert_eq!(
+        renewed.show(&token_for(&signer, "alice", 3.0)).error_code,
+        0
+    );
+    let answer = renewed.show(&token_for(&signer, "alice", 600.0));
+    assert_eq!(answer.error_code, 0);
+    assert!(answer.session_lifetime_ms > 500_000, "{answer:?}");
+
+    // Closed without a request, when the token has expired.
+    let began = Instant::now();
+    assert!(client.receive_frame().is_none());
+    assert!(began.elapsed() < Duration::from_secs(40));
+    renewed.create_topic("u", 1);
+
+    // Not as another user, nor in another way.
+    let answer = renewed.show(&token_for(&signer, "bob", 600.0));
+    let refused = ResponseError::SaslAuthenticationFailed.code();
+    assert_eq!(answer.error_code, refused);
+    assert!(renewed.receive_frame().is_none());
+    let mut client = node.connect();
+    assert_eq!(
+        client.show(&token_for(&signer, "alice", 600.0)).error_code,
+        0
+    );
+    let request = SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
+    let answer = ask!(client, SaslHandshake, 1, request);
+    assert_eq!(answer.error_code, ResponseError::IllegalSaslState.code());
+}
+
+#[test]
+fn who_has_a_bad_token_is_told_so_and_shut_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let signer = Signer::p256();
+    let node = node(&signer, &dir.path().join("keys.json"));
+    let forged = token_for(&Signer::p256(), "alice", 600.0);
+    let expired = token_for(&signer, "alice", -1.0);
+    for (token, why) in [
+        (&*forged, "signature"),
+        (&*expired, "expired"),
+        ("x", "JSON Web Token"),
+    ] {
+        let mut client = node.connect();
+        let answer = client.show(token);
+        let refused = ResponseError::SaslAuthenticationFailed.code();
+        assert_eq!(answer.error_code, refused);
+        let message = answer.error_message.unwrap();
+        assert!(message.contains(why), "{message}");
+        assert!(client.receive_frame().is_none());
+    }
+    assert_eq!(node.broker().status().logins_refused, 3);
+    // A user whose token is good may do what rules allow, and passwords are good as before.
+    let mut bob = node.connect();
+    assert_eq!(bob.show(&token_for(&signer, "bob", 600.0)).error_code, 0);
+    let request = MetadataRequest::default().with_topics(None);
+    bob.send(12, request);
+    let _ = bob.receive(ApiKey::Metadata, 12);
+    node.connect().log_in(ADMIN).create_topic("t", 1);
+}
