@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use millstream_wire::{ApiKey, Response, SUPPORTED};
 
+use crate::answer_errors::has_error;
+
 /// Upper bounds of the buckets that requests are counted in by their time, in microseconds.
 const BOUNDS_US: [u64; 19] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
     500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// Written by all connections, read by those who look.
+/// Written by all connections, read by metrics and the page.
 #[derive(Debug)]
 pub struct Counters {
     /// Connections that were taken.
@@ -116,65 +118,6 @@ impl Counters {
             }
         })
         .collect()
-    }
-}
-
-/// Whether an answer tells of an error.
-fn has_error(response: &Response) -> bool {
-    use Response as R;
-    match response {
-        R::Produce(response) => {
-            let topics = response.responses.iter();
-            let mut partitions = topics.flat_map(|topic| &topic.partition_responses);
-            partitions.any(|partition| partition.error_code != 0)
-        }
-        R::Fetch(response) => {
-            let topics = response.topics.iter();
-            let mut partitions = topics.flat_map(|topic| &topic.partitions);
-            response.error_code != 0 || partitions.any(|partition| partition.error_code != 0)
-        }
-        R::ListOffsets(response) => {
-            let topics = response.topics.iter();
-            let mut partitions = topics.flat_map(|topic| &topic.partitions);
-            partitions.any(|partition| partition.error_code != 0)
-        }
-        R::OffsetCommit(response) => {
-            let topics = response.topics.iter();
-            let mut partitions = topics.flat_map(|topic| &topic.partitions);
-            partitions.any(|partition| partition.error_code != 0)
-        }
-        R::OffsetFetch(response) => {
-            let mut groups = response.groups.iter();
-            response.error_code != 0 || groups.any(|group| group.error_code != 0)
-        }
-        R::Metadata(response) => {
-            let mut topics = response.topics.iter();
-            topics.any(|topic| topic.error_code != 0)
-        }
-        R::CreateTopics(response) => {
-            let mut topics = response.topics.iter();
-            topics.any(|topic| topic.error_code != 0)
-        }
-        R::DeleteTopics(response) => {
-            let mut topics = response.responses.iter();
-            topics.any(|topic| topic.error_code != 0)
-        }
-        R::ApiVersions(response) => response.error_code != 0,
-        R::JoinGroup(response) => response.error_code != 0,
-        R::SyncGroup(response) => response.error_code != 0,
-        R::Heartbeat(response) => response.error_code != 0,
-        R::ConsumerGroupHeartbeat(response) => response.error_code != 0,
-        R::LeaveGroup(response) => response.error_code != 0,
-        R::FindCoordinator(response) => {
-            let mut found = response.coordinators.iter();
-            response.error_code != 0 || found.any(|found| found.error_code != 0)
-        }
-        R::InitProducerId(response) => response.error_code != 0,
-        R::AddOffsetsToTxn(response) => response.error_code != 0,
-        R::EndTxn(response) => response.error_code != 0,
-        R::SaslHandshake(response) => response.error_code != 0,
-        R::SaslAuthenticate(response) => response.error_code != 0,
-        _ => false,
     }
 }
 

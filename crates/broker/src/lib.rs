@@ -7,6 +7,7 @@
 //! A topic of Kafka is a stream, and each lane one of its partitions.
 
 mod access;
+mod answer_errors;
 mod broker;
 mod client;
 mod cluster;
