@@ -81,7 +81,7 @@ fn budget(text: &str) -> Result<Duration, String> {
     let budget = humantime::parse_duration(text);
     let budget = budget.map_err(|error| format!("--budget {text:?}: {error}"))?;
     match budget.is_zero() {
-        true => Err("--budget needs some time, such as 11min".to_owned()),
+        true => Err("--budget needs some time, such as 16min".to_owned()),
         false => Ok(budget),
     }
 }
@@ -105,7 +105,7 @@ usage: millstream-bench [{}] [options]
   --json        print a JSON document for each benchmark instead of a table
   --dir DIR     where the data lies while it runs (default: beside the results)
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
-  --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 11min); the report
+  --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 16min); the report
                 tells what was cut
   --for TIME    soak: how long it lasts (default: 60s)
   --connections N

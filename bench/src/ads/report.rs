@@ -24,7 +24,7 @@ const OURS: &str = "ours";
 const BY_HAND: &str = "by hand";
 
 /// How long the search of one application may take, if nothing else is said.
-const BUDGET: Duration = Duration::from_secs(11 * 60);
+const BUDGET: Duration = Duration::from_secs(16 * 60);
 
 /// From this budget on, windows are as long as those of the paper; else they are half as long, so that all rounds fit.
 const BUDGET_OF_LONG_WINDOWS: Duration = Duration::from_secs(20 * 60);
@@ -105,7 +105,15 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
             Err(error) => eprintln!("bench: {} left out: {error:#}", peer.name),
         }
     }
-    let rounds = search_all(bench, app, budget, &mut all)?;
+    let until = Instant::now() + budget;
+    run_unlimited(bench, app, &mut all)?;
+    let rounds = search_all(bench, app, until, &mut all)?;
+    if rounds < bench.size(ROUNDS, 2) {
+        eprintln!(
+            "bench: {}: the budget of {budget:?} ends after {rounds} rounds",
+            app.name()
+        );
+    }
     write_runs(bench, &all)?;
     draw(bench, app, &all)?;
 
@@ -157,7 +165,7 @@ struct Searched {
     base: Option<Base>,
     /// One search of each round; none where no rate was sustained, or the contender has failed.
     rounds: Vec<Option<Sustained>>,
-    /// In each round before the search: a run without a rate.
+    /// Runs without a rate, one of each round.
     unlimited: Vec<Run>,
     has_failed: bool,
 }
@@ -174,31 +182,24 @@ impl Searched {
         }
     }
 
+    fn is_peer(&self) -> bool {
+        ![OURS, BY_HAND].contains(&self.name)
+    }
+
     /// Searches once more, from where the last search ended.
     fn search(&mut self, bench: &Bench, app: App, search: Search) -> Result<Sustained> {
         let (name, contender) = (self.name, &mut self.contender);
-        let mut run = |rate| {
-            let order = order(bench, rate);
-            let mut meter = energy_meter();
-            let counted = contender.run(&order)?;
-            let joules = meter.as_mut().and_then(EnergyMeter::joules);
-            let made = counted.outcome.made.iter().flatten();
-            let events: u64 = made.map(|made| made.events).sum();
-            let probe = probe(app, &order, &counted.outcome);
-            eprintln!("bench: {} {name}: {}", app.name(), line(&probe));
-            Ok(Run {
-                probe,
-                energy_per_million: joules.unwrap_or(counted.cpu_seconds) * 1e6 / events as f64,
-            })
-        };
-        let unlimited = run(0)?;
-        self.unlimited.push(unlimited);
+        let mut run = |rate| run(bench, app, name, contender.as_mut(), rate);
         let last = self.rounds.iter().flatten().last();
         match (&self.base, last) {
             (Some(base), Some(last)) => search.again(base, last.rate(), run),
             (Some(base), None) => search.first(base, run),
             (None, _) => {
-                let base = Base::find(unlimited, &mut run)?;
+                let unlimited = self
+                    .unlimited
+                    .last()
+                    .context("it has not run without a rate")?;
+                let base = Base::find(*unlimited, &mut run)?;
                 let found = search.first(&base, run);
                 self.base = Some(base);
                 found
@@ -212,19 +213,59 @@ impl Searched {
     }
 }
 
-/// Lets all contenders search in turn, round by round, in an order that changes; tells how many rounds fit into the
-/// budget. A peer that fails is left out from then on; ours, or the loop by hand, fails the benchmark.
-fn search_all(bench: &Bench, app: App, budget: Duration, all: &mut [Searched]) -> Result<usize> {
-    let until = Instant::now() + budget;
+/// One run of a contender, with a rate or with 0 for none.
+fn run(
+    bench: &Bench,
+    app: App,
+    name: &str,
+    contender: &mut dyn Contender,
+    rate: u64,
+) -> Result<Run> {
+    let order = order(bench, rate);
+    let mut meter = energy_meter();
+    let counted = contender.run(&order)?;
+    let joules = meter.as_mut().and_then(EnergyMeter::joules);
+    let made = counted.outcome.made.iter().flatten();
+    let events: u64 = made.map(|made| made.events).sum();
+    let probe = probe(app, &order, &counted.outcome);
+    eprintln!("bench: {} {name}: {}", app.name(), line(&probe));
+    Ok(Run {
+        probe,
+        energy_per_million: joules.unwrap_or(counted.cpu_seconds) * 1e6 / events as f64,
+    })
+}
+
+/// Lets all contenders run without a rate, one right after the other, round by round in an order that changes: searches in
+/// between would compare minutes in which a shared machine is not equally fast. A peer that fails is left out.
+fn run_unlimited(bench: &Bench, app: App, all: &mut [Searched]) -> Result<()> {
+    for round in 0..bench.size(ROUNDS, 2) {
+        for place in order_of_turns(round, all.len()) {
+            let searched = &mut all[place];
+            if searched.has_failed {
+                continue;
+            }
+            match run(bench, app, searched.name, searched.contender.as_mut(), 0) {
+                Ok(run) => searched.unlimited.push(run),
+                Err(error) if searched.is_peer() => {
+                    let (app, name) = (app.name(), searched.name);
+                    eprintln!("bench: {app} {name} left out: {error:#}");
+                    searched.has_failed = true;
+                }
+                Err(error) => return Err(error).context(searched.name),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets all contenders search in turn, round by round, in an order that changes; tells how many rounds there were
+/// `until` then. A peer that fails is left out from then on; ours, or the loop by hand, fails the benchmark.
+fn search_all(bench: &Bench, app: App, until: Instant, all: &mut [Searched]) -> Result<usize> {
     let rounds = bench.size(ROUNDS, 2);
     let mut longest_round = Duration::ZERO;
     for round in 0..rounds {
         let started_at = Instant::now();
         if round > 0 && started_at + longest_round > until {
-            eprintln!(
-                "bench: {}: the budget of {budget:?} ends after {round} of {rounds} rounds",
-                app.name()
-            );
             return Ok(round);
         }
         let order = order_of_turns(round, all.len());
@@ -255,7 +296,7 @@ fn search_all(bench: &Bench, app: App, budget: Duration, all: &mut [Searched]) -
                     );
                     searched.rounds.push(Some(found));
                 }
-                Err(error) if [OURS, BY_HAND].contains(&searched.name) && round == 0 => {
+                Err(error) if !searched.is_peer() && round == 0 => {
                     return Err(error).context(searched.name);
                 }
                 Err(error) => {
