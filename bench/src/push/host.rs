@@ -119,7 +119,7 @@ fn serve(log: &Log) -> Result<()> {
                 let config = StreamConfig {
                     streamlets: lanes,
                     durability: match is_synced {
-                        true => Durability::Replicated,
+                        true => Durability::Sync,
                         false => Durability::Memory,
                     },
                     ..StreamConfig::default()

@@ -129,7 +129,7 @@ impl Soak {
             streamlets: streamlets as u32,
             lanes: 1,
             virtual_logs: 1,
-            durability: Durability::Replicated,
+            durability: Durability::Sync,
             group_segments: GROUP_SEGMENTS,
             segment_bytes: ByteSize(SEGMENT_BYTES),
             retention_bytes,

@@ -168,8 +168,8 @@ const SETTINGS: [Setting; 12] = [
     Setting {
         name: DURABILITY,
         kind: TYPE_STRING,
-        default: "replicated",
-        documentation: "When a producer is answered: replicated (what it sent is on disk), async, memory (never written). Set when the topic is created.",
+        default: "sync",
+        documentation: "When a producer is answered: sync (what it sent is on disk), async (at once; what came in the last moments is lost when the server is killed), memory (never written). Set when the topic is created.",
         check: |text| text.parse::<millstream_log::Durability>().map(drop),
     },
 ];
@@ -220,7 +220,7 @@ fn value_of(config: &StreamConfig, setting: &Setting) -> (String, i8) {
             .chunk_bytes_max
             .map_or(setting.default.to_owned(), |bytes| bytes.0.to_string()),
         DURABILITY => match config.durability {
-            millstream_log::Durability::Replicated => "replicated".to_owned(),
+            millstream_log::Durability::Sync => "sync".to_owned(),
             millstream_log::Durability::Async => "async".to_owned(),
             millstream_log::Durability::Memory => "memory".to_owned(),
         },

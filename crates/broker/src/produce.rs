@@ -292,7 +292,7 @@ async fn acknowledge(
     deadline: Instant,
 ) -> ProduceResponse {
     for wait in waiting {
-        if wait.lane.durability() != Durability::Replicated {
+        if wait.lane.durability() != Durability::Sync {
             continue;
         }
         let durable = wait.lane.durable(wait.appended.next_offset);

@@ -305,7 +305,7 @@ impl Place for ServerPlace {
             streamlets: config.streamlets,
             lanes: config.lanes,
             virtual_logs: config.virtual_logs,
-            durability: Durability::Replicated,
+            durability: Durability::Sync,
             group_segments: config.group_segments,
             segment_bytes: config.segment,
             chunk_bytes_max: config.chunk_bytes_max,

@@ -117,9 +117,10 @@ impl LogConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// When all replicas have it; with one node, when it is synced to disk.
+    /// When it is synced to disk. It was called `replicated` before, which is still understood.
     #[default]
-    Replicated,
+    #[serde(alias = "replicated")]
+    Sync,
     /// After the append; made durable soon after.
     Async,
     /// After the append; never written to disk. For scratch data.
@@ -131,11 +132,11 @@ impl std::str::FromStr for Durability {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "replicated" => Ok(Durability::Replicated),
+            "sync" | "replicated" => Ok(Durability::Sync),
             "async" => Ok(Durability::Async),
             "memory" => Ok(Durability::Memory),
             _ => Err(format!(
-                "unknown durability {text:?}; one of replicated, async, memory"
+                "unknown durability {text:?}; one of sync, async, memory"
             )),
         }
     }
@@ -173,7 +174,7 @@ impl Default for StreamConfig {
             streamlets: 1,
             lanes: 1,
             virtual_logs: 1,
-            durability: Durability::Replicated,
+            durability: Durability::Sync,
             group_segments: 16,
             segment: ByteSize(BLOCK_BYTES_MAX as u64),
             retention_ms: None,
@@ -260,5 +261,19 @@ impl StreamConfig {
             }
         }
         other.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_former_name_of_a_synced_stream_is_understood() {
+        assert_eq!("replicated".parse(), Ok(Durability::Sync));
+        assert_eq!("sync".parse(), Ok(Durability::Sync));
+        let stored: Durability = serde_json::from_str("\"replicated\"").unwrap();
+        assert_eq!(stored, Durability::Sync);
+        assert_eq!(serde_json::to_string(&stored).unwrap(), "\"sync\"");
     }
 }

@@ -218,7 +218,7 @@ impl Core {
         let group_bytes_max = match config.durability {
             // Its memory comes back group by group.
             Durability::Memory => group_bytes.min(self.config.pool.0 / SCRATCH_GROUPS_MIN),
-            Durability::Replicated | Durability::Async => group_bytes,
+            Durability::Sync | Durability::Async => group_bytes,
         };
         let wanted = config
             .chunk_bytes_max

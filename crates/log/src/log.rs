@@ -1655,7 +1655,7 @@ impl Lane {
     /// See [`Lane::wait_durable`].
     pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
         match self.lane.stream.durability {
-            Durability::Replicated => self.wait_durable(appended.next_offset),
+            Durability::Sync => self.wait_durable(appended.next_offset),
             Durability::Async | Durability::Memory => Ok(()),
         }
     }

@@ -150,7 +150,7 @@ fn what_is_removed_or_not_yet_durable_is_out_of_range() {
     let log = open(dir.path());
     let config = StreamConfig {
         retention: Some(ByteSize(0)),
-        durability: Durability::Replicated,
+        durability: Durability::Sync,
         ..small_groups()
     };
     let stream = log.create_stream("s", config).unwrap();
@@ -213,7 +213,7 @@ fn streams_in_memory_are_fetched_too() {
 fn what_nobody_waits_for_is_read_before_it_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
-    for durability in [Durability::Async, Durability::Replicated] {
+    for durability in [Durability::Async, Durability::Sync] {
         let config = StreamConfig {
             durability,
             ..small_groups()

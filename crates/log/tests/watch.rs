@@ -65,7 +65,7 @@ fn a_thousand_waiters_on_a_thousand_lanes_are_woken_each_for_its_own() {
     const LANES: u32 = 1000;
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Manual);
-    let config = with_lanes(LANES, Durability::Replicated);
+    let config = with_lanes(LANES, Durability::Sync);
     let stream = log.create_stream("s", config).unwrap();
     let lanes: Vec<Lane> = (0..LANES).map(|n| stream.partition(n).unwrap()).collect();
     let watches: Vec<(Watch, Watched)> = lanes
@@ -108,7 +108,7 @@ fn a_lane_tells_once_until_it_is_armed_again_and_never_what_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Manual);
     let stream = log
-        .create_stream("s", with_lanes(2, Durability::Replicated))
+        .create_stream("s", with_lanes(2, Durability::Sync))
         .unwrap();
     let (first, second) = (stream.partition(0).unwrap(), stream.partition(1).unwrap());
     let watch = Watch::default();
@@ -193,7 +193,7 @@ fn who_waits_for_one_lane_is_answered_when_it_is_durable_or_never_will_be() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Threads);
     let stream = log
-        .create_stream("s", with_lanes(1, Durability::Replicated))
+        .create_stream("s", with_lanes(1, Durability::Sync))
         .unwrap();
     let lane = stream.partition(0).unwrap();
     let end = append(&lane);

@@ -42,7 +42,7 @@ pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
         let written = match append(&stream, chunk) {
             Ok((lane, appended)) => {
                 let written = written(&lane, &appended);
-                if lane.durability() == Durability::Replicated {
+                if lane.durability() == Durability::Sync {
                     waiting.push(Waiting {
                         chunk: number,
                         lane,

@@ -166,7 +166,7 @@ pub fn settings(streamlets: u32, lanes: u32) -> StreamSettings {
         streamlets,
         lanes,
         virtual_logs: 1,
-        durability: Durability::Replicated,
+        durability: Durability::Sync,
         group_segments: 2,
         segment_bytes: ByteSize(64 << 10),
         ..StreamSettings::default()

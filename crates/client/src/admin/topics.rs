@@ -197,7 +197,7 @@ impl Client {
 
 /// A topic is durable as its brokers are set up, and has one log for each partition.
 fn check_kept(name: &str, settings: &StreamSettings) -> Result<(), ClientError> {
-    let is_kept = settings.durability == Durability::Replicated && settings.virtual_logs <= 1;
+    let is_kept = settings.durability == Durability::Sync && settings.virtual_logs <= 1;
     match is_kept {
         true => Ok(()),
         false => Err(ClientError::Refused {

@@ -52,7 +52,7 @@ fn settings(config: StreamConfig) -> StreamSettings {
         lanes: config.lanes,
         virtual_logs: config.virtual_logs,
         durability: match config.durability {
-            Durability::Replicated => native::Durability::Replicated,
+            Durability::Sync => native::Durability::Sync,
             Durability::Async => native::Durability::Async,
             Durability::Memory => native::Durability::Memory,
         },
@@ -77,7 +77,7 @@ fn info(stream: DescribeStreamResponse) -> StreamInfo {
             lanes: settings.lanes,
             virtual_logs: settings.virtual_logs,
             durability: match settings.durability {
-                native::Durability::Replicated => Durability::Replicated,
+                native::Durability::Sync => Durability::Sync,
                 native::Durability::Async => Durability::Async,
                 native::Durability::Memory => Durability::Memory,
             },

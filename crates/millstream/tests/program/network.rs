@@ -36,7 +36,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(cells[1], ["s", "2x1", "0", "0", "B", "replicated"]);
+    assert_eq!(cells[1], ["s", "2x1", "0", "0", "B", "sync"]);
     assert_eq!(cells[2], ["views", "1x1", "0", "0", "B", "async"]);
     let alter = [
         "stream",

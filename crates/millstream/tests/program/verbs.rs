@@ -47,7 +47,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         cells[0],
         ["stream", "lanes", "records", "bytes", "durability"]
     );
-    assert_eq!(cells[1], ["clicks", "2x3", "0", "0", "B", "replicated"]);
+    assert_eq!(cells[1], ["clicks", "2x3", "0", "0", "B", "sync"]);
     assert_eq!(cells[2], ["views", "1x1", "0", "0", "B", "async"]);
 
     let alter = [

@@ -626,7 +626,7 @@ impl World {
         match lane.acknowledge(appended) {
             Ok(()) => {
                 let model = self.model.streams.get_mut(name).expect("the caller's");
-                if model.config.durability == Durability::Replicated {
+                if model.config.durability == Durability::Sync {
                     let lane = model.lanes.get_mut(&key).expect("the caller's");
                     lane.acknowledged = lane.acknowledged.max(appended.next_offset.0);
                 }

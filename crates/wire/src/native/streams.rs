@@ -13,9 +13,9 @@ use crate::pieces::Output;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(i8)]
 pub enum Durability {
-    /// When all replicas have it; with one node, when it is synced to disk.
+    /// When it is synced to disk.
     #[default]
-    Replicated = 0,
+    Sync = 0,
     /// After the append; made durable soon after.
     Async = 1,
     /// After the append; never written to disk.
@@ -25,7 +25,7 @@ pub enum Durability {
 impl Field for Durability {
     fn decode(input: &mut Input, name: &str) -> Result<Durability, Malformed> {
         match input.int8(name)? {
-            0 => Ok(Durability::Replicated),
+            0 => Ok(Durability::Sync),
             1 => Ok(Durability::Async),
             2 => Ok(Durability::Memory),
             other => Err(input.malformed(format!("{name} is {other}, but must be from 0 to 2"))),
@@ -43,11 +43,7 @@ impl Field for Durability {
 
     #[cfg(test)]
     fn forge(forge: &mut crate::forge::Forge) -> Durability {
-        let all = [
-            Durability::Replicated,
-            Durability::Async,
-            Durability::Memory,
-        ];
+        let all = [Durability::Sync, Durability::Async, Durability::Memory];
         all[forge.below(3) as usize]
     }
 }
