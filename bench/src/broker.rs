@@ -3,6 +3,7 @@
 mod connection;
 mod contender;
 mod cost;
+mod fetcher;
 mod latency;
 mod load;
 mod rdkafka;
@@ -48,7 +49,7 @@ const RECORD_BYTES: usize = 100;
 /// When a producer is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Durability {
-    /// When the records are in memory, as Kafka does.
+    /// When the records are in the broker's memory; Kafka answers when it has handed them to the system.
     Async,
     /// When the records are on disk.
     Fdatasync,

@@ -33,6 +33,27 @@ pub fn cpu_by_thread(id: u32) -> Result<HashMap<u32, u64>> {
     Ok(threads)
 }
 
+/// The processor time of each of the kernel's threads that write files to disk, and of others that work for all, in
+/// nanoseconds.
+pub fn cpu_of_write_back() -> Result<HashMap<u32, u64>> {
+    const NAMES: [&str; 3] = ["kworker", "jbd2", "kswapd"];
+    let mut threads = HashMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Ok(id) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        let read = |name| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let name = read("comm");
+        if NAMES.iter().any(|begin| name.starts_with(begin)) {
+            let text = read("schedstat");
+            let ns = text.split_whitespace().next().unwrap_or("0").parse()?;
+            threads.insert(id, ns);
+        }
+    }
+    Ok(threads)
+}
+
 /// How much each thread took between two looks, in nanoseconds.
 pub fn took(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> impl Iterator<Item = u64> {
     after

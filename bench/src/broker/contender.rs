@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Durability;
 use super::connection::{Connection, check_produced, chunk, produce_frame};
+use super::fetcher::Fetcher;
 use super::load::{self, Producer};
 use crate::engine::our_program;
 use crate::measure::{Bench, Folder};
-use crate::proc::{cpu_by_thread, status_mib, took};
+use crate::proc::{cpu_by_thread, cpu_of_write_back, status_mib, took};
 use crate::project;
 
 /// A broker that does not answer by then does not work.
@@ -106,7 +107,7 @@ impl Node {
     pub fn create_topic(&self, name: &str, partitions: i32, durability: Durability) -> Result<()> {
         let setting = match (self.contender, durability) {
             (Contender::Ours, Durability::Async) => Some((DURABILITY, "async")),
-            (Contender::Ours, Durability::Fdatasync) => Some((DURABILITY, "replicated")),
+            (Contender::Ours, Durability::Fdatasync) => Some((DURABILITY, "sync")),
             (Contender::Kafka, Durability::Async) => None,
             (Contender::Kafka, Durability::Fdatasync) => bail!("Kafka is measured as it comes"),
         };
@@ -126,15 +127,22 @@ impl Node {
         }
     }
 
-    /// What is compiled when it has run often enough is compiled then.
+    /// What is compiled when it has run often enough is compiled then, for producers and for consumers.
     fn warm_up(&self, lasts: Duration) -> Result<()> {
         const TOPIC: &str = "warm-up";
         self.create_topic(TOPIC, 1, Durability::Async)?;
+        const CHUNK_RECORDS: usize = 9;
         let small = Producer {
-            frames: vec![produce_frame(TOPIC, &[0], &chunk(9)?)?],
+            frames: vec![produce_frame(TOPIC, &[0], &chunk(CHUNK_RECORDS)?)?],
             in_flight: 5,
         };
-        load::run(self.address, &[small], lasts, check_produced)?;
+        let sent = load::run(self.address, &[small], lasts, check_produced)?;
+        let end = sent.frames() as i64 * CHUNK_RECORDS as i64;
+        let until = Instant::now() + lasts;
+        while Instant::now() < until {
+            let mut consumer = Fetcher::new(self.address, TOPIC, 0)?;
+            while Instant::now() < until && consumer.fetch()? < end {}
+        }
         self.delete_topic(TOPIC)
     }
 
@@ -142,12 +150,16 @@ impl Node {
         Connection::to(self.address)?.delete_topic(name)
     }
 
-    /// Runs `work` and gives what it returns, and the processor time that the broker took meanwhile.
-    pub fn cpu_of<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-        let before = cpu_by_thread(self.child.id())?;
+    /// Runs `work` and gives what it returns, and the processor time that it cost the broker, in seconds. What the
+    /// system writes to the disk in the broker's stead counts as well, until nothing is left to be written.
+    pub fn cpu_of<T>(&self, bench: &Bench, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+        let look = || anyhow::Ok([cpu_by_thread(self.child.id())?, cpu_of_write_back()?]);
+        let before = look()?;
         let result = work()?;
-        let after = cpu_by_thread(self.child.id())?;
-        let ns: u64 = took(&before, &after).sum();
+        bench.settle_disk();
+        let after = look()?;
+        let both = before.iter().zip(&after);
+        let ns: u64 = both.flat_map(|(before, after)| took(before, after)).sum();
         Ok((result, ns as f64 / 1e9))
     }
 
@@ -228,6 +240,12 @@ fn free_address() -> Result<SocketAddr> {
     bail!("there are no two free ports side by side")
 }
 
+/// A broker, and when it answers producers.
+pub struct Side<'n> {
+    pub node: &'n Node,
+    pub durability: Durability,
+}
+
 /// Both brokers, where Kafka is built; else ours alone.
 pub struct Nodes {
     pub ours: Node,
@@ -251,5 +269,18 @@ impl Nodes {
             node.warm_up(Duration::from_millis(bench.size(6000, 10)))?;
         }
         Ok(nodes)
+    }
+
+    /// Ours with each of these, in their order, and then Kafka as it comes, if it is there.
+    pub fn sides(&self, durabilities: &[Durability]) -> Vec<Side<'_>> {
+        let ours = durabilities.iter().map(|durability| Side {
+            node: &self.ours,
+            durability: *durability,
+        });
+        let kafka = self.kafka.iter().map(|node| Side {
+            node,
+            durability: Durability::Async,
+        });
+        ours.chain(kafka).collect()
     }
 }

@@ -6,24 +6,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use bytes::Bytes;
-use millstream_record::Chunks;
-use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
-use millstream_wire::messages::{FetchRequest, TopicName};
-use millstream_wire::{ApiKey, Response, decode_response};
+use anyhow::{Result, anyhow, bail};
 
 use super::Durability;
-use super::connection::{Connection, chunk, frame, produce_frame, text};
-use super::contender::{Node, Nodes};
+use super::connection::{Connection, check_produced, chunk, produce_frame};
+use super::contender::{Nodes, Side};
+use super::fetcher::Fetcher;
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 
 pub const LATENCY: &str = "latency";
 
 const TOPIC: &str = "latency";
-const FETCH_VERSION: i16 = 11;
-
 /// A chunk is sent that often, with so many records: 20,000 records in a second.
 const SENT_EVERY: Duration = Duration::from_millis(1);
 const CHUNK_RECORDS: usize = 20;
@@ -56,42 +50,26 @@ impl Latency {
     }
 }
 
-struct Round {
-    ours: Latency,
-    synced: Latency,
-    /// A file that is written and synced.
-    bare: Latency,
-    kafka: Option<Latency>,
-}
-
 pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
     let nodes = Nodes::start(bench, 1 << 30)?;
     let folder = bench.folder("latency-bare", 1 << 30)?;
     let chunks = bench.size(4000, 100);
-    let rounds = bench.rounds(|| {
+    let sides = nodes.sides(&[Durability::Async, Durability::Fdatasync]);
+    let rounds = bench.turns(1 + sides.len(), |place| {
         bench.settle_disk();
-        let kafka = nodes.kafka.as_ref();
-        Ok(Round {
-            ours: end_to_end(&nodes.ours, Durability::Async, chunks)?,
-            kafka: kafka
-                .map(|kafka| end_to_end(kafka, Durability::Async, chunks))
-                .transpose()?,
-            bare: bare(&folder.path().join("file"), chunks)?,
-            synced: end_to_end(&nodes.ours, Durability::Fdatasync, chunks)?,
-        })
+        match place.checked_sub(1) {
+            None => bare(&folder.path().join("file"), chunks),
+            Some(side) => end_to_end(&sides[side], chunks),
+        }
     })?;
+    let [bare, ours, synced, kafka @ ..] = &rounds[..] else {
+        bail!("a contender is missing");
+    };
     let parts: [(&str, Pick); 2] = [("p50", |of| of.p50), ("p99", |of| of.p99)];
     let mut cases = Vec::new();
     for (part, pick) in parts {
-        let kafka: Vec<f64> = rounds
-            .iter()
-            .filter_map(|round| round.kafka.as_ref().map(pick))
-            .collect();
-        let case = case(
-            part,
-            Durability::Async,
-            rounds.iter().map(|round| pick(&round.ours)),
-        );
+        let kafka: Vec<f64> = kafka.iter().flatten().map(pick).collect();
+        let case = case(part, Durability::Async, ours.iter().map(pick));
         cases.push(match (kafka.is_empty(), part) {
             (true, _) => case,
             (false, "p99") => case.by_hand(kafka).target(ASYNC_TARGET),
@@ -99,11 +77,10 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
         });
     }
     for (part, pick) in parts {
-        let ours = rounds.iter().map(|round| pick(&round.synced));
-        let bare = rounds.iter().map(|round| pick(&round.bare)).collect();
+        let synced = synced.iter().map(pick);
         cases.push(
-            case(part, Durability::Fdatasync, ours)
-                .by_hand(bare)
+            case(part, Durability::Fdatasync, synced)
+                .by_hand(bare.iter().map(pick).collect())
                 .target(SYNC_TARGET),
         );
     }
@@ -145,17 +122,14 @@ fn bare(path: &Path, count: usize) -> Result<Latency> {
     Ok(Latency::of(latencies))
 }
 
-fn end_to_end(node: &Node, durability: Durability, count: usize) -> Result<Latency> {
-    node.create_topic(TOPIC, 1, durability)?;
+fn end_to_end(Side { node, durability }: &Side<'_>, count: usize) -> Result<Latency> {
+    node.create_topic(TOPIC, 1, *durability)?;
     let request = produce_frame(TOPIC, &[0], &chunk(CHUNK_RECORDS)?)?;
     let producer = Connection::to(node.address())?;
     let mut sender = producer.sender()?;
-    let mut consumer = Consumer {
-        connection: Connection::to(node.address())?,
-        // Behind the record that showed that the topic is there.
-        next: 1,
-        first: 1,
-    };
+    // Behind the record that showed that the topic is there.
+    let first_offset = 1;
+    let mut consumer = Fetcher::new(node.address(), TOPIC, first_offset)?;
     let started_at = Instant::now() + Duration::from_millis(20);
     let latencies = thread::scope(|scope| {
         let answers = scope.spawn(|| count_answers(producer, count));
@@ -168,8 +142,9 @@ fn end_to_end(node: &Node, durability: Durability, count: usize) -> Result<Laten
         });
         let mut latencies = Vec::with_capacity(count);
         while latencies.len() < count {
-            let arrived = consumer.fetch()?;
+            let next_offset = consumer.fetch()?;
             let now = Instant::now();
+            let arrived = (next_offset - first_offset) as usize / CHUNK_RECORDS;
             let first = latencies.len();
             let chunks = first..arrived.min(count);
             latencies.extend(chunks.map(|number| now - due(started_at, number)));
@@ -188,60 +163,7 @@ fn end_to_end(node: &Node, durability: Durability, count: usize) -> Result<Laten
 /// Reads the answers that the producer does not wait for.
 fn count_answers(mut producer: Connection, count: usize) -> Result<()> {
     for _ in 0..count {
-        super::connection::check_produced(producer.receive()?)?;
+        check_produced(producer.receive()?)?;
     }
     Ok(())
-}
-
-/// Reads a partition as soon as something is there.
-struct Consumer {
-    connection: Connection,
-    next: i64,
-    first: i64,
-}
-
-impl Consumer {
-    /// Waits for more; gives how many chunks have arrived in all.
-    fn fetch(&mut self) -> Result<usize> {
-        let partition = FetchPartition::default()
-            .with_partition(0)
-            .with_fetch_offset(self.next)
-            .with_partition_max_bytes(1 << 20);
-        let topic = FetchTopic::default()
-            .with_topic(TopicName(text(TOPIC)))
-            .with_partitions(vec![partition]);
-        let request = FetchRequest::default()
-            .with_max_wait_ms(500)
-            .with_min_bytes(1)
-            .with_max_bytes(16 << 20)
-            .with_topics(vec![topic]);
-        self.connection
-            .send(&frame(FETCH_VERSION, request.into())?)?;
-        let answer = self.connection.receive()?;
-        self.take(answer)?;
-        Ok((self.next - self.first) as usize / CHUNK_RECORDS)
-    }
-
-    fn take(&mut self, answer: Bytes) -> Result<()> {
-        let Response::Fetch(response) = decode_response(ApiKey::Fetch, FETCH_VERSION, answer)?.1
-        else {
-            bail!("another answer than to Fetch");
-        };
-        let topic = response.topics.first().context("no topic in the answer")?;
-        let partition = topic
-            .partitions
-            .first()
-            .context("no partition in the answer")?;
-        ensure!(
-            partition.error_code == 0,
-            "nothing is given: {}",
-            partition.error_code
-        );
-        for piece in &partition.records {
-            for chunk in Chunks::new(piece) {
-                self.next = chunk?.header().last_offset().0 as i64 + 1;
-            }
-        }
-        Ok(())
-    }
 }

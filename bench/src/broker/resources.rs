@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::Durability;
 use super::connection::{check_produced, chunk, produce_frame};
@@ -28,27 +28,26 @@ struct Seen {
 }
 
 pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
-    let is_beside_kafka = has_kafka(bench);
-    let rounds = bench.rounds(|| {
-        let kafka = is_beside_kafka
-            .then(|| look(bench, Contender::Kafka))
-            .transpose()?;
-        Ok((look(bench, Contender::Ours)?, kafka))
-    })?;
+    let contenders = match has_kafka(bench) {
+        true => &[Contender::Ours, Contender::Kafka][..],
+        false => &[Contender::Ours],
+    };
+    let rounds = bench.turns(contenders.len(), |place| look(bench, contenders[place]))?;
+    let [ours, kafka @ ..] = &rounds[..] else {
+        bail!("ours is missing");
+    };
     let case = |name: &str, unit, pick: fn(&Seen) -> f64| {
-        let ours = rounds.iter().map(|(ours, _)| pick(ours)).collect();
+        let ours = ours.iter().map(pick).collect();
         Case::new(format!("{RESOURCES}/{name}"), unit, Better::Lower, ours)
     };
-    let of_kafka = |pick: fn(&Seen) -> f64| -> Vec<f64> {
-        let kafka = rounds.iter().filter_map(|(_, kafka)| kafka.as_ref());
-        kafka.map(pick).collect()
-    };
+    let of_kafka =
+        |pick: fn(&Seen) -> f64| -> Vec<f64> { kafka.iter().flatten().map(pick).collect() };
     let start = case("start", "ms", |seen| seen.start_ms).bound(START_MS_MAX);
     let idle = case("memory-idle", "MiB", |seen| seen.idle_mib);
     let loaded = case("memory-under-load", "MiB", |seen| seen.loaded_mib);
-    Ok(match is_beside_kafka {
-        false => vec![start, idle, loaded],
-        true => vec![
+    Ok(match kafka.is_empty() {
+        true => vec![start, idle, loaded],
+        false => vec![
             start.peer("Kafka", median(&of_kafka(|seen| seen.start_ms))),
             idle.by_hand(of_kafka(|seen| seen.idle_mib)),
             loaded.by_hand(of_kafka(|seen| seen.loaded_mib)),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::Durability;
 use super::connection::{check_produced, chunk, produce_frame};
-use super::contender::{Node, Nodes};
+use super::contender::{Node, Nodes, Side};
 use super::load::{self, Producer, Sent};
 use super::sink;
 use crate::measure::{Bench, median};
@@ -32,6 +32,9 @@ struct Shape {
     chunks_per_request: usize,
     /// How many times as fast as Kafka ours must be.
     faster: f64,
+    /// How long producers send. With many partitions it is long enough for most records to be written twice: to the
+    /// journal, and to where they stay.
+    lasts_ms: u64,
 }
 
 const SHAPES: [Shape; 3] = [
@@ -41,6 +44,7 @@ const SHAPES: [Shape; 3] = [
         partitions: 16,
         chunks_per_request: 1,
         faster: 3.0,
+        lasts_ms: 2000,
     },
     Shape {
         name: "1-KB-batches-64-producers",
@@ -48,6 +52,7 @@ const SHAPES: [Shape; 3] = [
         partitions: 16,
         chunks_per_request: 1,
         faster: 3.0,
+        lasts_ms: 2000,
     },
     Shape {
         name: "1-KB-batches-1024-partitions",
@@ -55,11 +60,15 @@ const SHAPES: [Shape; 3] = [
         partitions: 1024,
         chunks_per_request: 64,
         faster: 10.0,
+        lasts_ms: 8000,
     },
 ];
 
+/// How long the producer sends whose records go over loopback to a sink as well.
+const SINK_LASTS_MS: u64 = 2000;
+
 pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
-    let nodes = Nodes::start(bench, bench.size(8 << 30, 1 << 30))?;
+    let nodes = Nodes::start(bench, bench.size(12 << 30, 1 << 30))?;
     let mut cases = Vec::new();
     for shape in &SHAPES {
         cases.push(beside_kafka(bench, &nodes, shape)?);
@@ -68,31 +77,26 @@ pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn lasts(bench: &Bench) -> Duration {
-    Duration::from_millis(bench.size(2000, 100))
+fn lasts(bench: &Bench, full_ms: u64) -> Duration {
+    Duration::from_millis(bench.size(full_ms, 100))
 }
 
 fn beside_kafka(bench: &Bench, nodes: &Nodes, shape: &Shape) -> Result<Case> {
+    let sides = nodes.sides(&[Durability::Async]);
     // What it takes to create and to delete partitions is not measured.
-    for node in nodes.kafka.iter().chain([&nodes.ours]) {
-        node.create_topic(shape.name, shape.partitions as i32, Durability::Async)?;
+    for Side { node, durability } in &sides {
+        node.create_topic(shape.name, shape.partitions as i32, *durability)?;
     }
-    let rounds = bench.rounds(|| {
-        let ours = shape.run(bench, &nodes.ours)?;
-        let kafka = nodes.kafka.as_ref();
-        let kafka = kafka.map(|kafka| shape.run(bench, kafka)).transpose()?;
-        Ok((ours, kafka))
-    })?;
-    for node in nodes.kafka.iter().chain([&nodes.ours]) {
+    let rounds = bench.turns(sides.len(), |place| shape.run(bench, sides[place].node))?;
+    for Side { node, .. } in &sides {
         node.delete_topic(shape.name)?;
     }
-    let pick = |which: fn(&Took) -> f64| rounds.iter().map(|(ours, _)| which(ours)).collect();
-    let rates: Vec<f64> = pick(|took| took.million_per_s);
-    let cpu: Vec<f64> = pick(|took| took.cpu_s_per_million);
-    let kafka: Vec<&Took> = rounds
-        .iter()
-        .filter_map(|(_, kafka)| kafka.as_ref())
-        .collect();
+    let [ours, kafka @ ..] = &rounds[..] else {
+        bail!("ours is missing");
+    };
+    let rates = ours.iter().map(|took| took.million_per_s).collect();
+    let cpu: Vec<f64> = ours.iter().map(|took| took.cpu_s_per_million).collect();
+    let kafka: Vec<&Took> = kafka.iter().flatten().collect();
     let name = format!("{THROUGHPUT}/{}", shape.name);
     let case = Case::new(name, "M records/s", Better::Higher, rates)
         .detail("cpu_s_per_million_records", median(&cpu));
@@ -117,8 +121,9 @@ impl Shape {
         let producers: Vec<Producer> = (0..self.producers)
             .map(|n| self.producer(n))
             .collect::<Result<_>>()?;
-        let send = || load::run(node.address(), &producers, lasts(bench), check_produced);
-        let (sent, cpu_s) = node.cpu_of(send)?;
+        let lasts = lasts(bench, self.lasts_ms);
+        let send = || load::run(node.address(), &producers, lasts, check_produced);
+        let (sent, cpu_s) = node.cpu_of(bench, send)?;
         let millions = (self.chunks_per_request * SMALL) as f64 / 1e6;
         Ok(Took {
             million_per_s: sent.frames_per_second() * millions,
@@ -150,12 +155,12 @@ fn beside_a_sink(bench: &Bench, node: &Node) -> Result<Case> {
     };
     let producers = [producer];
     let megabytes = producers[0].frames[0].len() as f64 / 1e6;
-    let lasts = lasts(bench);
+    let lasts = lasts(bench, SINK_LASTS_MS);
     let rounds = bench.rounds(|| {
         node.create_topic(TOPIC, 1, Durability::Async)?;
         bench.settle_disk();
         let send = || load::run(node.address(), &producers, lasts, check_produced);
-        let (sent, cpu_s) = node.cpu_of(send)?;
+        let (sent, cpu_s) = node.cpu_of(bench, send)?;
         node.delete_topic(TOPIC)?;
         let limit = load::run(sink, &producers, lasts, sink::check)?;
         let rate = |sent: &Sent| sent.frames_per_second() * megabytes;

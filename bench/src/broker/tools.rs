@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Durability;
 use super::contender::{Node, Nodes, is_built, target};
@@ -50,14 +50,15 @@ pub fn tools(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     }
     let nodes = Nodes::start(bench, 6 << 30)?;
+    let sides = nodes.sides(&[Durability::Async]);
     let mut cases = Vec::new();
     for size in &SIZES {
-        let rounds = bench.rounds(|| {
-            let kafka = nodes.kafka.as_ref().context("Kafka is built")?;
-            Ok((size.run(bench, &nodes.ours)?, size.run(bench, kafka)?))
-        })?;
-        cases.push(size.case("produce", &rounds, |run| &run.produce));
-        cases.push(size.case("consume", &rounds, |run| &run.consume));
+        let rounds = bench.turns(sides.len(), |place| size.run(bench, sides[place].node))?;
+        let [ours, kafka] = &rounds[..] else {
+            bail!("Kafka is built, and has not run");
+        };
+        cases.push(size.case("produce", ours, kafka, |run| &run.produce));
+        cases.push(size.case("consume", ours, kafka, |run| &run.consume));
     }
     Ok(cases)
 }
@@ -67,34 +68,40 @@ impl Size {
         node.create_topic(TOPIC, PARTITIONS, Durability::Async)?;
         bench.settle_disk();
         let run = Run {
-            produce: self.took(node, || produce(node, self))?,
-            consume: self.took(node, || consume(node, self.records))?,
+            produce: self.took(bench, node, || produce(node, self))?,
+            consume: self.took(bench, node, || consume(node, self.records))?,
         };
         node.delete_topic(TOPIC)?;
         Ok(run)
     }
 
-    fn took(&self, node: &Node, program: impl FnOnce() -> Result<f64>) -> Result<Took> {
-        let (per_s, cpu_s) = node.cpu_of(program)?;
+    fn took(
+        &self,
+        bench: &Bench,
+        node: &Node,
+        program: impl FnOnce() -> Result<f64>,
+    ) -> Result<Took> {
+        let (per_s, cpu_s) = node.cpu_of(bench, program)?;
         Ok(Took {
             million_per_s: per_s / 1e6,
             cpu_s_per_million: cpu_s / (self.records as f64 / 1e6),
         })
     }
 
-    fn case(&self, what: &str, rounds: &[(Run, Run)], pick: fn(&Run) -> &Took) -> Case {
-        let of = |value: fn(&Took) -> f64| -> (Vec<f64>, Vec<f64>) {
-            let both = rounds.iter();
-            both.map(|(ours, kafka)| (value(pick(ours)), value(pick(kafka))))
-                .unzip()
+    fn case(&self, what: &str, ours: &[Run], kafka: &[Run], pick: fn(&Run) -> &Took) -> Case {
+        let of = |runs: &[Run], value: fn(&Took) -> f64| -> Vec<f64> {
+            runs.iter().map(|run| value(pick(run))).collect()
         };
-        let (ours, kafka) = of(|took| took.million_per_s);
-        let (our_cpu, kafka_cpu) = of(|took| took.cpu_s_per_million);
+        let rate = |took: &Took| took.million_per_s;
+        let cpu = |took: &Took| took.cpu_s_per_million;
         let name = format!("{TOOLS}/{what}/{}", self.name);
-        Case::new(name, "M records/s", Better::Higher, ours)
-            .by_hand(kafka)
-            .detail("cpu_s_per_million_records", median(&our_cpu))
-            .detail("cpu_s_per_million_records_of_kafka", median(&kafka_cpu))
+        Case::new(name, "M records/s", Better::Higher, of(ours, rate))
+            .by_hand(of(kafka, rate))
+            .detail("cpu_s_per_million_records", median(&of(ours, cpu)))
+            .detail(
+                "cpu_s_per_million_records_of_kafka",
+                median(&of(kafka, cpu)),
+            )
     }
 }
 
