@@ -34,11 +34,11 @@ impl Door {
         let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
         check_exposure(listen, false, false, false).map_err(SettingsError::from)?;
         let free = SocketAddr::new(listen.ip(), 0);
-        let server = match start(log, listen) {
+        let server = match start(log, listen, settings) {
             Err(StartError::Listen { error, .. })
                 if settings.listen.is_none() && error.kind() == ErrorKind::AddrInUse =>
             {
-                start(log, free)?
+                start(log, free, settings)?
             }
             started => started?,
         };
@@ -57,7 +57,7 @@ impl Door {
                 "the data directory is served with logins: `millstream start` serves it, and --server names the server"
             );
         }
-        let server = start(log, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let server = start(log, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), settings)?;
         let address = server.local_address();
         Ok(Door {
             remote: Remote::with(ClientConfig::new(address.to_string()))?,
@@ -70,12 +70,14 @@ impl Door {
     }
 }
 
-fn start(log: &Log, listen: SocketAddr) -> Result<Server, StartError> {
+fn start(log: &Log, listen: SocketAddr, settings: &Settings) -> Result<Server, StartError> {
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
+    let defaults = BrokerConfig::new(listen);
     let config = BrokerConfig {
         local_socket: std::path::absolute(log.dir()).ok(),
-        ..BrokerConfig::new(listen)
+        partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
+        ..defaults
     };
     Server::start(&TcpNetwork, config, log.clone(), clock, random)
 }

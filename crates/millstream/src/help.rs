@@ -55,7 +55,7 @@ const ALWAYS: [&str; 4] = ["json", "config", "log_level", "log_format"];
 fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
     match (verb, below) {
         ("start", _) => &[LOG, DOOR, HTTP],
-        ("quickstart", _) => &[LOG, FLOWS, &["listen"]],
+        ("quickstart", _) => &[LOG, FLOWS, &["listen", "partitions", "check_compressed"]],
         ("flow", Some("list")) => &[],
         ("flow", Some("dead-letters")) => &[LOG, CLIENT],
         ("flow", _) => &[FLOWS],
@@ -68,7 +68,12 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
 /// Settings that a command does not use, but refuses with a better reason than that.
 fn refused(verb: &str) -> &'static [&'static str] {
     match verb {
-        "quickstart" => DOOR,
+        "quickstart" => &[
+            "authentication",
+            "tls_certificate",
+            "tls_key",
+            "tls_authorities",
+        ],
         _ => &["data", "server"],
     }
 }

@@ -21,6 +21,10 @@ fn wrong_usage_is_2() {
         (&["quickstart", "--prefix", "x"], "--file"),
         (&["quickstart", "--http", "8080"], "127.0.0.1:8080"),
         (&["quickstart", "--workers", "0"], "from 1 to 1024"),
+        (
+            &["quickstart", "--super-users", "User:a"],
+            "does not use --super-users",
+        ),
         (&["consume", "s", "--from", "yesterday"], "earliest, latest"),
         (&["consume", "s", "--partition", "-1"], "a number from 0"),
         (&["consume", "s", "--where", "value is red"], "column 7"),
