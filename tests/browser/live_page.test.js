@@ -1,9 +1,9 @@
-// The live page of `millstream quickstart` and of `millstream flow run` in a real browser. MILLSTREAM_BIN names the program.
+// The live page of `millstream quickstart`, `flow run` and `start` in a real browser. MILLSTREAM_BIN names the program.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -55,8 +55,8 @@ async function start(command) {
   const arguments_ = [...command, "--http", "127.0.0.1:0"];
   const child = spawn(PROGRAM, arguments_, { stdio: ["ignore", "ignore", "pipe"] });
   const exited = once(child, "exit");
+  const told = [];
   const url = await new Promise((resolve, reject) => {
-    const told = [];
     const giveUp = (why) => reject(new Error(`${why}; it said:\n${told.join("\n")}`));
     const timer = setTimeout(giveUp, START_MS_MAX, "the program did not say where it serves");
     child.on("error", giveUp);
@@ -74,7 +74,7 @@ async function start(command) {
     child.kill("SIGTERM");
     await exited;
   };
-  return { url, stop };
+  return { url, told, stop };
 }
 
 // Opens the page, and collects what it must not do.
@@ -266,6 +266,41 @@ test("the page says what the server refuses", async () => {
   });
   await page.getByText('unknown flow "ads"').waitFor();
   await page.context().close();
+});
+
+test("a node shows its streams, the damaged one first, and its groups", async (t) => {
+  const data = mkdtempSync(join(tmpdir(), "millstream-browser-node-"));
+  t.after(() => rmSync(data, { recursive: true, force: true }));
+  const done = (words, input = "") => spawnSync(PROGRAM, words, { input, encoding: "utf8", timeout: COUNT_MS_MAX });
+  for (const stream of ["orders", "clicks"]) {
+    assert.equal(done(["stream", "create", stream, "--data", data]).status, 0);
+    assert.equal(done(["produce", stream, "--data", data], "a\nb\nc\n").status, 0);
+  }
+  // The streams of the log itself have smaller numbers.
+  const folders = readdirSync(join(data, "streams")).map(Number).sort((a, b) => a - b);
+  const folder = join(data, "streams", String(folders.at(-2)));
+  const file = join(folder, readdirSync(folder).find((name) => name.endsWith(".log")));
+  const content = readFileSync(file);
+  content[content.length - 3] ^= 1;
+  writeFileSync(file, content);
+
+  const node = await start(["start", "--data", data, "--listen", "127.0.0.1:0"]);
+  t.after(() => node.stop());
+  const [, server] = node.told.join("\n").match(/listening on (\S+),/);
+  const damaged = done(["consume", "orders", "--server", server]);
+  assert.notEqual(damaged.status, 0);
+  const read = done(["consume", "clicks", "--server", server, "--group", "readers"]);
+  assert.equal(read.stdout, "a\nb\nc\n", read.stderr);
+
+  const { page, checkBehaviour } = await open({ viewport: DESKTOP }, undefined, node);
+  const streams = page.getByRole("table", { name: "1 of 2 damaged" });
+  await streams.waitFor();
+  const first = streams.locator("tbody").getByRole("row").first();
+  assert.match(await first.textContent(), /^orders13.*partition 0: /);
+  const groups = page.getByRole("table", { name: "1 in all" });
+  assert.match(await groups.locator("tbody").textContent(), /^readers.*clicks$/);
+  await page.screenshot({ path: join(SCREENSHOTS, "node.png"), fullPage: true });
+  await checkBehaviour();
 });
 
 test("a lost connection is visible, and the page comes back by itself", async () => {
