@@ -263,6 +263,10 @@ impl SecurityService {
         let mut bytes = [0; NONCE_BYTES];
         self.random.fill(&mut bytes)?;
         let nonce = Nonce::from_random(&bytes);
+        let shows_unknown_key = login.lock().shows_unknown_key(&message);
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| shows_unknown_key) {
+            tokens.renew_for_unknown().await;
+        }
         let checks = login.lock().checks(&message);
         let attempt = checks.map(|user| self.pace.lock().attempt(&user, from.ip()));
         let Some(turn) = self.turn(attempt).await else {

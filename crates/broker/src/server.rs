@@ -293,10 +293,11 @@ async fn renew_keys(tokens: Arc<TokenCheck>) {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
         let tokens = Arc::clone(&tokens);
-        match tokio::task::spawn_blocking(move || tokens.refresh()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("tokens: the old keys stay in use: {error}"),
-            Err(_) => return,
+        if tokio::task::spawn_blocking(move || tokens.renew())
+            .await
+            .is_err()
+        {
+            return;
         }
     }
 }

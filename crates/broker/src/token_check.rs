@@ -4,16 +4,24 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use millstream_base::Clock;
+use millstream_base::{Clock, LineLimit};
 use parking_lot::RwLock;
 
 use crate::security::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 
+/// Tokens of unknown keys make the check read its keys again at most this often: anybody can send such a token.
+const RENEW_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(30);
+
+/// At most one warning about keys that cannot be read in each stretch of this length: keys may stay unreadable for days.
+const WARN_EVERY: Duration = Duration::from_secs(10 * 60);
+
 /// Which tokens clients may log in with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenConfig {
-    /// The file with the public keys (JWKS) of those who sign tokens. It is read again every minute.
+    /// The file with the public keys (JWKS) of the issuers. The broker reads it again every minute, and when a token names a
+    /// key that it does not know.
     pub keys: PathBuf,
     /// What tokens must say.
     pub rules: TokenRules,
@@ -45,6 +53,10 @@ pub struct TokenCheck {
     config: TokenConfig,
     keys: RwLock<TokenKeys>,
     clock: Arc<dyn Clock>,
+    warnings: LineLimit,
+    /// From when on a token of an unknown key makes the check read its keys again. Locked while it does, so that further
+    /// logins with such tokens wait for the new keys.
+    unknown_from: tokio::sync::Mutex<Duration>,
 }
 
 impl std::fmt::Debug for TokenCheck {
@@ -65,16 +77,40 @@ impl TokenCheck {
             keys: RwLock::new(read(&config.keys)?),
             config,
             clock,
+            warnings: LineLimit::new(1, WARN_EVERY),
+            unknown_from: tokio::sync::Mutex::default(),
         })
     }
 
-    /// Reads the keys again; to be called from time to time.
-    ///
-    /// # Errors
-    /// When the file cannot be used; then the keys stay that were read before.
-    pub fn refresh(&self) -> Result<(), TokenKeysError> {
-        *self.keys.write() = read(&self.config.keys)?;
-        Ok(())
+    /// Reads the keys again. When that fails, the check keeps its keys and warns.
+    pub fn renew(&self) {
+        match read(&self.config.keys) {
+            Ok(keys) => *self.keys.write() = keys,
+            Err(error) => {
+                if let Some(left_out) = self.warnings.take(self.clock.monotonic()) {
+                    tracing::warn!(left_out, "tokens: the old keys stay in use: {error}");
+                }
+            }
+        }
+    }
+
+    /// Whether a token names a key that the check does not have.
+    pub fn lacks_key_of(&self, token: &str) -> bool {
+        self.keys.read().lacks_key_of(token)
+    }
+
+    /// Reads the keys again for a token of an unknown key: its issuer may have begun to use a new one. Does nothing if the
+    /// check did that less than 30 seconds ago.
+    pub async fn renew_for_unknown(self: &Arc<Self>) {
+        let mut unknown_from = self.unknown_from.lock().await;
+        let now = self.clock.monotonic();
+        if now < *unknown_from {
+            return;
+        }
+        *unknown_from = now + RENEW_FOR_UNKNOWN_EVERY;
+        let check = Arc::clone(self);
+        // It fails only while the runtime ends.
+        let _ = tokio::task::spawn_blocking(move || check.renew()).await;
     }
 
     /// Checks a token now.
@@ -101,4 +137,170 @@ fn read(path: &Path) -> Result<TokenKeys, TokenKeysError> {
         path: path.to_owned(),
         what,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use base64::Engine;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    use millstream_base::Timestamp;
+    use millstream_sim::SimClock;
+    use parking_lot::Mutex;
+    use ring::rand::SystemRandom;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A key with a name, which signs tokens.
+    struct Signer {
+        id: &'static str,
+        pair: Ed25519KeyPair,
+    }
+
+    impl Signer {
+        fn new(id: &'static str) -> Signer {
+            let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+            let pair = Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap();
+            Signer { id, pair }
+        }
+
+        fn public(&self) -> Value {
+            let x = BASE64_URL_SAFE_NO_PAD.encode(self.pair.public_key());
+            json!({ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": self.id })
+        }
+
+        fn token(&self) -> String {
+            let header = json!({ "alg": "EdDSA", "kid": self.id });
+            let claims = json!({ "iss": "i", "aud": "a", "sub": "alice", "exp": 1_000_000 });
+            let parts =
+                [header, claims].map(|part| BASE64_URL_SAFE_NO_PAD.encode(part.to_string()));
+            let signed = parts.join(".");
+            let signature = self.pair.sign(signed.as_bytes());
+            format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+        }
+    }
+
+    /// A check, its key file and its clock.
+    struct Checked {
+        dir: TempDir,
+        clock: SimClock,
+        check: Arc<TokenCheck>,
+    }
+
+    impl Checked {
+        fn new(signers: &[&Signer]) -> Checked {
+            let dir = tempfile::tempdir().unwrap();
+            let keys = dir.path().join("keys.json");
+            fs::write(&keys, set_of(signers)).unwrap();
+            let clock = SimClock::new(Timestamp(1_000));
+            let rules = TokenRules {
+                issuer: "i".to_owned(),
+                audience: "a".to_owned(),
+                user_claim: "sub".to_owned(),
+            };
+            let config = TokenConfig { keys, rules };
+            let check = TokenCheck::open(config, Arc::new(clock.clone())).unwrap();
+            let check = Arc::new(check);
+            Checked { dir, clock, check }
+        }
+
+        fn write(&self, keys: &str) {
+            fs::write(self.dir.path().join("keys.json"), keys).unwrap();
+        }
+
+        fn takes(&self, signer: &Signer) -> Result<(), TokenError> {
+            self.check.check(&signer.token()).map(|_| ())
+        }
+    }
+
+    fn set_of(signers: &[&Signer]) -> String {
+        let keys: Vec<Value> = signers.iter().map(|signer| signer.public()).collect();
+        json!({ "keys": keys }).to_string()
+    }
+
+    /// The log lines that `run` writes.
+    fn lines_of(run: impl FnOnce()) -> Vec<String> {
+        #[derive(Clone, Default)]
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+
+        impl Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().write(bytes)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, run);
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_changed_key_file_brings_new_keys_and_ends_removed_ones() {
+        let [first, second] = ["first", "second"].map(Signer::new);
+        let checked = Checked::new(&[&first]);
+        checked.write(&set_of(&[&first, &second]));
+        assert_eq!(checked.takes(&second), Err(TokenError::UnknownKey));
+        checked.check.renew();
+        assert_eq!(checked.takes(&first), Ok(()));
+        assert_eq!(checked.takes(&second), Ok(()));
+        checked.write(&set_of(&[&second]));
+        checked.check.renew();
+        assert_eq!(checked.takes(&first), Err(TokenError::UnknownKey));
+        assert_eq!(checked.takes(&second), Ok(()));
+    }
+
+    #[test]
+    fn a_broken_key_file_keeps_the_old_keys_and_is_told_once_in_ten_minutes() {
+        let signer = Signer::new("k");
+        let checked = Checked::new(&[&signer]);
+        let minute_passes = || {
+            checked.clock.advance(Duration::from_secs(60));
+            checked.check.renew();
+            assert_eq!(checked.takes(&signer), Ok(()));
+        };
+        for broken in ["", "{}", "{\"keys\":[]}", &" ".repeat(KEYS_BYTES_MAX + 1)] {
+            checked.write(broken);
+            let lines = lines_of(|| (0..10).for_each(|_| minute_passes()));
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains("WARN"), "{lines:?}");
+            assert!(lines[0].contains("the old keys stay in use"), "{lines:?}");
+            assert!(lines[0].contains("keys.json"), "{lines:?}");
+        }
+        fs::remove_file(checked.dir.path().join("keys.json")).unwrap();
+        let lines = lines_of(minute_passes);
+        assert!(lines[0].contains("left_out=9"), "{lines:?}");
+        assert!(lines[0].contains("cannot read"), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn tokens_of_unknown_keys_have_the_keys_read_at_most_twice_a_minute() {
+        let [first, second, third] = ["first", "second", "third"].map(Signer::new);
+        let checked = Checked::new(&[&first]);
+        assert!(!checked.check.lacks_key_of(&first.token()));
+        assert!(checked.check.lacks_key_of(&second.token()));
+        checked.write(&set_of(&[&first, &second]));
+        checked.check.renew_for_unknown().await;
+        assert_eq!(checked.takes(&second), Ok(()));
+        checked.write(&set_of(&[&second, &third]));
+        checked.clock.advance(Duration::from_secs(29));
+        checked.check.renew_for_unknown().await;
+        assert_eq!(checked.takes(&third), Err(TokenError::UnknownKey));
+        checked.clock.advance(Duration::from_secs(1));
+        checked.check.renew_for_unknown().await;
+        assert_eq!(checked.takes(&third), Ok(()));
+    }
 }

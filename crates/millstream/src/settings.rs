@@ -59,7 +59,7 @@ pub struct Settings {
     #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
     pub super_users: Option<Principals>,
     /// Clients may log in by OAUTHBEARER, with tokens (JWT) that one of the public keys in this file (JWKS) has signed; it is
-    /// read again every minute
+    /// read again every minute, and when a token names an unknown key
     #[arg(long, global = true, value_name = "PATH")]
     pub token_keys: Option<PathBuf>,
     /// Who must have issued the tokens: their claim `iss`

@@ -260,6 +260,15 @@ impl Authentication {
         }
     }
 
+    /// Whether this message shows a token that names a key which the server does not have.
+    pub fn shows_unknown_key(&self, message: &[u8]) -> bool {
+        match (&self.state, &self.tokens) {
+            (State::Chosen(Mechanism::OAuthBearer), Some(tokens)) => BearerMessage::parse(message)
+                .is_ok_and(|message| tokens.lacks_key_of(message.token)),
+            _ => false,
+        }
+    }
+
     /// Takes a message and answers it. `nonce` is random, and a new one for every message.
     ///
     /// With PLAIN this hashes the password, which takes milliseconds; all else is fast.

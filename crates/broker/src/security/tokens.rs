@@ -163,6 +163,16 @@ impl TokenKeys {
         }
     }
 
+    /// Whether a token names a key, and the set has none of that name and none without a name.
+    pub fn lacks_key_of(&self, token: &str) -> bool {
+        let header = token.split('.').next().unwrap_or_default();
+        let Ok(Header { kid: Some(id), .. }) = json_of(header) else {
+            return false;
+        };
+        let may_be = |key: &Key| key.id.as_ref().is_none_or(|known| *known == id);
+        !self.keys.iter().any(may_be)
+    }
+
     /// Checks a token.
     ///
     /// # Errors

@@ -451,3 +451,22 @@ fn who_has_a_bad_token_is_told_so_and_shut_out() {
     let _ = bob.receive(ApiKey::Metadata, 12);
     node.connect().log_in(ADMIN).create_topic("t", 1);
 }
+
+#[test]
+fn a_token_of_a_new_key_is_taken_as_soon_as_the_key_is_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys.json");
+    let (old, new) = (Signer::p256(), Signer::p256());
+    let node = node(&old, &keys);
+    let claims = with("exp", json!(9_999_999_999_i64));
+    let old = old.token_by("ES256", "k", &claims);
+    assert_eq!(node.connect().show(&old).error_code, 0);
+    fs::write(&keys, json!({ "keys": [new.public("new")] }).to_string()).unwrap();
+    let new = new.token_by("ES256", "new", &claims);
+    let answer = node.connect().show(&new);
+    assert_eq!(answer.error_code, 0, "{answer:?}");
+    // The old key has gone with that.
+    let answer = node.connect().show(&old);
+    let refused = ResponseError::SaslAuthenticationFailed.code();
+    assert_eq!(answer.error_code, refused, "{answer:?}");
+}
