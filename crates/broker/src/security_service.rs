@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{Clock, Random};
+use millstream_base::{Clock, Random, Timestamp};
 use millstream_log::{Log, LogError};
 use millstream_wire::messages::{
     SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
 };
-use millstream_wire::sasl::{Hash, Mechanism, NONCE_BYTES, Nonce};
+use millstream_wire::sasl::{BearerMessage, Hash, Mechanism, NONCE_BYTES, Nonce};
 use millstream_wire::{Request, Response, ResponseError, StrBytes, refuse};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +33,7 @@ use crate::security::{
 };
 use crate::throttle::Throttle;
 use crate::token_check::{TokenCheck, TokenKeysError};
+use crate::visitor::Credentials;
 
 /// The stream that users and access rules are kept in.
 pub const LEDGER: &str = "__security";
@@ -358,29 +359,47 @@ impl SecurityService {
         &self.peer_lines
     }
 
-    /// Logs in by a name and a password, without messages of SASL around it; `None` if that is refused.
+    /// Logs in without messages of SASL around the credentials; `None` if that is refused. Also returns when the token ends, if
+    /// it is one.
     pub async fn log_in(
         self: &Arc<Self>,
         from: SocketAddr,
-        user: &str,
-        password: &str,
-    ) -> Option<Principal> {
-        // It separates the parts of the message.
-        if user.contains('\0') || password.contains('\0') {
-            return None;
-        }
+        credentials: &Credentials,
+    ) -> Option<(Principal, Option<Timestamp>)> {
+        let (mechanism, message) = match credentials {
+            // It separates the parts of the message.
+            Credentials::Password { user, password }
+                if user.contains('\0') || password.contains('\0') =>
+            {
+                return None;
+            }
+            Credentials::Password { user, password } => {
+                (Mechanism::Plain, format!("\0{user}\0{password}").into())
+            }
+            Credentials::Token(token) => {
+                let message = BearerMessage {
+                    authorization: "",
+                    token,
+                };
+                (Mechanism::OAuthBearer, message.to_bytes())
+            }
+        };
         let login = self.login()?;
-        let mechanism = StrBytes::from_static_str(Mechanism::Plain.name());
-        let hello = SaslHandshakeRequest::default().with_mechanism(mechanism);
+        let name = StrBytes::from_static_str(mechanism.name());
+        let hello = SaslHandshakeRequest::default().with_mechanism(name);
         login.lock().handshake(1, &hello);
-        let message = Bytes::from(format!("\0{user}\0{password}"));
-        let answered = self.message(&login, from, message).await;
+        let answered = self.message(&login, from, Bytes::from(message)).await;
         answered
             .inspect_err(|error| tracing::error!("nobody can log in: {error}"))
             .ok()?
             .ok()?;
         let login = login.lock();
-        login.principal().cloned()
+        Some((login.principal()?.clone(), login.session_ends_at()))
+    }
+
+    /// The time of the service's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Logins that were refused.

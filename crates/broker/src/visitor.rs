@@ -1,8 +1,10 @@
 //! Those who look at the broker without speaking Kafka's protocol: by HTTP.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use millstream_base::Timestamp;
 use parking_lot::Mutex;
 
 use crate::access::Access;
@@ -16,9 +18,36 @@ pub enum Admission {
     /// It may look.
     Allowed,
     /// It has to log in, or has not shown that it is the user that it claims to be.
-    LogIn,
+    LogIn {
+        /// Whether it may log in with a token, too.
+        takes_tokens: bool,
+    },
     /// The user may not look.
     Denied,
+}
+
+/// What a visitor logs in with.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A user and a password.
+    Password {
+        /// The user's name.
+        user: String,
+        /// The user's password.
+        password: String,
+    },
+    /// A token, as for OAUTHBEARER.
+    Token(String),
+}
+
+/// Hides passwords and tokens.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Credentials::Password { user, .. } => write!(f, "Password({user:?})"),
+            Credentials::Token(_) => f.write_str("Token"),
+        }
+    }
 }
 
 /// The other side of a connection that looks at the broker: users and access rules hold for it as for clients.
@@ -32,9 +61,10 @@ pub struct Visitor {
 
 /// A login that was accepted.
 struct Login {
-    user: String,
-    password: String,
+    credentials: Credentials,
     principal: Principal,
+    /// When the token ends, if it is one.
+    ends_at: Option<Timestamp>,
     /// The version of users and rules at that time.
     version: u64,
 }
@@ -50,19 +80,20 @@ impl Visitor {
         }
     }
 
-    /// Whether the visitor may look at all that the broker shows: that takes the right to describe the cluster. Users and their
-    /// passwords, and the wait after a wrong one, are those of clients that log in by PLAIN.
-    pub async fn admit(&self, credentials: Option<(&str, &str)>) -> Admission {
+    /// Whether the visitor may look at all that the broker shows: that takes the right to describe the cluster. Users, passwords
+    /// and the wait after a wrong one are those of clients that log in by PLAIN, tokens those of OAUTHBEARER.
+    pub async fn admit(&self, credentials: Option<Credentials>) -> Admission {
         let principal = match (&self.certified, credentials) {
             _ if self.security.login().is_none() => {
                 let anonymous = Principal::anonymous;
                 Some(self.certified.clone().unwrap_or_else(anonymous))
             }
-            (_, Some((user, password))) => self.log_in(user, password).await,
+            (_, Some(credentials)) => self.log_in(credentials).await,
             (certified, None) => certified.clone(),
         };
         let Some(principal) = principal else {
-            return Admission::LogIn;
+            let takes_tokens = self.security.tokens().is_some();
+            return Admission::LogIn { takes_tokens };
         };
         let access = Access::new(Arc::clone(&self.security), principal, self.from);
         match access.may(Operation::Describe, Resource::CLUSTER) {
@@ -71,12 +102,15 @@ impl Visitor {
         }
     }
 
-    async fn log_in(&self, user: &str, password: &str) -> Option<Principal> {
+    async fn log_in(&self, credentials: Credentials) -> Option<Principal> {
         let version = self.security.version();
+        let now = self.security.now();
         let is_same = |login: &&Login| {
-            login.user == user && login.password == password && login.version == version
+            login.credentials == credentials
+                && login.version == version
+                && login.ends_at.is_none_or(|ends_at| now < ends_at)
         };
-        // Checking a password is made to be expensive.
+        // Checking a password is made to be expensive, and each check of a token is a line of the audit.
         let known = self
             .login
             .lock()
@@ -86,11 +120,11 @@ impl Visitor {
         if known.is_some() {
             return known;
         }
-        let principal = self.security.log_in(self.from, user, password).await?;
+        let (principal, ends_at) = self.security.log_in(self.from, &credentials).await?;
         *self.login.lock() = Some(Login {
-            user: user.to_owned(),
-            password: password.to_owned(),
+            credentials,
             principal: principal.clone(),
+            ends_at,
             version,
         });
         Some(principal)

@@ -2,11 +2,20 @@
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::routes::ENTRIES_MAX;
+
+/// How visitors log in with a password.
+const BASIC: (HeaderName, &str) = (
+    header::WWW_AUTHENTICATE,
+    "Basic realm=\"millstream\", charset=\"UTF-8\"",
+);
+
+/// How visitors log in with a token.
+const BEARER: (HeaderName, &str) = (header::WWW_AUTHENTICATE, "Bearer realm=\"millstream\"");
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -45,9 +54,10 @@ pub enum RequestError {
     )]
     Origin,
     #[error(
-        "log in with the name and the password of a user, by HTTP's scheme Basic, or with a certificate"
+        "log in with the name and the password of a user, by HTTP's scheme Basic{}, or with a certificate",
+        or_token(.takes_tokens)
     )]
-    LogIn,
+    LogIn { takes_tokens: bool },
     #[error("this user may not look: an access rule has to allow Describe on the cluster")]
     Denied,
     #[error("the node is not ready: {0}")]
@@ -56,6 +66,13 @@ pub enum RequestError {
     Busy,
     #[error("reading what was asked for failed: see the log of the node, and report it as a bug")]
     Panicked,
+}
+
+fn or_token(takes_tokens: &bool) -> &'static str {
+    match takes_tokens {
+        true => ", with a token, by the scheme Bearer",
+        false => "",
+    }
 }
 
 impl RequestError {
@@ -70,7 +87,7 @@ impl RequestError {
             RequestError::Host | RequestError::Origin | RequestError::Denied => {
                 StatusCode::FORBIDDEN
             }
-            RequestError::LogIn => StatusCode::UNAUTHORIZED,
+            RequestError::LogIn { .. } => StatusCode::UNAUTHORIZED,
             RequestError::NotReady(_) | RequestError::Busy => StatusCode::SERVICE_UNAVAILABLE,
             RequestError::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -81,18 +98,16 @@ impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let body = Json(json!({ "error": self.to_string() }));
         let mut response = (self.status(), body).into_response();
-        let header = match self {
-            RequestError::Method(_) => Some((header::ALLOW, "GET, HEAD")),
-            RequestError::LogIn => Some((
-                header::WWW_AUTHENTICATE,
-                "Basic realm=\"millstream\", charset=\"UTF-8\"",
-            )),
-            RequestError::NotReady(_) | RequestError::Busy => Some((header::RETRY_AFTER, "1")),
-            _ => None,
+        let headers = match self {
+            RequestError::Method(_) => &[(header::ALLOW, "GET, HEAD")][..],
+            RequestError::LogIn { takes_tokens: true } => &[BASIC, BEARER],
+            RequestError::LogIn { .. } => &[BASIC],
+            RequestError::NotReady(_) | RequestError::Busy => &[(header::RETRY_AFTER, "1")],
+            _ => &[],
         };
-        if let Some((name, value)) = header {
+        for (name, value) in headers {
             let value = HeaderValue::from_static(value);
-            response.headers_mut().insert(name, value);
+            response.headers_mut().append(name, value);
         }
         response
     }

@@ -39,39 +39,53 @@ pub enum Admission {
     /// It may look.
     Allowed,
     /// It has to log in, or has not shown that it is the user that it claims to be.
-    LogIn,
+    LogIn {
+        /// Whether it may log in with a token, too.
+        takes_tokens: bool,
+    },
     /// The user may not look.
     Denied,
     /// Nobody can be let in yet.
     NotReady,
 }
 
-/// A name and a password, as HTTP's scheme `Basic` sends them.
+/// What a visitor logs in with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user's name.
-    pub user: String,
-    /// The user's password.
-    pub password: String,
+pub enum Credentials {
+    /// A name and a password, as HTTP's scheme `Basic` sends them.
+    Password {
+        /// The user's name.
+        user: String,
+        /// The user's password.
+        password: String,
+    },
+    /// A token, as HTTP's scheme `Bearer` sends it.
+    Token(String),
 }
 
-/// Hides the password.
+/// Hides passwords and tokens.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Credentials({:?})", self.user)
+        match self {
+            Credentials::Password { user, .. } => write!(f, "Password({user:?})"),
+            Credentials::Token(_) => f.write_str("Token"),
+        }
     }
 }
 
 impl Credentials {
     /// Of the header `Authorization`; `None` if it says something else.
     pub(crate) fn of(header: &HeaderValue) -> Option<Credentials> {
-        let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
+        let (scheme, given) = header.to_str().ok()?.split_once(' ')?;
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some(Credentials::Token(given.trim().to_owned()));
+        }
         if !scheme.eq_ignore_ascii_case("basic") {
             return None;
         }
-        let text = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
+        let text = String::from_utf8(BASE64_STANDARD.decode(given.trim()).ok()?).ok()?;
         let (user, password) = text.split_once(':')?;
-        Some(Credentials {
+        Some(Credentials::Password {
             user: user.to_owned(),
             password: password.to_owned(),
         })
@@ -105,25 +119,39 @@ impl Visitor for Open {
 mod tests {
     use super::*;
 
+    fn of(text: &'static str) -> Option<Credentials> {
+        Credentials::of(&HeaderValue::from_static(text))
+    }
+
     #[test]
     fn credentials_are_read_as_the_scheme_basic_writes_them() {
-        let of = |text: &'static str| Credentials::of(&HeaderValue::from_static(text));
         let found = of("Basic QWxhZGRpbjpvcGVuOnNlc2FtZQ==").unwrap();
-        assert_eq!(
-            (found.user.as_str(), found.password.as_str()),
-            ("Aladdin", "open:sesame")
-        );
-        assert_eq!(format!("{found:?}"), "Credentials(\"Aladdin\")");
+        let expected = Credentials::Password {
+            user: "Aladdin".to_owned(),
+            password: "open:sesame".to_owned(),
+        };
+        assert_eq!(found, expected);
+        assert_eq!(format!("{found:?}"), "Password(\"Aladdin\")");
         for wrong in [
             "",
             "Basic",
             "Basic ",
-            "Bearer QWxhZGRpbjpvcGVu",
+            "Digest QWxhZGRpbjpvcGVu",
             "Basic QWxhZGRpbg==",
             "Basic %%%",
             "Basic //8=",
         ] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn tokens_are_read_as_the_scheme_bearer_writes_them() {
+        for text in ["Bearer a.b.c", "bearer  a.b.c "] {
+            let found = of(text).unwrap();
+            assert_eq!(found, Credentials::Token("a.b.c".to_owned()));
+            assert_eq!(format!("{found:?}"), "Token");
+        }
+        assert_eq!(of("Bearer"), None);
     }
 }

@@ -85,7 +85,7 @@ fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + 
         let visitor = visitor.ok_or(RequestError::Denied)?;
         match visitor.admit(credentials).await {
             Admission::Allowed => Ok(()),
-            Admission::LogIn => Err(RequestError::LogIn),
+            Admission::LogIn { takes_tokens } => Err(RequestError::LogIn { takes_tokens }),
             Admission::Denied => Err(RequestError::Denied),
             Admission::NotReady => Err(RequestError::NotReady("it starts".to_owned())),
         }

@@ -57,12 +57,16 @@ impl Visitor for NodeVisitor {
             };
             let certified = || self.certified.clone();
             let visitor = || broker::Visitor::new(&broker, self.from, certified());
-            let credentials = credentials.as_ref();
-            let credentials = credentials.map(|login| (&*login.user, &*login.password));
+            let credentials = credentials.map(|credentials| match credentials {
+                Credentials::Password { user, password } => {
+                    broker::Credentials::Password { user, password }
+                }
+                Credentials::Token(token) => broker::Credentials::Token(token),
+            });
             let known = self.known.get_or_init(visitor);
             match known.admit(credentials).await {
                 broker::Admission::Allowed => Admission::Allowed,
-                broker::Admission::LogIn => Admission::LogIn,
+                broker::Admission::LogIn { takes_tokens } => Admission::LogIn { takes_tokens },
                 broker::Admission::Denied => Admission::Denied,
             }
         })

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
@@ -19,6 +20,7 @@ use crate::support::{
     Server, address_of, finish, get, get_json, program, run, run_with_input, send_signal,
     wait_until,
 };
+use crate::tokens::{CLAIMS, TokenSigner};
 
 /// The password `a secret` of the user `admin`, and `another` of `bob`, as HTTP sends them.
 const ADMIN: &str = "Authorization: Basic YWRtaW46YSBzZWNyZXQ=\r\n";
@@ -240,6 +242,117 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
         ended.stderr
     );
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+#[test]
+fn wrong_passwords_over_http_slow_down_the_next_ones() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let init = ["user", "init", "admin"];
+    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
+    let args = ["--authentication", "--super-users", "admin"];
+    let (server, http) = start(&data, &args);
+    let began = Instant::now();
+    for _ in 0..6 {
+        assert_status(&get_with(&http, "/metrics", WRONG), 401);
+    }
+    // The wait is 100 ms after the first, and twice as long after each further one.
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(3_100), "{waited:?}");
+    // The right password waits, too, over HTTP or not: otherwise a guess would be told by its time.
+    let password = dir.path().join("password");
+    fs::write(&password, "a secret\n").unwrap();
+    let list = ["stream", "list", "--user", "admin", "--password-file"];
+    let list = [&list[..], &[password.to_str().unwrap()]].concat();
+    server.run(&list).assert_done();
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(6_300), "{waited:?}");
+    assert_status(&get_with(&http, "/metrics", ADMIN), 200);
+    server.stop();
+}
+
+#[test]
+fn http_takes_tokens_of_the_network_listener() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let [signer, other] = ["k", "other"].map(TokenSigner::new);
+    let keys = dir.path().join("keys.json");
+    signer.write_keys(&keys);
+    let args = ["--authentication", "--super-users", "alice", "--token-keys"];
+    let args = [&args[..], &[keys.to_str().unwrap()], &CLAIMS].concat();
+    let (server, http) = start(&data, &args);
+    let ask = |token: &str| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        get_with(&http, "/metrics", &header)
+    };
+    let alice = signer.token("alice", 600);
+    assert_status(&ask(&alice), 200);
+    let bob = signer.token("bob", 600);
+    assert_status(&ask(&bob), 403);
+    for refused in [
+        "x",
+        &signer.token("alice", -600),
+        &other.token("alice", 600),
+    ] {
+        let answer = ask(refused);
+        assert_status(&answer, 401);
+        for scheme in ["Basic", "Bearer"] {
+            let header = format!("www-authenticate: {scheme} realm=\"millstream\"");
+            assert!(answer.contains(&header), "{answer}");
+        }
+    }
+    wait_until("refused tokens are counted", || {
+        ask(&alice).contains("\nmillstream_logins_refused_total 3\n")
+    });
+    let stderr = server.stop().stderr;
+    assert!(!stderr.contains(&alice), "{stderr}");
+    assert!(stderr.contains("\"User:alice\""), "{stderr}");
+}
+
+#[test]
+fn http_does_not_offer_tokens_where_there_are_no_keys() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let init = ["user", "init", "admin"];
+    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
+    let (server, http) = start(&data, &["--authentication"]);
+    let token = TokenSigner::new("k").token("admin", 600);
+    let header = format!("Authorization: Bearer {token}\r\n");
+    for headers in ["", &header] {
+        let answer = get_with(&http, "/metrics", headers);
+        assert_status(&answer, 401);
+        assert!(answer.contains("www-authenticate: Basic"), "{answer}");
+        assert!(!answer.contains("Bearer"), "{answer}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_token_over_http_ends_on_open_connections() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let signer = TokenSigner::new("k");
+    let keys = dir.path().join("keys.json");
+    signer.write_keys(&keys);
+    let args = ["--authentication", "--super-users", "alice", "--token-keys"];
+    let args = [&args[..], &[keys.to_str().unwrap()], &CLAIMS].concat();
+    let (server, http) = start(&data, &args);
+    // Clocks may differ by 30 seconds.
+    let token = signer.token("alice", -15);
+    let mut connection = TcpStream::connect(&http).unwrap();
+    let mut status = || {
+        write!(
+            connection,
+            "GET /api/v1/flows HTTP/1.1\r\nHost: {http}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = [0; 4096];
+        let bytes = connection.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..bytes.min(12)]).into_owned()
+    };
+    assert_eq!(status(), "200");
+    wait_until("the token has ended", || status() == "401");
+    server.stop();
 }
 
 #[test]

@@ -18,5 +18,6 @@ mod signals;
 mod start;
 mod support;
 mod tls;
+mod tokens;
 mod transactions;
 mod verbs;

@@ -2,16 +2,11 @@
 
 use std::fs;
 
-use std::time::SystemTime;
-
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::json;
 use tempfile::tempdir;
 
 use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
+use crate::tokens::{CLAIMS, TokenSigner};
 
 #[test]
 fn others_come_in_only_if_they_have_to_log_in_or_if_that_is_wanted() {
@@ -140,37 +135,16 @@ fn a_certificate_needs_its_key() {
 #[test]
 fn commands_log_in_with_a_token() {
     let dir = tempdir().unwrap();
-    let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
-    let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
-    let pair = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
-    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pair.as_ref(), &random).unwrap();
-    let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
-    let key = json!({ "kty": "EC", "crv": "P-256", "x": base64(x), "y": base64(y) });
+    let signer = TokenSigner::new("k");
     let keys = dir.path().join("keys.json");
-    fs::write(&keys, json!({ "keys": [key] }).to_string()).unwrap();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now = now.unwrap().as_secs();
-    let token_file = |name: &str, user: &str, expires: u64| {
-        let claims = json!({ "iss": "i", "aud": "a", "name": user, "exp": expires });
-        let parts = [json!({ "alg": "ES256" }), claims];
-        let signed = parts
-            .map(|part| base64(part.to_string().as_bytes()))
-            .join(".");
-        let signature = pair.sign(&random, signed.as_bytes()).unwrap();
+    signer.write_keys(&keys);
+    let token_file = |name: &str, user: &str, lasts_s: i64| {
         let path = dir.path().join(name);
-        fs::write(&path, format!("{signed}.{}\n", base64(signature.as_ref()))).unwrap();
+        fs::write(&path, signer.token(user, lasts_s) + "\n").unwrap();
         path.to_str().unwrap().to_owned()
     };
     let keys = keys.to_str().unwrap();
     let data = dir.path().join("data");
-    let claims = [
-        "--token-issuer",
-        "i",
-        "--token-audience",
-        "a",
-        "--token-user-claim",
-        "name",
-    ];
     let keys_alone = ["start", "--token-keys", keys];
     run(&data, &keys_alone).assert_fails(2, &["token_keys", "authentication"]);
     let start = [
@@ -179,19 +153,19 @@ fn commands_log_in_with_a_token() {
     ];
     let incomplete = [&["start"][..], start[0], start[1]].concat();
     run(&data, &incomplete).assert_fails(2, &["token_keys", "token_issuer"]);
-    let missing = [&["start"][..], start[0], &["no-such-file"], &claims].concat();
+    let missing = [&["start"][..], start[0], &["no-such-file"], &CLAIMS].concat();
     run(&data, &missing).assert_fails(1, &["no-such-file"]);
 
-    let server = Server::start(&data, &[start[0], start[1], &claims].concat());
-    let good = token_file("good", "alice", now + 600);
+    let server = Server::start(&data, &[start[0], start[1], &CLAIMS].concat());
+    let good = token_file("good", "alice", 600);
     let create = ["stream", "create", "orders", "--token-file"];
     server.run(&[&create[..], &[&good]].concat()).assert_done();
     let list = ["stream", "list", "--token-file"];
-    let old = token_file("old", "alice", now - 600);
+    let old = token_file("old", "alice", -600);
     server
         .run(&[&list[..], &[&old]].concat())
         .assert_fails(1, &["it has expired"]);
-    let other = token_file("other", "bob", now + 600);
+    let other = token_file("other", "bob", 600);
     let delete = [
         "stream",
         "delete",
@@ -213,4 +187,33 @@ fn commands_log_in_with_a_token() {
         "{}",
         ended.stderr
     );
+}
+
+#[test]
+fn a_broken_key_file_is_told_on_stderr_and_the_old_keys_stay() {
+    let dir = tempdir().unwrap();
+    let [signer, other] = ["k", "other"].map(TokenSigner::new);
+    let keys = dir.path().join("keys.json");
+    signer.write_keys(&keys);
+    let token_file = |name: &str, token: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, token).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let start = ["--authentication", "--super-users", "alice", "--token-keys"];
+    let start = [&start[..], &[keys.to_str().unwrap()], &CLAIMS].concat();
+    let server = Server::start(&dir.path().join("data"), &start);
+    fs::write(&keys, "{").unwrap();
+    let list = ["stream", "list", "--token-file"];
+    // The server looks for its key, and finds none.
+    let unknown = token_file("unknown", &other.token("alice", 600));
+    for _ in 0..2 {
+        let refused = server.run(&[&list[..], &[&unknown]].concat());
+        refused.assert_fails(1, &["does not know the key"]);
+    }
+    let good = token_file("good", &signer.token("alice", 600));
+    server.run(&[&list[..], &[&good]].concat()).assert_done();
+    let stderr = server.stop().stderr;
+    let told = stderr.matches("the old keys stay in use").count();
+    assert_eq!(told, 1, "{stderr}");
 }
