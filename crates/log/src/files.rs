@@ -38,6 +38,10 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 /// What a group's file name says: lane, group, first offset.
 pub type StoredName = (LaneId, GroupId, Offset);
 
+/// The folders of the journal and of the streams.
+const JOURNAL: &str = "journal";
+const STREAMS: &str = "streams";
+
 /// The folder for what was cut from files, and for what `repair` takes away.
 pub const ASIDE: &str = "aside";
 
@@ -113,11 +117,16 @@ impl DataDir {
         }
         if let Some(foreign) = names
             .iter()
-            .find(|name| !matches!(name.as_str(), MARKER | "journal" | "streams" | ASIDE))
+            .find(|name| !matches!(name.as_str(), MARKER | JOURNAL | STREAMS | ASIDE))
         {
             return Err(LogError::ForeignFile {
                 path: root.join(foreign),
             });
+        }
+        let has = |folder: &str| names.iter().any(|name| name == folder);
+        if has(JOURNAL) && !has(STREAMS) {
+            let what = "the folder is missing, though the journal's is there";
+            return Err(LogError::corrupted(root.join(STREAMS), Position(0), what));
         }
         let dir = DataDir {
             disk,
@@ -127,7 +136,8 @@ impl DataDir {
             named: Mutex::default(),
             stream_dirs: Mutex::default(),
         };
-        for path in [dir.journal_dir(), dir.streams_dir()] {
+        // In this order: a journal without streams tells that these were removed.
+        for path in [dir.streams_dir(), dir.journal_dir()] {
             dir.disk
                 .create_dir_all(&path)
                 .map_err(|error| LogError::io("create folder", path, error))?;
@@ -142,11 +152,11 @@ impl DataDir {
     }
 
     pub fn journal_dir(&self) -> PathBuf {
-        self.root.join("journal")
+        self.root.join(JOURNAL)
     }
 
     pub fn streams_dir(&self) -> PathBuf {
-        self.root.join("streams")
+        self.root.join(STREAMS)
     }
 
     pub fn stream_dir(&self, stream: StreamId) -> PathBuf {

@@ -128,6 +128,36 @@ fn a_removed_folder_is_told_and_the_stream_can_be_deleted() {
 }
 
 #[test]
+fn a_removed_folder_of_all_streams_refuses_the_start() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    let streams = data.join("streams");
+    let aside = tempdir().unwrap();
+    let copy = aside.path().join("streams");
+    assert!(
+        Command::new("mv")
+            .args([&streams, &copy])
+            .status()
+            .unwrap()
+            .success()
+    );
+    for _ in 0..2 {
+        let start = run(data, &["start", "--listen", "127.0.0.1:0"]);
+        start.assert_fails(1, &["streams", "missing", "restore"]);
+    }
+    assert!(
+        Command::new("mv")
+            .args([&copy, &streams])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let text = run(data, &["consume", "whole"]).assert_done().text();
+    assert_eq!(lines_of(&text), LINES);
+}
+
+#[test]
 fn damaged_users_and_rules_are_not_taken_for_none() {
     let dir = tempdir().unwrap();
     let data = dir.path();
