@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::benchmark::{BENCHMARKS, Benchmark};
-use crate::{ads, soak};
+use crate::{ads, soak, torture};
+
+/// A shorter soak or torture shows nothing.
+const LASTS_MIN: Duration = Duration::from_secs(1);
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,10 @@ pub struct Arguments {
     pub write_docs: bool,
     /// For the search of each application.
     pub budget: Option<Duration>,
+    /// How long soak and torture last.
+    pub lasts: Option<Duration>,
+    /// Decides what the first trial of torture does.
+    pub seed: Option<u32>,
     pub soak: soak::Options,
 }
 
@@ -33,8 +40,9 @@ impl Arguments {
                 "--case" => arguments.case = Some(value()?.clone()),
                 "--dir" => arguments.dir = Some(value()?.into()),
                 "--out" => arguments.out = Some(value()?.into()),
-                "--for" => arguments.soak.set_lasts(value()?)?,
+                "--for" => arguments.lasts = Some(lasts(value()?)?),
                 "--budget" => arguments.budget = Some(budget(value()?)?),
+                "--seed" => arguments.seed = Some(seed(value()?)?),
                 "--connections" => arguments.soak.set_connections(value()?)?,
                 "--no-kill" => arguments.soak.spares_server = true,
                 "--quick" => arguments.quick = true,
@@ -53,7 +61,15 @@ impl Arguments {
         }
         let is_soak = |benchmark: &Benchmark| benchmark.name == soak::BENCHMARK.name;
         if arguments.soak != soak::Options::default() && !arguments.benchmarks().any(is_soak) {
-            return Err("--for, --connections and --no-kill are for soak".to_owned());
+            return Err("--connections and --no-kill are for soak".to_owned());
+        }
+        let is_torture = |benchmark: &Benchmark| benchmark.name == torture::BENCHMARK.name;
+        if arguments.seed.is_some() && !arguments.benchmarks().any(is_torture) {
+            return Err("--seed is for torture".to_owned());
+        }
+        let is_either = |benchmark: &Benchmark| is_soak(benchmark) || is_torture(benchmark);
+        if arguments.lasts.is_some() && !arguments.benchmarks().any(is_either) {
+            return Err("--for is for soak and torture".to_owned());
         }
         let is_search = |benchmark: &Benchmark| {
             let searches = [ads::SWA.name, ads::YSB.name, ads::YSB_STAR.name];
@@ -75,6 +91,20 @@ impl Arguments {
                 case.is_none_or(|case| benchmark.has_case(case))
             })
     }
+}
+
+fn lasts(text: &str) -> Result<Duration, String> {
+    let lasts = humantime::parse_duration(text);
+    let lasts = lasts.map_err(|error| format!("--for {text}: {error}; for instance 5min"))?;
+    match lasts < LASTS_MIN {
+        true => Err(format!("--for {text}: at least {LASTS_MIN:?}")),
+        false => Ok(lasts),
+    }
+}
+
+fn seed(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("--seed {text}: a number from 0 to {}", u32::MAX))
 }
 
 fn budget(text: &str) -> Result<Duration, String> {
@@ -107,7 +137,8 @@ usage: millstream-bench [{}] [options]
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
   --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 16min); the report
                 tells what was cut
-  --for TIME    soak: how long it lasts (default: 60s)
+  --for TIME    soak, torture: how long it lasts (default: 60s)
+  --seed N      torture: decides what the first trial does, and N + 1 the second (default: at random)
   --connections N
                 soak: how many at once (default: 1000)
   --no-kill     soak: do not kill the server in the middle
@@ -133,7 +164,10 @@ mod tests {
         assert_eq!(arguments.dir, Some("data".into()));
         assert!(arguments.quick && !arguments.json);
         let soak = parse("soak --for 90min --connections 200 --no-kill").unwrap();
-        assert_eq!(soak.soak.lasts, Some(std::time::Duration::from_secs(5400)));
+        assert_eq!(soak.lasts, Some(Duration::from_secs(5400)));
+        let torture = parse("torture --for 10m --seed 7").unwrap();
+        assert_eq!(torture.lasts, Some(Duration::from_secs(600)));
+        assert_eq!(torture.seed, Some(7));
         assert!(soak.soak.connections == Some(200) && soak.soak.spares_server);
         let budget = parse("ysb --budget 12min").unwrap().budget;
         assert_eq!(budget, Some(Duration::from_secs(720)));
@@ -147,6 +181,10 @@ mod tests {
             "soak --for 0s",
             "soak --connections 10",
             "log --for 60s",
+            "torture --for 0s",
+            "torture --seed -1",
+            "torture --no-kill",
+            "soak --seed 1",
             "log --budget 60s",
             "ysb --budget 0s",
         ] {
@@ -164,7 +202,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = [
-            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "ranks", "soak",
+            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "ranks",
+            "soak", "torture",
         ];
         assert_eq!(names(""), all);
         assert_eq!(names("engine"), ["engine"]);

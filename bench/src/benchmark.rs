@@ -4,10 +4,10 @@ use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{ads, broker, engine, log, push, ranks, soak, windows};
+use crate::{ads, broker, engine, log, push, ranks, soak, torture, windows};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 10] = [
+pub const BENCHMARKS: [Benchmark; 11] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
@@ -18,6 +18,7 @@ pub const BENCHMARKS: [Benchmark; 10] = [
     windows::BENCHMARK,
     ranks::BENCHMARK,
     soak::BENCHMARK,
+    torture::BENCHMARK,
 ];
 
 /// Measures something, and gives one or more numbers.

@@ -16,7 +16,10 @@ mod proc;
 mod push;
 mod ranks;
 mod report;
+mod server;
 mod soak;
+mod stamp;
+mod torture;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +78,8 @@ fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<(
     let soak = arguments.soak.clone();
     let mut bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
     bench.budget = arguments.budget;
+    bench.lasts = arguments.lasts;
+    bench.seed = arguments.seed;
     let cases = benchmark.run(&bench, arguments.case.as_deref())?;
     let json = out.join(format!("{}.json", benchmark.name));
     let mut report = Report::now(benchmark.name, cases);

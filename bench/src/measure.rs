@@ -24,6 +24,10 @@ pub struct Bench {
     pub soak: soak::Options,
     /// How long the search for the sustainable throughput of an application may take, with all of its rounds.
     pub budget: Option<Duration>,
+    /// How long soak and torture last.
+    pub lasts: Option<Duration>,
+    /// Decides what the first trial of torture does.
+    pub seed: Option<u32>,
     text: OnceCell<Text>,
 }
 
@@ -36,6 +40,8 @@ impl Bench {
             quick,
             soak,
             budget: None,
+            lasts: None,
+            seed: None,
             text: OnceCell::new(),
         }
     }
@@ -97,12 +103,17 @@ impl Bench {
         }
     }
 
+    /// Where the folder of a case is.
+    pub fn path(&self, case: &str) -> PathBuf {
+        self.dir.join(case)
+    }
+
     /// An empty folder for a case, on a disk with room for what the case stores at most.
     ///
     /// # Errors
     /// When the disk has less room.
     pub fn folder(&self, case: &str, bytes_max: u64) -> Result<Folder> {
-        let path = self.dir.join(case);
+        let path = self.path(case);
         let folder = Folder { path };
         folder.empty()?;
         let disk = rustix::fs::statvfs(&folder.path)?;

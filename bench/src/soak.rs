@@ -11,9 +11,7 @@ mod probe;
 mod readers;
 mod report;
 mod run;
-mod server;
 mod stages;
-mod value;
 mod watch;
 mod writers;
 
@@ -25,11 +23,11 @@ use anyhow::{Context as _, Result};
 pub use self::options::Options;
 use self::plan::Plan;
 use self::run::Run;
-use self::server::Server;
 use self::stages::Soak;
 use crate::benchmark::Benchmark;
 use crate::measure::Bench;
 use crate::report::Case;
+use crate::server::Server;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "soak",
@@ -38,6 +36,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
 };
 
 const MIX: &str = "mix";
+
+/// The server's memory for segments: little, so that it is full soon.
+const POOL_MIB: f64 = 128.0;
 
 /// The highest p99 of the probe that is no fault; a quick run shares the machine with other tests.
 const PROBE_MS_MAX: f64 = 1_000.0;
@@ -52,12 +53,13 @@ fn mix(bench: &Bench) -> Result<Vec<Case>> {
     let plan = Plan::of(options.connections.unwrap_or(bench.size(1000, 60)));
     plan.raise_open_files()?;
     let quick = Duration::from_secs(4);
-    let lasts = options
+    let lasts = bench
         .lasts
         .unwrap_or(bench.size(Duration::from_secs(60), quick));
     let data = bench.folder("soak", stages::bytes_max(&plan))?;
     let log = bench.out().join("server.log");
-    let server = Server::start(data.path(), &log)?;
+    let settings = vec![("MILLSTREAM_POOL", format!("{POOL_MIB}MiB"))];
+    let server = Server::start(data.path(), &log, settings)?;
     let run = Arc::new(Run::new(server.address(), plan, lasts));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

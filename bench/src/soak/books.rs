@@ -10,7 +10,7 @@ use millstream_client::Record;
 use parking_lot::Mutex;
 
 use super::plan::Plan;
-use super::value::Stamp;
+use crate::stamp::Stamp;
 
 /// All that must hold of records.
 pub struct Books {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::MIX;
 use super::probe::Times;
 use super::run::Run;
-use super::server::Sample;
 use super::watch::Watch;
 use crate::report::{Better, Case};
+use crate::server::Sample;
 
 /// A line of how it goes.
 pub fn progress(run: &Run, sample: &Sample, times: &Times) -> String {

@@ -14,10 +14,10 @@ use super::plan::Plan;
 use super::probe::{self, Times};
 use super::report::{Outcome, progress};
 use super::run::{BALLAST, Phase, Run, STREAM};
-use super::server::{Sample, Server};
 use super::watch::Watch;
 use super::{BALLAST_PARTITIONS, cutters, members, misfits, readers, writers};
 use crate::report::Case;
+use crate::server::{Sample, Server};
 
 /// A lane keeps more than what is behind may ever be, and its groups are small, so that it loses some.
 const RETENTION_BYTES: u64 = 48 << 20;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::POOL_MIB;
 use super::run::{Phase, Run};
-use super::server::{POOL_MIB, Sample, Server};
+use crate::server::{Sample, Server};
 
 /// Memory is bounded from then on: a part of the run, and at most so long.
 const WARM_UP_PART: u32 = 4;

@@ -1,10 +1,10 @@
-//! The server: a process that is started, looked at, killed, started again and stopped.
+//! The server as a process: it is started, looked at, killed, started again and stopped.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::broker::our_command;
 use crate::proc::status_mib;
 
-/// The server's memory for segments: little, so that it is full soon.
-pub const POOL_MIB: f64 = 128.0;
+/// Settings of the server, by the names that they have in its environment.
+pub type Settings = Vec<(&'static str, String)>;
 
 /// It does not work if it does not listen by then, or has not ended so long after it should.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -32,11 +32,17 @@ const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff
 /// What the log must not have.
 const ERRORS: [&str; 2] = ["ERROR", "panicked at"];
 
+/// Begins the line that the server prints when it serves, and ends in good order when it is asked to.
+const LISTENS: &str = "{\"listen\"";
+
 pub struct Server {
     child: Child,
     address: SocketAddr,
     data: PathBuf,
     log: PathBuf,
+    settings: Settings,
+    /// Where the log of this process begins, in bytes.
+    log_start: usize,
 }
 
 /// What the process has now.
@@ -52,17 +58,20 @@ pub struct Sample {
 }
 
 impl Server {
-    /// Starts it, and waits until it answers. What it says goes to the file `log`.
-    pub fn start(data: &Path, log: &Path) -> Result<Server> {
+    /// Starts the server on the data in a folder of `data`, and waits until it serves. All that it prints goes to the
+    /// file `log`.
+    pub fn start(data: &Path, log: &Path, settings: Settings) -> Result<Server> {
         File::create(log).with_context(|| format!("cannot create {log:?}"))?;
         let address = free_address()?;
         let mut server = Server {
-            child: spawn(address, data, log)?,
+            child: spawn(address, data, log, &settings)?,
             address,
             data: data.to_owned(),
             log: log.to_owned(),
+            settings,
+            log_start: 0,
         };
-        server.wait_until_it_answers()?;
+        server.wait_until_it_serves()?;
         Ok(server)
     }
 
@@ -75,8 +84,15 @@ impl Server {
 
     /// Starts it again, on the same data and address.
     pub fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(self.address, &self.data, &self.log)?;
-        self.wait_until_it_answers()
+        self.launch_again()?;
+        self.wait_until_it_serves()
+    }
+
+    /// Starts its process again, and does not wait for it.
+    pub fn launch_again(&mut self) -> Result<()> {
+        self.log_start = self.log()?.len();
+        self.child = spawn(self.address, &self.data, &self.log, &self.settings)?;
+        Ok(())
     }
 
     /// Asks it to end in good order.
@@ -97,17 +113,37 @@ impl Server {
         bail!("the server has not ended {STOP_MAX:?} after SIGTERM")
     }
 
-    /// It takes its address before it opens its log, and answers behind that.
-    fn wait_until_it_answers(&mut self) -> Result<()> {
+    fn wait_until_it_serves(&mut self) -> Result<()> {
+        match self.outcome_of_start()? {
+            None => Ok(()),
+            Some(status) => bail!("the server has ended: {status}; see {:?}", self.log),
+        }
+    }
+
+    /// Waits until it serves, or has ended: then this is its status. It takes its address before it opens its log, and
+    /// answers after that.
+    pub fn outcome_of_start(&mut self) -> Result<Option<ExitStatus>> {
         let started_at = Instant::now();
         while started_at.elapsed() < START_MAX {
-            self.check_it_runs()?;
-            if self.is_answering().is_ok() {
-                return Ok(());
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if self.is_answering().is_ok() && self.printed()?.contains(LISTENS) {
+                return Ok(None);
             }
             sleep(LOOK_EVERY);
         }
         bail!("the server does not answer after {START_MAX:?}")
+    }
+
+    /// All that the process has printed since it was started last.
+    pub fn printed(&self) -> Result<String> {
+        let log = self.log()?;
+        Ok(String::from_utf8_lossy(log.get(self.log_start..).unwrap_or_default()).into_owned())
+    }
+
+    fn log(&self) -> Result<Vec<u8>> {
+        fs::read(&self.log).with_context(|| format!("cannot read {:?}", self.log))
     }
 
     /// Asks for the versions that it speaks.
@@ -154,7 +190,7 @@ impl Server {
 
     /// Lines of the log: those that tell of errors, and how many there are of all.
     pub fn log_lines(&self) -> Result<(Vec<String>, usize)> {
-        let bytes = fs::read(&self.log)?;
+        let bytes = self.log()?;
         let text = String::from_utf8_lossy(&bytes);
         let is_error = |line: &&str| ERRORS.iter().any(|word| line.contains(word));
         let errors = text.lines().filter(is_error).map(str::to_owned).collect();
@@ -169,14 +205,14 @@ impl Drop for Server {
     }
 }
 
-fn spawn(address: SocketAddr, data: &Path, log: &Path) -> Result<Child> {
-    let said = File::options().append(true).open(log)?;
+fn spawn(address: SocketAddr, data: &Path, log: &Path, settings: &Settings) -> Result<Child> {
+    let printed = File::options().append(true).open(log)?;
     let mut command = our_command(address, data)?;
     command
-        .env("MILLSTREAM_POOL", format!("{POOL_MIB}MiB"))
+        .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(said);
+        .stdout(printed.try_clone()?)
+        .stderr(printed);
     command.spawn().context("cannot start the server")
 }
 

@@ -1,0 +1,125 @@
+//! Random trials of all that a server and its data directory may suffer. It is killed, loses power, runs out of disk,
+//! and finds its files damaged; each time it starts again, and every record is read.
+//!
+//! What must hold: after crashes, everything that was acknowledged is there, in order and once, and of an `async` stream
+//! everything that was durable. After damage, each record that readers get is right; where some are missing, readers
+//! or `millstream repair` are told; what was not touched is whole and served. The server starts, or refuses and names
+//! what is damaged of its own; it never panics, and it ends when it is asked to.
+
+mod audit;
+mod books;
+mod damage;
+mod drive;
+mod load;
+mod plan;
+mod repair;
+mod tally;
+mod trial;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use tokio::runtime::Runtime;
+
+use self::drive::Drive;
+use self::plan::Plan;
+use self::tally::Tally;
+use self::trial::{Story, Trial};
+use crate::benchmark::Benchmark;
+use crate::engine::our_program;
+use crate::measure::Bench;
+use crate::report::Case;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "torture",
+    measures: "A server that is killed, loses power, runs out of disk and finds its files damaged, at random, with every record checked.",
+    cases: &[(TRIALS, trials)],
+};
+
+const TRIALS: &str = "trials";
+
+/// After so many findings the run ends: their directories take room.
+const FINDINGS_MAX: usize = 5;
+
+/// What a trial stores, at most: the data, its copy, and what a finding keeps.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// Trials with one seed after the other, until the time is over.
+fn trials(bench: &Bench) -> Result<Vec<Case>> {
+    ensure!(
+        our_program().is_some(),
+        "build the program millstream first"
+    );
+    let first = bench.seed.unwrap_or_else(|| fastrand::u32(..));
+    let quick = Duration::from_secs(5);
+    let lasts = bench.lasts;
+    let lasts = lasts.unwrap_or(bench.size(Duration::from_secs(60), quick));
+    drive::unmount_left(&bench.path("torture"))?;
+    let folder = bench.folder("torture", BYTES_MAX * (1 + FINDINGS_MAX as u64))?;
+    eprintln!("torture: seed {first}, for {lasts:?}");
+    let may_mount = Drive::try_out(folder.path());
+    if let Err(error) = &may_mount {
+        eprintln!(
+            "torture: power cuts and full disks are left out, and the server is killed instead: {error:#}"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let started_at = Instant::now();
+    let mut tally = Tally::default();
+    let mut findings = Vec::new();
+    while tally.trials == 0 || started_at.elapsed() < lasts && findings.len() < FINDINGS_MAX {
+        let seed = first.wrapping_add(tally.trials);
+        tally.trials += 1;
+        let own = folder.path().join(seed.to_string());
+        if let Err(error) = trial(&runtime, &mut tally, seed, &own, may_mount.is_ok()) {
+            eprintln!(
+                "torture: FINDING: {error:#}\n  its files stay in {} until the next run; the same again: \
+                 --seed {seed} --for 1s",
+                own.display()
+            );
+            findings.push(seed.to_string());
+        }
+    }
+    let lasted = started_at.elapsed();
+    eprintln!(
+        "torture: seed {first}: {} trials in {:.0} s, {} records read",
+        tally.trials,
+        lasted.as_secs_f64(),
+        tally.records
+    );
+    for line in tally.lines() {
+        eprintln!("  {line}");
+    }
+    if !findings.is_empty() {
+        folder.keep();
+        bail!("there are findings, with the seeds {}", findings.join(", "));
+    }
+    Ok(tally.cases(first, lasted))
+}
+
+/// One trial, with its data in the folder `own`, which stays where it finds something.
+fn trial(
+    runtime: &Runtime,
+    tally: &mut Tally,
+    seed: u32,
+    own: &Path,
+    may_mount: bool,
+) -> Result<()> {
+    let started_at = Instant::now();
+    let plan = Plan::draw(seed);
+    let mut story = Story::new();
+    fs::create_dir_all(own)?;
+    let trial = Trial::begin(runtime, tally, &mut story, own, &plan, may_mount);
+    let result = trial.and_then(|trial| trial.run(&plan));
+    eprintln!(
+        "torture: seed {seed}, {:.1} s: {}",
+        started_at.elapsed().as_secs_f64(),
+        story.join("; ")
+    );
+    result?;
+    Ok(fs::remove_dir_all(own)?)
+}

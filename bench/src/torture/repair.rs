@@ -1,0 +1,73 @@
+//! `millstream repair` as a process.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::engine::our_program;
+use crate::server::Settings;
+
+/// It has ended by then, however busy the machine is.
+const REPAIR_MAX: Duration = Duration::from_secs(120);
+
+/// The files in the trial's folder that take what it prints.
+const OUT: &str = "repair.json";
+const ERRORS: &str = "repair.log";
+
+#[derive(Deserialize)]
+struct List {
+    damaged: Vec<Place>,
+}
+
+/// A damaged place, as it is listed.
+#[derive(Deserialize)]
+pub struct Place {
+    pub stream: String,
+    pub partition: u32,
+}
+
+/// What `repair` lists in the data directory of a trial.
+pub fn list(folder: &Path, data: &Path, settings: &Settings) -> Result<Vec<Place>> {
+    let said = run(folder, data, settings, &[])?;
+    let list: List = serde_json::from_str(&said).with_context(|| format!("repair: {said:?}"))?;
+    Ok(list.damaged)
+}
+
+/// Cuts a stream.
+pub fn cut(folder: &Path, data: &Path, settings: &Settings, stream: &str) -> Result<()> {
+    run(folder, data, settings, &["--cut", stream]).map(drop)
+}
+
+fn run(folder: &Path, data: &Path, settings: &Settings, words: &[&str]) -> Result<String> {
+    let (out, errors) = (folder.join(OUT), folder.join(ERRORS));
+    let mut child = Command::new(our_program().context("build the program millstream first")?)
+        .args(["repair", "--json", "--data"])
+        .arg(data)
+        .args(words)
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(File::create(&out)?)
+        .stderr(File::create(&errors)?)
+        .spawn()?;
+    let started_at = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if started_at.elapsed() > REPAIR_MAX {
+            child.kill()?;
+            child.wait()?;
+            bail!("repair {words:?} has not ended after {REPAIR_MAX:?}");
+        }
+        sleep(Duration::from_millis(2));
+    };
+    let said = fs::read_to_string(&errors)?;
+    let is_done = status.success() && !said.contains("panicked at");
+    ensure!(is_done, "repair {words:?} ends with {status}: {said}");
+    Ok(fs::read_to_string(&out)?)
+}
