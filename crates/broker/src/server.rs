@@ -36,7 +36,7 @@ const THREADS_PER_CORE: usize = 2;
 /// How long the other side may take to agree on TLS.
 const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How often the files of certificates and keys are looked at.
+/// How often the files of TLS are looked at.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a broker does not start.
@@ -291,7 +291,7 @@ async fn renew(tls: Arc<Tls>) {
 /// Follows the keys that tokens are checked with.
 async fn renew_keys(tokens: Arc<TokenCheck>) {
     loop {
-        tokio::time::sleep(RENEW_EVERY).await;
+        tokio::time::sleep(tokens.renew_every()).await;
         let tokens = Arc::clone(&tokens);
         if tokio::task::spawn_blocking(move || tokens.renew())
             .await

@@ -1,15 +1,24 @@
-//! Checks tokens with the keys of a file, which is read again when it changes.
+//! Checks tokens with the keys of a file or a URL, and reads these again from time to time.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{Clock, LineLimit};
 use parking_lot::RwLock;
 
+use crate::key_url::{FetchError, KeysUrl};
 use crate::security::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
+
+/// The time between two readings of a file.
+const FILE_RENEW_EVERY: Duration = Duration::from_secs(60);
+
+/// The time between two fetches from a URL.
+const URL_RENEW_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Tokens of unknown keys make the check read its keys again at most this often: anybody can send such a token.
 const RENEW_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(30);
@@ -20,11 +29,55 @@ const WARN_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Which tokens clients may log in with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenConfig {
-    /// The file with the public keys (JWKS) of the issuers. The broker reads it again every minute, and when a token names a
+    /// Where the public keys (JWKS) of the issuers are. The broker reads them again from time to time, and when a token names a
     /// key that it does not know.
-    pub keys: PathBuf,
+    pub keys: KeySource,
+    /// The file with the certificates of the authorities that may have signed the certificate of the URL; without it, those of
+    /// the system.
+    pub authorities: Option<PathBuf>,
     /// What tokens must say.
     pub rules: TokenRules,
+}
+
+/// Where the public keys of issuers are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file.
+    File(PathBuf),
+    /// At a URL.
+    Url(KeysUrl),
+}
+
+impl KeySource {
+    /// The time between two readings.
+    pub(crate) fn renew_every(&self) -> Duration {
+        match self {
+            KeySource::File(_) => FILE_RENEW_EVERY,
+            KeySource::Url(_) => URL_RENEW_EVERY,
+        }
+    }
+}
+
+/// Text with `://` is a URL, other text the path of a file.
+impl FromStr for KeySource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeySource, String> {
+        match text.contains("://") {
+            true => text.parse().map(KeySource::Url),
+            false if text.is_empty() => Err("must not be empty".to_owned()),
+            false => Ok(KeySource::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::File(path) => path.display().fmt(f),
+            KeySource::Url(url) => url.fmt(f),
+        }
+    }
 }
 
 /// Why there are no keys to check tokens with.
@@ -38,11 +91,19 @@ pub enum TokenKeysError {
         /// Why.
         error: io::Error,
     },
-    /// The file has no keys.
-    #[error("{} has no keys for tokens: {what}", path.display())]
+    /// The URL cannot be fetched.
+    #[error("cannot fetch the keys for tokens from {url}: {error}")]
+    Fetch {
+        /// The URL.
+        url: String,
+        /// Why.
+        error: Box<FetchError>,
+    },
+    /// The file or the URL has no keys.
+    #[error("{keys} has no keys for tokens: {what}")]
     Content {
-        /// The file.
-        path: PathBuf,
+        /// The file or the URL.
+        keys: String,
         /// What is wrong.
         what: String,
     },
@@ -59,8 +120,8 @@ pub struct TokenCheck {
     unknown_from: tokio::sync::Mutex<Duration>,
 }
 
-impl std::fmt::Debug for TokenCheck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for TokenCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenCheck")
             .field("config", &self.config)
             .finish_non_exhaustive()
@@ -74,7 +135,7 @@ impl TokenCheck {
     /// See [`TokenKeysError`].
     pub fn open(config: TokenConfig, clock: Arc<dyn Clock>) -> Result<TokenCheck, TokenKeysError> {
         Ok(TokenCheck {
-            keys: RwLock::new(read(&config.keys)?),
+            keys: RwLock::new(read(&config)?),
             config,
             clock,
             warnings: LineLimit::new(1, WARN_EVERY),
@@ -84,7 +145,7 @@ impl TokenCheck {
 
     /// Reads the keys again. When that fails, the check keeps its keys and warns.
     pub fn renew(&self) {
-        match read(&self.config.keys) {
+        match read(&self.config) {
             Ok(keys) => *self.keys.write() = keys,
             Err(error) => {
                 if let Some(left_out) = self.warnings.take(self.clock.monotonic()) {
@@ -92,6 +153,11 @@ impl TokenCheck {
                 }
             }
         }
+    }
+
+    /// The time after which the keys are to be read again.
+    pub fn renew_every(&self) -> Duration {
+        self.config.keys.renew_every()
     }
 
     /// Whether a token names a key that the check does not have.
@@ -123,20 +189,33 @@ impl TokenCheck {
     }
 }
 
-fn read(path: &Path) -> Result<TokenKeys, TokenKeysError> {
-    let error = |error| TokenKeysError::Read {
-        path: path.to_owned(),
-        error,
+fn read(config: &TokenConfig) -> Result<TokenKeys, TokenKeysError> {
+    let json = match &config.keys {
+        KeySource::File(path) => read_file(path).map_err(|error| TokenKeysError::Read {
+            path: path.clone(),
+            error,
+        })?,
+        KeySource::Url(url) => {
+            let fetched = url.fetch(config.authorities.as_deref());
+            let fetched = fetched.map_err(|error| TokenKeysError::Fetch {
+                url: url.to_string(),
+                error: Box::new(error),
+            })?;
+            fetched.into()
+        }
     };
-    let mut json = Vec::new();
-    let file = File::open(path).map_err(error)?;
-    // One byte more shows that it is too large.
-    let mut bounded = file.take(KEYS_BYTES_MAX as u64 + 1);
-    bounded.read_to_end(&mut json).map_err(error)?;
     TokenKeys::parse(&json).map_err(|what| TokenKeysError::Content {
-        path: path.to_owned(),
+        keys: config.keys.to_string(),
         what,
     })
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut json = Vec::new();
+    // One byte more shows that it is too large.
+    let mut bounded = File::open(path)?.take(KEYS_BYTES_MAX as u64 + 1);
+    bounded.read_to_end(&mut json)?;
+    Ok(json)
 }
 
 #[cfg(test)]
@@ -203,7 +282,11 @@ mod tests {
                 audience: "a".to_owned(),
                 user_claim: "sub".to_owned(),
             };
-            let config = TokenConfig { keys, rules };
+            let config = TokenConfig {
+                keys: KeySource::File(keys),
+                authorities: None,
+                rules,
+            };
             let check = TokenCheck::open(config, Arc::new(clock.clone())).unwrap();
             let check = Arc::new(check);
             Checked { dir, clock, check }

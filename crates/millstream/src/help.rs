@@ -34,6 +34,7 @@ const DOOR: &[&str] = &[
     "authentication",
     "super_users",
     "token_keys",
+    "token_authorities",
     "token_issuer",
     "token_audience",
     "token_user_claim",

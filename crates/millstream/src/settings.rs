@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millstream_base::ByteSize;
-use millstream_broker::TokenConfig;
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
+use millstream_broker::{KeySource, TokenConfig};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
@@ -58,10 +58,13 @@ pub struct Settings {
     /// Who may do everything there, whatever the access rules say: names separated by `;`
     #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
     pub super_users: Option<Principals>,
-    /// Clients may log in by OAUTHBEARER, with tokens (JWT) that one of the public keys in this file (JWKS) has signed; it is
-    /// read again every minute, and when a token names an unknown key
+    /// Clients may log in by OAUTHBEARER, with tokens (JWT) that one of the public keys (JWKS) in this file or at this https:// URL
+    /// has signed; a file is read again every minute, a URL every 5 minutes, and both when a token names an unknown key
+    #[arg(long, global = true, value_name = "PATH or URL", value_parser = values::key_source)]
+    pub token_keys: Option<KeySource>,
+    /// The URL of the keys may have a certificate that the authorities in this PEM file have signed [default: the system's]
     #[arg(long, global = true, value_name = "PATH")]
-    pub token_keys: Option<PathBuf>,
+    pub token_authorities: Option<PathBuf>,
     /// Who must have issued the tokens: their claim `iss`
     #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
     pub token_issuer: Option<String>,
@@ -138,7 +141,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "data",
     "http",
     "http_hosts",
@@ -147,6 +150,7 @@ const NAMES: [&str; 29] = [
     "authentication",
     "super_users",
     "token_keys",
+    "token_authorities",
     "token_issuer",
     "token_audience",
     "token_user_claim",
@@ -321,11 +325,12 @@ impl Settings {
         let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
         let Some(keys) = &self.token_keys else {
             let others = [
-                ("token_issuer", &self.token_issuer),
-                ("token_audience", &self.token_audience),
-                ("token_user_claim", &self.token_user_claim),
+                ("token_authorities", self.token_authorities.is_some()),
+                ("token_issuer", self.token_issuer.is_some()),
+                ("token_audience", self.token_audience.is_some()),
+                ("token_user_claim", self.token_user_claim.is_some()),
             ];
-            return match others.iter().find(|(_, value)| value.is_some()) {
+            return match others.iter().find(|(_, is_given)| *is_given) {
                 Some((given, _)) => incomplete(given, "token_keys"),
                 None => Ok(None),
             };
@@ -339,9 +344,14 @@ impl Settings {
         let Some(audience) = self.token_audience.clone() else {
             return incomplete("token_keys", "token_audience");
         };
+        let is_fetched = matches!(keys, KeySource::Url(url) if url.is_encrypted());
+        if self.token_authorities.is_some() && !is_fetched {
+            return incomplete("token_authorities", "token_keys with an https:// URL");
+        }
         let user_claim = self.token_user_claim.clone();
         Ok(Some(TokenConfig {
             keys: keys.clone(),
+            authorities: self.token_authorities.clone(),
             rules: TokenRules {
                 issuer,
                 audience,
@@ -400,7 +410,8 @@ impl Settings {
             "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
             "decompression" => fill(&mut self.decompression, text, values::size),
             "check_compressed" => fill(&mut self.check_compressed, text, values::boolean),
-            "token_keys" => fill(&mut self.token_keys, text, values::path),
+            "token_keys" => fill(&mut self.token_keys, text, values::key_source),
+            "token_authorities" => fill(&mut self.token_authorities, text, values::path),
             "token_issuer" => fill(&mut self.token_issuer, text, values::text),
             "token_audience" => fill(&mut self.token_audience, text, values::text),
             "token_user_claim" => fill(&mut self.token_user_claim, text, values::text),

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
+use millstream_broker::KeySource;
 use millstream_broker::security::Principal;
 use millstream_client::{Mechanism, Start};
 use millstream_log::LANES_MAX;
@@ -192,6 +193,10 @@ pub fn text(text: &str) -> Result<String, String> {
         "" => Err("must not be empty".to_owned()),
         _ => Ok(text.to_owned()),
     }
+}
+
+pub fn key_source(text: &str) -> Result<KeySource, String> {
+    text.parse()
 }
 
 pub fn path(text: &str) -> Result<PathBuf, String> {

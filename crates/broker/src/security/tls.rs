@@ -137,6 +137,14 @@ pub fn principal_of(certificate: &CertificateDer<'_>) -> Option<Principal> {
     Principal::user(&certificate.tbs_certificate().subject().to_string())
 }
 
+/// Reads the certificates of authorities from a PEM file.
+///
+/// # Errors
+/// When the file cannot be read, or has no certificates.
+pub fn load_roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    roots(path, &read(path)?)
+}
+
 /// The bytes of the files. The key is secret.
 #[derive(PartialEq, Eq)]
 struct Contents {

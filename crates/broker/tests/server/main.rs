@@ -20,6 +20,7 @@ mod sessions;
 mod shutdown;
 mod support;
 mod tls;
+mod token_urls;
 mod tokens;
 mod told_operations;
 mod topics;

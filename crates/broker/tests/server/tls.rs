@@ -17,13 +17,13 @@ use crate::logins::{ADMIN, add_admin, guard};
 use crate::support::{Connection, Node, TIME_MAX, values};
 
 /// An authority, and the certificates of a server and of clients.
-struct Pki {
+pub struct Pki {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    fn new() -> Pki {
+    pub fn new() -> Pki {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -36,7 +36,7 @@ impl Pki {
         pki
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use millstream_base::Timestamp;
-use millstream_broker::TokenConfig;
 use millstream_broker::security::{TokenError, TokenKeys, TokenRules};
+use millstream_broker::{KeySource, TokenConfig};
 use millstream_wire::messages::{
     MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
 };
@@ -38,7 +38,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// Who signs tokens.
-enum Signer {
+pub enum Signer {
     Rsa(RsaKeyPair),
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
@@ -57,7 +57,7 @@ impl Signer {
         EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).unwrap()
     }
 
-    fn p256() -> Signer {
+    pub fn p256() -> Signer {
         Signer::P256(Signer::ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING))
     }
 
@@ -72,7 +72,7 @@ impl Signer {
     }
 
     /// Its public key, as a set of keys holds it.
-    fn public(&self, id: &str) -> Value {
+    pub fn public(&self, id: &str) -> Value {
         let ec = |curve: &str, key: &EcdsaKeyPair| {
             let (x, y) =
                 key.public_key().as_ref()[1..].split_at(key.public_key().as_ref().len() / 2);
@@ -124,7 +124,7 @@ impl Signer {
         }
     }
 
-    fn token_by(&self, algorithm: &str, id: &str, claims: &Value) -> String {
+    pub fn token_by(&self, algorithm: &str, id: &str, claims: &Value) -> String {
         let header = json!({ "alg": algorithm, "typ": "JWT", "kid": id });
         let signed = unsigned(&header, claims);
         let signature = self.sign(algorithm, signed.as_bytes());
@@ -153,7 +153,7 @@ fn unsigned(header: &Value, claims: &Value) -> String {
     )
 }
 
-fn rules() -> TokenRules {
+pub fn rules() -> TokenRules {
     TokenRules {
         issuer: "https://issuer.example".to_owned(),
         audience: "millstream".to_owned(),
@@ -168,7 +168,7 @@ fn claims() -> Value {
     })
 }
 
-fn with(name: &str, value: Value) -> Value {
+pub fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     claims[name] = value;
     claims
@@ -344,7 +344,8 @@ fn node(signer: &Signer, keys: &Path) -> Node {
         let alice = "User:alice".parse().unwrap();
         config.security.super_users.insert(alice);
         config.security.tokens = Some(TokenConfig {
-            keys: keys.to_owned(),
+            keys: KeySource::File(keys.to_owned()),
+            authorities: None,
             rules: rules(),
         });
     })
@@ -363,7 +364,7 @@ fn token_for(signer: &Signer, user: &str, seconds: f64) -> String {
 }
 
 impl Connection {
-    fn show(&mut self, token: &str) -> SaslAuthenticateResponse {
+    pub fn show(&mut self, token: &str) -> SaslAuthenticateResponse {
         let request = SaslHandshakeRequest::default().with_mechanism(text("OAUTHBEARER"));
         let answer = ask!(self, SaslHandshake, 1, request);
         assert_eq!(answer.error_code, 0);

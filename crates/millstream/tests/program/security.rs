@@ -1,6 +1,7 @@
 //! Who may come to `millstream start`.
 
 use std::fs;
+use std::net::TcpListener;
 
 use serde_json::json;
 use tempfile::tempdir;
@@ -216,4 +217,23 @@ fn a_broken_key_file_is_told_on_stderr_and_the_old_keys_stay() {
     let stderr = server.stop().stderr;
     let told = stderr.matches("the old keys stay in use").count();
     assert_eq!(told, 1, "{stderr}");
+}
+
+#[test]
+fn a_start_that_cannot_fetch_the_keys_for_tokens_says_so_and_fails() {
+    let data = tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = listener.local_addr().unwrap();
+    drop(listener);
+    let start = |keys: &str, more: &[&str]| {
+        let start = ["start", "--listen", "127.0.0.1:0", "--authentication"];
+        let args = [&start[..], &["--token-keys", keys], &CLAIMS, more].concat();
+        run(data.path(), &args)
+    };
+    let url = format!("http://{closed}/keys");
+    start(&url, &[]).assert_fails(1, &[&url, "cannot connect"]);
+    start("http://issuer.example/", &[]).assert_fails(2, &["must begin with https://"]);
+    let authorities = ["--token-authorities", "a.pem"];
+    start("keys.json", &authorities).assert_fails(2, &["token_authorities", "https://"]);
+    start("https://127.0.0.1:1/", &authorities).assert_fails(1, &["a.pem", "No such file"]);
 }
