@@ -476,6 +476,7 @@ mod tests {
             "x",
             "x",
             "x",
+            "x",
             "localhost:9092",
             "alice",
             "x",
@@ -492,6 +493,7 @@ mod tests {
             "debug",
             "json",
         ];
+        assert_eq!(NAMES.len(), values.len());
         let command = crate::args::LowArgs::command();
         for (name, text) in NAMES.into_iter().zip(values) {
             let flag = name.replace('_', "-");
