@@ -45,6 +45,9 @@ const STREAMS: &str = "streams";
 /// The folder for what was cut from files, and for what `repair` takes away.
 pub const ASIDE: &str = "aside";
 
+/// What the names of files there begin with that are of streams the catalog lost.
+const LOST_PREFIX: &str = "lost.";
+
 /// How much is copied there at once.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -287,6 +290,31 @@ impl DataDir {
         let known: HashSet<StoredName> = groups.iter().copied().collect();
         indexes.retain(|index| !known.contains(index));
         Ok((groups, indexes))
+    }
+
+    /// Moves what is in a stream's folder to the folder `aside`, and removes the folder. Answers what the
+    /// files' names begin with there.
+    pub fn move_stream_aside(&self, stream: StreamId) -> Result<PathBuf> {
+        let folder = self.aside_dir()?;
+        let known = self.aside_entries(LOST_PREFIX)?;
+        let number = known.iter().map(|(number, _)| number + 1).max();
+        let prefix = format!("{LOST_PREFIX}{:06}.{stream}-", number.unwrap_or(1));
+        let path = self.stream_dir(stream);
+        let names = match self.disk.list(&path) {
+            Ok(names) => names,
+            // Only the journal knew of it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(LogError::io("list", path, error)),
+        };
+        for entry in names {
+            let from = path.join(&entry.name);
+            self.disk
+                .rename(&from, &folder.join(format!("{prefix}{}", entry.name)))
+                .map_err(|error| LogError::io("move", from, error))?;
+        }
+        self.sync_dir(&folder)?;
+        self.remove_stream_dir(stream)?;
+        Ok(folder.join(prefix))
     }
 
     /// Removes a stream's folder and all in it.

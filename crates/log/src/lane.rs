@@ -168,6 +168,8 @@ pub struct StoredLane {
     pub max_timestamp: Option<Timestamp>,
     /// Of the last group.
     pub fingerprint: Fingerprint,
+    /// Where the last mark of the last group is.
+    pub marked_at: Position,
     /// Bytes that the start cut from the last group's file.
     pub cut_bytes: u64,
     pub fault: Option<LogError>,
@@ -211,7 +213,7 @@ impl LaneState {
                 bytes_max: stream.limits.group_bytes_max(),
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 fingerprint: stored.fingerprint,
-                marked_at: group.durable(),
+                marked_at: stored.marked_at,
                 changed: stored.unmarked,
                 aborted: stored.aborted,
                 aborted_count: group
@@ -566,6 +568,10 @@ impl LaneState {
 
     /// Marks the end of the open group, so that the next start need not read what is before.
     pub fn mark_end(&self) {
+        if self.fault().is_some() {
+            // The index of a damaged group tells the next start what is missing.
+            return;
+        }
         let mut head = self.head.lock();
         let Head {
             open,

@@ -284,9 +284,10 @@ impl Log {
             // It may have told of these.
             recovered.write_out_left(&core.dir)?;
             for id in orphans {
-                tracing::warn!(path = %core.dir.stream_dir(id).display(),
-                    "the catalog's end was torn and does not name this stream; its folder is left \
-                     as it is until the next start: look whether it is missed");
+                let kept = core.dir.move_stream_aside(id)?;
+                tracing::warn!(kept = %kept.display(),
+                    "the catalog's end was torn and does not name stream {id}; its files are \
+                     moved to where their names begin so: look whether it is missed");
             }
         } else {
             for id in orphans {

@@ -577,6 +577,7 @@ impl RecoveredLane {
             aborted: tail.aborted,
             max_timestamp: Some(tail.max_timestamp),
             fingerprint: tail.fingerprint,
+            marked_at: tail.marked_at,
             cut_bytes: self.cut_bytes,
             fault: self.damage.map(|damage| damage.error),
         }

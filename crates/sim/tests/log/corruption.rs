@@ -27,6 +27,11 @@ fn run(seed: u64) {
     let mut world = World::new(seed);
     assert!(world.open());
     fill(&mut world);
+    if world.rng.bool() {
+        // The last run adds nothing to what the crash left.
+        world.crash();
+        assert!(world.open());
+    }
     let is_clean = world.rng.bool();
     match is_clean {
         true => world.close(),
