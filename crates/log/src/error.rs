@@ -26,6 +26,16 @@ pub enum LogError {
         /// The first thing that does not belong.
         path: PathBuf,
     },
+    /// A table without which the log does not open is damaged.
+    #[error(
+        "{error}; `millstream repair --cut {table}` writes {table} anew with all of its entries that are whole"
+    )]
+    DamagedTable {
+        /// The table's name.
+        table: String,
+        /// What is wrong with it.
+        error: Box<LogError>,
+    },
     /// The data was written by a later version.
     #[error(
         "data directory {dir} has format {found}, this program reads {known}; use a newer program"

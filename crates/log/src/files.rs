@@ -131,6 +131,11 @@ impl DataDir {
             let what = "the folder is missing, though the journal's is there";
             return Err(LogError::corrupted(root.join(STREAMS), Position(0), what));
         }
+        if has(STREAMS) && !has(JOURNAL) && !list(&*disk, &root.join(STREAMS))?.is_empty() {
+            let what = "the folder is missing, and what it held after a crash is in no other file; if it is lost, or \
+                        the last run ended in good order, make an empty one";
+            return Err(LogError::corrupted(root.join(JOURNAL), Position(0), what));
+        }
         let dir = DataDir {
             disk,
             root: root.to_owned(),

@@ -12,14 +12,11 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::LaneId;
 use crate::lane::LaneState;
-use crate::log::wait_durable;
+use crate::log::{CATALOG, wait_durable};
 use crate::table::Table;
 
 /// What the keys of these notes begin with in the catalog.
 const PREFIX: &str = "data/";
-
-/// The catalog is not noted in itself: the streams that it does not name tell that it is missing.
-const CATALOG: StreamId = StreamId(0);
 
 impl Core {
     /// Lets lanes that get files be noted in the catalog.
@@ -59,6 +56,7 @@ impl Core {
 }
 
 fn is_to_be_noted(lane: &LaneState) -> bool {
+    // The streams that the catalog does not name tell that it is missing.
     lane.id.stream != CATALOG
         && !lane.is_scratch()
         && !lane.is_removed()

@@ -34,11 +34,12 @@ use crate::reader::{
     From, LaneReader, ReadChunks, StreamReader, read_group, seek_offset, seek_timestamp,
 };
 use crate::recovery::Recovered;
+use crate::salvage::SALVAGED;
 use crate::stream::{Named, Shape, StreamKind, StreamState};
 use crate::table::Table;
 
 /// The stream of the catalog: which streams and objects there are.
-const CATALOG: StreamId = StreamId(0);
+pub const CATALOG: StreamId = StreamId(0);
 
 /// The stream of the positions that applications committed.
 pub(crate) const POSITIONS: StreamId = StreamId(1);
@@ -215,6 +216,8 @@ impl Log {
         let was_cut = recovered.was_cut(CATALOG);
         let catalog = Arc::new(open_table(&core, CATALOG, "__catalog", &mut recovered)?);
         let positions = Arc::new(open_table(&core, POSITIONS, "__positions", &mut recovered)?);
+        let is_salvaged = !catalog.list::<bool>(SALVAGED)?.is_empty();
+        let may_lack_streams = was_cut || is_salvaged;
         let mut is_journal_kept = false;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
@@ -277,18 +280,19 @@ impl Log {
         core.streams.write().next_id = last_id + 1;
         abandoned.extend(check_data(&core, &catalog)?);
         if let Some(fault) = positions.lane().fault() {
-            return Err(fault.clone());
+            return Err(damaged_table("__positions", fault.clone()));
         }
-        if was_cut {
+        if may_lack_streams {
             is_journal_kept |= orphans.iter().any(|id| recovered.has_gap(*id));
             // It may have told of these.
             recovered.write_out_left(&core.dir)?;
             for id in orphans {
                 let kept = core.dir.move_stream_aside(id)?;
                 tracing::warn!(kept = %kept.display(),
-                    "the catalog's end was torn and does not name stream {id}; its files are \
+                    "the catalog was cut or repaired and does not name stream {id}; its files are \
                      moved to where their names begin so: look whether it is missed");
             }
+            abandoned.extend(is_salvaged.then(|| SALVAGED.to_owned()));
         } else {
             for id in orphans {
                 core.dir.remove_stream_dir(id)?;
@@ -1155,11 +1159,22 @@ fn open_table(
     let lane = stream
         .lane(StreamletIndex(0), LaneIndex(0))
         .expect("just made with one lane");
-    if let Some(fault) = lane.fault() {
-        return Err(fault.clone());
-    }
+    let opened = match lane.fault() {
+        Some(fault) => Err(fault.clone()),
+        None => Table::open(core, lane),
+    };
     core.streams.write().add(stream);
-    Table::open(core, lane)
+    opened.map_err(|error| damaged_table(name, error))
+}
+
+fn damaged_table(table: &str, error: LogError) -> LogError {
+    match error {
+        LogError::Corrupted { .. } => LogError::DamagedTable {
+            table: table.to_owned(),
+            error: Box::new(error),
+        },
+        error => error,
+    }
 }
 
 fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {

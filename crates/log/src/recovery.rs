@@ -1084,6 +1084,13 @@ fn read_index(dir: &DataDir, name: &StoredName) -> Result<Index> {
     Index::read(&*dir.disk, &path, name).map_err(|error| LogError::io("read", &path, error))
 }
 
+/// Why a group's file is another's, if its index tells.
+pub fn foreign_file(dir: &DataDir, name: &StoredName) -> Result<Option<String>> {
+    let path = dir.group_path(name.0, name.1, name.2);
+    let file = open(dir, &path, Access::Read)?;
+    foreign(&*file, &path, name.2, &read_index(dir, name)?)
+}
+
 /// Why file and index are not those of one group, if they are not.
 fn foreign(
     file: &dyn DiskFile,

@@ -180,9 +180,9 @@ fn find_damage(core: &Core, lane: &LaneState, places: &mut Vec<DamagedPlace>) {
 }
 
 /// A data directory whose log is closed.
-struct Repair {
-    dir: DataDir,
-    journal: OldJournal,
+pub struct Repair {
+    pub dir: DataDir,
+    pub journal: OldJournal,
     /// The number of this repair.
     number: u64,
     folder: PathBuf,
@@ -190,7 +190,7 @@ struct Repair {
 }
 
 impl Repair {
-    fn new(config: &LogConfig, dir: DataDir) -> Result<Repair> {
+    pub fn new(config: &LogConfig, dir: DataDir) -> Result<Repair> {
         debug_assert_eq!(config.dir, dir.root);
         let journal = OldJournal::find(&dir)?;
         let folder = dir.aside_dir()?;
@@ -228,14 +228,12 @@ impl Repair {
             .collect();
         behind.sort_unstable();
         for (lane, group, offset) in behind.into_iter().rev() {
-            let path = self.dir.group_path(lane, group, offset);
-            let index = path.with_extension("index");
             if group == place.group && place.position > Position(0) {
+                let path = self.dir.group_path(lane, group, offset);
                 self.take_end(stream, &path, place.position)?;
-                self.take_file(stream, &index)?;
+                self.take_file(stream, &path.with_extension("index"))?;
             } else {
-                self.take_file(stream, &index)?;
-                self.take_file(stream, &path)?;
+                self.take_group(&(lane, group, offset))?;
             }
         }
         let first_offset = match place.position {
@@ -256,12 +254,17 @@ impl Repair {
     fn take_stream(&mut self, stream: StreamId) -> Result<()> {
         self.take_runs(stream, None)?;
         let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
-        for (lane, group, offset) in groups.into_iter().chain(indexes) {
-            let path = self.dir.group_path(lane, group, offset);
-            self.take_file(stream, &path.with_extension("index"))?;
-            self.take_file(stream, &path)?;
+        for name in groups.into_iter().chain(indexes) {
+            self.take_group(&name)?;
         }
         Ok(())
+    }
+
+    /// Moves a group's files to the folder.
+    pub fn take_group(&mut self, (lane, group, offset): &StoredName) -> Result<()> {
+        let path = self.dir.group_path(*lane, *group, *offset);
+        self.take_file(lane.stream, &path.with_extension("index"))?;
+        self.take_file(lane.stream, &path)
     }
 
     /// Copies what the journal holds of a stream, or of one lane of it: each run with 48 bytes before it, as
@@ -355,7 +358,7 @@ impl Repair {
         Ok(())
     }
 
-    fn finish(self) -> Result<Taken> {
+    pub fn finish(self) -> Result<Taken> {
         self.dir.unlock();
         Ok(self.taken)
     }

@@ -163,6 +163,8 @@ pub enum Command {
     ///
     /// No server may run on it. All that streams hold is read and checked. A stream that is damaged refuses
     /// writes, and is read up to the damage; `--cut` lets it go on there, and `--quarantine` removes it.
+    /// `--cut __catalog` and `--cut __positions` write the node's own tables anew, without the damaged entries;
+    /// a start moves the files of streams that the catalog does not name any more to `aside`.
     /// What is taken away goes to the folder `aside` of the data directory. Copy the data directory first
     /// where it matters.
     ///

@@ -1,6 +1,6 @@
 //! The node whose data directory a command works on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use millstream_log::{Log, LogError, Stream};
@@ -26,6 +26,12 @@ pub fn open_in(settings: &Settings, data: &Path) -> anyhow::Result<Log> {
 
 /// Opens the log, for commands that make sense only where there is one.
 pub fn open_existing(settings: &Settings) -> anyhow::Result<Log> {
+    existing(settings)?;
+    open(settings)
+}
+
+/// The data directory, which is there.
+pub fn existing(settings: &Settings) -> anyhow::Result<PathBuf> {
     let data = settings.data_or_default();
     if !data.exists() {
         bail!(
@@ -33,7 +39,7 @@ pub fn open_existing(settings: &Settings) -> anyhow::Result<Log> {
             data.display()
         );
     }
-    open(settings)
+    Ok(data)
 }
 
 /// The stream of this name; an error says what there is instead.

@@ -1,10 +1,11 @@
 //! `millstream repair`: what is damaged in a data directory, and what to do about it.
 
 use std::io::Write;
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
-use millstream_base::ByteSize;
-use millstream_log::{DamagedPlace, Taken};
+use anyhow::bail;
+use millstream_base::{ByteSize, SystemDisk};
+use millstream_log::{DamagedPlace, OwnTable, Taken, salvage_table};
 use serde::Serialize;
 use serde_json::json;
 
@@ -24,19 +25,23 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
     if !settings.is_local() {
         bail!("a repair needs the data directory: stop the server, and name it with --data");
     }
-    let log = node::open_existing(settings).context(
-        "nothing can be repaired before the node's own tables are whole: restore them from a copy",
-    )?;
+    let data = node::existing(settings)?;
     let (name, what, taken) = match (args.cut, args.quarantine) {
         (Some(name), _) => {
-            let taken = log.cut_stream(&name)?;
+            let taken = match OwnTable::named(&name) {
+                Some(table) => {
+                    salvage_table(&settings.log_config(&data), Arc::new(SystemDisk), table)?
+                }
+                None => node::open(settings)?.cut_stream(&name)?,
+            };
             (name, "cut", taken)
         }
         (_, Some(name)) => {
-            let taken = log.quarantine_stream(&name)?;
+            let taken = node::open(settings)?.quarantine_stream(&name)?;
             (name, "quarantined", taken)
         }
         _ => {
+            let log = node::open(settings)?;
             let places = log.damaged_places();
             log.close()?;
             return list(&places, is_json);

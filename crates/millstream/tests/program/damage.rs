@@ -158,6 +158,54 @@ fn a_removed_folder_of_all_streams_refuses_the_start() {
 }
 
 #[test]
+fn a_damaged_catalog_refuses_the_start_and_keeps_what_is_whole_when_it_is_cut() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    let lost = file_of(data, "broken");
+    let path = fs::read_dir(data.join("streams/0"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|kind| kind == "log"))
+        .unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let entry = b"stream/broken";
+    let at = bytes.windows(entry.len()).position(|part| part == entry);
+    bytes[at.unwrap()] ^= 1;
+    fs::write(&path, bytes).unwrap();
+
+    let advice = "repair --cut __catalog";
+    for _ in 0..2 {
+        let start = run(data, &["start", "--listen", "127.0.0.1:0"]);
+        start.assert_fails(1, &["streams/0", advice]);
+    }
+    run(data, &["repair"]).assert_fails(1, &[advice]);
+    let cut = run(data, &["repair", "--cut", "__catalog"]).assert_done();
+    assert!(cut.text().contains("aside"), "{}", cut.text());
+    for _ in 0..2 {
+        let text = run(data, &["consume", "whole"]).assert_done().text();
+        assert_eq!(lines_of(&text), LINES);
+        run(data, &["consume", "broken"]).assert_fails(1, &["broken"]);
+        let aside = fs::read_dir(data.join("aside")).unwrap();
+        let mut names = aside.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let lost = lost.file_name().unwrap().to_str().unwrap();
+        assert!(names.any(|name| name.starts_with("lost.") && name.ends_with(lost)));
+    }
+}
+
+#[test]
+fn a_removed_folder_of_the_journal_refuses_the_start() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    fs::remove_dir_all(data.join("journal")).unwrap();
+    let start = run(data, &["start", "--listen", "127.0.0.1:0"]);
+    start.assert_fails(1, &["journal", "missing", "empty"]);
+    fs::create_dir(data.join("journal")).unwrap();
+    Server::start(data, &[]).stop();
+}
+
+#[test]
 fn damaged_users_and_rules_are_not_taken_for_none() {
     let dir = tempdir().unwrap();
     let data = dir.path();

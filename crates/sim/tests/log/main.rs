@@ -5,6 +5,7 @@ mod crash;
 mod misplaced;
 mod model;
 mod regressions;
+mod salvage;
 mod table;
 mod threads;
 mod world;

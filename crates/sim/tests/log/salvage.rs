@@ -1,0 +1,130 @@
+//! The log's own tables are written anew where they are damaged: what is whole of them stays.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millstream_base::Disk as _;
+use millstream_log::{LogError, OwnTable, StreamConfig, salvage_table};
+
+use crate::world::{DIR, World, config, for_each_seed, lane_of, open};
+
+const CASES: u64 = 600;
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[test]
+fn a_salvaged_catalog_keeps_every_stream_but_the_damaged_one() {
+    for_each_seed(CASES, catalog);
+}
+
+fn catalog(seed: u64) {
+    let mut world = World::new(seed);
+    filled(&mut world);
+    let path = file_of(&world, "0");
+    let len = world.disk.read_file(&path).expect("it exists").len() as u64;
+    let bit = world.rng.u64(..len * 8);
+    world.disk.flip_bit(&path, bit).expect("it exists");
+    // A flip of what no checksum covers, or at an end that looks torn.
+    let Err(error) = open(&world.disk, &world.clock) else {
+        return;
+    };
+    assert!(matches!(error, LogError::DamagedTable { .. }), "{error}");
+    salvage(&mut world, OwnTable::Catalog);
+    for _ in 0..2 {
+        let log = open(&world.disk, &world.clock).expect("it is whole");
+        let lost = NAMES.iter().filter(|name| log.stream(name).is_err());
+        let lost: Vec<&&str> = lost.collect();
+        assert!(lost.len() <= 1, "{lost:?} are lost by one bit");
+        for name in NAMES.iter().filter(|name| !lost.contains(name)) {
+            let stream = log.stream(name).expect("it is there");
+            let lane = lane_of(&stream, (0, 0));
+            let acknowledged = world.model.streams[*name].lanes[&(0, 0)].acknowledged;
+            assert_eq!(lane.durable_offset().0, acknowledged);
+        }
+        for name in lost {
+            let id = world.model.streams[*name].id;
+            let kept = format!("/data/aside/lost.000001.{id}-");
+            let files = world.disk.files().into_iter();
+            let mut paths = files.map(|(path, _)| path.display().to_string());
+            assert!(paths.any(|path| path.starts_with(&kept)), "{name}");
+        }
+        // It takes new streams, and the next start removes nothing.
+        let _ = log.create_stream("new", StreamConfig::default());
+        log.close().expect("no faults");
+    }
+}
+
+#[test]
+fn salvaged_positions_are_whole_or_those_before() {
+    for_each_seed(CASES, positions);
+}
+
+fn positions(seed: u64) {
+    let mut world = World::new(seed);
+    filled(&mut world);
+    let path = file_of(&world, "1");
+    match world.rng.u8(..4) {
+        0 => world.disk.remove(&path).expect("it exists"),
+        _ => {
+            let len = world.disk.read_file(&path).expect("it exists").len() as u64;
+            let bit = world.rng.u64(..len * 8);
+            world.disk.flip_bit(&path, bit).expect("it exists");
+        }
+    }
+    if open(&world.disk, &world.clock).is_err() {
+        salvage(&mut world, OwnTable::Positions);
+    }
+    let log = open(&world.disk, &world.clock).expect("it is whole");
+    assert_eq!(log.stream_names().len(), NAMES.len());
+}
+
+/// Streams with data, and positions in them; closed.
+fn filled(world: &mut World) {
+    assert!(world.open());
+    for name in NAMES {
+        world.create(name, StreamConfig::default());
+        let chunk = world.make_chunk(1, 100, None);
+        let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+        assert!(world.acknowledge(name, &lane, &appended));
+        world.hand_out(name, 0, "one", 1);
+        world.consume(name, "one");
+    }
+    if world.rng.bool() {
+        world.crash();
+        assert!(world.open());
+    }
+    world.close();
+    // Its end is some time ago.
+    let synced = world.disk.sync_tree(Path::new(DIR));
+    synced.expect("no faults");
+}
+
+/// Cut off at random, and done again, some of the time.
+fn salvage(world: &mut World, table: OwnTable) {
+    let run = |world: &World| {
+        let disk = Arc::new(world.disk.clone());
+        salvage_table(&config(), disk, table)
+    };
+    if world.rng.bool() {
+        world.disk.crash_at(world.rng.u64(1..20));
+        let _ = run(world);
+        world.disk = world.disk.crash(&mut world.rng);
+        if open(&world.disk, &world.clock).is_ok() {
+            return;
+        }
+    }
+    let taken = run(world).expect("no faults");
+    for file in taken.files {
+        assert!(world.disk.read_file(&file).is_ok(), "{}", file.display());
+    }
+}
+
+/// The last file of one of the log's tables.
+fn file_of(world: &World, stream: &str) -> PathBuf {
+    let folder = PathBuf::from("/data/streams").join(stream);
+    let files = world.disk.files().into_iter().map(|(path, _)| path);
+    let mut logs = files.filter(|path| {
+        path.starts_with(&folder) && path.extension().is_some_and(|kind| kind == "log")
+    });
+    logs.next_back().expect("it has a file")
+}
