@@ -73,7 +73,7 @@ pub fn strike(data: &Path, blow: Blow, random: &mut Rng) -> Result<Hit> {
 }
 
 fn flip(data: &Path, file: Found, random: &mut Rng) -> Result<Hit> {
-    let at = (random.f64() * file.bytes as f64) as u64;
+    let at = random.u64(0..file.bytes);
     let bit = random.u32(0..8);
     let opened = File::options()
         .read(true)
@@ -94,7 +94,7 @@ fn flip(data: &Path, file: Found, random: &mut Rng) -> Result<Hit> {
 }
 
 fn cut(data: &Path, file: Found, random: &mut Rng) -> Result<Hit> {
-    let at = (random.f64() * file.bytes as f64) as u64;
+    let at = random.u64(0..file.bytes);
     let opened = File::options().write(true).open(data.join(&file.path))?;
     opened.set_len(at)?;
     Ok(Hit {

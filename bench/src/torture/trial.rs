@@ -167,6 +167,15 @@ impl<'a> Trial<'a> {
         self.runtime.block_on(load)
     }
 
+    /// Writes until each of these partitions has acknowledged something, and ends the writing.
+    fn write_to(&mut self, partitions: Vec<usize>) -> Result<()> {
+        let mut load = self.load_to(partitions);
+        self.runtime.block_on(async {
+            load.until_all_acknowledged().await?;
+            load.finish().await
+        })
+    }
+
     /// Kills the server, and ends those that write to it.
     fn kill(&mut self, load: Load) -> Result<()> {
         self.server.kill()?;
@@ -353,13 +362,7 @@ impl<'a> Trial<'a> {
         let printed = self.server.printed()?;
         let takes_writes = hit.is_of_users(&self.books);
         if takes_writes && !whole.is_empty() {
-            let mut load = self.load_to(whole);
-            let written = async {
-                load.until_all_acknowledged().await?;
-                load.finish().await
-            };
-            self.runtime
-                .block_on(written)
+            self.write_to(whole)
                 .context("partitions that are whole are written to")?;
         }
         self.check_log()?;
@@ -439,11 +442,7 @@ impl<'a> Trial<'a> {
             check_whole(at, &reading, 0)?;
             at.settle(reading.next);
         }
-        let mut load = self.load_to(self.all());
-        self.runtime.block_on(async {
-            load.until_all_acknowledged().await?;
-            load.finish().await
-        })?;
+        self.write_to(self.all())?;
         self.server.stop()?;
         self.server.start_again()?;
         self.find_all(End::Clean)?;

@@ -2,7 +2,7 @@
 //!
 //! A wrong password makes the next attempt of the same user from the same network wait before it is checked, twice as long
 //! after each further one. Attempts wait before the check and not before the answer, since else many connections could guess side
-//! by side. A user's attempts from other networks do not wait, so nobody locks out a user from elsewhere. A network that
+//! by side. A user's attempts from other networks do not wait, so wrong logins from one network do not lock a user out elsewhere. A network that
 //! fails often, with whichever names, waits as a whole; but not those users who logged in from there lately.
 
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ struct Entry {
     last: Duration,
 }
 
-/// Who failed to log in lately.
+/// The users and networks that failed to log in lately.
 #[derive(Debug, Default)]
 pub struct LoginPace {
     entries: HashMap<Key, Entry>,
@@ -63,7 +63,7 @@ pub struct LoginPace {
 }
 
 impl LoginPace {
-    /// An attempt of a user, who may not exist, from an address.
+    /// An attempt as a user, which need not exist, from an address.
     pub fn attempt(&self, user: &str, from: IpAddr) -> Attempt {
         let network = network(from);
         Attempt {

@@ -17,7 +17,7 @@ const WARNINGS_MAX: u32 = 20;
 /// Audit lines about clients that are not logged in, in each stretch of time.
 const REFUSALS_MAX: u32 = 100;
 
-/// Writes these lines. Without a bound, whoever reaches the port could fill the disk with them.
+/// Writes these lines. Without a bound, a client that reaches the port could fill the disk with them.
 #[derive(Debug)]
 pub struct PeerLines {
     warnings: LineLimit,

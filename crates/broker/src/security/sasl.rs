@@ -113,7 +113,7 @@ pub enum LoginError {
     #[error("Authentication failed: the token is refused: {0}")]
     Token(#[from] TokenError),
     /// The client logs in again, as another user.
-    #[error("Authentication failed: who logs in again stays the same user")]
+    #[error("Authentication failed: a connection that logs in again stays with its user")]
     OtherUser,
     /// The password was not checked, since too many were wrong before.
     #[error(
@@ -214,7 +214,7 @@ impl Authentication {
             .iter()
             .map(|mechanism| StrBytes::from_static_str(mechanism.name()));
         let response = SaslHandshakeResponse::default().with_mechanisms(names.collect());
-        // Who has logged in by a token may do so again with a newer one: KIP-368.
+        // A client that logged in by a token may do so again with a newer one: KIP-368.
         let may_begin = match &self.state {
             State::Silent => true,
             State::Done(_) => self.session.is_some() && version >= VERSION_WITH_REQUESTS,

@@ -28,7 +28,7 @@ const CLOCK_SKEW_MS: i64 = 30_000;
 /// What a token must say beside being signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRules {
-    /// Who must have issued it (`iss`).
+    /// The issuer that a token must name (`iss`).
     pub issuer: String,
     /// For whom it must have been issued (`aud`): otherwise tokens for other services would be good here.
     pub audience: String,

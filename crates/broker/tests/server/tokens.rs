@@ -1,4 +1,4 @@
-//! Tokens: who has one that is good is let in for as long as it lasts.
+//! Tokens: the server lets clients in with a valid one, for as long as it lasts.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use crate::logins::{ADMIN, add_admin, guard};
 use crate::support::{Connection, Node, ask, text};
 
-/// The key of nobody: for these tests alone.
+/// A key for these tests alone.
 const RSA: &[u8] = include_bytes!("data/rsa_for_tests.pem");
 
 const NOW_S: i64 = 1_700_000_000;
@@ -37,7 +37,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Who signs tokens.
+/// Signs tokens.
 pub enum Signer {
     Rsa(RsaKeyPair),
     P256(EcdsaKeyPair),

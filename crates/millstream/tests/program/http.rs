@@ -327,6 +327,18 @@ fn http_does_not_offer_tokens_where_there_are_no_keys() {
     server.stop();
 }
 
+/// The status that a request for the flows gets on an open connection, with these lines of a header.
+fn status_of_flows(connection: &mut TcpStream, http: &str, login: &str) -> String {
+    write!(
+        connection,
+        "GET /api/v1/flows HTTP/1.1\r\nHost: {http}\r\n{login}\r\n"
+    )
+    .unwrap();
+    let mut answer = [0; 4096];
+    let bytes = connection.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[9..bytes.min(12)]).into_owned()
+}
+
 #[test]
 fn a_token_over_http_ends_on_open_connections() {
     let dir = tempdir().unwrap();
@@ -340,16 +352,8 @@ fn a_token_over_http_ends_on_open_connections() {
     // Clocks may differ by 30 seconds.
     let token = signer.token("alice", -15);
     let mut connection = TcpStream::connect(&http).unwrap();
-    let mut status = || {
-        write!(
-            connection,
-            "GET /api/v1/flows HTTP/1.1\r\nHost: {http}\r\nAuthorization: Bearer {token}\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = [0; 4096];
-        let bytes = connection.read(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer[9..bytes.min(12)]).into_owned()
-    };
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let mut status = || status_of_flows(&mut connection, &http, &bearer);
     assert_eq!(status(), "200");
     wait_until("the token has ended", || status() == "401");
     server.stop();
@@ -364,16 +368,7 @@ fn a_password_that_is_changed_counts_on_open_http_connections() {
     let args = ["--authentication", "--super-users", "admin"];
     let (server, http) = start(&data, &args);
     let mut connection = TcpStream::connect(&http).unwrap();
-    let mut status = || {
-        write!(
-            connection,
-            "GET /api/v1/flows HTTP/1.1\r\nHost: {http}\r\n{ADMIN}\r\n"
-        )
-        .unwrap();
-        let mut answer = [0; 4096];
-        let bytes = connection.read(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer[9..bytes.min(12)]).into_owned()
-    };
+    let mut status = || status_of_flows(&mut connection, &http, ADMIN);
     assert_eq!(status(), "200");
     assert_eq!(status(), "200");
     let password = dir.path().join("password");
