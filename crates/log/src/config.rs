@@ -49,8 +49,9 @@ pub struct LogConfig {
     /// Whether [`Lane::append_foreign`](crate::Lane::append_foreign) decompresses compressed chunks and walks their
     /// records, too.
     pub check_compressed: bool,
-    /// The most partitions (lanes) of all streams and objects together. Each takes about a kilobyte of memory for as
-    /// long as it exists, also when it is empty. Those that a data directory has are served, however many they are.
+    /// The most partitions (lanes) of all streams and objects together. Each takes 1.2 KB of memory from its first
+    /// record or reader on, and some 100 bytes before. Those that a data directory has are served, however many they
+    /// are.
     pub partitions_max: u64,
     /// Whether threads do the background work, or the caller by [`crate::Log::step`].
     pub background: Background,

@@ -424,10 +424,11 @@ impl Core {
         }
     }
 
-    /// The lanes of all streams at this moment.
-    pub fn lanes(&self) -> Vec<Arc<LaneState>> {
+    /// The lanes of all streams that have a state at this moment.
+    pub fn made_lanes(&self) -> Vec<Arc<LaneState>> {
         let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
-        streams.iter().flat_map(|stream| stream.lanes()).collect()
+        let lanes = streams.iter().flat_map(|stream| stream.made_lanes());
+        lanes.collect()
     }
 
     // ---- Full disk -----------------------------------------------------------------------------
@@ -447,7 +448,7 @@ impl Core {
         if !self.disk_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "disk is full: writes are refused until there is room");
             // Appends that wait to become durable learn of it, in every lane.
-            for lane in self.lanes() {
+            for lane in self.made_lanes() {
                 lane.durable_moved.notify(usize::MAX);
             }
         }
@@ -524,7 +525,7 @@ impl Core {
 
     /// Takes over what recovery found, once all streams are there.
     pub fn take_over(&self, journal: OldJournal, is_kept: bool) {
-        let lanes = self.lanes();
+        let lanes = self.made_lanes();
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
         for group in lanes.iter().flat_map(|lane| lane.groups()) {
             for segment in group.segments_in_memory() {
@@ -932,7 +933,7 @@ impl Core {
         for stream in streams {
             let config = stream.shared.config.read().clone();
             let is_bounded = config.retention.is_some() || config.retention_ms.is_some();
-            for lane in stream.lanes() {
+            for lane in stream.made_lanes() {
                 let mut retained = self.remove_deleted(&lane);
                 if is_bounded {
                     let retain = |count| Ok(count + self.retain_lane(&lane, &config, now)?);
@@ -1079,7 +1080,7 @@ impl Core {
         let fault = LogError::LaneFault {
             what: "its stream was emptied to make room for its deletion".to_owned(),
         };
-        let lanes = stream.lanes().into_iter();
+        let lanes = stream.made_lanes().into_iter();
         for lane in lanes.filter(|lane| !lane.is_scratch()) {
             lane.set_fault(&fault);
             let last = lane.give_up();

@@ -22,7 +22,7 @@ impl Core {
     /// Lets lanes that get files be noted in the catalog.
     pub fn remember(&self, catalog: &Arc<Table>) {
         let _ = self.catalog.set(Arc::downgrade(catalog));
-        let lanes = self.lanes().into_iter();
+        let lanes = self.made_lanes().into_iter();
         let with_files = lanes.filter(|lane| lane.groups().iter().any(|group| group.has_file()));
         let ids = with_files.map(|lane| lane.id).collect();
         *self.dir.named.lock() = ids;

@@ -175,6 +175,13 @@ pub struct StoredLane {
     pub fault: Option<LogError>,
 }
 
+impl StoredLane {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.fault.is_none() && self.next_offset == Offset(0)
+    }
+}
+
 /// Where a chunk was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {

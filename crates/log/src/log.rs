@@ -270,7 +270,8 @@ impl Log {
             let id = key.split('/').next().and_then(|id| id.parse().ok());
             let stream = id.and_then(|id| core.stream(StreamId(id)));
             last_id = last_id.max(id.unwrap_or_default());
-            if stream.is_none_or(|stream| stream.lanes().iter().any(|lane| lane.is_scratch())) {
+            let is_kept = |stream: Arc<StreamState>| stream.shared.durability != Durability::Memory;
+            if !stream.is_some_and(is_kept) {
                 stale.push(key);
             }
         }
@@ -967,7 +968,7 @@ impl Inner {
         }
         self.forget_starts(id)?;
         forget_data(&self.core, &self.catalog, id)?;
-        for lane in stream.lanes() {
+        for lane in stream.made_lanes() {
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;
                 lane.remove_first(group.id);
@@ -1006,7 +1007,7 @@ impl Inner {
         self.applications
             .lock()
             .retain(|(stream, _), _| *stream != id);
-        for lane in stream.lanes() {
+        for lane in stream.made_lanes() {
             // An append that had not seen it is over when its lane's lock is free.
             lane.next_offset();
             lane.wake();
@@ -1039,13 +1040,13 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
-        let lanes = self.core.lanes();
         if !self.core.closed.load(Ordering::SeqCst) {
-            note_all_data(&self.core, &self.catalog, &lanes);
+            note_all_data(&self.core, &self.catalog, &self.core.made_lanes());
         }
         if self.core.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        let lanes = self.core.made_lanes();
 
         // Step 1: what was appended becomes durable, while the persistence manager still helps. A
         // lane that fails has told so to those who wait for it.
@@ -1357,14 +1358,19 @@ impl Stream {
 
     /// What is known of it.
     pub fn info(&self) -> StreamInfo {
-        let lanes = self.stream.lanes();
         StreamInfo {
             name: self.name().to_owned(),
             id: self.id(),
             uuid: self.uuid(),
             config: self.config(),
-            lanes: lanes.iter().map(|lane| lane_info(lane)).collect(),
+            lanes: self.stream.each_lane(lane_info),
         }
+    }
+
+    /// Records that were ever durable, in all of its lanes.
+    pub fn durable_records_ever(&self) -> u64 {
+        let lanes = self.stream.made_lanes().into_iter();
+        lanes.map(|lane| lane.durable_offset().0).sum()
     }
 
     /// How many lanes it has.
@@ -1709,22 +1715,30 @@ impl Lane {
 
     /// What is known of it.
     pub fn info(&self) -> LaneInfo {
-        lane_info(&self.lane)
+        let LaneId {
+            streamlet, lane, ..
+        } = self.lane.id;
+        lane_info(self.lane.partition, streamlet, lane, Some(&self.lane))
     }
 }
 
-fn lane_info(lane: &LaneState) -> LaneInfo {
-    let groups = lane.groups();
-    let fault = lane.fault().or(lane.read_fault());
+fn lane_info(
+    partition: u32,
+    streamlet: StreamletIndex,
+    lane: LaneIndex,
+    state: Option<&LaneState>,
+) -> LaneInfo {
+    let groups = state.map(LaneState::groups).unwrap_or_default();
+    let fault = state.and_then(|state| state.fault().or(state.read_fault()));
     LaneInfo {
-        partition: lane.partition,
-        streamlet: lane.id.streamlet,
-        lane: lane.id.lane,
-        earliest: lane.earliest_offset(),
-        durable: lane.durable_offset(),
+        partition,
+        streamlet,
+        lane,
+        earliest: state.map_or(Offset(0), LaneState::earliest_offset),
+        durable: state.map_or(Offset(0), LaneState::durable_offset),
         groups: groups.len(),
         bytes: groups.iter().map(|group| group.durable().0).sum(),
-        cut_bytes: lane.cut_bytes,
+        cut_bytes: state.map_or(0, |state| state.cut_bytes),
         fault: fault.map(ToString::to_string),
     }
 }

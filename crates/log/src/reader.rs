@@ -390,7 +390,9 @@ impl StreamReader {
     }
 
     fn add_lanes(&mut self) {
-        for lane in self.stream.lanes().into_iter().skip(self.lanes.len()) {
+        for partition in self.lanes.len() as u32..self.stream.lane_count() {
+            let lane = self.stream.partition(partition);
+            let lane = lane.expect("streams have no less lanes than before");
             let cursor = match self.from {
                 From::Earliest => lane.first_cursor(),
                 From::Latest => lane.last_group().map_or_else(

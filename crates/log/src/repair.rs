@@ -61,7 +61,7 @@ impl Log {
     /// offsets.
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
-        let mut lanes = core.lanes();
+        let mut lanes = core.made_lanes();
         lanes.retain(|lane| !lane.is_scratch());
         lanes.sort_by_key(|lane| lane.stream.id);
         let mut places = Vec::new();

@@ -1,7 +1,7 @@
 //! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use event_listener::Event;
 use hashbrown::{HashMap, HashSet};
@@ -109,6 +109,9 @@ pub struct StreamState {
     /// What virtual logs are made like.
     run_bytes_max: usize,
     layout: RwLock<Layout>,
+    /// The lanes that have a state. One is added before it takes anything: an append that this list does not tell of
+    /// comes after whatever was changed before the list was read.
+    made: Mutex<Vec<Arc<LaneState>>>,
     /// Where producers with duplicate detection append: they stay on their lane when the stream
     /// grows, since the lane knows their sequence.
     producer_lanes: Mutex<ProducerLanes>,
@@ -127,8 +130,8 @@ struct ProducerLanes {
 struct Layout {
     shapes: Vec<Shape>,
     streamlets: Vec<Streamlet>,
-    /// By partition: in the order of their creation.
-    lanes: Vec<Arc<LaneState>>,
+    /// By partition: in the order in which the stream grew.
+    lanes: Vec<LaneSlot>,
     /// Made with the first lane of each.
     virtual_logs: Vec<Arc<VirtualLog>>,
 }
@@ -136,7 +139,16 @@ struct Layout {
 #[derive(Debug)]
 struct Streamlet {
     shared: Arc<StreamletShared>,
-    lanes: Vec<Arc<LaneState>>,
+    /// The partitions of its lanes.
+    partitions: Vec<u32>,
+}
+
+/// A lane, whose state is made when it is first needed: that takes more than a kilobyte.
+#[derive(Debug)]
+struct LaneSlot {
+    streamlet: StreamletIndex,
+    lane: LaneIndex,
+    state: OnceLock<Arc<LaneState>>,
 }
 
 impl StreamState {
@@ -165,6 +177,7 @@ impl StreamState {
             }),
             kind,
             layout: RwLock::default(),
+            made: Mutex::default(),
             producer_lanes: Mutex::default(),
             next_lane: AtomicUsize::new(0),
         };
@@ -182,58 +195,86 @@ impl StreamState {
                 shared: Arc::new(StreamletShared {
                     next_group: AtomicU64::new(1),
                 }),
-                lanes: Vec::new(),
+                partitions: Vec::new(),
             });
         }
-        let Layout {
-            shapes,
-            streamlets,
-            lanes,
-            virtual_logs,
-        } = &mut *layout;
-        shapes.push(shape);
-        for (n, streamlet) in streamlets.iter_mut().enumerate() {
-            while streamlet.lanes.len() < shape.lanes as usize {
+        layout.shapes.push(shape);
+        for streamlet in 0..layout.streamlets.len() {
+            while layout.streamlets[streamlet].partitions.len() < shape.lanes as usize {
+                let partition = layout.lanes.len();
+                let partitions = &mut layout.streamlets[streamlet].partitions;
                 let id = LaneId {
                     stream: self.shared.id,
-                    streamlet: StreamletIndex(n as u32),
-                    lane: LaneIndex(streamlet.lanes.len() as u32),
+                    streamlet: StreamletIndex(streamlet as u32),
+                    lane: LaneIndex(partitions.len() as u32),
                 };
-                let stored = stored(id);
-                if let Some(GroupId(last)) = stored.groups.back().map(|group| group.id) {
-                    streamlet
-                        .shared
-                        .next_group
-                        .fetch_max(last + 1, Ordering::Relaxed);
-                }
-                let partition = lanes.len();
-                let shared = partition % self.virtual_logs_max;
+                partitions.push(partition as u32);
                 if partition < self.virtual_logs_max {
                     let is_lazy = self.shared.durability == Durability::Async;
                     let new = VirtualLog::new(self.run_bytes_max, is_lazy);
-                    virtual_logs.push(Arc::new(new));
+                    layout.virtual_logs.push(Arc::new(new));
                 } else {
-                    virtual_logs[shared].set_shared();
+                    layout.virtual_logs[partition % self.virtual_logs_max].set_shared();
                 }
-                let virtual_log = &virtual_logs[shared];
-                let lane = Arc::new(LaneState::new(
-                    id,
-                    partition as u32,
-                    Arc::clone(&self.shared),
-                    Arc::clone(&streamlet.shared),
-                    Arc::clone(virtual_log),
-                    stored,
-                ));
-                let mut producer_lanes = self.producer_lanes.lock();
-                for producer in lane.producer_ids() {
-                    producer_lanes
-                        .lanes
-                        .insert((id.streamlet, producer), id.lane);
+                layout.lanes.push(LaneSlot {
+                    streamlet: id.streamlet,
+                    lane: id.lane,
+                    state: OnceLock::new(),
+                });
+                let stored = stored(id);
+                if !stored.is_empty() {
+                    self.restore(&layout, partition, stored);
                 }
-                streamlet.lanes.push(Arc::clone(&lane));
-                lanes.push(lane);
             }
         }
+    }
+
+    /// Makes a lane of which recovery found something.
+    fn restore(&self, layout: &Layout, partition: usize, stored: StoredLane) {
+        let LaneSlot {
+            streamlet, lane, ..
+        } = layout.lanes[partition];
+        if let Some(GroupId(last)) = stored.groups.back().map(|group| group.id) {
+            let streamlet = &layout.streamlets[streamlet.0 as usize];
+            let next_group = &streamlet.shared.next_group;
+            next_group.fetch_max(last + 1, Ordering::Relaxed);
+        }
+        let state = self.make(layout, partition, stored);
+        let mut producer_lanes = self.producer_lanes.lock();
+        for producer in state.producer_ids() {
+            producer_lanes.lanes.insert((streamlet, producer), lane);
+        }
+    }
+
+    /// The lane of a partition that there is.
+    fn made(&self, layout: &Layout, partition: usize) -> Arc<LaneState> {
+        match layout.lanes[partition].state.get() {
+            Some(state) => Arc::clone(state),
+            None => self.make(layout, partition, StoredLane::default()),
+        }
+    }
+
+    fn make(&self, layout: &Layout, partition: usize, stored: StoredLane) -> Arc<LaneState> {
+        let slot = &layout.lanes[partition];
+        let state = slot.state.get_or_init(|| {
+            let id = LaneId {
+                stream: self.shared.id,
+                streamlet: slot.streamlet,
+                lane: slot.lane,
+            };
+            let streamlet = &layout.streamlets[slot.streamlet.0 as usize];
+            let state = Arc::new(LaneState::new(
+                id,
+                partition as u32,
+                Arc::clone(&self.shared),
+                Arc::clone(&streamlet.shared),
+                Arc::clone(&layout.virtual_logs[partition % self.virtual_logs_max]),
+                stored,
+            ));
+            self.made.lock().push(Arc::clone(&state));
+            state
+        });
+        Arc::clone(state)
     }
 
     /// Whether it is deleted, though perhaps not for good yet.
@@ -245,9 +286,23 @@ impl StreamState {
         self.layout.read().shapes.clone()
     }
 
-    /// All lanes, by partition.
-    pub fn lanes(&self) -> Vec<Arc<LaneState>> {
-        self.layout.read().lanes.clone()
+    /// The lanes that have a state: the others have never been asked for, and hold nothing.
+    pub fn made_lanes(&self) -> Vec<Arc<LaneState>> {
+        self.made.lock().clone()
+    }
+
+    /// What `each` says of all lanes, by partition; `None` is one without a state.
+    pub fn each_lane<T>(
+        &self,
+        each: impl Fn(u32, StreamletIndex, LaneIndex, Option<&LaneState>) -> T,
+    ) -> Vec<T> {
+        let layout = self.layout.read();
+        let lanes = layout.lanes.iter().enumerate();
+        let each = |(partition, slot): (usize, &LaneSlot)| {
+            let state = slot.state.get().map(|state| &**state);
+            each(partition as u32, slot.streamlet, slot.lane, state)
+        };
+        lanes.map(each).collect()
     }
 
     pub fn lane_count(&self) -> u32 {
@@ -257,18 +312,26 @@ impl StreamState {
     pub fn lane(&self, streamlet: StreamletIndex, lane: LaneIndex) -> Option<Arc<LaneState>> {
         let layout = self.layout.read();
         let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
-        streamlet.lanes.get(lane.0 as usize).cloned()
+        let partition = *streamlet.partitions.get(lane.0 as usize)?;
+        Some(self.made(&layout, partition as usize))
     }
 
     pub fn partition(&self, partition: u32) -> Option<Arc<LaneState>> {
-        self.layout.read().lanes.get(partition as usize).cloned()
+        let layout = self.layout.read();
+        let partition = partition as usize;
+        (partition < layout.lanes.len()).then(|| self.made(&layout, partition))
     }
 
     /// The lanes of one streamlet.
     pub fn streamlet(&self, streamlet: StreamletIndex) -> Option<Vec<Arc<LaneState>>> {
         let layout = self.layout.read();
         let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
-        Some(streamlet.lanes.clone())
+        let partitions = streamlet.partitions.iter();
+        Some(
+            partitions
+                .map(|partition| self.made(&layout, *partition as usize))
+                .collect(),
+        )
     }
 
     /// The lane for a producer's chunk: the entry "producer modulo Q" of the streamlet (kera 6.2.3),
@@ -279,17 +342,18 @@ impl StreamState {
         producer: ProducerId,
     ) -> Option<Arc<LaneState>> {
         let layout = self.layout.read();
-        let lanes = &layout.streamlets.get(streamlet.0 as usize)?.lanes;
+        let lanes = &layout.streamlets.get(streamlet.0 as usize)?.partitions;
         let index = if producer == ProducerId::NONE {
             self.next_lane.fetch_add(1, Ordering::Relaxed) % lanes.len()
         } else {
             let modulo = (producer.0.unsigned_abs() % lanes.len() as u64) as u32;
             let mut producer_lanes = self.producer_lanes.lock();
-            let known = || known_producers(&layout.streamlets);
+            let known = || known_producers(&self.made_lanes());
             let lane = producer_lanes.lane_of((streamlet, producer), LaneIndex(modulo), known);
             lane.0 as usize
         };
-        lanes.get(index).cloned()
+        let partition = *lanes.get(index)?;
+        Some(self.made(&layout, partition as usize))
     }
 }
 
@@ -324,20 +388,56 @@ impl ProducerLanes {
     }
 }
 
-fn known_producers(streamlets: &[Streamlet]) -> HashSet<(StreamletIndex, ProducerId)> {
-    streamlets
-        .iter()
-        .flat_map(|streamlet| &streamlet.lanes)
-        .flat_map(|lane| {
-            let producers = lane.producer_ids().into_iter();
-            producers.map(|producer| (lane.id.streamlet, producer))
-        })
-        .collect()
+fn known_producers(lanes: &[Arc<LaneState>]) -> HashSet<(StreamletIndex, ProducerId)> {
+    let of_lane = |lane: &Arc<LaneState>| {
+        let streamlet = lane.id.streamlet;
+        let producers = lane.producer_ids().into_iter();
+        producers.map(move |producer| (streamlet, producer))
+    };
+    lanes.iter().flat_map(of_lane).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_of_an_empty_lane_is_made_when_it_is_needed() {
+        let named = Named {
+            id: StreamId(16),
+            uuid: Uuid::nil(),
+            name: "a",
+        };
+        let limits = Limits {
+            chunk_bytes_max: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            group_bytes_max: 1 << 20,
+            run_bytes_max: 1 << 20,
+        };
+        let shape = |streamlets, lanes| Shape { streamlets, lanes };
+        let shapes = [shape(100, 1), shape(100, 3)];
+        let found = |id: LaneId| StoredLane {
+            next_offset: millstream_base::Offset(u64::from(id.streamlet == StreamletIndex(7))),
+            ..StoredLane::default()
+        };
+        let (kind, config) = (StreamKind::Stream, StreamConfig::default());
+        let stream = StreamState::new(named, kind, config, &shapes, limits, found);
+        assert_eq!((stream.lane_count(), stream.made_lanes().len()), (300, 3));
+
+        let places = stream.each_lane(|partition, streamlet, lane, state| {
+            assert_eq!(state.is_some(), streamlet == StreamletIndex(7));
+            (partition, streamlet.0, lane.0)
+        });
+        assert_eq!((places[99], places[100]), ((99, 99, 0), (100, 0, 1)));
+        assert_eq!((places[101], places[102]), ((101, 0, 2), (102, 1, 1)));
+
+        let lane = stream.partition(102).expect("it is there");
+        assert_eq!((lane.id.streamlet.0, lane.id.lane.0), (1, 1));
+        let again = stream.lane(StreamletIndex(1), LaneIndex(1));
+        assert!(Arc::ptr_eq(&lane, &again.expect("it is there")));
+        assert_eq!(stream.made_lanes().len(), 4);
+        assert!(stream.partition(300).is_none());
+    }
 
     #[test]
     fn many_known_producers_are_not_looked_through_for_each_chunk() {

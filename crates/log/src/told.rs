@@ -53,7 +53,7 @@ impl Core {
 
     /// Tells of the lanes that the start found damaged: of the first, and how many others there are.
     pub fn tell_faults(&self) {
-        let lanes = self.lanes();
+        let lanes = self.made_lanes();
         let mut faulted = lanes.iter().filter_map(|lane| Some((lane, lane.fault()?)));
         let first = faulted.next();
         self.damage_told.lines.leave_out(faulted.count() as u64);
@@ -64,7 +64,7 @@ impl Core {
 
     /// How many lanes refuse writes, or have damage that a read has met.
     pub fn faulted_lanes(&self) -> u64 {
-        let lanes = self.lanes();
+        let lanes = self.made_lanes();
         let faulted = lanes
             .iter()
             .filter(|lane| lane.fault().or(lane.read_fault()).is_some());

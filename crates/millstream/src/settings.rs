@@ -112,7 +112,7 @@ pub struct Settings {
     /// Capacity of one file of the journal [default: 64 MiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal_file: Option<ByteSize>,
-    /// The most partitions of all streams and objects together; each takes about 1 KB of memory [default: 100000]
+    /// The most partitions of all streams and objects together; each takes about 1.2 KB of memory once it is used [default: 100000]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions_max)]
     pub partitions_max: Option<u64>,
     /// Memory in which the node decompresses records: for filters of subscriptions, searches by time, and checks, 64 MiB

@@ -122,11 +122,7 @@ fn durable_records_ever(log: &Log) -> u64 {
     let names = log.stream_names().into_iter();
     let names = names.filter(|name| !name.starts_with(INTERNAL));
     let streams = names.filter_map(|name| log.stream(&name).ok());
-    let lanes = streams.flat_map(|stream| {
-        let partitions = 0..stream.lane_count();
-        partitions.filter_map(move |partition| stream.partition(partition).ok())
-    });
-    lanes.map(|lane| lane.durable_offset().0).sum()
+    streams.map(|stream| stream.durable_records_ever()).sum()
 }
 
 impl Look {
