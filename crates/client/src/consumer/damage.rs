@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use millstream_base::Offset;
-use millstream_wire::ResponseError;
+use millstream_record::{Chunks, Scratch};
+use millstream_wire::{FetchedPartition, ResponseError};
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{BrokerId, FetchRequest};
 
@@ -25,12 +26,19 @@ impl Consumer {
         let OnDamage::Skip(tell) = self.config.on_damage.clone() else {
             return Ok(false);
         };
-        if error.response_error() != Some(ResponseError::CorruptMessage) {
-            return Ok(false);
-        }
+        let is_of_log = match error.response_error() {
+            Some(ResponseError::CorruptMessage) => true,
+            // The server's filter cannot look through a chunk.
+            Some(ResponseError::InvalidRecord) => false,
+            _ => return Ok(false),
+        };
         let mut has_skipped = false;
         for (place, from) in self.positions() {
-            let Some(next) = self.behind_damage(&place, from).await? else {
+            let next = match is_of_log {
+                true => self.behind_damage(&place, from).await?,
+                false => self.behind_bad_records(&place, from).await?,
+            };
+            let Some(next) = next else {
                 continue;
             };
             self.positions.insert(place.clone(), next);
@@ -78,8 +86,47 @@ impl Consumer {
         Ok(Some(readable))
     }
 
+    /// The first offset behind the chunk at `from`, if its records contradict its header.
+    async fn behind_bad_records(
+        &self,
+        place: &TopicPartition,
+        from: Offset,
+    ) -> Result<Option<Offset>, ClientError> {
+        let Some(fetched) = self.first_chunk(place, from).await? else {
+            return Ok(None);
+        };
+        let what = || format!("partition {} of {}", place.partition, place.topic);
+        ClientError::check(fetched.error_code, None, what())?;
+        let first = fetched.records.first();
+        let chunk = first.and_then(|bytes| Chunks::new(bytes).next());
+        let Some(Ok(chunk)) = chunk else {
+            return Ok(None);
+        };
+        let mut scratch = Scratch::default();
+        let records = chunk.records(&mut scratch);
+        let is_good = records.is_ok_and(|mut records| records.all(|record| record.is_ok()));
+        Ok((!is_good).then(|| chunk.header().next_offset()))
+    }
+
     /// Whether the server cannot read the record at an offset since it is damaged.
     async fn is_damaged(&self, place: &TopicPartition, at: Offset) -> Result<bool, ClientError> {
+        let Some(fetched) = self.first_chunk(place, at).await? else {
+            return Ok(false);
+        };
+        if fetched.error_code == ResponseError::CorruptMessage.code() {
+            return Ok(true);
+        }
+        let what = || format!("partition {} of {}", place.partition, place.topic);
+        ClientError::check(fetched.error_code, None, what())?;
+        Ok(false)
+    }
+
+    /// What the server answers for one offset: the chunk with its record, or an error.
+    async fn first_chunk(
+        &self,
+        place: &TopicPartition,
+        at: Offset,
+    ) -> Result<Option<FetchedPartition>, ClientError> {
         let partition = FetchPartition::default()
             .with_partition(place.partition)
             .with_fetch_offset(i64::try_from(at.0).unwrap_or(i64::MAX))
@@ -97,15 +144,8 @@ impl Consumer {
         let connection = self.client.server(server).await?;
         let wait = self.client.config().request_timeout + TRY_WAIT;
         let answer = connection.ask_within(request, wait).await?;
-        let what = || format!("partition {} of {}", place.partition, place.topic);
         ClientError::check(answer.error_code, None, "fetching")?;
-        let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
-        for partition in partitions {
-            if partition.error_code == ResponseError::CorruptMessage.code() {
-                return Ok(true);
-            }
-            ClientError::check(partition.error_code, None, what())?;
-        }
-        Ok(false)
+        let mut partitions = answer.topics.into_iter().flat_map(|topic| topic.partitions);
+        Ok(partitions.next())
     }
 }

@@ -7,7 +7,7 @@ use millstream_client::{
     ClientError, Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, OnDamage, SkippedRecords,
     Start,
 };
-use millstream_record::{ChunkBuilder, Compression};
+use millstream_record::{ChunkBuilder, Compression, Filter};
 use tokio::time::timeout;
 
 use crate::consuming::{place, try_values};
@@ -31,6 +31,44 @@ fn good(value: &str) -> Vec<u8> {
     let value = Some(value.as_bytes());
     builder.push(Timestamp(1), None, value, &[]).unwrap();
     builder.finish(None).unwrap().to_vec()
+}
+
+/// A filtered subscription ended at a chunk that the server's filter cannot look through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filtered_consumer_skips_records_that_contradict_their_chunk() {
+    let node = Node::local();
+    node.create("t", 1);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    for chunk in [good("before"), poison(), good("not"), good("behind")] {
+        let appended = lane.append(&chunk).unwrap();
+        lane.acknowledge(&appended).unwrap();
+    }
+    let places = [(place("t", 0), Start::Earliest)];
+    for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = {
+            let told = Arc::clone(&told);
+            move |skipped: &SkippedRecords| told.lock().unwrap().push(skipped.offsets.clone())
+        };
+        let config = ConsumerConfig {
+            delivery,
+            filter: Some(Filter::parse(r#"value contains "be""#).unwrap()),
+            on_damage: OnDamage::Skip(Arc::new(tell)),
+            ..ConsumerConfig::default()
+        };
+        let client = node.client();
+        let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
+        let mut values = Vec::new();
+        while values.len() < 2 {
+            let fetched = timeout(TIME_MAX, consumer.next()).await;
+            let fetched = fetched.expect("records come").unwrap();
+            values.extend(try_values(&fetched).unwrap());
+        }
+        assert_eq!(values, ["before", "behind"], "{delivery:?}");
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].end, Offset(3));
+    }
 }
 
 /// A chunk that was stored before servers refused it ended each consumer, again and again.
