@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_record::{Chunks, Scratch};
-use millstream_wire::{FetchedPartition, ResponseError};
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{BrokerId, FetchRequest};
+use millstream_wire::{FetchedPartition, ResponseError};
 
 use super::{Consumer, OnDamage, SkippedRecords};
 use crate::client::topic_name;

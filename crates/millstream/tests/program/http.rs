@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -325,6 +325,32 @@ fn http_does_not_offer_tokens_where_there_are_no_keys() {
         assert!(!answer.contains("Bearer"), "{answer}");
     }
     server.stop();
+}
+
+#[test]
+fn a_node_that_starts_is_alive_and_not_ready() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    run(data, &["stream", "create", "orders"]).assert_done();
+    // Opening it waits for a writer that never comes, as a disk that does not answer would.
+    let index = data.join("streams/0/0-0-0000000001-00000000000000000000.index");
+    fs::remove_file(&index).unwrap();
+    let made = Command::new("mkfifo").arg(&index).status().unwrap();
+    assert!(made.success());
+    let http = free_address();
+    let child = Server::spawn(data, &["--http", &http]);
+    wait_until("it answers", || TcpStream::connect(&http).is_ok());
+    assert_status(&get(&http, "/healthz"), 200);
+    let answer = get(&http, "/readyz");
+    assert_status(&answer, 503);
+    assert!(answer.contains("starts"), "{answer}");
+    send_signal(&child, Signal::TERM);
+    finish(child);
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
 }
 
 /// The status that a request for the flows gets on an open connection, with these lines of a header.
