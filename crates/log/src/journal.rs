@@ -533,12 +533,43 @@ impl OldJournal {
             readers.push(FileReader::open(dir, file)?);
         }
         for n in 0..readers.len() {
-            // Where a file ends, its successor says; the files in between may have been used again.
-            let end = readers
-                .get(n + 1)
-                .filter(|next| next.name.sequence == readers[n].name.sequence + 1)
-                .and_then(|next| next.previous_end);
-            readers[n].replay(end, &mut each)?;
+            readers[n].replay(end_of(&readers, n), &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// Takes damaged blocks out of the files, so that those behind them are read: lanes whose runs are missing then
+    /// have a gap. `keep` is given each range of bytes before it is changed.
+    pub fn take_damage_out(
+        &self,
+        dir: &DataDir,
+        mut keep: impl FnMut(&dyn DiskFile, &Path, Range<Position>) -> Result<()>,
+    ) -> Result<()> {
+        let mut readers = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            readers.push(FileReader::open(dir, file)?);
+        }
+        let mut previous_end = 0;
+        for n in 0..readers.len() {
+            let end = end_of(&readers, n);
+            let reader = &readers[n];
+            let (damage, found_end) = reader.find_damage(end)?;
+            let has_blocks = found_end > FILE_HEADER_BYTES;
+            if reader.previous_end.is_none() && has_blocks {
+                let header = Position(0)..Position(FILE_HEADER_USED as u64);
+                keep(&*reader.file, &reader.name.path, header)?;
+                reader.write(&encode_file_header(reader.name.sequence, previous_end), 0)?;
+            }
+            for Damage { bytes, blocks } in damage {
+                let range = Position(bytes.start)..Position(bytes.end);
+                keep(&*reader.file, &reader.name.path, range)?;
+                reader.write_empty_blocks(bytes, blocks)?;
+            }
+            reader
+                .file
+                .sync()
+                .map_err(|error| LogError::io("sync", &reader.name.path, error))?;
+            previous_end = found_end;
         }
         Ok(())
     }
@@ -554,6 +585,20 @@ impl OldJournal {
         }
         Ok(())
     }
+}
+
+/// Where a file ends, says its successor; the files in between may have been used again.
+fn end_of(readers: &[FileReader<'_>], n: usize) -> Option<u64> {
+    let next = readers.get(n + 1)?;
+    let is_next = next.name.sequence == readers[n].name.sequence + 1;
+    next.previous_end.filter(|_| is_next)
+}
+
+/// A part of a file that holds no whole blocks, though some should be there.
+struct Damage {
+    bytes: Range<u64>,
+    /// The numbers of the blocks that are missing.
+    blocks: Range<u64>,
 }
 
 struct FileReader<'a> {
@@ -690,7 +735,8 @@ impl<'a> FileReader<'a> {
             rest = others;
             runs.push((run, len));
         }
-        if !rest.is_empty() {
+        // A block without runs stands where a repair took damaged ones out.
+        if !rest.is_empty() && !runs.is_empty() {
             return Ok(None);
         }
         Ok(Some((Block { runs, data }, block_bytes)))
@@ -731,11 +777,83 @@ impl<'a> FileReader<'a> {
         }))
     }
 
+    /// Finds the parts that are damaged, and where the file ends.
+    fn find_damage(&self, end: Option<u64>) -> Result<(Vec<Damage>, u64)> {
+        let mut damage = Vec::new();
+        let (mut at, mut next_block) = (FILE_HEADER_BYTES, 0);
+        while end.is_none_or(|end| at < end) {
+            if let Some((_, bytes)) = self.block(at, next_block)? {
+                at += bytes;
+                next_block += 1;
+                continue;
+            }
+            let mut following = None;
+            self.find_head(at + 1, |start, head| {
+                let is_whole =
+                    head.number > next_block && self.block(start, head.number)?.is_some();
+                following = is_whole.then_some((start, head.number));
+                Ok(is_whole)
+            })?;
+            let (start, number) = match (following, end) {
+                (Some(following), _) => following,
+                (None, Some(end)) => (end, next_block + 1),
+                (None, None) => break,
+            };
+            damage.push(Damage {
+                bytes: at..start,
+                blocks: next_block..number,
+            });
+            (at, next_block) = (start, number);
+        }
+        Ok((damage, at))
+    }
+
+    /// Writes blocks without runs, which have these numbers and take these bytes.
+    fn write_empty_blocks(&self, bytes: Range<u64>, blocks: Range<u64>) -> Result<()> {
+        let mut at = bytes.start;
+        for number in blocks.clone() {
+            let is_last = number + 1 == blocks.end;
+            let block_bytes = match is_last {
+                true => bytes.end.saturating_sub(at),
+                false => BLOCK_HEADER_BYTES as u64,
+            };
+            let is_block = (BLOCK_HEADER_BYTES as u64..=u64::from(u32::MAX)).contains(&block_bytes);
+            if !is_block {
+                return Err(self.corrupted(at, "block"));
+            }
+            let place = BlockPlace {
+                file: self.name.sequence,
+                secret: self.name.secret,
+                number,
+            };
+            self.write(&encode_head(&place, &[], block_bytes), at)?;
+            at += block_bytes;
+        }
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let written = self.file.write_at(bytes, at);
+        written.map_err(|error| LogError::io("write", &self.name.path, error))
+    }
+
     /// Nothing valid may follow the place where the journal seems to end.
     fn check_nothing_follows(&self, at: u64, what: &str, next_block: u64) -> Result<()> {
+        self.find_head(at + 1, |_, head| match head.number >= next_block {
+            true => Err(self.corrupted(at, what)),
+            false => Ok(false),
+        })
+    }
+
+    /// Gives the heads of blocks that begin from `start` on, with where they are, until `is_wanted` says that one is
+    /// wanted.
+    fn find_head(
+        &self,
+        mut start: u64,
+        mut is_wanted: impl FnMut(u64, BlockHead) -> Result<bool>,
+    ) -> Result<()> {
         const WINDOW_BYTES: usize = 1 << 20;
         let mut window = vec![0; WINDOW_BYTES];
-        let mut start = at + 1;
         while start < self.len {
             let count = self
                 .file
@@ -746,10 +864,11 @@ impl<'a> FileReader<'a> {
                 .enumerate()
                 .filter(|(_, bytes)| *bytes == BLOCK_MAGIC);
             for (n, _) in magics {
-                if let Some(BlockHead { number, .. }) = self.block_head(start + n as u64)?
-                    && number >= next_block
+                let at = start + n as u64;
+                if let Some(head) = self.block_head(at)?
+                    && is_wanted(at, head)?
                 {
-                    return Err(self.corrupted(at, what));
+                    return Ok(());
                 }
             }
             if count < window.len() {
@@ -765,7 +884,10 @@ impl<'a> FileReader<'a> {
         LogError::corrupted(
             &self.name.path,
             Position(at),
-            format!("this {what} of the journal is damaged, and valid ones follow it"),
+            format!(
+                "this {what} of the journal is damaged, and valid ones follow it; `millstream repair --cut __journal` \
+                 takes out only damaged blocks"
+            ),
         )
     }
 }

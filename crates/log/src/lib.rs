@@ -77,7 +77,7 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
 pub use reader::{From, LaneReader, ReadChunks, StreamReader, WINDOW_BYTES};
 pub use repair::{DamagedPlace, Taken};
-pub use salvage::{OwnTable, salvage_table};
+pub use salvage::{OwnPart, salvage};
 pub use stream::Shape;
 pub use subscription::{Handed, Listening, Next, Subscription, SubscriptionError};
 pub use transactions::{AbortedTransaction, OpenTransaction, ProducerInfo};

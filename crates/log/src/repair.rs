@@ -310,6 +310,29 @@ impl Repair {
         Ok(last)
     }
 
+    /// Moves damaged blocks of the journal to the folder.
+    pub fn take_from_journal(&mut self) -> Result<()> {
+        let Repair {
+            dir,
+            folder,
+            number,
+            ..
+        } = &*self;
+        let mut taken = Vec::new();
+        self.journal.take_damage_out(dir, |file, path, range| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = format!("{PREFIX}{number:06}.{name}.{}", range.start);
+            let (to, bytes) = (folder.join(name), range.end.0 - range.start.0);
+            dir.copy_aside(file, path, range, &to)?;
+            dir.sync_dir(folder)?;
+            taken.push((to, bytes));
+            Ok(())
+        })?;
+        taken
+            .into_iter()
+            .try_for_each(|(path, bytes)| self.note(path, bytes))
+    }
+
     /// Moves a file to the folder, if it is there.
     fn take_file(&mut self, stream: StreamId, path: &Path) -> Result<()> {
         let len = match self.dir.disk.open(path, Access::Read) {

@@ -1,6 +1,7 @@
-//! Repairing the log's own tables, without which it does not open.
+//! Repairing the log's own tables and its journal, without which it does not open.
 //!
-//! A stream is cut where it is damaged first. The catalog that way would forget all streams that were made
+//! Blocks of the journal that are damaged are taken out: lanes that miss their runs are damaged then, and the others
+//! whole. A stream is cut where it is damaged first. The catalog that way would forget all streams that were made
 //! later, so each whole chunk of a table is kept, those behind the damage too.
 
 use std::collections::BTreeMap;
@@ -34,46 +35,54 @@ const OFFSETS_LEFT_OUT: u64 = 1 << 32;
 const VERSION_AT: usize = 16;
 const VERSION: u8 = 2;
 
-/// A table of the log's own.
+/// What the log keeps for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnTable {
+pub enum OwnPart {
     /// `__catalog`: which streams and objects there are.
     Catalog,
     /// `__positions`: what applications have committed.
     Positions,
+    /// `__journal`: what is durable and not in the streams' files yet.
+    Journal,
 }
 
-impl OwnTable {
-    /// The table of this name.
-    pub fn named(name: &str) -> Option<OwnTable> {
+impl OwnPart {
+    /// The part of this name.
+    pub fn named(name: &str) -> Option<OwnPart> {
         match name {
-            "__catalog" => Some(OwnTable::Catalog),
-            "__positions" => Some(OwnTable::Positions),
+            "__catalog" => Some(OwnPart::Catalog),
+            "__positions" => Some(OwnPart::Positions),
+            "__journal" => Some(OwnPart::Journal),
             _ => None,
         }
     }
-
-    fn stream(self) -> StreamId {
-        match self {
-            OwnTable::Catalog => CATALOG,
-            OwnTable::Positions => POSITIONS,
-        }
-    }
 }
 
-/// Writes a table anew with all of its entries that are whole, in its files and in the journal. Answers what it
-/// took away: the files as they were.
+/// Repairs what the log keeps for itself. Answers what it took away.
 ///
-/// A change whose chunk is damaged is lost, so the table says of its key what it said before. The next start
-/// moves the files of streams that the catalog does not name to the folder `aside`.
+/// A table is written anew with all of its entries that are whole, in its files and in the journal; what is taken away are
+/// the files as they were. A change whose chunk is damaged is lost, so the table says of its key what it said before. The
+/// next start moves the files of streams that the catalog does not name to the folder `aside`.
+///
+/// Of the journal damaged blocks are taken away. The next start tells of lanes that have a gap there; it cannot tell of
+/// those whose last records were in such a block.
 ///
 /// # Errors
 /// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
-pub fn salvage_table(config: &LogConfig, disk: Arc<dyn Disk>, table: OwnTable) -> Result<Taken> {
+pub fn salvage(config: &LogConfig, disk: Arc<dyn Disk>, part: OwnPart) -> Result<Taken> {
     config.check()?;
     let mut repair = Repair::new(config, DataDir::open(disk, &config.dir)?)?;
+    match part {
+        OwnPart::Catalog => salvage_table(&mut repair, CATALOG)?,
+        OwnPart::Positions => salvage_table(&mut repair, POSITIONS)?,
+        OwnPart::Journal => repair.take_from_journal()?,
+    }
+    repair.finish()
+}
+
+fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     let lane = LaneId {
-        stream: table.stream(),
+        stream,
         streamlet: StreamletIndex(0),
         lane: LaneIndex(0),
     };
@@ -94,7 +103,7 @@ pub fn salvage_table(config: &LogConfig, disk: Arc<dyn Disk>, table: OwnTable) -
         }
         Ok(())
     })?;
-    if found.chunks.is_empty() && table == OwnTable::Catalog {
+    if found.chunks.is_empty() && stream == CATALOG {
         let what = "no entry of the catalog is whole: restore it from a copy";
         let folder = repair.dir.stream_dir(lane.stream);
         return Err(LogError::corrupted(folder, Position(0), what));
@@ -106,7 +115,7 @@ pub fn salvage_table(config: &LogConfig, disk: Arc<dyn Disk>, table: OwnTable) -
     // gone, the gap between them and this one tells of the damage.
     let first_offset = last_offset.plus(OFFSETS_LEFT_OUT);
     let mut chunks = found.chunks.into_values().collect::<Vec<_>>();
-    if table == OwnTable::Catalog {
+    if stream == CATALOG {
         chunks.push(salvaged_entry()?);
     }
     let path = repair
@@ -124,7 +133,7 @@ pub fn salvage_table(config: &LogConfig, disk: Arc<dyn Disk>, table: OwnTable) -
     for name in groups.into_iter().chain(indexes) {
         repair.take_group(&name)?;
     }
-    repair.finish()
+    Ok(())
 }
 
 /// The whole chunks of a table, by their first offsets.

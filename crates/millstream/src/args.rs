@@ -164,7 +164,8 @@ pub enum Command {
     /// No server may run on it. All that streams hold is read and checked. A stream that is damaged refuses
     /// writes, and is read up to the damage; `--cut` lets it go on there, and `--quarantine` removes it.
     /// `--cut __catalog` and `--cut __positions` write the node's own tables anew, without the damaged entries;
-    /// a start moves the files of streams that the catalog does not name any more to `aside`.
+    /// a start moves the files of streams that the catalog does not name any more to `aside`. `--cut __journal` takes
+    /// damaged blocks out of the journal: streams that miss what was in them are damaged then.
     /// What is taken away goes to the folder `aside` of the data directory. Copy the data directory first
     /// where it matters.
     ///

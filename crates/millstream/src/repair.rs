@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use millstream_base::{ByteSize, SystemDisk};
-use millstream_log::{DamagedPlace, OwnTable, Taken, salvage_table};
+use millstream_log::{DamagedPlace, OwnPart, Taken, salvage};
 use serde::Serialize;
 use serde_json::json;
 
@@ -28,10 +28,8 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
     let data = node::existing(settings)?;
     let (name, what, taken) = match (args.cut, args.quarantine) {
         (Some(name), _) => {
-            let taken = match OwnTable::named(&name) {
-                Some(table) => {
-                    salvage_table(&settings.log_config(&data), Arc::new(SystemDisk), table)?
-                }
+            let taken = match OwnPart::named(&name) {
+                Some(part) => salvage(&settings.log_config(&data), Arc::new(SystemDisk), part)?,
                 None => node::open(settings)?.cut_stream(&name)?,
             };
             (name, "cut", taken)

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::Disk as _;
-use millstream_log::{LogError, OwnTable, StreamConfig, salvage_table};
+use millstream_log::{LogError, OwnPart, StreamConfig};
 
 use crate::world::{DIR, World, config, for_each_seed, lane_of, open};
 
-const CASES: u64 = 600;
+const CASES: u64 = 300;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -29,7 +29,7 @@ fn catalog(seed: u64) {
         return;
     };
     assert!(matches!(error, LogError::DamagedTable { .. }), "{error}");
-    salvage(&mut world, OwnTable::Catalog);
+    salvage(&mut world, OwnPart::Catalog);
     for _ in 0..2 {
         let log = open(&world.disk, &world.clock).expect("it is whole");
         let lost = NAMES.iter().filter(|name| log.stream(name).is_err());
@@ -72,10 +72,70 @@ fn positions(seed: u64) {
         }
     }
     if open(&world.disk, &world.clock).is_err() {
-        salvage(&mut world, OwnTable::Positions);
+        salvage(&mut world, OwnPart::Positions);
     }
     let log = open(&world.disk, &world.clock).expect("it is whole");
     assert_eq!(log.stream_names().len(), NAMES.len());
+}
+
+#[test]
+fn a_damaged_journal_loses_one_block_and_serves_what_is_behind_it() {
+    for_each_seed(CASES, journal);
+}
+
+fn journal(seed: u64) {
+    let mut world = World::new(seed);
+    assert!(world.open());
+    for name in NAMES {
+        world.create(name, StreamConfig::default());
+    }
+    for _ in 0..world.rng.u32(5..30) {
+        let name = NAMES[world.rng.usize(..NAMES.len())];
+        let bytes = world.rng.usize(10..30_000);
+        let chunk = world.make_chunk(1, bytes, None);
+        let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+        assert!(world.acknowledge(name, &lane, &appended));
+    }
+    world.kill();
+    let files = world.disk.files().into_iter();
+    let mut files = files.filter(|(path, _)| path.starts_with("/data/journal"));
+    let (path, len) = files.next().expect("what was acknowledged is there");
+    world
+        .disk
+        .flip_bit(&path, world.rng.u64(..len * 8))
+        .expect("it exists");
+    let Err(error) = open(&world.disk, &world.clock) else {
+        return;
+    };
+    assert!(
+        error.to_string().contains("--cut __journal"),
+        "{error} does not say what to do"
+    );
+    salvage(&mut world, OwnPart::Journal);
+    for _ in 0..2 {
+        // What is missing may be the catalog's.
+        let Ok(log) = open(&world.disk, &world.clock) else {
+            return;
+        };
+        let mut silent = 0;
+        for name in NAMES {
+            let Ok(stream) = log.stream(name) else {
+                silent += 1;
+                continue;
+            };
+            let lane = lane_of(&stream, (0, 0));
+            let acknowledged = world.model.streams[name].lanes[&(0, 0)].acknowledged;
+            let durable = lane.durable_offset().0;
+            assert!(durable <= acknowledged);
+            if lane.info().fault.is_none() && durable < acknowledged {
+                assert_eq!(durable + 1, acknowledged, "{name}");
+                silent += 1;
+            }
+        }
+        assert!(silent <= 1, "one block has a chunk of one stream");
+        drop(log);
+        world.disk = world.disk.kill();
+    }
 }
 
 /// Streams with data, and positions in them; closed.
@@ -100,10 +160,10 @@ fn filled(world: &mut World) {
 }
 
 /// Cut off at random, and done again, some of the time.
-fn salvage(world: &mut World, table: OwnTable) {
+fn salvage(world: &mut World, part: OwnPart) {
     let run = |world: &World| {
         let disk = Arc::new(world.disk.clone());
-        salvage_table(&config(), disk, table)
+        millstream_log::salvage(&config(), disk, part)
     };
     if world.rng.bool() {
         world.disk.crash_at(world.rng.u64(1..20));
