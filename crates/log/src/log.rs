@@ -1258,8 +1258,8 @@ fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
     check_sent(&header)?;
     if header.attributes.compression() == Compression::None || core.config.check_compressed {
         let wait_max = core.config.append_wait_max;
-        let walk = |mut records: Records<'_>| records.try_for_each(|record| record.map(drop));
-        core.decompression.with_records(&chunk, wait_max, walk)??;
+        let check = |records: Records<'_>| records.check();
+        core.decompression.with_records(&chunk, wait_max, check)??;
     }
     Ok(header)
 }

@@ -46,6 +46,33 @@ fn record() -> impl Strategy<Value = Owned> {
         })
 }
 
+/// A record as most are.
+fn plain_record() -> impl Strategy<Value = Owned> {
+    let field = || {
+        let long = proptest::sample::select(vec![0, 1, 10, 63, 64, 8191, 8192]);
+        option::of(prop_oneof![3 => vec(edge_byte(), 0..8), 1 => long.prop_map(|len| vec![0; len])])
+    };
+    let few_headers = prop_oneof![
+        20 => Just(Vec::new()),
+        1 => Just(vec![(b"name".to_vec(), Some(b"value".to_vec()))]),
+    ];
+    let timestamp = prop_oneof![0..3_i64, Just(1_i64 << 20), Just(1_i64 << 27), any::<i64>()];
+    (timestamp, field(), field(), few_headers).prop_map(|(timestamp, key, value, headers)| Owned {
+        timestamp: Timestamp(timestamp),
+        key,
+        value,
+        headers,
+    })
+}
+
+/// A byte that means something where a number stands.
+fn edge_byte() -> impl Strategy<Value = u8> {
+    prop_oneof![
+        proptest::sample::select(vec![0, 1, 2, 0x7f, 0x80, 0xff]),
+        any::<u8>()
+    ]
+}
+
 fn compression() -> impl Strategy<Value = Compression> {
     proptest::sample::select(&Compression::ALL[..])
 }
@@ -117,6 +144,8 @@ fn walk(bytes: &[u8]) {
         let Ok(records) = chunk.records(&mut scratch) else {
             continue;
         };
+        let taken = records.clone().try_for_each(|record| record.map(drop));
+        assert_eq!(records.clone().check(), taken);
         let count_max = chunk.header().record_count as usize + 1;
         let mut walked = 0;
         for record in records {
@@ -279,6 +308,20 @@ proptest! {
         walk(&bytes);
     }
 
+    /// Records without headers, most of which the check passes over, with numbers that come just to where others end.
+    #[test]
+    fn a_check_finds_what_taking_the_records_finds(
+        built in vec(plain_record(), 1..200),
+        damage in vec((any::<proptest::sample::Index>(), edge_byte()), 0..3),
+    ) {
+        let mut body = build(Compression::None, &built, None).split_off(HEADER_BYTES);
+        for (index, byte) in damage {
+            let index = index.index(body.len());
+            body[index] = byte;
+        }
+        walk(&chunk_around(&body, 0, built.len() as u8));
+    }
+
     /// Nearer to the truth than random bodies, so it gets deeper.
     #[test]
     fn damaged_bodies_never_panic(
@@ -293,6 +336,63 @@ proptest! {
         }
         walk(&chunk_around(&body, compression as u8, built.len() as u8));
     }
+}
+
+#[test]
+fn a_check_takes_no_number_to_end_before_its_last_byte() {
+    let number = |number: usize| {
+        let mut bytes = Vec::new();
+        let mut left = 2 * number;
+        while left >= 0x80 {
+            bytes.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        bytes.push(left as u8);
+        bytes
+    };
+    // What is the record's offset delta here would be the last byte of its timestamp's.
+    for (value_bytes, unfinished) in [1, 63, 100, 8191, 9000]
+        .into_iter()
+        .flat_map(|bytes| (1..10).map(move |n| (bytes, n)))
+    {
+        let mut record = vec![0];
+        record.resize(1 + unfinished, 0x80);
+        record.extend([0, 1]);
+        record.extend(number(value_bytes));
+        record.resize(record.len() + value_bytes, 0);
+        record.push(0);
+        let body = [number(record.len()), record].concat();
+        let chunk = chunk_around(&body, 0, 1);
+        walk(&chunk);
+        let chunk = Chunk::parse(&chunk).unwrap();
+        let mut scratch = Scratch::default();
+        assert!(chunk.records(&mut scratch).unwrap().check().is_err());
+    }
+}
+
+#[test]
+fn chunks_of_many_records_are_checked_to_the_end() {
+    // Offset deltas take up to three bytes.
+    let count = 20_000;
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for n in 0..count {
+        let value = vec![7; n % 200];
+        builder
+            .push(Timestamp(n as i64), None, Some(&value), &[])
+            .unwrap();
+    }
+    let bytes = builder.finish(None).unwrap();
+    let mut scratch = Scratch::default();
+    let chunk = Chunk::parse(bytes).unwrap();
+    assert_eq!(chunk.records(&mut scratch).unwrap().check(), Ok(()));
+    let last = bytes.len() - 1;
+    let mut bytes = bytes.to_vec();
+    // The last record says that it has a header.
+    bytes[last] = 2;
+    let chunk = Chunk::trusted(&bytes).unwrap();
+    let wrong = chunk.records(&mut scratch).unwrap().check();
+    let is_last = |error: &ChunkError| matches!(error, ChunkError::Record { index, .. } if *index == count as u32 - 1);
+    assert!(wrong.as_ref().is_err_and(is_last), "{wrong:?}");
 }
 
 #[test]
