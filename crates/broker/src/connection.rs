@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    FrameError, Pieces, RequestHeader, Response, decode_request, encode_response, missing_bytes,
-    take_frame,
+    FrameError, Pieces, RequestHeader, Response, StrBytes, decode_request, encode_response,
+    missing_bytes, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -326,7 +326,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 self.take_bare_message(&login, frame).await?;
                 continue;
             }
-            let (header, request) = match decode_request(frame) {
+            let (mut header, request) = match decode_request(frame) {
                 Ok(request) => request,
                 Err(error) => {
                     if let Some(answer) = error.answer() {
@@ -339,6 +339,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             };
             let began = Instant::now();
             let reply = self.broker.handle(&mut self.client, &header, request);
+            // A slice of the frame would keep its memory from what arrives next until the answer is sent.
+            header.client_id = header.client_id.as_deref().map(copy_of);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
             let consumed = traffic_of(header.api).filter(|traffic| *traffic == Traffic::Consumed);
             let limit = consumed.and_then(|traffic| self.client.limit(traffic));
@@ -510,6 +512,11 @@ fn encode(pending: &Pending, response: &Response) -> Result<Pieces, End> {
     pieces.map_err(|error| End::Refused(error.to_string()))
 }
 
+/// Copies text, so that it does not hold the frame that it came in.
+pub(crate) fn copy_of(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
 /// The reply to the first request, when it is there. Nothing is lost when this is dropped before.
 async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
     poll_fn(|context| {
@@ -542,3 +549,6 @@ async fn ready_reply(pending: &mut VecDeque<Pending>) -> Option<Reply> {
         () = std::future::ready(()) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,16 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_log::{Appended, Durability, Lane, LogError, Stream};
 use millstream_record::ChunkHeader;
-use millstream_wire::messages::ProduceRequest;
 use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::messages::produce_response::{
     PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
+use millstream_wire::messages::{ProduceRequest, TopicName};
 use millstream_wire::{ResponseError, StrBytes, refuse};
 use tokio::time::{Instant, timeout_at};
 
 use crate::broker::Broker;
 use crate::client::Client;
+use crate::connection::copy_of;
 use crate::error::response_error;
 use crate::groups::Partition;
 use crate::offsets::lane_of;
@@ -262,7 +263,8 @@ fn append_topic(
         });
     }
     TopicProduceResponse::default()
-        .with_name(topic.name)
+        // The answer waits for the disk, and must not hold the memory of the request meanwhile.
+        .with_name(TopicName(copy_of(&topic.name)))
         .with_topic_id(topic.topic_id)
         .with_partition_responses(partitions)
 }
