@@ -420,7 +420,7 @@ impl Core {
     /// Puts a virtual log in line again if more came in the meantime.
     fn go_on(&self, log: &Arc<VirtualLog>) {
         if log.committed() {
-            self.queue.add(Arc::clone(log));
+            self.queue.add_again(Arc::clone(log));
         }
     }
 

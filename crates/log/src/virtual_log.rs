@@ -210,6 +210,17 @@ impl Lines {
             false => self.journal.push_back(log),
         }
     }
+
+    /// Whether there is work that a syncer could begin now.
+    fn has_work(&self) -> bool {
+        !self.direct.is_empty() || (!self.journal.is_empty() && !self.journal_busy)
+    }
+
+    /// Whether one more syncer is to be woken: for work, or to wait until what is put off is due. While a block is written
+    /// the syncer that writes it sees to the rest of the journal's line afterwards.
+    fn needs_syncer(&self) -> bool {
+        self.has_work() || (!self.lazy.is_empty() && !self.journal_busy)
+    }
 }
 
 /// What a syncer is to do.
@@ -241,8 +252,22 @@ impl SyncQueue {
         let is_direct = log.is_direct();
         let mut lines = self.lines.lock();
         lines.add(log, is_direct);
+        let has_work = lines.has_work();
         drop(lines);
-        self.work.notify_one();
+        if has_work {
+            self.work.notify_one();
+        }
+    }
+
+    /// Puts a virtual log in line again after a commit, later if it can wait. No other syncer is woken for it: the
+    /// one that calls this takes the next work itself.
+    pub fn add_again(&self, log: Arc<VirtualLog>) {
+        let (can_wait, is_direct) = (log.can_wait(), log.is_direct());
+        let mut lines = self.lines.lock();
+        match can_wait {
+            true => lines.lazy.push_back((Instant::now() + LAZY_AFTER, log)),
+            false => lines.add(log, is_direct),
+        }
     }
 
     /// Puts a virtual log in line that was put off. One that is in line or with a syncer stays there.
@@ -255,8 +280,11 @@ impl SyncQueue {
         };
         lines.lazy.remove(place);
         lines.add(Arc::clone(log), is_direct);
+        let has_work = lines.has_work();
         drop(lines);
-        self.work.notify_one();
+        if has_work {
+            self.work.notify_one();
+        }
     }
 
     /// The next work, or `None` when there is none. Nothing is put off.
@@ -271,8 +299,7 @@ impl SyncQueue {
             let is_closed = lines.closed;
             let is_due = |until| is_closed || until <= Instant::now();
             if let Some(work) = Self::take_from(&mut lines, is_due) {
-                if !lines.lazy.is_empty() {
-                    // Somebody else has to wait for these.
+                if lines.needs_syncer() {
                     self.work.notify_one();
                 }
                 return Some(work);
@@ -308,15 +335,14 @@ impl SyncQueue {
         Some(SyncWork::Journal(lines.journal.drain(..).collect()))
     }
 
-    /// Lets the next block be written.
+    /// Lets the next block be written. No other syncer is woken for it: the one that calls this takes the next work
+    /// itself, and wakes another one if there is more.
     pub fn journal_done(&self) {
         let mut lines = self.lines.lock();
         lines.journal_busy = false;
         if lines.closed {
             // Every syncer waits for this before it ends.
             self.work.notify_all();
-        } else {
-            self.work.notify_one();
         }
     }
 
@@ -324,5 +350,84 @@ impl SyncQueue {
     pub fn close(&self) {
         self.lines.lock().closed = true;
         self.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// What is expected to happen happens long before.
+    const TIME_MAX: Duration = Duration::from_secs(60);
+
+    /// What must not happen would happen in far less.
+    const SILENCE: Duration = Duration::from_millis(200);
+
+    fn virtual_log() -> Arc<VirtualLog> {
+        Arc::new(VirtualLog::new(1 << 20, false))
+    }
+
+    /// A syncer that waits for work, and tells of each that it took.
+    fn syncer(queue: &Arc<SyncQueue>) -> mpsc::Receiver<()> {
+        let (took, taken) = mpsc::channel();
+        let queue = Arc::clone(queue);
+        thread::spawn(move || {
+            while queue.take().is_some() {
+                queue.journal_done();
+                let _ = took.send(());
+            }
+        });
+        taken
+    }
+
+    /// Whether another syncer, which waits for work, goes on with a virtual log after a commit.
+    fn another_goes_on() -> bool {
+        let queue = Arc::new(SyncQueue::default());
+        let log = virtual_log();
+        queue.add_now(Arc::clone(&log));
+        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
+        let taken = syncer(&queue);
+        thread::sleep(SILENCE);
+        queue.add_again(log);
+        queue.journal_done();
+        let is_taken = taken.recv_timeout(SILENCE).is_ok();
+        queue.close();
+        is_taken
+    }
+
+    #[test]
+    fn a_syncer_goes_on_with_a_virtual_log_without_waking_another() {
+        // A thread that begins to wait too late finds the work without being woken.
+        const TRIES_MAX: usize = 100;
+        assert!((0..TRIES_MAX).any(|_| !another_goes_on()));
+    }
+
+    #[test]
+    fn a_syncer_that_leaves_work_behind_wakes_another() {
+        let queue = Arc::new(SyncQueue::default());
+        let taken = syncer(&queue);
+        thread::sleep(SILENCE);
+        let mut lines = queue.lines.lock();
+        lines.direct.push_back(virtual_log());
+        lines.direct.push_back(virtual_log());
+        drop(lines);
+        assert!(matches!(queue.take(), Some(SyncWork::Direct(_))));
+        taken.recv_timeout(TIME_MAX).unwrap();
+        queue.close();
+    }
+
+    #[test]
+    fn work_for_the_journal_wakes_no_syncer_while_a_block_is_written() {
+        let queue = Arc::new(SyncQueue::default());
+        queue.add_now(virtual_log());
+        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
+        queue.add_now(virtual_log());
+        assert!(!queue.lines.lock().has_work());
+        queue.journal_done();
+        assert!(queue.lines.lock().has_work());
+        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
     }
 }
