@@ -1,4 +1,4 @@
-//! Writes past the system's cache (`O_DIRECT`): for these, memory, place and length are aligned.
+//! Reads and writes past the system's cache (`O_DIRECT`): for these, memory, place and length are aligned.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -39,14 +39,31 @@ impl Aligned {
     }
 }
 
-/// A second handle of a file, opened when it is first needed.
+/// A second handle of a file, opened when it is first needed; for reads or for writes.
 #[derive(Default)]
 pub struct DirectHandle {
-    /// `None` where the file system has no such writes.
+    /// `None` where the file system cannot go past the cache.
     file: OnceLock<Option<File>>,
 }
 
 impl DirectHandle {
+    /// Reads at `offset` of `file` past the cache. `None` when nothing was read: the memory, the offset
+    /// or the length is not aligned, or such reads fail here. A cached read then gives the bytes, or the
+    /// error if the file itself cannot be read.
+    pub fn read_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> Option<usize> {
+        let is_aligned = buffer.as_ptr().align_offset(PAGE_BYTES) == 0
+            && buffer.len().is_multiple_of(PAGE_BYTES)
+            && offset.is_multiple_of(PAGE_BYTES as u64);
+        if !is_aligned {
+            return None;
+        }
+        let opened = self.file.get_or_init(|| {
+            let mut options = OpenOptions::new();
+            reopen(file, options.read(true)).ok()
+        });
+        opened.as_ref()?.read_at(buffer, offset).ok()
+    }
+
     /// Writes all of `parts` at `offset` of `file`, whole pages past the cache. What lies before the
     /// first and behind the last of them goes through it: the next write goes on there. A page that
     /// lies in memory as it will in the file is written from where it is, others are copied. `false`
@@ -61,7 +78,11 @@ impl DirectHandle {
         if len < DIRECT_BYTES_MIN {
             return Ok(false);
         }
-        let Some(direct) = self.file.get_or_init(|| reopen(file).ok()) else {
+        let direct = self.file.get_or_init(|| {
+            let mut options = OpenOptions::new();
+            reopen(file, options.write(true)).ok()
+        });
+        let Some(direct) = direct else {
             return Ok(false);
         };
         COPIES.with_borrow_mut(|copies| {
@@ -211,9 +232,8 @@ impl Write<'_> {
 }
 
 /// Opens what `file` has open once more, whatever its name is by now.
-fn reopen(file: &File) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
+fn reopen(file: &File, options: &mut OpenOptions) -> io::Result<File> {
+    options
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -225,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::disk::{Access, Disk as _, SystemDisk};
+    use crate::disk::{Access, Disk as _, DiskFile, SystemDisk};
 
     fn bytes(len: usize) -> Vec<u8> {
         (0..len).map(|n| (n % 251) as u8).collect()
@@ -284,6 +304,53 @@ mod tests {
                 prop_assert!(at == shift || file.metadata().unwrap().len() == at as u64);
             }
         }
+    }
+
+    /// Reads into memory that begins `shift` bytes behind the start of a page.
+    fn read_past_cache(file: &dyn DiskFile, at: u64, len: usize, shift: usize) -> Vec<u8> {
+        let mut memory = vec![0; len + 2 * PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES) + shift;
+        let buffer = &mut memory[start..start + len];
+        let count = file.read_full_past_cache_at(buffer, at).unwrap();
+        buffer[..count].to_vec()
+    }
+
+    /// The file systems of the build folder and of `/dev/shm`, which has no disk below it.
+    #[test]
+    fn reads_past_the_cache_give_what_cached_ones_give() {
+        for folder in [Path::new("."), Path::new("/dev/shm")] {
+            let Ok(dir) = tempfile::tempdir_in(folder) else {
+                continue;
+            };
+            let file = SystemDisk
+                .open(&dir.path().join("file"), Access::Create)
+                .unwrap();
+            let content = bytes(5 * PAGE_BYTES + 100);
+            file.write_at(&content, 0).unwrap();
+            for (page, pages) in [(0, 2), (0, 6), (3, 1), (4, 9), (5, 1), (6, 1)] {
+                for (shift_at, shift_memory) in [(0, 0), (0, 1), (7, 0)] {
+                    let at = page * PAGE_BYTES + shift_at;
+                    let end = content.len().min(at + pages * PAGE_BYTES);
+                    let read = read_past_cache(&*file, at as u64, pages * PAGE_BYTES, shift_memory);
+                    assert!(read == content[at.min(end)..end], "{at} {pages}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reads_that_are_not_aligned_are_left_to_the_cache_and_so_are_errors() {
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.write_all_at(&bytes(2 * PAGE_BYTES), 0).unwrap();
+        let mut memory = vec![0; 3 * PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES);
+        let handle = DirectHandle::default();
+        let buffer = &mut memory[start..start + PAGE_BYTES];
+        assert_eq!(handle.read_at(&file, buffer, 1), None);
+        assert_eq!(handle.read_at(&file, &mut buffer[1..], 0), None);
+        assert_eq!(handle.read_at(&file, &mut buffer[..10], 0), None);
+        let folder = File::open(".").unwrap();
+        assert_eq!(DirectHandle::default().read_at(&folder, buffer, 0), None);
     }
 
     #[test]

@@ -66,6 +66,12 @@ pub trait DiskFile: Send + Sync {
     /// Reads at `offset` and returns how many bytes; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// As [`DiskFile::read_at`], for data that is not read again soon: the system's cache need not take
+    /// it. Only a read whose memory, offset and length are multiples of [`PAGE_BYTES`] goes past the cache.
+    fn read_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+
     /// Writes all of `parts`, one after another, at `offset`.
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
@@ -92,9 +98,6 @@ pub trait DiskFile: Send + Sync {
     /// Reserves room so that writes below `len` need no new blocks; the length stays as it is.
     fn reserve(&self, len: u64) -> io::Result<()>;
 
-    /// Tells that a range will be read soon. A hint: it may do nothing.
-    fn read_ahead(&self, offset: u64, len: u64);
-
     /// Takes the exclusive lock of the file, which ends with the process. `false` when another
     /// process holds it.
     fn try_lock(&self) -> io::Result<bool>;
@@ -106,16 +109,15 @@ impl dyn DiskFile + '_ {
     /// # Errors
     /// What [`DiskFile::read_at`] returns.
     pub fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
+        fill(buffer, offset, |rest, at| self.read_at(rest, at))
+    }
+
+    /// As [`read_full_at`](Self::read_full_at), past the system's cache.
+    ///
+    /// # Errors
+    /// What [`DiskFile::read_past_cache_at`] returns.
+    pub fn read_full_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        fill(buffer, offset, |rest, at| self.read_past_cache_at(rest, at))
     }
 
     /// Writes all of `bytes` at `offset`.
@@ -125,6 +127,24 @@ impl dyn DiskFile + '_ {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(&mut [IoSlice::new(bytes)], offset)
     }
+}
+
+/// Calls `read` until `buffer` is full or the file ends; returns how many bytes were read.
+fn fill(
+    buffer: &mut [u8],
+    offset: u64,
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match read(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// The operating system's file system. Files and folders are created for their owner only.
@@ -144,7 +164,8 @@ impl Disk for SystemDisk {
             .open(path)?;
         Ok(Box::new(SystemFile {
             file,
-            direct: DirectHandle::default(),
+            direct_reads: DirectHandle::default(),
+            direct_writes: DirectHandle::default(),
         }))
     }
 
@@ -193,12 +214,20 @@ impl Disk for SystemDisk {
 
 struct SystemFile {
     file: File,
-    direct: DirectHandle,
+    direct_reads: DirectHandle,
+    direct_writes: DirectHandle,
 }
 
 impl DiskFile for SystemFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(buffer, offset)
+    }
+
+    fn read_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self.direct_reads.read_at(&self.file, buffer, offset) {
+            Some(count) => Ok(count),
+            None => self.read_at(buffer, offset),
+        }
     }
 
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
@@ -220,7 +249,7 @@ impl DiskFile for SystemFile {
     }
 
     fn write_past_cache_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        match self.direct.write_all_at(&self.file, parts, offset)? {
+        match self.direct_writes.write_all_at(&self.file, parts, offset)? {
             true => Ok(()),
             false => self.write_all_at(parts, offset),
         }
@@ -245,17 +274,6 @@ impl DiskFile for SystemFile {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn read_ahead(&self, offset: u64, len: u64) {
-        use rustix::fs::{Advice, fadvise};
-        // A hint: whether it was taken changes nothing.
-        let _ = fadvise(
-            &self.file,
-            offset,
-            std::num::NonZeroU64::new(len),
-            Advice::WillNeed,
-        );
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -17,6 +17,7 @@ use millstream_base::{ByteSize, Clock, Offset, Position, SegmentIndex, StreamId,
 use parking_lot::{Condvar, Mutex, RwLock};
 use uuid::Uuid;
 
+use crate::catch_up::CatchUp;
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::decompression::Decompression;
 use crate::error::{LogError, Result};
@@ -64,6 +65,7 @@ pub struct Core {
     pub dir: DataDir,
     pub clock: Arc<dyn Clock>,
     pub pool: Arc<Pool>,
+    pub catch_up: CatchUp,
     pub queue: SyncQueue,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
@@ -172,6 +174,7 @@ impl Core {
     ) -> Core {
         Core {
             decompression: Decompression::new(config.decompression),
+            catch_up: CatchUp::new(Arc::clone(&pool), config.background),
             config,
             dir,
             clock,
@@ -243,7 +246,7 @@ impl Core {
         now
     }
 
-    fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
+    pub fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
         self.stream(id.stream)?.lane(id.streamlet, id.lane)
     }
 

@@ -454,6 +454,14 @@ impl Group {
         Some(buffer.slice(start..start + (end.0 - from.0) as usize))
     }
 
+    /// Whether memory holds the segment of a position.
+    pub fn is_in_memory(&self, position: Position) -> bool {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= position);
+        let segment = after.checked_sub(1).and_then(|last| segments.get(last));
+        segment.is_some_and(|segment| segment.buffer.is_some())
+    }
+
     /// Gives the buffer of a segment back, if it is closed and persisted. `true` when it did, or
     /// when it was gone already.
     pub fn evict(&self, segment: SegmentIndex) -> bool {

@@ -29,6 +29,7 @@
 //! ```
 
 mod application;
+mod catch_up;
 mod config;
 mod core;
 mod decompression;
@@ -63,6 +64,7 @@ mod virtual_log;
 mod watch;
 
 pub use application::{Application, Commit};
+pub use catch_up::WINDOW_BYTES;
 pub use config::{
     Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
 };
@@ -75,7 +77,7 @@ pub use lane::Appended;
 pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
 pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
-pub use reader::{From, LaneReader, ReadChunks, StreamReader, WINDOW_BYTES};
+pub use reader::{From, LaneReader, ReadChunks, StreamReader};
 pub use repair::{DamagedPlace, Taken};
 pub use salvage::{OwnPart, salvage};
 pub use stream::Shape;

@@ -1062,6 +1062,7 @@ impl Inner {
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
+        self.core.catch_up.close();
         let recovered = self.core.finish_recovery();
 
         // Step 2: files hold everything, and their indexes say so.
@@ -1101,7 +1102,7 @@ impl Drop for Inner {
 }
 
 /// Ends the process when a thread of the log panics: a broken invariant of storage must not go on.
-struct AbortOnPanic;
+pub struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

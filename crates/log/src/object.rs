@@ -166,7 +166,7 @@ impl ObjectReader {
         let (slice, start) = match self.chunks.take() {
             Some(chunks) => chunks,
             None => {
-                let read = self.reader.read(crate::reader::WINDOW_BYTES)?;
+                let read = self.reader.read(crate::catch_up::WINDOW_BYTES)?;
                 (read.ok_or_else(missing)?.bytes, 0)
             }
         };

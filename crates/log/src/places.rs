@@ -78,6 +78,14 @@ impl Places {
         count.checked_sub(1).map(|last| self.places[last])
     }
 
+    /// The first place behind a position.
+    pub fn first_behind(&self, position: Position) -> Option<Place> {
+        let count = self
+            .places
+            .partition_point(|place| place.position <= position);
+        self.places.get(count).copied()
+    }
+
     /// Adds a transaction whose marker comes behind all others.
     pub fn add_aborted(&mut self, aborted: AbortedTransaction) {
         self.aborted.push(aborted);

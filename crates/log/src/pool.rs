@@ -405,6 +405,11 @@ impl Slice {
         (self.buffer.start, self.buffer.capacity())
     }
 
+    /// Whether it is the only one that holds its block.
+    pub(crate) fn is_only_one(&self) -> bool {
+        Arc::strong_count(&self.buffer) == 1
+    }
+
     /// A part of this slice.
     ///
     /// # Panics

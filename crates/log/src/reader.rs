@@ -3,28 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_base::disk::Access;
 use millstream_base::{Cursor, GroupId, LaneIndex, Offset, Position, StreamletIndex, Timestamp};
-use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
+use millstream_record::{Chunk, ChunkHeader, Chunks};
 
+use crate::catch_up::{Purpose, read_file};
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::{Group, GroupEnd};
 use crate::index::MARK_BYTES;
 use crate::lane::{LaneState, ReaderMark};
 use crate::places::{Place, look_at};
-use crate::pool::{Arena, Slice};
+use crate::pool::Slice;
 use crate::stream::StreamState;
-
-/// How much a catch-up read brings in at once.
-pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// How much is read at once to find one chunk in a group's file: marks are not further apart, unless
 /// a chunk is larger.
 const FIND_BYTES: usize = 2 * MARK_BYTES as usize;
-
-/// How far ahead of a catch-up reader the disk is asked to read.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// Whole chunks of one lane that follow each other.
 #[derive(Debug, Clone)]
@@ -50,7 +44,7 @@ impl ReadChunks {
 /// `None` at the durable head.
 pub fn read_group(
     core: &Core,
-    group: &Group,
+    group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
@@ -70,40 +64,50 @@ pub fn read_group(
 /// the durable head.
 pub fn read_durable(
     core: &Core,
-    group: &Group,
+    group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
-    read_up_to(core, group, from, bytes_max, Group::durable)
+    read_up_to(
+        core,
+        group,
+        from,
+        bytes_max,
+        Group::durable,
+        Purpose::ReadOn,
+    )
 }
 
 /// The same for what may be read, be it durable or not.
 pub fn read_readable(
     core: &Core,
-    group: &Group,
+    group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
-    read_up_to(core, group, from, bytes_max, Group::readable)
+    let purpose = Purpose::ReadOn;
+    read_up_to(core, group, from, bytes_max, Group::readable, purpose)
 }
 
 fn read_up_to(
     core: &Core,
-    group: &Group,
+    group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
     head: fn(&Group) -> Position,
+    purpose: Purpose,
 ) -> Result<Option<Slice>> {
-    let read = read_at(core, group, from, bytes_max, head);
+    let read = read_at(core, group, from, bytes_max, head, purpose);
     read.inspect_err(|error| core.tell_damaged_read(group.lane, error))
 }
 
 fn read_at(
     core: &Core,
-    group: &Group,
+    group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
     head: fn(&Group) -> Position,
+    purpose: Purpose,
 ) -> Result<Option<Slice>> {
     loop {
         let head = head(group);
@@ -119,11 +123,13 @@ fn read_at(
         if group.is_removed() {
             return Ok(None);
         }
-        if from < group.synced() {
-            return match read_file(core, group, from, bytes_max) {
-                // Its file went while it was opened.
-                Err(_) if group.is_removed() => Ok(None),
-                read => read.map(Some),
+        let synced = group.synced().min(head);
+        if from < synced {
+            let read = read_file(core, group, from..synced, bytes_max, purpose);
+            // Its file went meanwhile, or became another group's.
+            return match group.is_removed() {
+                true => Ok(None),
+                false => read.map(Some),
             };
         }
         // The head moved on, or eviction was faster: look again.
@@ -158,93 +164,6 @@ fn cut_at_chunk(slice: Slice, bytes_max: usize) -> Slice {
         end = chunks.position();
     }
     slice.slice(0..end)
-}
-
-/// Reads a window of a group's file and checks every chunk in it.
-fn read_file(core: &Core, group: &Group, from: Position, bytes_max: usize) -> Result<Slice> {
-    let path = group.path(&core.dir);
-    let read_error = |error| LogError::io("read", &path, error);
-    let corrupted = |at: u64, what: String| LogError::corrupted(&path, Position(from.0 + at), what);
-    let left = group.synced().min(group.durable()).0 - from.0;
-    let file = core
-        .dir
-        .disk
-        .open(&path, Access::Read)
-        .map_err(|error| LogError::io("open", &path, error))?;
-
-    // The first chunk decides how much is needed at least.
-    let mut header = [0; HEADER_BYTES];
-    let count = file.read_full_at(&mut header, from.0).map_err(read_error)?;
-    let first =
-        ChunkHeader::parse(&header[..count]).map_err(|error| corrupted(0, error.to_string()))?;
-    let first_bytes = first.total_bytes as usize;
-    if first_bytes as u64 > left {
-        return Err(corrupted(
-            0,
-            "this chunk reaches beyond the group's end".to_owned(),
-        ));
-    }
-    let window_max = core.pool.block_bytes_max(Arena::Windows);
-    if first_bytes > window_max {
-        let needed = millstream_base::ByteSize(2 * first_bytes as u64);
-        return Err(LogError::BadSetting {
-            setting: "catch_up",
-            why: format!("a chunk that is stored needs {needed} to be read"),
-        });
-    }
-    let len = bytes_max
-        .min(WINDOW_BYTES)
-        .min(window_max)
-        .max(first_bytes)
-        .min(usize::try_from(left).unwrap_or(usize::MAX));
-    let mut writer = core
-        .pool
-        .allocate(Arena::Windows, len)
-        .ok_or(LogError::ReadBudget)?;
-    writer.extend(len, |buffer| {
-        let count = file.read_full_at(buffer, from.0).map_err(read_error)?;
-        // Once for each stretch: asking costs even where everything is cached.
-        let next = (from.0 + count as u64).next_multiple_of(READ_AHEAD_BYTES);
-        if next != from.0.next_multiple_of(READ_AHEAD_BYTES) && next < group.synced().0 {
-            file.read_ahead(next, READ_AHEAD_BYTES.min(group.synced().0 - next));
-        }
-        // What comes from disk is checked before it is believed.
-        let mut chunks = Chunks::new(&buffer[..count]);
-        let mut end = 0;
-        // The checksum does not cover a chunk's offset, but they follow each other.
-        let mut next = (from == Position(0)).then_some(group.first_offset);
-        loop {
-            match chunks.next() {
-                Some(Ok(chunk)) => {
-                    let offset = chunk.header().base_offset;
-                    let follows = next.is_none_or(|next| next == offset);
-                    let at = from.plus(chunks.position() as u64);
-                    next = Some(chunk.header().next_offset());
-                    let ends = group.end().filter(|end| end.position == at);
-                    if !follows || ends.is_some_and(|end| Some(end.offset) != next) {
-                        return Err(corrupted(
-                            end as u64,
-                            format!("offset {offset} does not come here"),
-                        ));
-                    }
-                    end = chunks.position();
-                }
-                // The window ends within this chunk.
-                Some(Err(millstream_record::ChunkError::Truncated { .. })) if end > 0 => break,
-                Some(Err(error)) => {
-                    if end > 0 {
-                        // What comes before it is good; the next read tells.
-                        break;
-                    }
-                    return Err(corrupted(0, error.to_string()));
-                }
-                None => break,
-            }
-        }
-        Ok(end)
-    })?;
-    let filled = writer.filled();
-    Ok(writer.buffer().slice(0..filled))
 }
 
 /// Reads one lane, chunk by chunk, in order.
@@ -471,7 +390,11 @@ pub fn search<R>(
 ) -> Result<Option<R>> {
     let place = look_at(core, group, |places| places.last_before(&is_before))?;
     let mut at = place.map_or(Position(0), |place| place.position);
-    while let Some(slice) = read_readable(core, group, at, FIND_BYTES)? {
+    let read = |at| {
+        let purpose = Purpose::LookUp;
+        read_up_to(core, group, at, FIND_BYTES, Group::readable, purpose)
+    };
+    while let Some(slice) = read(at)? {
         let mut chunks = Chunks::trusted(&slice);
         let mut start = 0;
         while let Some(chunk) = chunks.next() {

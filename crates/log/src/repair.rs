@@ -13,6 +13,7 @@ use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletI
 use millstream_record::Chunks;
 use serde::Serialize;
 
+use crate::catch_up::WINDOW_BYTES;
 use crate::config::LogConfig;
 use crate::core::Core;
 use crate::error::{LogError, Result};
@@ -21,7 +22,7 @@ use crate::group::{Group, LaneId};
 use crate::journal::{OldJournal, encode_run};
 use crate::lane::LaneState;
 use crate::log::{Log, POSITIONS};
-use crate::reader::{WINDOW_BYTES, read_group};
+use crate::reader::read_group;
 use crate::stream::StreamState;
 
 const PREFIX: &str = "repair.";
@@ -61,6 +62,8 @@ impl Log {
     /// offsets.
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
+        // The disk may have lost what memory still has of it.
+        core.catch_up.forget();
         let mut lanes = core.made_lanes();
         lanes.retain(|lane| !lane.is_scratch());
         lanes.sort_by_key(|lane| lane.stream.id);

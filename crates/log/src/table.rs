@@ -13,11 +13,12 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::catch_up::WINDOW_BYTES;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::{AppendStep, Appended, LaneState};
 use crate::log::append_to_lane;
-use crate::reader::{WINDOW_BYTES, read_group};
+use crate::reader::read_group;
 
 /// A table is not written anew before it has grown by this much.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;

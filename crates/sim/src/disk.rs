@@ -548,8 +548,6 @@ impl DiskFile for SimFile {
         })
     }
 
-    fn read_ahead(&self, _offset: u64, _len: u64) {}
-
     fn try_lock(&self) -> io::Result<bool> {
         let mut state = self.disk.state.lock();
         state.check_alive()?;

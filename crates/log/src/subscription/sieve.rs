@@ -198,7 +198,7 @@ impl Sifting<'_> {
 
     fn kept(&self, core: &Core) -> Option<Slice> {
         let len = self.kept.len();
-        let mut writer = core.pool.allocate(Arena::Windows, len)?;
+        let mut writer = core.catch_up.allocate(len)?;
         writer
             .extend(len, |room| {
                 room.copy_from_slice(&self.kept);
