@@ -49,8 +49,10 @@ const RECORD_BYTES: usize = 100;
 /// When a producer is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Durability {
-    /// When the records are in the broker's memory; Kafka answers when it has handed them to the system.
+    /// When the records are in the broker's memory.
     Async,
+    /// When the broker has handed them to the system, which is Kafka's default.
+    Written,
     /// When the records are on disk.
     Fdatasync,
 }
@@ -59,6 +61,7 @@ impl Durability {
     fn name(self) -> &'static str {
         match self {
             Durability::Async => "async",
+            Durability::Written => "written",
             Durability::Fdatasync => "fdatasync",
         }
     }

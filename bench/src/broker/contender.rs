@@ -107,8 +107,9 @@ impl Node {
     pub fn create_topic(&self, name: &str, partitions: i32, durability: Durability) -> Result<()> {
         let setting = match (self.contender, durability) {
             (Contender::Ours, Durability::Async) => Some((DURABILITY, "async")),
+            (Contender::Ours, Durability::Written) => Some((DURABILITY, "written")),
             (Contender::Ours, Durability::Fdatasync) => Some((DURABILITY, "sync")),
-            (Contender::Kafka, Durability::Async) => None,
+            (Contender::Kafka, Durability::Async | Durability::Written) => None,
             (Contender::Kafka, Durability::Fdatasync) => bail!("Kafka is measured as it comes"),
         };
         let mut connection = Connection::to(self.address)?;
@@ -279,7 +280,7 @@ impl Nodes {
         });
         let kafka = self.kafka.iter().map(|node| Side {
             node,
-            durability: Durability::Async,
+            durability: Durability::Written,
         });
         ours.chain(kafka).collect()
     }

@@ -39,7 +39,11 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     }
     let nodes = Nodes::start(bench, bench.size(8 << 30, 1 << 30))?;
-    let sides = nodes.sides(&[Durability::Async, Durability::Fdatasync]);
+    let sides = nodes.sides(&[
+        Durability::Async,
+        Durability::Written,
+        Durability::Fdatasync,
+    ]);
     let mut cases = Vec::new();
     let mut bars = Vec::new();
     for (batch, batch_bytes) in BATCHES {
@@ -47,16 +51,19 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
             let rounds = bench.turns(sides.len(), |place| {
                 measure(bench, &sides[place], partitions, batch_bytes)
             })?;
-            let [ours, synced, kafka @ ..] = &rounds[..] else {
+            let [ours, written, synced, kafka @ ..] = &rounds[..] else {
                 bail!("a contender is missing");
             };
             let place = format!("{partitions}-partitions/{batch}");
             cases.push(produce_case(&place, Durability::Async, ours, kafka));
+            cases.push(produce_case(&place, Durability::Written, written, kafka));
             cases.push(produce_case(&place, Durability::Fdatasync, synced, kafka));
             if partitions == 1 {
-                cases.push(fetch_case(batch, ours, kafka));
+                cases.push(fetch_case(batch.to_owned(), ours, kafka));
+                let name = Durability::Written.name();
+                cases.push(fetch_case(format!("{batch}/{name}"), written, kafka));
             }
-            let names = ["async", "sync", "Kafka"];
+            let names = ["async", "written", "sync", "Kafka"];
             bars.extend(rounds.iter().zip(names).map(|(costs, name)| {
                 let produce: Vec<f64> = costs.iter().map(|cost| cost.produce).collect();
                 (format!("{partitions} × {batch}, {name}"), median(&produce))
@@ -84,7 +91,7 @@ fn measure(
     bench.settle_disk();
     let produce = || rdkafka::produce(node, TOPIC, records, batch_bytes);
     let ((), produce_s) = node.cpu_of(bench, produce)?;
-    let is_fetched = partitions == 1 && *durability == Durability::Async;
+    let is_fetched = partitions == 1 && *durability != Durability::Fdatasync;
     let fetch = || rdkafka::consume(node, TOPIC, records);
     let fetch = is_fetched.then(|| node.cpu_of(bench, fetch)).transpose()?;
     node.delete_topic(TOPIC)?;
@@ -102,13 +109,14 @@ fn produce_case(place: &str, durability: Durability, ours: &[Cost], kafka: &[Vec
     match (kafka.is_empty(), durability) {
         (true, _) => case,
         (false, Durability::Async) => case.by_hand(kafka).target(PRODUCE_TARGET),
+        (false, Durability::Written) => case.by_hand(kafka),
         // Kafka does not sync.
         (false, Durability::Fdatasync) => case.by_hand(kafka).target(SYNCED_TARGET),
     }
 }
 
-fn fetch_case(batch: &str, ours: &[Cost], kafka: &[Vec<Cost>]) -> Case {
-    let name = format!("{COST}/fetch/{batch}");
+fn fetch_case(place: String, ours: &[Cost], kafka: &[Vec<Cost>]) -> Case {
+    let name = format!("{COST}/fetch/{place}");
     let ours = ours.iter().filter_map(|cost| cost.fetch);
     let case = Case::new(name, UNIT, Better::Lower, ours.collect());
     let kafka: Vec<f64> = kafka

@@ -54,7 +54,11 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
     let nodes = Nodes::start(bench, 1 << 30)?;
     let folder = bench.folder("latency-bare", 1 << 30)?;
     let chunks = bench.size(4000, 100);
-    let sides = nodes.sides(&[Durability::Async, Durability::Fdatasync]);
+    let sides = nodes.sides(&[
+        Durability::Async,
+        Durability::Written,
+        Durability::Fdatasync,
+    ]);
     let rounds = bench.turns(1 + sides.len(), |place| {
         bench.settle_disk();
         match place.checked_sub(1) {
@@ -62,7 +66,7 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
             Some(side) => end_to_end(&sides[side], chunks),
         }
     })?;
-    let [bare, ours, synced, kafka @ ..] = &rounds[..] else {
+    let [bare, ours, written, synced, kafka @ ..] = &rounds[..] else {
         bail!("a contender is missing");
     };
     let parts: [(&str, Pick); 2] = [("p50", |of| of.p50), ("p99", |of| of.p99)];
@@ -74,6 +78,14 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
             (true, _) => case,
             (false, "p99") => case.by_hand(kafka).target(ASYNC_TARGET),
             (false, _) => case.by_hand(kafka),
+        });
+    }
+    for (part, pick) in parts {
+        let case = case(part, Durability::Written, written.iter().map(pick));
+        let kafka: Vec<f64> = kafka.iter().flatten().map(pick).collect();
+        cases.push(match kafka.is_empty() {
+            true => case,
+            false => case.by_hand(kafka),
         });
     }
     for (part, pick) in parts {

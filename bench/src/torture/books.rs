@@ -29,7 +29,7 @@ struct Stream {
 }
 
 /// Groups are small, so that partitions have several files.
-const STREAMS: [Stream; 3] = [
+const STREAMS: [Stream; 4] = [
     Stream {
         name: "small",
         partitions: 1,
@@ -51,16 +51,25 @@ const STREAMS: [Stream; 3] = [
         segment: ByteSize(256 << 10),
         group_segments: 2,
     },
+    Stream {
+        name: "written",
+        partitions: 2,
+        durability: Durability::Written,
+        segment: ByteSize(256 << 10),
+        group_segments: 1,
+    },
 ];
 
 /// The partitions, by the number of their writer, which decides how large records are: those of writer 3 are up to
 /// 300 KB, which takes large segments.
-const PARTITIONS: [(&str, u32); 5] = [
+const PARTITIONS: [(&str, u32); 7] = [
     ("small", 0),
     ("sync", 0),
     ("async", 0),
     ("sync", 1),
     ("async", 1),
+    ("written", 0),
+    ("written", 1),
 ];
 
 /// All partitions of a trial.
@@ -74,7 +83,7 @@ pub struct Partition {
     pub writer: usize,
     pub stream: &'static str,
     pub partition: u32,
-    pub is_async: bool,
+    durability: Durability,
     /// The number of its stream, which names the folder.
     pub stream_id: u64,
     /// Behind the last record that was sent. Raised before it is.
@@ -101,16 +110,16 @@ impl Books {
             };
             client.create_stream(stream.name, settings).await?;
             let id = client.stream(stream.name).await?.stream.0;
-            streams.insert(stream.name, (id, stream.durability == Durability::Async));
+            streams.insert(stream.name, (id, stream.durability));
         }
         let partitions = PARTITIONS.iter().enumerate();
         let partitions = partitions.map(|(writer, &(stream, partition))| {
-            let (stream_id, is_async) = streams[stream];
+            let (stream_id, durability) = streams[stream];
             Partition {
                 writer,
                 stream,
                 partition,
-                is_async,
+                durability,
                 stream_id,
                 sent: AtomicU64::new(0),
                 acknowledged: AtomicU64::new(0),
@@ -129,7 +138,7 @@ impl Books {
         partitions.map(Partition::acknowledged).collect()
     }
 
-    /// What each partition must hold after the server ended in good order, or did not.
+    /// What each partition must hold after the server ended so.
     pub fn must_hold(&self, after: End) -> Vec<u64> {
         let partitions = self.partitions.iter();
         partitions
@@ -143,8 +152,10 @@ impl Books {
 pub enum End {
     /// By SIGTERM.
     Clean,
-    /// By SIGKILL, or with the power.
-    Crash,
+    /// By SIGKILL.
+    Kill,
+    /// With the power: what the system had not synced is gone.
+    PowerCut,
 }
 
 impl Partition {
@@ -180,9 +191,15 @@ impl Partition {
         self.durable.fetch_max(next, Ordering::SeqCst);
     }
 
+    /// Whether the server acknowledges records before they are durable.
+    pub fn is_durable_later(&self) -> bool {
+        self.durability != Durability::Sync
+    }
+
     fn must_hold(&self, after: End) -> u64 {
-        match (self.is_async, after) {
-            (true, End::Crash) => self.durable.load(Ordering::SeqCst),
+        match (self.durability, after) {
+            (Durability::Async, End::Kill | End::PowerCut)
+            | (Durability::Written, End::PowerCut) => self.durable.load(Ordering::SeqCst),
             _ => self.acknowledged(),
         }
     }

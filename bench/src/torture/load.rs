@@ -190,7 +190,7 @@ async fn write(state: &State, partition: &Partition, seed: u64) -> Result<()> {
 async fn look(state: &State) {
     let client = client(state.address);
     while !state.is_over.load(Ordering::SeqCst) {
-        for partition in state.books.partitions.iter().filter(is_async) {
+        for partition in state.books.partitions.iter().filter(is_durable_later) {
             // A server that is gone has nothing to say.
             let Ok(described) = client.stream(partition.stream).await else {
                 continue;
@@ -205,14 +205,14 @@ async fn look(state: &State) {
     }
 }
 
-fn is_async(partition: &&Partition) -> bool {
-    partition.is_async
+fn is_durable_later(partition: &&Partition) -> bool {
+    partition.is_durable_later()
 }
 
 /// Commits the positions of a group, which must be there from then on.
 pub async fn commit(books: &Books, address: SocketAddr) -> Result<()> {
     let partitions = books.partitions.iter();
-    let offsets = partitions.filter(|partition| !partition.is_async);
+    let offsets = partitions.filter(|partition| !partition.is_durable_later());
     let offsets = offsets
         .map(|partition| (partition.place(), Offset(partition.acknowledged())))
         .collect();

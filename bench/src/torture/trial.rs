@@ -206,7 +206,7 @@ impl<'a> Trial<'a> {
                 self.may_log_errors = true;
                 // An ext4 that is shut down while it syncs may say that it did, so what is acknowledged during the cut does
                 // not count: the power of a real machine ends the program with the disk.
-                must_hold = Some(self.books.must_hold(End::Crash));
+                must_hold = Some(self.books.must_hold(End::PowerCut));
                 self.drive()?.cut_power()?;
                 sleep(self.draw(IN_START_MAX));
                 self.server.kill()?;
@@ -221,7 +221,7 @@ impl<'a> Trial<'a> {
                 if is_killed {
                     self.kill(load)?;
                     self.server.start_again()?;
-                    self.find_all(End::Crash).context("with the disk full")?;
+                    self.find_all(End::Kill).context("with the disk full")?;
                     load = self.load_to(self.all());
                 }
                 self.drive()?.make_room()?;
@@ -236,7 +236,8 @@ impl<'a> Trial<'a> {
         self.server.start_again()?;
         self.find(must_hold.unwrap_or_else(|| {
             self.books.must_hold(match crash {
-                Crash::Kill { .. } | Crash::PowerCut => End::Crash,
+                Crash::Kill { .. } => End::Kill,
+                Crash::PowerCut => End::PowerCut,
                 Crash::Stop | Crash::DiskFull { .. } => End::Clean,
             })
         }))
@@ -287,7 +288,7 @@ impl<'a> Trial<'a> {
         let after = match damage.is_killed {
             true => {
                 self.kill(load)?;
-                End::Crash
+                End::Kill
             }
             false => {
                 self.runtime.block_on(load.finish())?;
@@ -334,7 +335,7 @@ impl<'a> Trial<'a> {
     /// A server runs on damaged files: it must tell of all that is missing, and serve the rest as ever.
     fn serve_damaged(&mut self, kind: &'static str, hit: &Hit, after: End) -> Result<()> {
         let must_hold = self.books.must_hold(after);
-        let is_end_unsure = after == End::Crash && hit.is_of_journal_or_catalog();
+        let is_end_unsure = after == End::Kill && hit.is_of_journal_or_catalog();
         let (mut whole, mut told, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (partition, wanted) in self.all().into_iter().zip(must_hold) {
             let reading = self.read(partition, wanted, false)?;
@@ -387,7 +388,7 @@ impl<'a> Trial<'a> {
             if !is_listed(at) && !printed.contains(&folder) {
                 // What looks like a write that was cut off.
                 ensure!(
-                    after == End::Crash,
+                    after == End::Kill,
                     "the end of {} is missing, and nothing tells of it",
                     at.name()
                 );

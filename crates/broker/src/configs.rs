@@ -169,7 +169,7 @@ const SETTINGS: [Setting; 12] = [
         name: DURABILITY,
         kind: TYPE_STRING,
         default: "sync",
-        documentation: "When a producer is answered: sync (what it sent is on disk), async (at once; what came in the last moments is lost when the server is killed), memory (never written). Set when the topic is created.",
+        documentation: "When a producer is answered: sync (what it sent is on disk), written (the system has it: only a loss of power loses the last second), async (at once; what came in the last moments is lost when the server is killed), memory (never written). Set when the topic is created.",
         check: |text| text.parse::<millstream_log::Durability>().map(drop),
     },
 ];
@@ -219,11 +219,7 @@ fn value_of(config: &StreamConfig, setting: &Setting) -> (String, i8) {
         "max.message.bytes" => config
             .chunk_bytes_max
             .map_or(setting.default.to_owned(), |bytes| bytes.0.to_string()),
-        DURABILITY => match config.durability {
-            millstream_log::Durability::Sync => "sync".to_owned(),
-            millstream_log::Durability::Async => "async".to_owned(),
-            millstream_log::Durability::Memory => "memory".to_owned(),
-        },
+        DURABILITY => config.durability.name().to_owned(),
         name => match config.settings.get(name) {
             Some(value) => value.clone(),
             None => setting.default.to_owned(),

@@ -194,7 +194,7 @@ pub fn delete_records(
             let lane = lane_of(stream, partition.partition_index);
             let lane = lane.map_err(|error| response_error(&error))?;
             let before = match partition.offset {
-                HIGH_WATERMARK => lane.durable_offset(),
+                HIGH_WATERMARK => lane.readable_offset(),
                 offset => {
                     let offset = u64::try_from(offset);
                     Offset(offset.map_err(|_| ResponseError::OffsetOutOfRange)?)
@@ -209,6 +209,13 @@ pub fn delete_records(
     Reply::blocking(move || {
         let wanted = asked.iter().flat_map(|(_, partitions)| partitions);
         let wanted: Vec<(Lane, Offset)> = wanted.filter_map(|lane| lane.clone().ok()).collect();
+        // What consumers see may be deleted, but not before it is durable: an error tells of it below.
+        for (lane, before) in wanted
+            .iter()
+            .filter(|(lane, to)| *to <= lane.readable_offset())
+        {
+            let _ = lane.wait_durable(*before);
+        }
         let mut deleted = broker.log().delete_before(&wanted).into_iter();
         let topics = asked.into_iter().map(|(topic, partitions)| {
             let results = topic.partitions.iter().zip(partitions);

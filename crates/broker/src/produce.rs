@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_log::{Appended, Durability, Lane, LogError, Stream};
+use millstream_log::{Appended, Lane, LogError, Stream};
 use millstream_record::ChunkHeader;
 use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::messages::produce_response::{
@@ -287,18 +287,18 @@ fn append(
     Ok((lane, appended))
 }
 
-/// Waits until everything is durable that has to be before the answer.
+/// Waits until everything is as durable as it has to be before the answer.
 async fn acknowledge(
     mut response: ProduceResponse,
     waiting: Vec<Waiting>,
     deadline: Instant,
 ) -> ProduceResponse {
     for wait in waiting {
-        if wait.lane.durability() != Durability::Sync {
+        if wait.lane.answers_at_once() {
             continue;
         }
-        let durable = wait.lane.durable(wait.appended.next_offset);
-        let refused = match timeout_at(deadline, durable).await {
+        let acknowledged = wait.lane.acknowledged(&wait.appended);
+        let refused = match timeout_at(deadline, acknowledged).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => Refused::from(error),
             Err(_) => Refused::from(ResponseError::RequestTimedOut),

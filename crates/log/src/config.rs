@@ -122,10 +122,25 @@ pub enum Durability {
     #[default]
     #[serde(alias = "replicated")]
     Sync,
+    /// When it is in the file, in the system's cache; synced to disk within about a second. It outlasts
+    /// the process, and not the power.
+    Written,
     /// After the append; made durable soon after.
     Async,
     /// After the append; never written to disk. For scratch data.
     Memory,
+}
+
+impl Durability {
+    /// The name that settings have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Sync => "sync",
+            Durability::Written => "written",
+            Durability::Async => "async",
+            Durability::Memory => "memory",
+        }
+    }
 }
 
 impl std::str::FromStr for Durability {
@@ -134,10 +149,11 @@ impl std::str::FromStr for Durability {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "sync" | "replicated" => Ok(Durability::Sync),
+            "written" => Ok(Durability::Written),
             "async" => Ok(Durability::Async),
             "memory" => Ok(Durability::Memory),
             _ => Err(format!(
-                "unknown durability {text:?}; one of sync, async, memory"
+                "unknown durability {text:?}; one of sync, written, async, memory"
             )),
         }
     }
@@ -276,5 +292,15 @@ mod tests {
         let stored: Durability = serde_json::from_str("\"replicated\"").unwrap();
         assert_eq!(stored, Durability::Sync);
         assert_eq!(serde_json::to_string(&stored).unwrap(), "\"sync\"");
+    }
+
+    #[test]
+    fn every_durability_is_understood_by_its_name() {
+        use Durability::{Async, Memory, Sync, Written};
+        for durability in [Sync, Written, Async, Memory] {
+            assert_eq!(durability.name().parse(), Ok(durability));
+            let stored = serde_json::to_string(&durability).unwrap();
+            assert_eq!(stored, format!("\"{}\"", durability.name()));
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::decompression::Decompression;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
-use crate::group::{Group, KeepOpen, LaneId};
+use crate::group::{Group, KeepOpen, LaneId, Through};
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::{LaneState, StreamShared};
 use crate::partitions::{PartitionCount, Reserved};
@@ -43,7 +43,7 @@ const POOL_FREE_MIN: f64 = 0.25;
 const POOL_FREE_GOAL: f64 = 0.375;
 
 /// Up to so many files are synced one by one; more are synced together.
-const SINGLE_SYNCS_MAX: usize = 4;
+pub const SINGLE_SYNCS_MAX: usize = 4;
 
 /// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -221,7 +221,7 @@ impl Core {
         let group_bytes_max = match config.durability {
             // Its memory comes back group by group.
             Durability::Memory => group_bytes.min(self.config.pool.0 / SCRATCH_GROUPS_MIN),
-            Durability::Sync | Durability::Async => group_bytes,
+            Durability::Sync | Durability::Written | Durability::Async => group_bytes,
         };
         let wanted = config
             .chunk_bytes_max
@@ -275,7 +275,14 @@ impl Core {
     /// Makes one commit.
     pub fn commit(&self, work: SyncWork) {
         match work {
+            SyncWork::Direct(log) if log.durability == Durability::Written => {
+                self.commit_written(&log);
+            }
             SyncWork::Direct(log) => self.commit_direct(&log),
+            SyncWork::Unsynced(lanes) => {
+                self.sync_written(lanes);
+                self.queue.unsynced_done();
+            }
             SyncWork::Journal(logs) => {
                 self.commit_to_journal(logs);
                 self.queue.journal_done();
@@ -318,10 +325,10 @@ impl Core {
     fn sync_group(&self, lane: &LaneState, group: &Group, to: Position) -> Result<()> {
         for earlier in lane.unsettled_before(group.id) {
             let end = earlier.end().expect("only the last group is open");
-            earlier.write_back(&self.dir, end.position, KeepOpen::Yes)?;
+            earlier.write_back(&self.dir, end.position, Through::PastCache, KeepOpen::Yes)?;
             earlier.sync(&self.dir, KeepOpen::No)?;
         }
-        group.write_back(&self.dir, to, KeepOpen::Yes)?;
+        group.write_back(&self.dir, to, Through::PastCache, KeepOpen::Yes)?;
         group.sync(&self.dir, KeepOpen::Yes)
     }
 
@@ -395,7 +402,7 @@ impl Core {
     }
 
     /// After a failed commit: a full disk is waited for, anything else is final for the lanes.
-    fn settle_failed(&self, taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)>, error: &LogError) {
+    pub fn settle_failed(&self, taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)>, error: &LogError) {
         if error.is_disk_full() {
             self.set_disk_full(error);
             for (log, runs) in taken {
@@ -421,7 +428,7 @@ impl Core {
     }
 
     /// Puts a virtual log in line again if more came in the meantime.
-    fn go_on(&self, log: &Arc<VirtualLog>) {
+    pub fn go_on(&self, log: &Arc<VirtualLog>) {
         if log.committed() {
             self.queue.add_again(Arc::clone(log));
         }
@@ -639,7 +646,7 @@ impl Core {
                 failed_lane = Some(group.lane);
                 continue;
             }
-            match group.write_back(&self.dir, group.durable(), keep_open) {
+            match group.write_back(&self.dir, group.durable(), Through::PastCache, keep_open) {
                 Ok(to) if to > group.synced() => written.push((group, to)),
                 Ok(_) => {
                     // Nothing to write; its end may still be missing in the index.
@@ -699,7 +706,7 @@ impl Core {
         }
     }
 
-    fn fail(&self, group: &Group, error: &LogError) {
+    pub fn fail(&self, group: &Group, error: &LogError) {
         let fault = fault_of(error);
         group.fail(&fault);
         if let Some(lane) = self.lane(group.lane) {
@@ -738,6 +745,7 @@ impl Core {
         self.evict(&mut residents, goal, true);
         self.evict(&mut residents, goal, false);
         if self.free_bytes() < goal {
+            self.sync_written(self.queue.drain_unsynced());
             self.persist_closed(&residents, goal);
             self.evict(&mut residents, goal, false);
         }
@@ -1086,6 +1094,8 @@ impl Core {
         let lanes = stream.made_lanes().into_iter();
         for lane in lanes.filter(|lane| !lane.is_scratch()) {
             lane.set_fault(&fault);
+            // What producers of a `written` stream were answered becomes durable: the lane goes on behind it.
+            self.sync_written(vec![Arc::clone(&lane)]);
             let last = lane.give_up();
             let groups = lane.groups();
             let Some(with_file) = groups.iter().rposition(|group| group.has_file()) else {
@@ -1135,7 +1145,7 @@ impl Core {
             return Ok(());
         }
         let founded = group
-            .write_back(&self.dir, Position(0), KeepOpen::Yes)
+            .write_back(&self.dir, Position(0), Through::PastCache, KeepOpen::Yes)
             .and_then(|_| group.sync(&self.dir, KeepOpen::No));
         if let Err(error) = &founded
             && !error.is_disk_full()
@@ -1186,7 +1196,7 @@ fn settle_durable(runs: Vec<PendingRun>) {
     }
 }
 
-fn fault_of(error: &LogError) -> LogError {
+pub fn fault_of(error: &LogError) -> LogError {
     match error {
         LogError::LaneFault { .. } => error.clone(),
         other => LogError::LaneFault {

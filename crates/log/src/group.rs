@@ -5,7 +5,8 @@
 //!
 //! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ readable ≤ head`, and none goes back. What
 //! lies between `synced` and `durable` is in the journal; what lies between `durable` and `synced`
-//! is about to become durable.
+//! is about to become durable. Of a [`Durability::Written`](crate::Durability::Written) stream
+//! `durable ≤ synced ≤ readable ≤ written`.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -77,8 +78,8 @@ pub struct Group {
     /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
     /// (`Acquire`), who then find the bytes before it in a segment or in the file.
     durable: AtomicU64,
-    /// What was appended, if it may be read before it is durable; else 0. Stored by the lane
-    /// (`Release`) when the bytes are in their segment.
+    /// What may be read before it is durable; else 0. Stored (`Release`) by the lane when the bytes are
+    /// in their segment, or by the syncer when they are in the file.
     early: AtomicU64,
     /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
     /// by the journal.
@@ -98,6 +99,9 @@ pub struct Group {
     /// Whether the places were used since they were asked for the last time.
     places_used: AtomicBool,
     file: Mutex<GroupFile>,
+    /// Held while the file is synced: of two syncs at a time only one would be told of a failed write.
+    /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
+    syncing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -113,7 +117,7 @@ struct Segment {
 
 struct GroupFile {
     /// Kept open only while a busy lane syncs straight into it; the index likewise.
-    open: Option<CountedFile>,
+    open: Option<Arc<CountedFile>>,
     index: Option<IndexWriter>,
     /// Bytes of the file that were written, synced or not.
     written: u64,
@@ -180,6 +184,15 @@ pub struct StoredGroup {
     pub damage: Option<LogError>,
 }
 
+/// Which way bytes go into a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Through {
+    /// Through the system's cache, so that they outlast the process as soon as they are written.
+    Cache,
+    /// Past the cache where they are many: they are synced at once.
+    PastCache,
+}
+
 /// Whether a write-back leaves the file open for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepOpen {
@@ -213,6 +226,7 @@ impl Group {
                 named: false,
                 failed: None,
             }),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -272,7 +286,8 @@ impl Group {
         Position(self.early.load(Ordering::Acquire)).max(self.durable())
     }
 
-    /// Lets what was appended be read before it is durable; under the lane's lock.
+    /// Lets what was appended be read before it is durable; under the lane's lock, or by the syncer of
+    /// the group's virtual log.
     pub fn set_readable(&self, position: Position) {
         self.early.store(position.0, Ordering::Release);
     }
@@ -502,7 +517,13 @@ impl Group {
 
     /// Writes what memory holds up to `to` into the file, without syncing it, and returns how far
     /// the file is written then. The lane's earlier groups must be written whole before.
-    pub fn write_back(&self, dir: &DataDir, to: Position, keep_open: KeepOpen) -> Result<Position> {
+    pub fn write_back(
+        &self,
+        dir: &DataDir,
+        to: Position,
+        through: Through,
+        keep_open: KeepOpen,
+    ) -> Result<Position> {
         let mut file = self.file.lock();
         if self.is_removed() || (to.0 <= file.written && file.named) {
             return Ok(Position(file.written));
@@ -515,9 +536,11 @@ impl Group {
         let slices = self.slices(from, to);
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
         let handle = self.open(dir, &mut file)?;
-        handle
-            .write_past_cache_at(&mut parts, from.0)
-            .map_err(|error| LogError::io("write", self.path(dir), error))?;
+        match through {
+            Through::Cache => handle.file.write_all_at(&mut parts, from.0),
+            Through::PastCache => handle.file.write_past_cache_at(&mut parts, from.0),
+        }
+        .map_err(|error| LogError::io("write", self.path(dir), error))?;
         file.written = to.0;
         if keep_open == KeepOpen::No {
             file.open = None;
@@ -526,7 +549,7 @@ impl Group {
     }
 
     /// The open file; created where there is none.
-    fn open<'f>(&self, dir: &DataDir, file: &'f mut GroupFile) -> Result<&'f dyn DiskFile> {
+    fn open(&self, dir: &DataDir, file: &mut GroupFile) -> Result<Arc<CountedFile>> {
         let counted = match &mut file.open {
             Some(counted) => counted,
             closed => {
@@ -536,10 +559,10 @@ impl Group {
                     .disk
                     .open(&path, Access::Create)
                     .map_err(|error| LogError::io("open", path, error))?;
-                closed.insert(CountedFile::new(handle, &dir.open_group_files))
+                closed.insert(Arc::new(CountedFile::new(handle, &dir.open_group_files)))
             }
         };
-        Ok(&*counted.file)
+        Ok(Arc::clone(counted))
     }
 
     /// Slices of memory that together hold `[from, to)`.
@@ -558,6 +581,7 @@ impl Group {
 
     /// Syncs what was written. A failure is final: what the file holds then is unknown.
     pub fn sync(&self, dir: &DataDir, keep_open: KeepOpen) -> Result<()> {
+        let _one = self.syncing.lock();
         let mut file = self.file.lock();
         if self.is_removed() {
             return Ok(());
@@ -572,12 +596,20 @@ impl Group {
             self.note_synced(dir, &mut file, to, keep_open);
             return Ok(());
         }
-        let mut result = self
-            .open(dir, &mut file)?
+        let handle = self.open(dir, &mut file)?;
+        let (to, is_named) = (Position(file.written), file.named);
+        drop(file);
+        let mut result = handle
+            .file
             .sync()
             .map_err(|error| LogError::io("sync", &path, error));
-        if result.is_ok() && !file.named {
+        drop(handle);
+        if result.is_ok() && !is_named {
             result = dir.sync_stream_dir(self.lane.stream);
+        }
+        let mut file = self.file.lock();
+        if self.is_removed() {
+            return Ok(());
         }
         if let Err(error) = result {
             let fault = LogError::LaneFault {
@@ -587,7 +619,11 @@ impl Group {
             file.failed = Some(fault.clone());
             return Err(fault);
         }
-        let to = Position(file.written);
+        if let Some(error) = &file.failed {
+            return Err(error.clone());
+        }
+        // The whole data directory may have been synced meanwhile.
+        let to = to.max(self.synced());
         self.note_synced(dir, &mut file, to, keep_open);
         Ok(())
     }

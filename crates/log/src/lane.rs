@@ -26,6 +26,7 @@ use crate::stream::LiveLimits;
 use crate::transactions::{AbortedTransaction, Unstable};
 use crate::virtual_log::{Pushed, VirtualLog};
 use crate::watch::Watchers;
+use crate::written::Written;
 
 /// What chunks carry as the epoch of their partition's leader: a lane has one for ever.
 const LEADER_EPOCH: i32 = 0;
@@ -80,10 +81,13 @@ pub struct LaneState {
     /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
     /// whoever waits for it (`Acquire`).
     durable_offset: AtomicU64,
-    /// The offset behind the last record, if records may be read before they are durable; else 0.
-    /// Stored under the lock of `head` (`Release`), loaded by readers (`Acquire`).
+    /// The offset behind the last record that may be read before it is durable; 0 where none may.
+    /// Stored (`Release`) under the lock of `head`, of a [`Durability::Written`] stream by the syncer of
+    /// the virtual log; loaded by readers (`Acquire`).
     early_offset: AtomicU64,
-    /// Notified when `durable_offset` moves, and when it will not.
+    /// What is in the files of a [`Durability::Written`] stream, and not durable.
+    pub written: Written,
+    /// Notified when `durable_offset` moves, or what producers are answered for, and when neither will.
     pub durable_moved: Event,
     /// Told when there is more to read, and when the stream is deleted.
     pub watchers: Watchers,
@@ -249,6 +253,7 @@ impl LaneState {
             removed_end: Mutex::default(),
             durable_offset: AtomicU64::new(stored.next_offset.0),
             early_offset: AtomicU64::new(0),
+            written: Written::default(),
             durable_moved: Event::new(),
             watchers: Watchers::default(),
             fault,
@@ -633,9 +638,16 @@ impl LaneState {
     }
 
     /// Up to where consumers may read that need not wait for durability: with
-    /// [`Durability::Async`] all that was appended.
+    /// [`Durability::Async`] all that was appended, with [`Durability::Written`] all that is in the files.
     pub fn readable_offset(&self) -> Offset {
         Offset(self.early_offset.load(Ordering::Acquire)).max(self.durable_offset())
+    }
+
+    /// Moves the readable offset of a [`Durability::Written`] stream and wakes who waits for it; that of
+    /// the group was moved before.
+    pub fn set_written_offset(&self, offset: Offset) {
+        self.early_offset.store(offset.0, Ordering::Release);
+        self.wake();
     }
 
     /// Moves the durable offset and wakes who waits for it; the group's durable head was moved
@@ -649,7 +661,7 @@ impl LaneState {
         self.wake();
     }
 
-    /// Wakes who waits for the lane: its durable offset has moved, or will not any more.
+    /// Wakes who waits for the lane: an offset has moved, or will not any more.
     pub fn wake(&self) {
         // One fence for all: whoever is about to wait either is seen below, or sees what has changed
         // (a listener looks again after it is made, and so does a watch that is armed).

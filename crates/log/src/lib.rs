@@ -62,6 +62,7 @@ mod torn;
 mod transactions;
 mod virtual_log;
 mod watch;
+mod written;
 
 pub use application::{Application, Commit};
 pub use catch_up::WINDOW_BYTES;

@@ -1040,6 +1040,8 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
+        // All at once, not one after another as they are waited for.
+        self.core.queue.hurry_unsynced(|_| true);
         if !self.core.closed.load(Ordering::SeqCst) {
             note_all_data(&self.core, &self.catalog, &self.core.made_lanes());
         }
@@ -1064,6 +1066,10 @@ impl Inner {
         }
         self.core.catch_up.close();
         let recovered = self.core.finish_recovery();
+        // Nobody waits on a full disk, which still syncs what it has.
+        let written = |lane: &&Arc<LaneState>| lane.stream.durability == Durability::Written;
+        self.core
+            .sync_written(lanes.iter().filter(written).cloned().collect());
 
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
@@ -1118,6 +1124,7 @@ fn persist_loop(core: &Core) {
     let mut idle_checked = core.clock.monotonic();
     let mut retained = idle_checked;
     while core.wait_for_kick() {
+        core.queue.wake_for_unsynced();
         for _ in 0..PERSIST_STEPS_MAX {
             if !core.persist_step() {
                 break;
@@ -1284,8 +1291,19 @@ pub(crate) fn append_when_room(
 
 /// Waits until a lane is durable up to `offset`.
 pub(crate) fn wait_durable(core: &Core, lane: &LaneState, offset: Offset) -> Result<()> {
+    core.hurry_durable(lane, offset);
+    wait_for(core, lane, LaneState::durable_offset, offset)
+}
+
+/// Waits until one of a lane's heads has come to `offset`.
+fn wait_for(
+    core: &Core,
+    lane: &LaneState,
+    head: fn(&LaneState) -> Offset,
+    offset: Offset,
+) -> Result<()> {
     loop {
-        if let Some(result) = poll_durable(core, lane, offset) {
+        if let Some(result) = poll(core, lane, head, offset) {
             return result;
         }
         if core.config.background == Background::Manual {
@@ -1295,15 +1313,20 @@ pub(crate) fn wait_durable(core: &Core, lane: &LaneState, offset: Offset) -> Res
             continue;
         }
         let moved = lane.durable_moved.listen();
-        if let Some(result) = poll_durable(core, lane, offset) {
+        if let Some(result) = poll(core, lane, head, offset) {
             return result;
         }
         moved.wait();
     }
 }
 
-fn poll_durable(core: &Core, lane: &LaneState, offset: Offset) -> Option<Result<()>> {
-    if lane.durable_offset() >= offset {
+fn poll(
+    core: &Core,
+    lane: &LaneState,
+    head: fn(&LaneState) -> Offset,
+    offset: Offset,
+) -> Option<Result<()>> {
+    if head(lane) >= offset {
         return Some(Ok(()));
     }
     if let Some(fault) = lane.fault() {
@@ -1640,7 +1663,8 @@ impl Lane {
     }
 
     /// Up to where [`Lane::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
-    /// behind the last record. What is read before it is durable may be gone after a crash.
+    /// behind the last record, with [`Durability::Written`] that behind the last one in the file. What is
+    /// read before it is durable may be gone after a crash; of a `written` stream only after one of the machine.
     pub fn readable_offset(&self) -> Offset {
         self.lane.readable_offset()
     }
@@ -1660,16 +1684,35 @@ impl Lane {
     /// # Errors
     /// See [`Lane::wait_durable`].
     pub async fn durable(&self, offset: Offset) -> Result<()> {
+        self.core.hurry_durable(&self.lane, offset);
+        self.reached(LaneState::durable_offset, offset).await
+    }
+
+    async fn reached(&self, head: fn(&LaneState) -> Offset, offset: Offset) -> Result<()> {
         loop {
-            if let Some(result) = poll_durable(&self.core, &self.lane, offset) {
+            if let Some(result) = poll(&self.core, &self.lane, head, offset) {
                 return result;
             }
             let moved = self.lane.durable_moved.listen();
-            if let Some(result) = poll_durable(&self.core, &self.lane, offset) {
+            if let Some(result) = poll(&self.core, &self.lane, head, offset) {
                 return result;
             }
             moved.await;
         }
+    }
+
+    /// The head that a producer's answer waits for, if it waits for any.
+    fn answering_head(&self) -> Option<fn(&LaneState) -> Offset> {
+        match self.lane.stream.durability {
+            Durability::Sync => Some(LaneState::durable_offset),
+            Durability::Written => Some(LaneState::readable_offset),
+            Durability::Async | Durability::Memory => None,
+        }
+    }
+
+    /// Whether a producer may be answered at once: [`Lane::acknowledge`] never waits.
+    pub fn answers_at_once(&self) -> bool {
+        self.answering_head().is_none()
     }
 
     /// Waits as long as the stream's durability asks for before a producer is answered.
@@ -1677,9 +1720,20 @@ impl Lane {
     /// # Errors
     /// See [`Lane::wait_durable`].
     pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
-        match self.lane.stream.durability {
-            Durability::Sync => self.wait_durable(appended.next_offset),
-            Durability::Async | Durability::Memory => Ok(()),
+        match self.answering_head() {
+            Some(head) => wait_for(&self.core, &self.lane, head, appended.next_offset),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Lane::acknowledge`], for asynchronous callers.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub async fn acknowledged(&self, appended: &Appended) -> Result<()> {
+        match self.answering_head() {
+            Some(head) => self.reached(head, appended.next_offset).await,
+            None => Ok(()),
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::{Durability, StreamConfig};
+use crate::config::StreamConfig;
 use crate::group::LaneId;
 use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
 use crate::virtual_log::VirtualLog;
@@ -210,8 +210,7 @@ impl StreamState {
                 };
                 partitions.push(partition as u32);
                 if partition < self.virtual_logs_max {
-                    let is_lazy = self.shared.durability == Durability::Async;
-                    let new = VirtualLog::new(self.run_bytes_max, is_lazy);
+                    let new = VirtualLog::new(self.run_bytes_max, self.shared.durability);
                     layout.virtual_logs.push(Arc::new(new));
                 } else {
                     layout.virtual_logs[partition % self.virtual_logs_max].set_shared();

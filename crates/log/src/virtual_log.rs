@@ -5,8 +5,11 @@
 //! most go into the next block of the journal together; one whose only lane is busy is synced
 //! straight into its group's file, so that its data is written once. While a syncer has it, new
 //! runs pile up and go with the next commit: no timer is needed. Only a virtual log for which nobody
-//! waits ([`Durability::Async`](crate::Durability::Async)) waits itself, [`LAZY_AFTER`] or until much
+//! waits ([`Durability::Async`]) waits itself, [`LAZY_AFTER`] or until much
 //! has come together: it goes with the next block, or makes one of its own then.
+//!
+//! A virtual log of a [`Durability::Written`] stream always goes into its groups' files, without a sync.
+//! Its lanes stand in a third line until a syncer syncs these files (see `written`).
 //!
 //! A virtual log is in at most one line, or with at most one syncer (`queued`), so its runs become
 //! durable in the order of their appends.
@@ -19,6 +22,7 @@ use std::time::{Duration, Instant};
 use millstream_base::{Offset, Position};
 use parking_lot::{Condvar, Mutex};
 
+use crate::config::Durability;
 use crate::group::Group;
 use crate::journal::Run;
 use crate::lane::LaneState;
@@ -64,8 +68,8 @@ pub struct VirtualLog {
     single_lane: AtomicBool,
     /// The longest run that neighbours are joined to.
     run_bytes_max: usize,
-    /// Nobody waits for its chunks to be durable.
-    is_lazy: bool,
+    /// That of its stream.
+    pub durability: Durability,
 }
 
 #[derive(Debug, Default)]
@@ -77,14 +81,19 @@ struct Pending {
 }
 
 impl VirtualLog {
-    /// `is_lazy` says that nobody waits for its chunks to be durable.
-    pub fn new(run_bytes_max: usize, is_lazy: bool) -> VirtualLog {
+    /// An empty one.
+    pub fn new(run_bytes_max: usize, durability: Durability) -> VirtualLog {
         VirtualLog {
             pending: Mutex::default(),
             single_lane: AtomicBool::new(true),
             run_bytes_max,
-            is_lazy,
+            durability,
         }
+    }
+
+    /// Whether nobody waits for its chunks to be durable.
+    fn is_lazy(&self) -> bool {
+        self.durability == Durability::Async
     }
 
     /// Tells that more than one lane shares it.
@@ -107,7 +116,7 @@ impl VirtualLog {
         let mut pending = self.pending.lock();
         let was_much = pending.bytes >= LAZY_BYTES_MAX;
         pending.bytes += len;
-        let is_due = self.is_lazy && !was_much && pending.bytes >= LAZY_BYTES_MAX;
+        let is_due = self.is_lazy() && !was_much && pending.bytes >= LAZY_BYTES_MAX;
         let joined = pending.runs.back_mut().is_some_and(|last| {
             Arc::ptr_eq(&last.run.group, group)
                 && last.run.slice.len() + len <= self.run_bytes_max
@@ -136,11 +145,14 @@ impl VirtualLog {
 
     /// Whether it may be put off.
     fn can_wait(&self) -> bool {
-        self.is_lazy && self.pending.lock().bytes < LAZY_BYTES_MAX
+        self.is_lazy() && self.pending.lock().bytes < LAZY_BYTES_MAX
     }
 
     /// Whether its next commit goes straight into the group's file.
     pub fn is_direct(&self) -> bool {
+        if self.durability == Durability::Written {
+            return true;
+        }
         self.single_lane.load(Ordering::Relaxed) && self.pending.lock().bytes >= DIRECT_BYTES_MIN
     }
 
@@ -200,6 +212,10 @@ struct Lines {
     lazy: VecDeque<(Instant, Arc<VirtualLog>)>,
     /// One block is written at a time.
     journal_busy: bool,
+    /// Lanes whose files are to be synced and when, in the order of these times.
+    unsynced: VecDeque<(Instant, Arc<LaneState>)>,
+    /// One syncer at a time syncs such lanes, so that the others go on to write.
+    unsynced_busy: bool,
     closed: bool,
 }
 
@@ -229,6 +245,8 @@ pub enum SyncWork {
     Direct(Arc<VirtualLog>),
     /// Commit these with one block of the journal, then call [`SyncQueue::journal_done`].
     Journal(Vec<Arc<VirtualLog>>),
+    /// Sync what is written of these lanes, then call [`SyncQueue::unsynced_done`].
+    Unsynced(Vec<Arc<LaneState>>),
 }
 
 impl SyncQueue {
@@ -287,9 +305,56 @@ impl SyncQueue {
         }
     }
 
+    /// Puts a lane in line whose files are to be synced after so long. It must not be in line already. No syncer is
+    /// woken: the one that calls this takes the next work itself.
+    pub fn add_unsynced(&self, lane: Arc<LaneState>, after: Duration) {
+        let until = Instant::now() + after;
+        let mut lines = self.lines.lock();
+        let place = lines.unsynced.partition_point(|(other, _)| *other <= until);
+        lines.unsynced.insert(place, (until, lane));
+    }
+
+    /// Lets the files of some lanes be synced now, if they are in line for that.
+    pub fn hurry_unsynced(&self, is_wanted: impl Fn(&LaneState) -> bool) {
+        let now = Instant::now();
+        let mut lines = self.lines.lock();
+        let (mut wanted, others): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut lines.unsynced)
+            .into_iter()
+            .partition(|(_, lane)| is_wanted(lane));
+        let is_any = !wanted.is_empty();
+        wanted
+            .iter_mut()
+            .for_each(|(until, _)| *until = now.min(*until));
+        wanted.extend(others);
+        lines.unsynced = wanted;
+        drop(lines);
+        if is_any {
+            self.work.notify_one();
+        }
+    }
+
+    /// Takes all lanes whose files are to be synced out of the line.
+    pub fn drain_unsynced(&self) -> Vec<Arc<LaneState>> {
+        let mut lines = self.lines.lock();
+        lines.unsynced.drain(..).map(|(_, lane)| lane).collect()
+    }
+
+    /// Wakes a syncer if files are to be synced by now: where little is written, none of them looks.
+    pub fn wake_for_unsynced(&self) {
+        let lines = self.lines.lock();
+        let first = lines.unsynced.front();
+        let is_due = first.is_some_and(|(until, _)| *until <= Instant::now());
+        drop(lines);
+        if is_due {
+            self.work.notify_one();
+        }
+    }
+
     /// The next work, or `None` when there is none. Nothing is put off.
     pub fn try_take(&self) -> Option<SyncWork> {
-        Self::take_from(&mut self.lines.lock(), |_| true)
+        let lines = &mut self.lines.lock();
+        // Here the order is what keeps files from being synced after each write.
+        Self::take_from(lines, |_| true).or_else(|| Self::take_unsynced(lines, |_| true))
     }
 
     /// Waits for work; `None` when the log is closed and all is done.
@@ -298,7 +363,9 @@ impl SyncQueue {
         loop {
             let is_closed = lines.closed;
             let is_due = |until| is_closed || until <= Instant::now();
-            if let Some(work) = Self::take_from(&mut lines, is_due) {
+            // Those that are due go first: no load may put them off.
+            let work = Self::take_unsynced(&mut lines, is_due);
+            if let Some(work) = work.or_else(|| Self::take_from(&mut lines, is_due)) {
                 if lines.needs_syncer() {
                     self.work.notify_one();
                 }
@@ -314,6 +381,20 @@ impl SyncQueue {
                 _ => self.work.wait(&mut lines),
             }
         }
+    }
+
+    fn take_unsynced(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncWork> {
+        if lines.unsynced_busy {
+            return None;
+        }
+        let waiting = lines.unsynced.iter();
+        let due = waiting.take_while(|(until, _)| is_due(*until)).count();
+        if due == 0 {
+            return None;
+        }
+        lines.unsynced_busy = true;
+        let due = lines.unsynced.drain(..due).map(|(_, lane)| lane);
+        Some(SyncWork::Unsynced(due.collect()))
     }
 
     fn take_from(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncWork> {
@@ -346,6 +427,12 @@ impl SyncQueue {
         }
     }
 
+    /// Lets the next lanes be synced.
+    pub fn unsynced_done(&self) {
+        self.lines.lock().unsynced_busy = false;
+        // The caller takes the next work itself.
+    }
+
     /// Lets [`SyncQueue::take`] end.
     pub fn close(&self) {
         self.lines.lock().closed = true;
@@ -367,7 +454,7 @@ mod tests {
     const SILENCE: Duration = Duration::from_millis(200);
 
     fn virtual_log() -> Arc<VirtualLog> {
-        Arc::new(VirtualLog::new(1 << 20, false))
+        Arc::new(VirtualLog::new(1 << 20, Durability::Sync))
     }
 
     /// A syncer that waits for work, and tells of each that it took.

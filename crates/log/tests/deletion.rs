@@ -45,7 +45,7 @@ fn delete(log: &Log, lane: &Lane, offset: u64) -> Result<Offset, LogError> {
 
 #[test]
 fn a_lane_begins_where_it_was_cut_also_after_a_restart() {
-    for durability in [Durability::Sync, Durability::Async] {
+    for durability in [Durability::Sync, Durability::Written, Durability::Async] {
         let dir = tempfile::tempdir().unwrap();
         let mut log = open(dir.path());
         let config = StreamConfig {

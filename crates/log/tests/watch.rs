@@ -147,7 +147,7 @@ fn a_lane_tells_once_until_it_is_armed_again_and_never_what_is_known() {
 fn no_wake_up_is_lost_between_threads() {
     const LANES: u32 = 8;
     const CHUNKS: u64 = 2_000;
-    for durability in [Durability::Async, Durability::Memory] {
+    for durability in [Durability::Async, Durability::Written, Durability::Memory] {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path(), Background::Threads);
         let stream = log

@@ -253,7 +253,7 @@ pub enum StreamCommand {
         /// Virtual logs that the lanes share
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = virtual_logs)]
         virtual_logs: u32,
-        /// When producers are answered: sync, async or memory
+        /// When producers are answered: sync, written, async or memory
         #[arg(long, value_name = "WHEN", default_value = "sync")]
         durability: Durability,
         #[command(flatten)]

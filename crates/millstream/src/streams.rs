@@ -188,7 +188,7 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
 }
 
 fn durability(info: &StreamInfo) -> String {
-    format!("{:?}", info.config.durability).to_lowercase()
+    info.config.durability.name().to_owned()
 }
 
 fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::{LaneIndex, Offset, StreamId};
-use millstream_log::{Appended, Durability, Lane, LogError, Stream};
+use millstream_log::{Appended, Lane, LogError, Stream};
 use millstream_record::ChunkHeader;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
@@ -18,12 +18,12 @@ use crate::reply::Reply;
 /// The most chunks in one request: appending them holds up whatever else its connection asks for.
 const CHUNKS_MAX: usize = 1 << 16;
 
-/// A chunk that is appended and not durable yet.
+/// A chunk that is appended and not as durable yet as it has to be.
 struct Waiting {
     /// Its place in the request.
     chunk: usize,
     lane: Lane,
-    next_offset: Offset,
+    appended: Appended,
 }
 
 /// Appends chunks, and answers when they are as durable as the stream's setting says.
@@ -42,11 +42,11 @@ pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
         let written = match append(&stream, chunk) {
             Ok((lane, appended)) => {
                 let written = written(&lane, &appended);
-                if lane.durability() == Durability::Sync {
+                if !lane.answers_at_once() {
                     waiting.push(Waiting {
                         chunk: number,
                         lane,
-                        next_offset: appended.next_offset,
+                        appended,
                     });
                 }
                 written
@@ -106,14 +106,14 @@ fn not_written(refused: Refused) -> WrittenChunk {
     }
 }
 
-/// Waits until everything is durable that has to be before the answer.
+/// Waits until everything is as durable as it has to be before the answer.
 async fn acknowledge(
     stream: StreamId,
     mut response: WriteChunksResponse,
     waiting: Vec<Waiting>,
 ) -> WriteChunksResponse {
     for wait in waiting {
-        if let Err(error) = wait.lane.durable(wait.next_offset).await {
+        if let Err(error) = wait.lane.acknowledged(&wait.appended).await {
             response.chunks[wait.chunk] = not_written(refused_chunk(stream, error));
         }
     }

@@ -70,6 +70,7 @@ fn config_of(settings: StreamSettings) -> Result<StreamConfig, Refused> {
         virtual_logs: settings.virtual_logs,
         durability: match settings.durability {
             native::Durability::Sync => Durability::Sync,
+            native::Durability::Written => Durability::Written,
             native::Durability::Async => Durability::Async,
             native::Durability::Memory => Durability::Memory,
         },
@@ -103,6 +104,7 @@ fn settings_of(config: StreamConfig) -> StreamSettings {
         virtual_logs: config.virtual_logs,
         durability: match config.durability {
             Durability::Sync => native::Durability::Sync,
+            Durability::Written => native::Durability::Written,
             Durability::Async => native::Durability::Async,
             Durability::Memory => native::Durability::Memory,
         },

@@ -1,11 +1,17 @@
-//! ListOffsets and OffsetForLeaderEpoch.
+//! ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
 
+use millstream_log::{Durability, StreamConfig};
+use millstream_wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use millstream_wire::messages::list_offsets_response::ListOffsetsPartitionResponse;
 use millstream_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use millstream_wire::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use millstream_wire::messages::{
+    DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest,
+};
 use millstream_wire::{ApiKey, ResponseError};
 
 use crate::support::{Connection, Node, ask, topic_name};
@@ -167,5 +173,38 @@ fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
         client.produce("t", partition, &["a", "b"]);
         assert_eq!(end_of_epoch(&mut client, partition, 0, 0), (0, 0, 2));
         assert_eq!(list(&mut client, 5, ("t", partition), -1).offset, 2);
+    }
+}
+
+/// The records of an `async` or a `written` topic are seen before they are durable.
+#[test]
+fn what_consumers_see_can_be_deleted() {
+    const RECORDS: i64 = 20;
+    let node = Node::start();
+    let mut client = node.connect();
+    for durability in [Durability::Async, Durability::Written, Durability::Sync] {
+        let name = durability.name();
+        let config = StreamConfig {
+            durability,
+            ..StreamConfig::default()
+        };
+        node.log().create_stream(name, config).unwrap();
+        for number in 1..=RECORDS {
+            client.produce(name, 0, &["x"]);
+            let before = match number % 2 {
+                0 => -1,
+                _ => number,
+            };
+            let partition = DeleteRecordsPartition::default().with_offset(before);
+            let topic = DeleteRecordsTopic::default()
+                .with_name(topic_name(name))
+                .with_partitions(vec![partition]);
+            let request = DeleteRecordsRequest::default()
+                .with_topics(vec![topic])
+                .with_timeout_ms(60_000);
+            let deleted = ask!(client, DeleteRecords, 2, request);
+            let deleted = &deleted.topics[0].partitions[0];
+            assert_eq!((deleted.error_code, deleted.low_watermark), (0, number));
+        }
     }
 }

@@ -53,6 +53,7 @@ fn settings(config: StreamConfig) -> StreamSettings {
         virtual_logs: config.virtual_logs,
         durability: match config.durability {
             Durability::Sync => native::Durability::Sync,
+            Durability::Written => native::Durability::Written,
             Durability::Async => native::Durability::Async,
             Durability::Memory => native::Durability::Memory,
         },
@@ -78,6 +79,7 @@ fn info(stream: DescribeStreamResponse) -> StreamInfo {
             virtual_logs: settings.virtual_logs,
             durability: match settings.durability {
                 native::Durability::Sync => Durability::Sync,
+                native::Durability::Written => Durability::Written,
                 native::Durability::Async => Durability::Async,
                 native::Durability::Memory => Durability::Memory,
             },

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::ChildStdin;
+use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::support::{finish, run, send_signal, spawn, wait_until};
+use crate::support::{Server, finish, run, send_signal, spawn, wait_until};
 
 const KILLS: u64 = 50;
 
@@ -95,6 +95,45 @@ fn what_is_acknowledged_survives_fifty_kills_once_and_in_order() {
     }
     assert_eq!(progressed, KILLS);
     assert_eq!(check_stored(dir.path(), 0), stored);
+}
+
+#[test]
+fn a_killed_server_has_all_that_a_written_stream_acknowledged() {
+    const KILLS: u64 = 10;
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["stream", "create", "s", "--durability", "written"]).assert_done();
+    let mut stored = 0;
+    for kill in 0..KILLS {
+        let server = Server::start(&data, &[]);
+        let mut command = server.command(&["produce", "s", "--acks"]);
+        let mut producer = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = producer.stdin.take().unwrap();
+        let feeder = thread::spawn(move || {
+            let mut number = stored;
+            while stdin.write_all(line(number).as_bytes()).is_ok() {
+                number += 1;
+            }
+        });
+        // One number for each block of lines that the server has answered for: kill it right behind one of them.
+        let mut acks = BufReader::new(producer.stdout.take().unwrap()).lines();
+        let last = acks.by_ref().take(1 + kill as usize).last();
+        let mut server = server.into_child();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let acknowledged: u64 = last.unwrap().unwrap().parse().unwrap();
+        producer.kill().unwrap();
+        producer.wait().unwrap();
+        feeder.join().unwrap();
+        let now = check_stored(&data, stored);
+        assert!(
+            now >= stored + acknowledged,
+            "{acknowledged} lines were acknowledged, {} are stored",
+            now - stored
+        );
+        stored = now;
+    }
+    assert_eq!(check_stored(&data, 0), stored);
 }
 
 #[test]

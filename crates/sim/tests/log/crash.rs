@@ -14,9 +14,11 @@ const IMAGES_PER_OPERATION: usize = 3;
 
 type Scenario = fn(&mut World);
 
-const SCENARIOS: [(&str, Scenario); 10] = [
+const SCENARIOS: [(&str, Scenario); 12] = [
     ("journal commits", journal_commits),
     ("direct commits over several groups", direct_commits),
+    ("writes over several groups", writes),
+    ("a written stream deleted on a full disk", written_full_disk),
     ("a journal that is released and used again", journal_reuse),
     ("retention", retention),
     ("objects", objects),
@@ -172,6 +174,58 @@ fn direct_commits(world: &mut World) {
         world.log().sync_step();
     }
     world.log().persist();
+}
+
+/// Two lanes with one virtual log, whose groups end at different times; some of it is synced.
+fn writes(world: &mut World) {
+    let durability = Durability::Written;
+    world.create(
+        "a",
+        StreamConfig {
+            durability,
+            lanes: 2,
+            ..config()
+        },
+    );
+    for n in 0..12 {
+        append(
+            world,
+            "a",
+            0,
+            if n % 3 == 0 { 100 } else { 45_000 },
+            Some(n % 2),
+        );
+        if n % 5 == 4 {
+            while world.log().step() {}
+        }
+        if n == 7 {
+            world.log().persist();
+        }
+    }
+}
+
+fn written_full_disk(world: &mut World) {
+    let durability = Durability::Written;
+    world.create(
+        "a",
+        StreamConfig {
+            durability,
+            ..config()
+        },
+    );
+    for _ in 0..5 {
+        append(world, "a", 0, 45_000, Some(1));
+    }
+    if world.disk.has_crashed() || !world.model.streams.contains_key("a") {
+        return;
+    }
+    let used = world.disk.files().iter().map(|(_, len)| len).sum();
+    world.disk.set_capacity(used);
+    world.faults.full = true;
+    append(world, "a", 0, 45_000, Some(1));
+    if !world.disk.has_crashed() {
+        world.delete("a");
+    }
 }
 
 fn journal_reuse(world: &mut World) {

@@ -9,3 +9,4 @@ mod salvage;
 mod table;
 mod threads;
 mod world;
+mod written;

@@ -125,7 +125,8 @@ fn create(world: &mut World) {
         lanes: rng.u32(1..3),
         virtual_logs: rng.u32(1..3),
         durability: match rng.u8(..10) {
-            0..=6 => Durability::Sync,
+            0..=4 => Durability::Sync,
+            5..=6 => Durability::Written,
             7..=8 => Durability::Async,
             _ => Durability::Memory,
         },

@@ -103,6 +103,9 @@ pub struct ModelLane {
     pub chunks: Vec<ModelChunk>,
     /// What was acknowledged or seen ends here.
     pub acknowledged: u64,
+    /// What producers of a `written` stream were answered, or consumers have seen of it: a kill of the
+    /// process leaves it, a crash of the machine need not.
+    pub written: u64,
     /// The first offset that is stored …
     pub earliest: u64,
     /// … and below which nothing comes back in a crash.
@@ -626,9 +629,15 @@ impl World {
         match lane.acknowledge(appended) {
             Ok(()) => {
                 let model = self.model.streams.get_mut(name).expect("the caller's");
-                if model.config.durability == Durability::Sync {
-                    let lane = model.lanes.get_mut(&key).expect("the caller's");
-                    lane.acknowledged = lane.acknowledged.max(appended.next_offset.0);
+                let lane = model.lanes.get_mut(&key).expect("the caller's");
+                match model.config.durability {
+                    Durability::Sync => {
+                        lane.acknowledged = lane.acknowledged.max(appended.next_offset.0);
+                    }
+                    Durability::Written => {
+                        lane.written = lane.written.max(appended.next_offset.0);
+                    }
+                    Durability::Async | Durability::Memory => {}
                 }
                 true
             }
@@ -648,6 +657,7 @@ impl World {
         let durable = lane.durable_offset().0;
         let model = self.model.streams.get_mut(name).expect("the caller's");
         let may_shrink = model.config.durability == Durability::Memory;
+        let is_written = model.config.durability == Durability::Written;
         let model = model.lanes.get_mut(&key).expect("the caller's");
         let at = format!("{name} {key:?}");
         assert!(
@@ -660,6 +670,15 @@ impl World {
             "{at}: nobody appended up to {durable}"
         );
         model.acknowledged = durable;
+        let readable = lane.readable_offset().0;
+        assert!(
+            model.written <= readable.max(durable),
+            "{at}: {} > {readable}",
+            model.written
+        );
+        if is_written {
+            model.written = readable;
+        }
 
         let mut reader = lane.reader(lane.earliest());
         let earliest = lane.info().earliest.0;
@@ -1341,11 +1360,13 @@ impl World {
                     *model = ModelLane::default();
                 }
                 let durable = lane.durable.0;
+                let acknowledged = model.acknowledged.max(model.written);
                 assert!(
-                    model.acknowledged <= durable,
-                    "{at}: acknowledged up to {}, stored up to {durable}",
-                    model.acknowledged
+                    acknowledged <= durable,
+                    "{at}: acknowledged up to {acknowledged}, stored up to {durable}",
                 );
+                // The start has synced what it found.
+                model.acknowledged = acknowledged;
                 assert!(
                     durable <= model.next(),
                     "{at}: nobody appended up to {durable}"
@@ -1416,8 +1437,16 @@ impl World {
     /// Ends this life by a crash of the machine.
     pub fn crash(&mut self) {
         self.note("crash".to_owned());
+        for lane in self.model_lanes() {
+            lane.written = 0;
+        }
         self.disk = self.disk.crash(&mut self.rng);
         self.end_life();
+    }
+
+    fn model_lanes(&mut self) -> impl Iterator<Item = &mut ModelLane> {
+        let streams = self.model.streams.values_mut();
+        streams.flat_map(|stream| stream.lanes.values_mut())
     }
 
     fn end_life(&mut self) {

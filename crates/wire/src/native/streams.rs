@@ -20,6 +20,8 @@ pub enum Durability {
     Async = 1,
     /// After the append; never written to disk.
     Memory = 2,
+    /// When it is in the file, in the system's cache; synced to disk within about a second.
+    Written = 3,
 }
 
 impl Field for Durability {
@@ -28,7 +30,8 @@ impl Field for Durability {
             0 => Ok(Durability::Sync),
             1 => Ok(Durability::Async),
             2 => Ok(Durability::Memory),
-            other => Err(input.malformed(format!("{name} is {other}, but must be from 0 to 2"))),
+            3 => Ok(Durability::Written),
+            other => Err(input.malformed(format!("{name} is {other}, but must be from 0 to 3"))),
         }
     }
 
@@ -43,8 +46,13 @@ impl Field for Durability {
 
     #[cfg(test)]
     fn forge(forge: &mut crate::forge::Forge) -> Durability {
-        let all = [Durability::Sync, Durability::Async, Durability::Memory];
-        all[forge.below(3) as usize]
+        let all = [
+            Durability::Sync,
+            Durability::Async,
+            Durability::Memory,
+            Durability::Written,
+        ];
+        all[forge.below(4) as usize]
     }
 }
 
