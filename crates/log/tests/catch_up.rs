@@ -340,7 +340,7 @@ fn old_data_is_read_past_the_cache_with_several_requests_in_flight() {
 /// in flight for the others.
 #[test]
 fn each_of_several_partitions_is_read_ahead() {
-    let old = old(3_200, 8, CATCH_UP_BYTES, tempfile::tempdir().unwrap());
+    let old = old(3_200, 8, 4 << 20, tempfile::tempdir().unwrap());
     let mut reader = old.stream.reader(From::Earliest);
     let mut reads = 0;
     let mut own = 0;
@@ -350,10 +350,8 @@ fn each_of_several_partitions_is_read_ahead() {
         own += usize::from(old.watch.is_read_here());
     }
     // Each partition's first reads are the reader's own.
-    assert!(
-        own < 8 * 3 + reads / 4,
-        "{own} of {reads} reads waited for the disk alone"
-    );
+    let most = 8 * 3 + reads / 10;
+    assert!(own < most, "{own} of {reads} reads waited for the disk");
 }
 
 #[test]
@@ -561,6 +559,8 @@ fn a_file_system_in_memory_is_read_too() {
 fn memory_comes_free_when_the_last_reader_lets_go_of_it() {
     let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
     let mut reader = old.stream.reader(From::Earliest);
+    // The first read is none of a window.
+    reader.read(1 << 20).unwrap();
     let mut held = Vec::new();
     let error = loop {
         match reader.read(1 << 20) {
