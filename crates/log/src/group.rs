@@ -200,6 +200,16 @@ pub enum KeepOpen {
     No,
 }
 
+impl KeepOpen {
+    /// For a busy lane's file.
+    pub fn of_busy(dir: &DataDir) -> KeepOpen {
+        match dir.open_group_files.load(Ordering::Relaxed) <= OPEN_FILES_MAX {
+            true => KeepOpen::Yes,
+            false => KeepOpen::No,
+        }
+    }
+}
+
 impl Group {
     /// A group that starts empty, in memory.
     pub fn new(lane: LaneId, id: GroupId, first_offset: Offset) -> Group {
@@ -668,8 +678,7 @@ impl Group {
         self.write_marks(dir, file, to);
         self.forget_places_if_cold();
         let done = self.end().is_some_and(|end| end.position <= to);
-        let keep_open = keep_open == KeepOpen::Yes
-            && dir.open_group_files.load(Ordering::Relaxed) <= OPEN_FILES_MAX;
+        let keep_open = keep_open == KeepOpen::Yes && KeepOpen::of_busy(dir) == KeepOpen::Yes;
         if done || (!keep_open && to.0 == file.written) {
             file.open = None;
             file.index = None;

@@ -122,8 +122,10 @@ impl Core {
             group.sync(&self.dir, KeepOpen::Yes)?;
         }
         debug_assert!(end.position.0 - group.synced().0 <= UNSYNCED_BYTES_MAX);
+        // Until the file is synced, which may be a second and thousands of lanes later.
+        let keep_open = KeepOpen::of_busy(&self.dir);
         group
-            .write_back(&self.dir, end.position, Through::Cache, KeepOpen::Yes)
+            .write_back(&self.dir, end.position, Through::Cache, keep_open)
             .map(drop)
     }
 

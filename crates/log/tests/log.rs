@@ -8,7 +8,8 @@ use millstream_base::{
     StreamletIndex, Timestamp,
 };
 use millstream_log::{
-    Durability, From, Lane, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream, StreamConfig,
+    Background, Durability, From, Lane, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
+    StreamConfig,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
 
@@ -688,4 +689,40 @@ fn a_lane_with_very_much_in_the_journal_is_there_after_a_crash() {
     let lane = log.stream("s").unwrap().partition(0).unwrap();
     assert_eq!(lane.durable_offset(), Offset(CHUNKS));
     assert_eq!(values(&log.stream("s").unwrap()).len(), CHUNKS as usize);
+}
+
+/// Their files could stay open until the next sync.
+#[test]
+fn lanes_that_are_written_and_not_synced_keep_few_files_open() {
+    const LANES: u32 = 400;
+    const OPEN_MAX: usize = 160;
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig {
+        background: Background::Manual,
+        ..LogConfig::with_pool(dir.path(), ByteSize(64 << 20))
+    })
+    .unwrap();
+    let config = StreamConfig {
+        lanes: LANES,
+        durability: Durability::Written,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    for partition in 0..LANES {
+        let lane = stream.partition(partition).unwrap();
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder
+            .push(Timestamp(0), None, Some(b"value"), &[])
+            .unwrap();
+        let appended = lane.append(builder.finish(None).unwrap()).unwrap();
+        lane.acknowledge(&appended).unwrap();
+        assert_eq!(lane.durable_offset(), Offset(0));
+    }
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open = open.filter_map(|file| std::fs::read_link(file.path()).ok());
+    let open = open.filter(|path| path.starts_with(dir.path())).count();
+    assert!(open < OPEN_MAX, "{open} files");
+    while log.step() {}
+    let lanes = stream.info().lanes;
+    assert!(lanes.iter().all(|lane| lane.durable == Offset(1)));
 }
