@@ -155,6 +155,7 @@ fn describe_lane(lane: LaneInfo) -> LaneDescription {
         durable: lane.durable,
         groups: u32::try_from(lane.groups).unwrap_or(u32::MAX),
         bytes: ByteSize(lane.bytes),
+        cut_bytes: ByteSize(lane.cut_bytes),
         fault: lane.fault.map(StrBytes::from_string),
     }
 }

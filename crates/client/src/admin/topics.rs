@@ -116,6 +116,7 @@ impl Client {
             durable: ends.get(place).copied().unwrap_or_default(),
             groups: 0,
             bytes: ByteSize(0),
+            cut_bytes: ByteSize(0),
             fault: None,
         });
         Ok(DescribeStreamResponse {

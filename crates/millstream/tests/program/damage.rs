@@ -1,6 +1,7 @@
 //! Files of the data directory are damaged: whoever reads is told, the rest is served, and `repair` helps.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -155,6 +156,30 @@ fn a_removed_folder_of_all_streams_refuses_the_start() {
     );
     let text = run(data, &["consume", "whole"]).assert_done().text();
     assert_eq!(lines_of(&text), LINES);
+}
+
+#[test]
+fn a_server_describes_what_its_start_cut() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    let mut file = fs::File::options()
+        .append(true)
+        .open(file_of(data, "broken"))
+        .unwrap();
+    file.write_all(&[1; 777]).unwrap();
+    let server = Server::start(data, &[]);
+    let text = server.run(&["stream", "describe", "broken"]).assert_done();
+    assert!(
+        text.text().contains("777 B cut at the start"),
+        "{}",
+        text.text()
+    );
+    let text = server.run(&["stream", "describe", "whole"]).assert_done();
+    assert!(!text.text().contains("cut at"), "{}", text.text());
+    let text = server.run(&["consume", "broken"]).assert_done().text();
+    assert_eq!(lines_of(&text), LINES);
+    server.stop();
 }
 
 #[test]

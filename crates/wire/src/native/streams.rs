@@ -163,6 +163,8 @@ native! {
         groups: u32,
         /// Durable bytes.
         bytes: ByteSize,
+        /// Bytes that the server's start cut from its end, which a crash had left incomplete.
+        cut_bytes: ByteSize,
         /// Why it refuses writes, if it does.
         fault: Option<StrBytes>,
     }

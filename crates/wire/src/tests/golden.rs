@@ -227,6 +227,7 @@ fn responses() -> Vec<Response> {
                 durable: Offset(200),
                 groups: 3,
                 bytes: ByteSize(4096),
+                cut_bytes: ByteSize(77),
                 fault: wrong(),
             }],
             ..DescribeStreamResponse::default()
