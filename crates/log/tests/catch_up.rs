@@ -456,12 +456,16 @@ fn a_log_is_closed_while_requests_of_a_reader_that_went_are_in_flight() {
     let old = old_lane(600);
     old.watch.set(|watched| watched.closed_from = Some(3 << 20));
     let mut reader = old.stream.reader(From::Earliest);
-    let mut given = 0;
-    while old.watch.state.lock().in_flight == 0 {
-        given += reader.read(1 << 20).unwrap().unwrap().bytes.len();
-        assert!(given < 3 << 20);
+    // Then two windows are read ahead of it, of which the second waits.
+    for _ in 0..3 {
+        assert!(reader.read(1 << 20).unwrap().is_some());
     }
     drop(reader);
+    let in_flight = |watched: &Watched| {
+        let mut requests = watched.requests.iter();
+        watched.in_flight == 1 && requests.any(|request| request.offset >= 3 << 20)
+    };
+    old.watch.wait_until(in_flight);
     let closed = std::thread::spawn(|| old.log.close());
     old.watch.set(|watched| watched.closed_from = None);
     closed.join().unwrap().unwrap();
