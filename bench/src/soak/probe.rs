@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use millstream_client::{
-    Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch, Start,
-    TopicPartition,
+    ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch, Start, TopicPartition,
 };
 use parking_lot::Mutex;
 
+use super::readers;
 use super::run::{Phase, Run};
 
 pub const STREAM: &str = "soak-probe";
@@ -95,9 +95,9 @@ pub async fn consume(run: Arc<Run>, times: Arc<Times>) -> Result<()> {
         topic: STREAM.into(),
         partition: 0,
     };
-    let places = [(place, Start::Earliest)];
-    let config = ConsumerConfig::default();
-    let mut consumer = Consumer::assigned(&run.client(), config, &places).await?;
+    let client = run.client();
+    let from = (place, Start::Earliest);
+    let mut consumer = readers::begin(&client, ConsumerConfig::default(), from).await?;
     loop {
         let fetched = tokio::select! {
             fetched = consumer.next() => fetched?,

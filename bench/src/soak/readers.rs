@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use millstream_base::Offset;
-use millstream_client::{Client, Consumer, ConsumerConfig, Fetched, Record, Scratch, Start};
+use millstream_client::{
+    Client, Consumer, ConsumerConfig, Fetched, Record, Scratch, Start, TopicPartition,
+};
 use tokio::time::{sleep, timeout};
 
 use super::run::{BACKOFF, Phase, Run};
@@ -78,9 +80,17 @@ fn config() -> ConsumerConfig {
 }
 
 async fn consumer(client: &Client, run: &Run, partition: usize, start: Start) -> Result<Consumer> {
+    begin(client, config(), (run.place(partition), start)).await
+}
+
+/// A consumer of one partition; what is asked before its first record may meet an outage.
+pub async fn begin(
+    client: &Client,
+    config: ConsumerConfig,
+    place: (TopicPartition, Start),
+) -> Result<Consumer> {
     loop {
-        let places = [(run.place(partition), start)];
-        match Consumer::assigned(client, config(), &places).await {
+        match Consumer::assigned(client, config.clone(), std::slice::from_ref(&place)).await {
             Ok(consumer) => return Ok(consumer),
             Err(error) if error.is_retriable() => sleep(BACKOFF).await,
             Err(error) => return Err(error).context("a reader cannot begin"),
