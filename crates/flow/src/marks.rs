@@ -5,6 +5,7 @@
 //! writes afterwards has not.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use millstream_base::Timestamp;
@@ -95,6 +96,23 @@ impl RingMarks {
                 may_go_on: false,
             });
         }
+    }
+
+    /// A writer gives back the end of what it had reserved, by `give_back`. Marks of others that wrote no items behind it
+    /// lie in or behind this room; they move to its start. Else they would lie where the ring does not come to before more
+    /// items do.
+    pub fn give_back(&self, room: Range<u64>, give_back: impl FnOnce()) {
+        // Until the lock is free nothing is said of what is reserved in this room from now on.
+        let mut state = self.state.lock();
+        give_back();
+        let stay = state
+            .waiting
+            .partition_point(|said| said.position <= room.start);
+        let behind = state.waiting.iter_mut().skip(stay);
+        for said in behind.take_while(|said| said.position <= room.end) {
+            said.position = room.start;
+        }
+        self.note_first(&state);
     }
 
     /// A writer says something behind what it has written before `position` of the ring.

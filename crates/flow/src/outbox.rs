@@ -31,6 +31,18 @@ struct Outlet<T> {
     sharing: usize,
 }
 
+impl<T> Outlet<T> {
+    /// Ends a slice, by which the room that it leaves empty is given back.
+    fn give_back(&self, slice: WriteSlice<T>, end: impl FnOnce(WriteSlice<T>)) {
+        let room = slice.end()..slice.end() + slice.room() as u64;
+        if room.is_empty() || !self.channel.wants_marks() {
+            end(slice);
+        } else {
+            self.channel.marks[self.index].give_back(room, || end(slice));
+        }
+    }
+}
+
 impl<T> Outbox<T> {
     /// Into the only ring of each of some channels.
     pub fn of_channels(place: Place<'_>, channels: &[Channel<T>]) -> Self {
@@ -140,7 +152,9 @@ impl<T> Outbox<T> {
     /// From the last to the first: where two are in one ring, the first can give back its room only
     /// when nothing is reserved behind it.
     pub fn cancel(&mut self) {
-        while self.open.pop().is_some() {}
+        while let Some(slice) = self.open.pop() {
+            self.outlets[self.open.len()].give_back(slice, drop);
+        }
         self.small.clear();
     }
 
@@ -159,7 +173,7 @@ impl<T> Outbox<T> {
             if let Some(mark) = mark.filter(|_| says_marks) {
                 outlet.channel.marks[outlet.index].say(slice.end(), self.writer, mark);
             }
-            slice.commit();
+            outlet.give_back(slice, WriteSlice::commit);
         }
         // Not before there are results: a source that finds nothing needs no room.
         for index in self.small.drain(..).filter(|_| count > 0) {
@@ -184,5 +198,48 @@ impl<T> Outbox<T> {
             self.commit(0, Some(Mark::End));
         }
         has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use millstream_base::Timestamp;
+    use millstream_ring::RingConfig;
+
+    use super::*;
+    use crate::channel::AnyRing;
+
+    /// The room of a writer without items lay behind that of another, who then gave room back: its mark was where nothing
+    /// came any more, and windows stayed open until more items did.
+    #[test]
+    fn a_mark_without_items_is_met_though_an_earlier_writer_gives_room_back() {
+        let ring = Ring::<u64>::new(RingConfig {
+            capacity_min: NonZeroUsize::new(64).expect("not zero"),
+            capacity_max: NonZeroUsize::new(64).expect("not zero"),
+            lanes: NonZeroUsize::MIN,
+        });
+        let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
+        let channel = ChannelState::new("c", rings);
+        channel.add_writer(&[1, 2]);
+        channel.want_marks();
+        let outbox = |writer| {
+            let place = Place {
+                input: None,
+                writer,
+            };
+            Outbox::of_rings(place, std::slice::from_ref(&ring), &channel)
+        };
+        let (mut earlier, mut later) = (outbox(1), outbox(2));
+        let time = Mark::Watermark(Timestamp(7));
+        earlier.reserve(8).expect("the ring is empty");
+        later.reserve(8).expect("there is room");
+        later.commit(0, Some(time));
+        earlier.put(0, 5);
+        earlier.commit(0, Some(time));
+        let slice = ring.try_read(8).expect("an item");
+        assert_eq!((slice.len(), slice.end()), (1, ring.read_to()));
+        assert_eq!(channel.marks[0].meet(slice.end()), Some(time));
     }
 }
