@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 # What words are counted of; it lies in the folder where commands run.
 TEXT = "LICENSE"
 
-START_SECONDS_MAX = 20
+START_SECONDS_MAX = 60
 STEP_SECONDS_MAX = 30
 JOB_SECONDS_MAX = 40
 STOP_SECONDS_MAX = 10
