@@ -4,6 +4,7 @@
 
 pub mod checksum;
 pub mod clock;
+mod credentials;
 mod direct;
 pub mod disk;
 pub mod energy;
@@ -16,6 +17,7 @@ pub mod units;
 
 pub use checksum::crc32c;
 pub use clock::{Clock, SystemClock};
+pub use credentials::Credentials;
 pub use disk::{Disk, DiskFile, SystemDisk};
 pub use energy::EnergyMeter;
 pub use ids::{

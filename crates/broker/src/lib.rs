@@ -53,4 +53,4 @@ pub use security_service::{SecurityError, set_password};
 pub use server::{Listening, Server, StartError};
 pub use status::{GroupStatus, GroupTopic, Status};
 pub use token_check::{KeySource, TokenConfig, TokenKeysError};
-pub use visitor::{Admission, Credentials, Visitor};
+pub use visitor::{Admission, Visitor};

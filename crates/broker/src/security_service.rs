@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{Clock, Random, Timestamp};
+use millstream_base::{Clock, Credentials, Random, Timestamp};
 use millstream_log::{Log, LogError};
 use millstream_wire::messages::{
     SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
@@ -33,7 +33,6 @@ use crate::security::{
 };
 use crate::throttle::Throttle;
 use crate::token_check::{TokenCheck, TokenKeysError};
-use crate::visitor::Credentials;
 
 /// The stream that users and access rules are kept in.
 pub const LEDGER: &str = "__security";

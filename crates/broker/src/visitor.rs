@@ -1,10 +1,9 @@
 //! Those who look at the broker without speaking Kafka's protocol: by HTTP.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millstream_base::Timestamp;
+use millstream_base::{Credentials, Timestamp};
 use parking_lot::Mutex;
 
 use crate::access::Access;
@@ -24,30 +23,6 @@ pub enum Admission {
     },
     /// The user may not look.
     Denied,
-}
-
-/// What a visitor logs in with.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
-    /// A user and a password.
-    Password {
-        /// The user's name.
-        user: String,
-        /// The user's password.
-        password: String,
-    },
-    /// A token, as for OAUTHBEARER.
-    Token(String),
-}
-
-/// Hides passwords and tokens.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Credentials::Password { user, .. } => write!(f, "Password({user:?})"),
-            Credentials::Token(_) => f.write_str("Token"),
-        }
-    }
 }
 
 /// The other side of a connection that looks at the broker: users and access rules hold for it as for clients.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use millstream_base::Credentials;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -49,47 +50,21 @@ pub enum Admission {
     NotReady,
 }
 
-/// What a visitor logs in with.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
-    /// A name and a password, as HTTP's scheme `Basic` sends them.
-    Password {
-        /// The user's name.
-        user: String,
-        /// The user's password.
-        password: String,
-    },
-    /// A token, as HTTP's scheme `Bearer` sends it.
-    Token(String),
-}
-
-/// Hides passwords and tokens.
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Credentials::Password { user, .. } => write!(f, "Password({user:?})"),
-            Credentials::Token(_) => f.write_str("Token"),
-        }
+/// Reads the header `Authorization`; returns `None` for a scheme or a form that visitors cannot log in with.
+pub(crate) fn credentials_of(header: &HeaderValue) -> Option<Credentials> {
+    let (scheme, given) = header.to_str().ok()?.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Credentials::Token(given.trim().to_owned()));
     }
-}
-
-impl Credentials {
-    /// Of the header `Authorization`; `None` if it says something else.
-    pub(crate) fn of(header: &HeaderValue) -> Option<Credentials> {
-        let (scheme, given) = header.to_str().ok()?.split_once(' ')?;
-        if scheme.eq_ignore_ascii_case("bearer") {
-            return Some(Credentials::Token(given.trim().to_owned()));
-        }
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
-        }
-        let text = String::from_utf8(BASE64_STANDARD.decode(given.trim()).ok()?).ok()?;
-        let (user, password) = text.split_once(':')?;
-        Some(Credentials::Password {
-            user: user.to_owned(),
-            password: password.to_owned(),
-        })
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
     }
+    let text = String::from_utf8(BASE64_STANDARD.decode(given.trim()).ok()?).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some(Credentials::Password {
+        user: user.to_owned(),
+        password: password.to_owned(),
+    })
 }
 
 /// A gate that is open to everybody, without TLS: for addresses that only this machine reaches.
@@ -120,7 +95,7 @@ mod tests {
     use super::*;
 
     fn of(text: &'static str) -> Option<Credentials> {
-        Credentials::of(&HeaderValue::from_static(text))
+        credentials_of(&HeaderValue::from_static(text))
     }
 
     #[test]

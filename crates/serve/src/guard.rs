@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::RequestError;
-use crate::gate::{Admission, Credentials, Visitor};
+use crate::gate::{Admission, Visitor, credentials_of};
 
 /// Keeps answers out of caches and out of reach of other sites.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -76,7 +76,7 @@ fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + 
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
     let credentials = request.headers().get(header::AUTHORIZATION);
-    let credentials = credentials.and_then(Credentials::of);
+    let credentials = credentials.and_then(credentials_of);
     async move {
         if is_open {
             return Ok(());

@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 use millstream_flow::Running;
 
-pub use gate::{Admission, Credentials, Gate, Open, Visitor};
+pub use gate::{Admission, Gate, Open, Visitor};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 

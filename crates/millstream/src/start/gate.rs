@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use millstream_base::Credentials;
 use millstream_broker::security::{Principal, Tls, principal_of};
 use millstream_broker::{self as broker};
-use millstream_serve::{Admission, Credentials, Gate, Visitor};
+use millstream_serve::{Admission, Gate, Visitor};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -57,12 +58,6 @@ impl Visitor for NodeVisitor {
             };
             let certified = || self.certified.clone();
             let visitor = || broker::Visitor::new(&broker, self.from, certified());
-            let credentials = credentials.map(|credentials| match credentials {
-                Credentials::Password { user, password } => {
-                    broker::Credentials::Password { user, password }
-                }
-                Credentials::Token(token) => broker::Credentials::Token(token),
-            });
             let known = self.known.get_or_init(visitor);
             match known.admit(credentials).await {
                 broker::Admission::Allowed => Admission::Allowed,
