@@ -43,6 +43,43 @@ struct State {
     told: Option<Mark>,
 }
 
+impl State {
+    /// Keeps a mark until readers meet it. A mark that its writer said before at the same place is replaced: a writer
+    /// without items takes no more memory.
+    fn insert(&mut self, position: u64, writer: WriterId, mark: Mark) {
+        let behind = self.waiting.iter().rev();
+        let behind = behind.take_while(|other| other.position > position);
+        let index = self.waiting.len() - behind.count();
+        let before = self.waiting.range_mut(..index).rev();
+        let mut here = before.take_while(|other| other.position == position);
+        match here.find(|other| other.writer == writer) {
+            Some(before) => before.mark = mark,
+            None => {
+                let said = Said {
+                    position,
+                    writer,
+                    mark,
+                };
+                self.waiting.insert(index, said);
+            }
+        }
+    }
+
+    /// Moves the marks in `room` to its start. Returns whether there were any.
+    fn move_to_start(&mut self, room: &Range<u64>) -> bool {
+        let stay = self
+            .waiting
+            .partition_point(|said| said.position <= room.start);
+        let behind = self.waiting.iter_mut().skip(stay);
+        let mut has_moved = false;
+        for said in behind.take_while(|said| said.position <= room.end) {
+            said.position = room.start;
+            has_moved = true;
+        }
+        has_moved
+    }
+}
+
 struct Writer {
     id: WriterId,
     /// What it has said last.
@@ -98,43 +135,25 @@ impl RingMarks {
         }
     }
 
-    /// A writer gives back the end of what it had reserved, by `give_back`. Marks of others that wrote no items behind it
-    /// lie in or behind this room; they move to its start. Else they would lie where the ring does not come to before more
-    /// items do.
-    pub fn give_back(&self, room: Range<u64>, give_back: impl FnOnce()) {
-        // Until the lock is free nothing is said of what is reserved in this room from now on.
-        let mut state = self.state.lock();
-        give_back();
-        let stay = state
-            .waiting
-            .partition_point(|said| said.position <= room.start);
-        let behind = state.waiting.iter_mut().skip(stay);
-        for said in behind.take_while(|said| said.position <= room.end) {
-            said.position = room.start;
-        }
-        self.note_first(&state);
-    }
-
     /// A writer says something behind what it has written before `position` of the ring.
     pub fn say(&self, position: u64, writer: WriterId, mark: Mark) {
-        let said = Said {
-            position,
-            writer,
-            mark,
-        };
+        self.end_slice(Some((writer, mark)), position..position, || ());
+    }
+
+    /// A writer ends a slice by `end`, which gives back `room`, the empty rest of the slice. The writer's mark lies at the
+    /// start of the room. Marks of other writers that wrote no items behind the room lie in it or at its end; they move to
+    /// its start too. Else no reader would meet them until the ring holds more items.
+    pub fn end_slice(&self, said: Option<(WriterId, Mark)>, room: Range<u64>, end: impl FnOnce()) {
+        // Until the lock is free no writer says anything of room that it reserves here from now on.
         let mut state = self.state.lock();
-        let waiting = &mut state.waiting;
-        let behind = waiting.iter().rev();
-        let index = waiting.len() - behind.take_while(|other| other.position > position).count();
-        // What is said again with nothing between takes its place: without items nothing holds up who
-        // says it.
-        let before = waiting.range_mut(..index).rev();
-        let mut here = before.take_while(|other| other.position == position);
-        match here.find(|other| other.writer == writer) {
-            Some(before) => before.mark = mark,
-            None => waiting.insert(index, said),
+        if let Some((writer, mark)) = said {
+            state.insert(room.start, writer, mark);
+            self.note_first(&state);
         }
-        self.note_first(&state);
+        end();
+        if !room.is_empty() && state.move_to_start(&room) {
+            self.note_first(&state);
+        }
     }
 
     /// Whether a reader that has read up to `position` meets a mark.

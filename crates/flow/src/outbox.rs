@@ -32,13 +32,18 @@ struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Ends a slice, by which the room that it leaves empty is given back.
-    fn give_back(&self, slice: WriteSlice<T>, end: impl FnOnce(WriteSlice<T>)) {
+    /// Ends a slice by `end`, which gives back the room that is left in the slice, and says `mark` behind its items.
+    fn end_slice(
+        &self,
+        slice: WriteSlice<T>,
+        said: Option<(WriterId, Mark)>,
+        end: impl FnOnce(WriteSlice<T>),
+    ) {
         let room = slice.end()..slice.end() + slice.room() as u64;
-        if room.is_empty() || !self.channel.wants_marks() {
+        if !self.channel.wants_marks() || (said.is_none() && room.is_empty()) {
             end(slice);
         } else {
-            self.channel.marks[self.index].give_back(room, || end(slice));
+            self.channel.marks[self.index].end_slice(said, room, || end(slice));
         }
     }
 }
@@ -153,7 +158,7 @@ impl<T> Outbox<T> {
     /// when nothing is reserved behind it.
     pub fn cancel(&mut self) {
         while let Some(slice) = self.open.pop() {
-            self.outlets[self.open.len()].give_back(slice, drop);
+            self.outlets[self.open.len()].end_slice(slice, None, drop);
         }
         self.small.clear();
     }
@@ -169,11 +174,9 @@ impl<T> Outbox<T> {
         for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
             count += slice.len();
             slice.set_stamp(stamp);
-            let says_marks = outlet.says_marks && outlet.channel.wants_marks();
-            if let Some(mark) = mark.filter(|_| says_marks) {
-                outlet.channel.marks[outlet.index].say(slice.end(), self.writer, mark);
-            }
-            outlet.give_back(slice, WriteSlice::commit);
+            let mark = mark.filter(|_| outlet.says_marks);
+            let said = mark.map(|mark| (self.writer, mark));
+            outlet.end_slice(slice, said, WriteSlice::commit);
         }
         // Not before there are results: a source that finds nothing needs no room.
         for index in self.small.drain(..).filter(|_| count > 0) {
@@ -211,8 +214,8 @@ mod tests {
     use super::*;
     use crate::channel::AnyRing;
 
-    /// The room of a writer without items lay behind that of another, who then gave room back: its mark was where nothing
-    /// came any more, and windows stayed open until more items did.
+    /// The room of a writer without items lay behind the room of another writer. The other writer gave its room back, and the
+    /// mark lay where no reader came until more items did: windows stayed open.
     #[test]
     fn a_mark_without_items_is_met_though_an_earlier_writer_gives_room_back() {
         let ring = Ring::<u64>::new(RingConfig {
