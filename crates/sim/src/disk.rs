@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::disk::{Access, DirEntry, Disk, DiskFile};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::Rng;
@@ -41,6 +41,9 @@ pub struct CrashImage {
 /// Tells the paths that a fault concerns.
 type Matcher = Box<dyn Fn(&Path) -> bool + Send>;
 
+/// Runs before an operation on an open file.
+type Hook = Arc<dyn Fn(&Path, &OperationKind) + Send + Sync>;
+
 struct State {
     image: Image,
     rng: Rng,
@@ -52,6 +55,7 @@ struct State {
     is_read_only: bool,
     failing_sync: Option<Matcher>,
     failing_writes: Option<Matcher>,
+    file_hook: Option<Hook>,
     trace: Option<Vec<Operation>>,
     /// The images after each operation, with the operations before them.
     recorded: Option<Vec<(u64, Image)>>,
@@ -75,6 +79,7 @@ impl SimDisk {
             is_read_only: false,
             failing_sync: None,
             failing_writes: None,
+            file_hook: None,
             trace: None,
             recorded: None,
         };
@@ -139,6 +144,15 @@ impl SimDisk {
     /// from now on. `|_| false` ends this.
     pub fn fail_writes(&self, matches: impl Fn(&Path) -> bool + Send + 'static) {
         self.state.lock().failing_writes = Some(Box::new(matches));
+    }
+
+    /// Calls `hook` before each change of an open file's content and each sync of an open file. The disk is
+    /// not locked during the call, so `hook` may block the calling thread while others use the disk.
+    pub fn before_file_operations(
+        &self,
+        hook: impl Fn(&Path, &OperationKind) + Send + Sync + 'static,
+    ) {
+        self.state.lock().file_hook = Some(Arc::new(hook));
     }
 
     /// Sets how many bytes all files together may have or reserve; what exceeds this fails with
@@ -478,6 +492,15 @@ struct SimFile {
 }
 
 impl SimFile {
+    /// Locks the disk for an operation, after the hook of [`SimDisk::before_file_operations`].
+    fn lock_for(&self, kind: &OperationKind) -> MutexGuard<'_, State> {
+        let hook = self.disk.state.lock().file_hook.clone();
+        if let Some(hook) = hook {
+            hook(&self.path, kind);
+        }
+        self.disk.state.lock()
+    }
+
     /// Runs an operation that changes the content.
     fn change(
         &self,
@@ -487,7 +510,7 @@ impl SimFile {
         if !self.is_writable {
             return Err(Errno::BADF.into());
         }
-        self.disk.state.lock().operate(&self.path, kind, apply)
+        self.lock_for(&kind).operate(&self.path, kind, apply)
     }
 }
 
@@ -522,7 +545,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.state.lock();
+        let mut state = self.lock_for(&OperationKind::Sync);
         state.operate(&self.path, OperationKind::Sync, |state| {
             state.sync_file(self.id, &self.path)
         })

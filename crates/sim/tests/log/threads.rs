@@ -1,20 +1,17 @@
 //! Producers and consumers in threads, with the log's own threads.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_base::disk::{Access, DirEntry};
 use millstream_base::{
-    ByteSize, Cursor, Disk, DiskFile, GroupId, Offset, ProducerEpoch, ProducerId, Sequence,
-    StreamletIndex, SystemClock, SystemRandom, Timestamp,
+    ByteSize, Cursor, GroupId, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex,
+    SystemClock, SystemRandom, Timestamp,
 };
 use millstream_log::{Background, Log, LogConfig, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
-use millstream_sim::{Rng, SimDisk};
+use millstream_sim::{OperationKind, Rng, SimDisk};
 use parking_lot::Mutex;
 
 use crate::world::config;
@@ -375,56 +372,8 @@ fn a_start_on_a_full_disk_serves_reads_and_lets_a_stream_be_deleted_to_make_room
     assert_eq!((read(&log, "kept"), log.stream_names().len()), (21, 1));
 }
 
-/// A disk where writing to a group's file has to wait until the gate is opened.
-struct SlowDisk {
-    disk: SimDisk,
-    gate: Mutex<()>,
-}
-
-impl Disk for SlowDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        if access == Access::Create && path.extension().is_some_and(|kind| kind == "log") {
-            drop(self.gate.lock());
-        }
-        self.disk.open(path, access)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.list(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_dir(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_dir(path)
-    }
-
-    fn sync_tree(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_tree(path)
-    }
-}
-
 #[test]
 fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
-    let threads = || LogConfig {
-        background: Background::Threads,
-        pool: ByteSize(4 << 20),
-        ..config()
-    };
     let send = |log: &Log, number: u64| {
         let stream = log.stream("a").expect("it was created");
         let sent = stream.append(STREAMLET, &chunk(0, number));
@@ -439,16 +388,17 @@ fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
     let killed = disk.kill();
     drop(log);
 
-    // What is replayed from the journal is not in its file yet when the next records come.
-    let slow = Arc::new(SlowDisk {
-        disk: killed.clone(),
-        gate: Mutex::new(()),
+    // The gate keeps the replayed records out of the group's file until the second crash.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock();
+    let gate_of_writes = Arc::clone(&gate);
+    killed.before_file_operations(move |path, kind| {
+        let is_group = path.extension().is_some_and(|kind| kind == "log");
+        if is_group && matches!(kind, OperationKind::Write { .. }) {
+            drop(gate_of_writes.lock());
+        }
     });
-    let closed = slow.gate.lock();
-    let clock = Arc::new(SystemClock::default());
-    let on = Arc::clone(&slow) as Arc<dyn Disk>;
-    let random = Arc::new(SystemRandom);
-    let log = Log::open_on(threads(), on, clock, random).expect("no faults");
+    let log = open(&killed).expect("no faults");
     send(&log, 1);
     let mut rng = Rng::with_seed(0);
     let images: Vec<SimDisk> = (0..20).map(|_| killed.crash(&mut rng)).collect();

@@ -1,14 +1,12 @@
 //! Streams whose producers are answered when what they sent is in the file, before it is synced.
 
-use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use millstream_base::disk::{Access, DirEntry};
-use millstream_base::{ByteSize, Disk, DiskFile, Offset, SystemClock, SystemRandom, Timestamp};
+use millstream_base::{ByteSize, Offset, SystemClock, SystemRandom, Timestamp};
 use millstream_log::{
     Appended, Background, Durability, Lane, Log, LogConfig, LogError, StreamConfig,
 };
@@ -253,12 +251,7 @@ fn a_full_disk_refuses_what_it_cannot_take_and_goes_on_when_there_is_room() {
     world.finish();
 }
 
-/// A disk where a sync of a group's file waits until the gate is opened.
-struct GatedDisk {
-    disk: SimDisk,
-    gate: Arc<Gate>,
-}
-
+/// Holds back the syncs of groups' files while its lock is taken.
 #[derive(Default)]
 struct Gate {
     lock: Mutex<()>,
@@ -266,89 +259,16 @@ struct Gate {
     came: AtomicUsize,
 }
 
-struct GatedFile {
-    file: Box<dyn DiskFile>,
-    gate: Option<Arc<Gate>>,
-}
-
-impl Disk for GatedDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        let is_group = path.to_string_lossy().contains("/16/");
-        Ok(Box::new(GatedFile {
-            file: self.disk.open(path, access)?,
-            gate: is_group.then(|| Arc::clone(&self.gate)),
-        }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.list(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_file(path)
-    }
-
-    fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove_dir(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_dir(path)
-    }
-
-    fn sync_tree(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_tree(path)
-    }
-}
-
-impl DiskFile for GatedFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(parts, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        if let Some(gate) = &self.gate {
-            gate.came.fetch_add(1, Ordering::SeqCst);
-            drop(gate.lock.lock());
-        }
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn reserve(&self, len: u64) -> io::Result<()> {
-        self.file.reserve(len)
-    }
-
-    fn try_lock(&self) -> io::Result<bool> {
-        self.file.try_lock()
-    }
-}
-
 fn open_with_threads() -> (Log, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
-    let disk = GatedDisk {
-        disk: SimDisk::new(0),
-        gate: Arc::clone(&gate),
-    };
+    let gate_of_syncs = Arc::clone(&gate);
+    let disk = SimDisk::new(0);
+    disk.before_file_operations(move |path, kind| {
+        if *kind == OperationKind::Sync && path.to_string_lossy().contains("/16/") {
+            gate_of_syncs.came.fetch_add(1, Ordering::SeqCst);
+            drop(gate_of_syncs.lock.lock());
+        }
+    });
     let config = LogConfig {
         background: Background::Threads,
         ..config()
