@@ -33,27 +33,37 @@ fn good(value: &str) -> Vec<u8> {
     builder.finish(None).unwrap().to_vec()
 }
 
-/// A filtered subscription ended at a chunk that the server's filter cannot look through.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filtered_consumer_skips_records_that_contradict_their_chunk() {
+/// Makes a node with a stream `t` of one partition, which holds `chunks`.
+fn node_with(chunks: &[Vec<u8>]) -> Node {
     let node = Node::local();
     node.create("t", 1);
     let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    for chunk in [good("before"), poison(), good("not"), good("behind")] {
-        let appended = lane.append(&chunk).unwrap();
+    for chunk in chunks {
+        let appended = lane.append(chunk).unwrap();
         lane.acknowledge(&appended).unwrap();
     }
+    node
+}
+
+/// Lets a consumer skip damaged records; the list grows by each skip that the consumer reports.
+fn skip_and_collect() -> (OnDamage, Arc<Mutex<Vec<SkippedRecords>>>) {
+    let skips = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::clone(&skips);
+    let report = move |skipped: &SkippedRecords| reported.lock().unwrap().push(skipped.clone());
+    (OnDamage::Skip(Arc::new(report)), skips)
+}
+
+/// A filtered subscription ended at a chunk that the server's filter cannot look through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filtered_consumer_skips_records_that_contradict_their_chunk() {
+    let node = node_with(&[good("before"), poison(), good("not"), good("behind")]);
     let places = [(place("t", 0), Start::Earliest)];
     for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = {
-            let told = Arc::clone(&told);
-            move |skipped: &SkippedRecords| told.lock().unwrap().push(skipped.offsets.clone())
-        };
+        let (on_damage, skips) = skip_and_collect();
         let config = ConsumerConfig {
             delivery,
             filter: Some(Filter::parse(r#"value contains "be""#).unwrap()),
-            on_damage: OnDamage::Skip(Arc::new(tell)),
+            on_damage,
             ..ConsumerConfig::default()
         };
         let client = node.client();
@@ -65,32 +75,22 @@ async fn a_filtered_consumer_skips_records_that_contradict_their_chunk() {
             values.extend(try_values(&fetched).unwrap());
         }
         assert_eq!(values, ["before", "behind"], "{delivery:?}");
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0].end, Offset(3));
+        let skips = std::mem::take(&mut *skips.lock().unwrap());
+        assert_eq!(skips.len(), 1, "{skips:?}");
+        assert_eq!(skips[0].offsets.end, Offset(3));
     }
 }
 
 /// A chunk that was stored before servers refused it ended each consumer, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_that_contradict_their_chunk_are_skipped_and_told() {
-    let node = Node::local();
-    node.create("t", 1);
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    for chunk in [good("before"), poison(), good("behind")] {
-        let appended = lane.append(&chunk).unwrap();
-        lane.acknowledge(&appended).unwrap();
-    }
+    let node = node_with(&[good("before"), poison(), good("behind")]);
     let places = [(place("t", 0), Start::Earliest)];
     for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = {
-            let told = Arc::clone(&told);
-            move |skipped: &SkippedRecords| told.lock().unwrap().push(skipped.clone())
-        };
+        let (on_damage, skips) = skip_and_collect();
         let config = ConsumerConfig {
             delivery,
-            on_damage: OnDamage::Skip(Arc::new(tell)),
+            on_damage,
             ..ConsumerConfig::default()
         };
         let client = node.client();
@@ -104,9 +104,9 @@ async fn records_that_contradict_their_chunk_are_skipped_and_told() {
             path = fetched.path();
         }
         assert_eq!(values, ["before", "a", "behind"], "{path:?}");
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        let [skipped] = told.as_slice() else {
-            panic!("{told:?}");
+        let skips = std::mem::take(&mut *skips.lock().unwrap());
+        let [skipped] = skips.as_slice() else {
+            panic!("{skips:?}");
         };
         assert_eq!(skipped.place, place("t", 0));
         assert_eq!(skipped.offsets, Offset(2)..Offset(3));

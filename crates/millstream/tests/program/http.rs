@@ -36,6 +36,30 @@ fn start(data: &Path, args: &[&str]) -> (Server, String) {
     (server, address.to_owned())
 }
 
+/// Makes a user of the node that stores its data below `dir`, before the node starts.
+fn init_user(dir: &Path, user: &str, password: &str) {
+    let password = format!("{password}\n").into_bytes();
+    run_with_input(&dir.join("data"), &["user", "init", user], password).assert_done();
+}
+
+/// Starts a node with authentication that stores its data below `dir`. Its superuser logs in as [`ADMIN`] does.
+fn start_with_admin(dir: &Path) -> (Server, String) {
+    init_user(dir, "admin", "a secret");
+    let args = ["--authentication", "--super-users", "admin"];
+    start(&dir.join("data"), &args)
+}
+
+/// Runs a command on a node of [`start_with_admin`] as its superuser.
+fn run_as_admin(server: &Server, dir: &Path, args: &[&str], input: &str) {
+    let password = dir.join("password");
+    fs::write(&password, "a secret\n").unwrap();
+    let login = ["--user", "admin", "--password-file"];
+    let args = [args, &login, &[password.to_str().unwrap()]].concat();
+    server
+        .run_with_input(&args, input.as_bytes().to_vec())
+        .assert_done();
+}
+
 /// What is answered to a request with some headers.
 fn get_with(address: &str, path: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
@@ -178,15 +202,8 @@ fn http_of_start_can_be_set_in_the_environment() {
 #[test]
 fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
     let dir = tempdir().unwrap();
-    let data = dir.path().join("data");
-    let init = |user: &str, password: &str| {
-        let password = format!("{password}\n").into_bytes();
-        run_with_input(&data, &["user", "init", user], password).assert_done();
-    };
-    init("admin", "a secret");
-    init("bob", "another");
-    let args = ["--authentication", "--super-users", "admin"];
-    let (server, http) = start(&data, &args);
+    init_user(dir.path(), "bob", "another");
+    let (server, http) = start_with_admin(dir.path());
     for path in ["/healthz", "/readyz"] {
         assert_status(&get(&http, path), 200);
     }
@@ -214,9 +231,7 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
             && metrics.contains("\nmillstream_denied_total 5\n")
     });
 
-    let password = dir.path().join("password");
-    fs::write(&password, "a secret\n").unwrap();
-    let rule = [
+    let add = [
         "acl",
         "add",
         "allow",
@@ -224,16 +239,10 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
         "User:bob",
         "--operation",
         "describe",
+        "--resource",
+        "cluster",
     ];
-    let login = [
-        "--user",
-        "admin",
-        "--password-file",
-        password.to_str().unwrap(),
-    ];
-    let resource = ["--resource", "cluster"];
-    let add = [&rule[..], &resource, &login].concat();
-    server.run(&add).assert_done();
+    run_as_admin(&server, dir.path(), &add, "");
     assert_status(&get_with(&http, "/metrics", BOB), 200);
     let ended = server.stop();
     assert!(
@@ -247,11 +256,7 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
 #[test]
 fn wrong_passwords_over_http_slow_down_the_next_ones() {
     let dir = tempdir().unwrap();
-    let data = dir.path().join("data");
-    let init = ["user", "init", "admin"];
-    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
-    let args = ["--authentication", "--super-users", "admin"];
-    let (server, http) = start(&data, &args);
+    let (server, http) = start_with_admin(dir.path());
     let began = Instant::now();
     for _ in 0..6 {
         assert_status(&get_with(&http, "/metrics", WRONG), 401);
@@ -260,11 +265,7 @@ fn wrong_passwords_over_http_slow_down_the_next_ones() {
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(3_100), "{waited:?}");
     // The right password waits, too, over HTTP or not: otherwise a guess would be told by its time.
-    let password = dir.path().join("password");
-    fs::write(&password, "a secret\n").unwrap();
-    let list = ["stream", "list", "--user", "admin", "--password-file"];
-    let list = [&list[..], &[password.to_str().unwrap()]].concat();
-    server.run(&list).assert_done();
+    run_as_admin(&server, dir.path(), &["stream", "list"], "");
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(6_300), "{waited:?}");
     assert_status(&get_with(&http, "/metrics", ADMIN), 200);
@@ -312,10 +313,7 @@ fn http_takes_tokens_of_the_network_listener() {
 #[test]
 fn http_does_not_offer_tokens_where_there_are_no_keys() {
     let dir = tempdir().unwrap();
-    let data = dir.path().join("data");
-    let init = ["user", "init", "admin"];
-    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
-    let (server, http) = start(&data, &["--authentication"]);
+    let (server, http) = start_with_admin(dir.path());
     let token = TokenSigner::new("k").token("admin", 600);
     let header = format!("Authorization: Bearer {token}\r\n");
     for headers in ["", &header] {
@@ -388,27 +386,13 @@ fn a_token_over_http_ends_on_open_connections() {
 #[test]
 fn a_password_that_is_changed_counts_on_open_http_connections() {
     let dir = tempdir().unwrap();
-    let data = dir.path().join("data");
-    let init = ["user", "init", "admin"];
-    run_with_input(&data, &init, b"a secret\n".to_vec()).assert_done();
-    let args = ["--authentication", "--super-users", "admin"];
-    let (server, http) = start(&data, &args);
+    let (server, http) = start_with_admin(dir.path());
     let mut connection = TcpStream::connect(&http).unwrap();
     let mut status = || status_of_flows(&mut connection, &http, ADMIN);
     assert_eq!(status(), "200");
     assert_eq!(status(), "200");
-    let password = dir.path().join("password");
-    fs::write(&password, "a secret\n").unwrap();
-    let login = [
-        "--user",
-        "admin",
-        "--password-file",
-        password.to_str().unwrap(),
-    ];
-    let set = [&["user", "set", "admin"][..], &login].concat();
-    server
-        .run_with_input(&set, b"a new one\n".to_vec())
-        .assert_done();
+    let set = ["user", "set", "admin"];
+    run_as_admin(&server, dir.path(), &set, "a new one\n");
     assert_eq!(status(), "401");
     server.stop();
 }
