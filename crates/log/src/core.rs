@@ -987,7 +987,7 @@ impl Core {
                 newest.0 < now.0.saturating_sub(keep_ms)
             })
         };
-        // A lane that nobody appends to would keep its last group for ever.
+        // A lane without further appends would keep its last group for ever.
         if lane.open_max_timestamp().is_some_and(is_old)
             && config.durability != Durability::Memory
             && let Some(next) = lane.roll()
@@ -1085,7 +1085,8 @@ impl Core {
     }
 
     /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
-    /// is deleted. What waits for that room to become durable is given up: nobody was told of it.
+    /// is deleted. Chunks that wait for that room to become durable are given up: no producer was told that
+    /// they are durable.
     pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
         let _no_probe = self.probed_at.lock();
         let fault = LogError::LaneFault {
@@ -1179,7 +1180,7 @@ impl Core {
     }
 }
 
-/// Moves the durable heads behind runs that are on all replicas, and wakes who waits.
+/// Moves the durable heads behind runs that are on all replicas, and wakes the threads that wait for them.
 fn settle_durable(runs: Vec<PendingRun>) {
     for pending in &runs {
         pending.run.group.set_durable(pending.run.end());

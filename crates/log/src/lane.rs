@@ -643,15 +643,15 @@ impl LaneState {
         Offset(self.early_offset.load(Ordering::Acquire)).max(self.durable_offset())
     }
 
-    /// Moves the readable offset of a [`Durability::Written`] stream and wakes who waits for it; that of
-    /// the group was moved before.
+    /// Moves the readable offset of a [`Durability::Written`] stream and wakes the lane's waiters; the caller has
+    /// moved the group's readable offset before.
     pub fn set_written_offset(&self, offset: Offset) {
         self.early_offset.store(offset.0, Ordering::Release);
         self.wake();
     }
 
-    /// Moves the durable offset and wakes who waits for it; the group's durable head was moved
-    /// before.
+    /// Moves the durable offset and wakes the lane's waiters; the caller has moved the group's durable
+    /// head before.
     pub fn set_durable_offset(&self, offset: Offset) {
         assert!(
             self.durable_offset() <= offset,
@@ -661,9 +661,9 @@ impl LaneState {
         self.wake();
     }
 
-    /// Wakes who waits for the lane: an offset has moved, or will not any more.
+    /// Wakes the threads, tasks and watches that wait for the lane: an offset has moved, or never will again.
     pub fn wake(&self) {
-        // One fence for all: whoever is about to wait either is seen below, or sees what has changed
+        // One fence for all: a waiter that is about to wait either is seen below, or sees the change
         // (a listener looks again after it is made, and so does a watch that is armed).
         fence(Ordering::SeqCst);
         self.durable_moved.notify(usize::MAX.relaxed());

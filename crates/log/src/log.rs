@@ -1066,7 +1066,7 @@ impl Inner {
         }
         self.core.catch_up.close();
         let recovered = self.core.finish_recovery();
-        // Nobody waits on a full disk, which still syncs what it has.
+        // The waits above fail at once while the disk is full, yet the disk still syncs the bytes in its files.
         let written = |lane: &&Arc<LaneState>| lane.stream.durability == Durability::Written;
         self.core
             .sync_written(lanes.iter().filter(written).cloned().collect());

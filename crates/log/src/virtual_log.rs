@@ -4,8 +4,8 @@
 //! virtual log. A virtual log with pending runs stands in one of two lines until a syncer takes it:
 //! most go into the next block of the journal together; one whose only lane is busy is synced
 //! straight into its group's file, so that its data is written once. While a syncer has it, new
-//! runs pile up and go with the next commit: no timer is needed. Only a virtual log for which nobody
-//! waits ([`Durability::Async`]) waits itself, [`LAZY_AFTER`] or until much
+//! runs pile up and go with the next commit: no timer is needed. Only a virtual log whose
+//! producers wait for no commit ([`Durability::Async`]) is put off, for [`LAZY_AFTER`] or until much
 //! has come together: it goes with the next block, or makes one of its own then.
 //!
 //! A virtual log of a [`Durability::Written`] stream always goes into its groups' files, without a sync.
@@ -32,7 +32,7 @@ use crate::pool::Buffer;
 /// than a sync of one's own.
 pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 
-/// How long a virtual log for which nobody waits is put off.
+/// How long syncers put off a virtual log whose producers wait for no commit.
 pub const LAZY_AFTER: Duration = Duration::from_millis(30);
 
 /// With so much pending it is not put off any longer.
@@ -91,7 +91,7 @@ impl VirtualLog {
         }
     }
 
-    /// Whether nobody waits for its chunks to be durable.
+    /// Whether its producers are answered before a syncer commits their chunks, so that the commit may be put off.
     fn is_lazy(&self) -> bool {
         self.durability == Durability::Async
     }
@@ -260,7 +260,7 @@ impl SyncQueue {
         lines.lazy.push_back((Instant::now() + LAZY_AFTER, log));
         drop(lines);
         if is_first {
-            // Somebody has to know until when to wait.
+            // A syncer has to learn until when to wait.
             self.work.notify_one();
         }
     }

@@ -5,7 +5,7 @@
 //!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
 //!    lane's readable offset.
 //! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::virtual_log::SyncQueue::add_unsynced))
-//!    for [`SYNC_AFTER`], or until much is written or somebody waits for more than that.
+//!    for [`SYNC_AFTER`], or until much is written or a caller waits for durability.
 //! 3. A syncer syncs the file ([`Core::sync_written`]). This moves the lane's durable offset, as a commit
 //!    of any other stream does: cursors, positions and deletions go by that one, so they outlast a loss of
 //!    power here, too.
@@ -52,7 +52,7 @@ struct State {
     /// Where it ends. Moved by the syncer of the lane's virtual log.
     end: Option<WrittenEnd>,
     line: Line,
-    /// Somebody waits until everything before this offset is durable.
+    /// A caller waits until everything before this offset is durable.
     wanted: Offset,
 }
 
@@ -154,7 +154,7 @@ impl Core {
         self.queue.hurry_unsynced(|other| std::ptr::eq(other, lane));
     }
 
-    /// Lets a lane become durable up to `offset` soon, since somebody waits for that.
+    /// Lets a lane become durable up to `offset` soon, since a caller waits for that.
     pub fn hurry_durable(&self, lane: &LaneState, offset: Offset) {
         if lane.stream.durability != Durability::Written {
             return;

@@ -240,7 +240,7 @@ fn a_full_disk_refuses_what_it_cannot_take_and_goes_on_when_there_is_room() {
         "{refused:?}"
     );
     assert_eq!(lane.readable_offset(), Offset(1));
-    // What it has is synced all the same.
+    // The syncer syncs the chunk that is in the file although the disk is full.
     while world.log().step() {}
     assert_eq!(lane.durable_offset(), Offset(1));
     world.disk.set_capacity(u64::MAX);
