@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use millstream_record::Chunks;
+use millstream_record::{ChunkError, Chunks};
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{ApiKey, Response, decode_response};
@@ -66,11 +66,40 @@ impl Fetcher {
             "nothing is given: {}",
             partition.error_code
         );
-        for piece in &partition.records {
-            for chunk in Chunks::new(piece) {
-                self.next = chunk?.header().last_offset().0 as i64 + 1;
-            }
-        }
+        self.next = behind_whole_chunks(&partition.records, self.next)?;
         Ok(())
+    }
+}
+
+/// The offset behind the chunks that are whole. Kafka cuts an answer at the size that is asked for, also within a batch.
+fn behind_whole_chunks(records: &[Bytes], from: i64) -> Result<i64> {
+    let mut next = from;
+    for chunk in records.iter().flat_map(|piece| Chunks::new(piece)) {
+        match chunk {
+            Ok(chunk) => next = chunk.header().last_offset().0 as i64 + 1,
+            Err(ChunkError::Truncated { .. }) if next > from => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::Timestamp;
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_that_an_answer_cuts_is_fetched_by_the_next_one() {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder
+            .push(Timestamp(0), None, Some(b"value"), &[])
+            .unwrap();
+        let chunk = Bytes::copy_from_slice(builder.finish(None).unwrap());
+        let cut = [chunk.clone(), chunk.slice(..chunk.len() - 1)];
+        assert_eq!(behind_whole_chunks(&cut, 0).unwrap(), 1);
+        assert!(behind_whole_chunks(&cut[1..], 0).is_err());
     }
 }
