@@ -25,7 +25,7 @@ pub use ids::{
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
 pub use line_limit::LineLimit;
-pub use network::{Listener, Network, TcpNetwork};
+pub use network::{Accepted, Listener, Network, TcpNetwork};
 pub use random::{Random, SystemRandom};
 pub use text::Text;
 pub use units::ByteSize;

@@ -31,13 +31,24 @@ pub trait Listener: Send + 'static {
     type Stream;
 
     /// Waits for the next connection.
-    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+    fn accept(&mut self) -> impl Future<Output = io::Result<Accepted<Self::Stream>>> + Send;
 
     /// Where it listens.
     ///
     /// # Errors
     /// When the operating system does not tell.
     fn local_address(&self) -> io::Result<SocketAddr>;
+}
+
+/// A connection that a listener took.
+#[derive(Debug)]
+pub struct Accepted<S> {
+    /// The connection.
+    pub stream: S,
+    /// The address of the client.
+    pub peer: SocketAddr,
+    /// The address that the client connected to.
+    pub local: SocketAddr,
 }
 
 /// TCP through the operating system.
@@ -62,10 +73,15 @@ impl Network for TcpNetwork {
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+    async fn accept(&mut self) -> io::Result<Accepted<TcpStream>> {
         let (stream, peer) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
-        Ok((stream, peer))
+        let local = stream.local_addr()?;
+        Ok(Accepted {
+            stream,
+            peer,
+            local,
+        })
     }
 
     fn local_address(&self) -> io::Result<SocketAddr> {

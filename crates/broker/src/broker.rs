@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use millstream_base::{Clock, Random};
 use millstream_log::Log;
+use millstream_wire::messages::BrokerId;
 use millstream_wire::{Request, RequestHeader, refuse};
 
 use crate::client::Client;
-use crate::config::BrokerConfig;
+use crate::config::{BrokerConfig, SecurityConfig};
 use crate::counters::Counters;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
@@ -22,9 +23,6 @@ use crate::{
     access, cluster, commits, configs, fetch, group_service, native, offsets, produce, producers,
     topics,
 };
-
-/// The only broker of a node.
-pub const NODE_ID: i32 = 0;
 
 /// What all connections share.
 pub struct Broker {
@@ -53,11 +51,17 @@ impl Broker {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Arc<Broker>, SecurityError> {
-        let (security, random_of_security) = (&config.security, Arc::clone(&random));
+        let security = SecurityConfig {
+            authentication: config.has_logins(),
+            ..config.security.clone()
+        };
+        let random_of_security = Arc::clone(&random);
         let security =
-            SecurityService::open(&log, security, Arc::clone(&clock), random_of_security)?;
+            SecurityService::open(&log, &security, Arc::clone(&clock), random_of_security)?;
         let security = Arc::new(security);
-        let groups = GroupService::open(&log, Arc::clone(&clock), Arc::clone(&security))?;
+        let of_groups = config.groups.clone();
+        let groups =
+            GroupService::open(&log, of_groups, Arc::clone(&clock), Arc::clone(&security))?;
         let groups = Arc::new(groups);
         Ok(Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
@@ -79,6 +83,11 @@ impl Broker {
     /// Its settings.
     pub fn config(&self) -> &BrokerConfig {
         &self.config
+    }
+
+    /// Its id, as clients see it.
+    pub(crate) fn node_id(&self) -> BrokerId {
+        BrokerId(self.config.node_id)
     }
 
     /// Its log.
@@ -165,7 +174,7 @@ impl Broker {
             Request::DescribeCluster(request) => cluster::describe(self, client, request),
             Request::DescribeLogDirs(request) => cluster::describe_log_dirs(self, request),
             Request::FindCoordinator(request) => {
-                cluster::find_coordinator(client, version, request)
+                cluster::find_coordinator(self, client, version, request)
             }
             request @ (Request::JoinGroup(_)
             | Request::SyncGroup(_)

@@ -54,7 +54,7 @@ impl Client {
         let principal = certified.clone().unwrap_or_else(Principal::anonymous);
         Client {
             access: Access::new(Arc::clone(security), principal, peer.address),
-            login: security.login(),
+            login: security.login().filter(|_| peer.logs_in),
             certified,
             pace: Pace::default(),
             ending,
@@ -188,19 +188,14 @@ impl Client {
         Err(ResponseError::IllegalSaslState)
     }
 
-    /// Where it comes from, and where it came to.
-    pub fn peer(&self) -> Peer {
-        self.peer
+    /// The other side of the connection.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
-    /// Where it is sent to for anything that only this broker does.
+    /// The host and the port where it finds this broker.
     pub fn advertised(&self) -> (String, u16) {
-        let local = || (self.peer.local.ip().to_string(), self.peer.local.port());
-        self.broker
-            .config()
-            .advertised
-            .clone()
-            .unwrap_or_else(local)
+        self.peer.advertised.clone()
     }
 
     /// The stream of this name.

@@ -11,11 +11,11 @@ use millstream_wire::messages::describe_log_dirs_response::{
 };
 use millstream_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use millstream_wire::messages::{
-    BrokerId, DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
+    DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
-use crate::broker::{Broker, NODE_ID};
+use crate::broker::Broker;
 use crate::client::{Client, stream_of_users};
 use crate::reply::Reply;
 use crate::topics::topic_name;
@@ -39,10 +39,10 @@ pub fn describe(broker: &Arc<Broker>, client: &Client, request: DescribeClusterR
     let (host, port) = client.advertised();
     response
         .with_cluster_id(StrBytes::from_string(broker.cluster_id().to_owned()))
-        .with_controller_id(BrokerId(NODE_ID))
+        .with_controller_id(broker.node_id())
         .with_brokers(vec![
             DescribeClusterBroker::default()
-                .with_broker_id(BrokerId(NODE_ID))
+                .with_broker_id(broker.node_id())
                 .with_host(StrBytes::from_string(host))
                 .with_port(port.into()),
         ])
@@ -50,7 +50,12 @@ pub fn describe(broker: &Arc<Broker>, client: &Client, request: DescribeClusterR
 }
 
 /// Who coordinates groups and transactions: this broker.
-pub fn find_coordinator(client: &Client, version: i16, request: FindCoordinatorRequest) -> Reply {
+pub fn find_coordinator(
+    broker: &Broker,
+    client: &Client,
+    version: i16,
+    request: FindCoordinatorRequest,
+) -> Reply {
     let (host, port) = client.advertised();
     let host = StrBytes::from_string(host);
     if !COORDINATED.contains(&request.key_type) {
@@ -65,7 +70,7 @@ pub fn find_coordinator(client: &Client, version: i16, request: FindCoordinatorR
     let response = FindCoordinatorResponse::default();
     if version < SEVERAL_KEYS_FROM {
         return response
-            .with_node_id(BrokerId(NODE_ID))
+            .with_node_id(broker.node_id())
             .with_host(host)
             .with_port(port.into())
             .into();
@@ -73,7 +78,7 @@ pub fn find_coordinator(client: &Client, version: i16, request: FindCoordinatorR
     let coordinators = request.coordinator_keys.into_iter().map(|key| {
         Coordinator::default()
             .with_key(key)
-            .with_node_id(BrokerId(NODE_ID))
+            .with_node_id(broker.node_id())
             .with_host(host.clone())
             .with_port(port.into())
     });

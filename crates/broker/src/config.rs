@@ -5,19 +5,24 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::groups;
+use crate::listener::{ListenerConfig, Protocol};
 use crate::security::{Principal, TlsFiles};
 use crate::token_check::TokenConfig;
+
+/// The id of a broker that is not given one: that of Kafka's own examples.
+const NODE_ID_DEFAULT: i32 = 1;
 
 /// Settings of the network door.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
-    /// Where it listens; port 0 picks a free one.
-    pub listen: SocketAddr,
+    /// The broker's id, as clients see it; from 0 on.
+    pub node_id: i32,
+    /// The addresses that it serves. There is at least one, and clients on this machine are told the first one.
+    pub listeners: Vec<ListenerConfig>,
     /// The folder of the socket where clients come in that run on this machine, as the same user; there is none
     /// without it. Nobody else should have the folder.
     pub local_socket: Option<PathBuf>,
-    /// Where clients are sent: host and port. Without it, to the address that they came to.
-    pub advertised: Option<(String, u16)>,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
     /// Memory of all requests that are being worked on, in bytes. Connections wait for their turn.
@@ -44,18 +49,21 @@ pub struct BrokerConfig {
     pub partitions_max: u32,
     /// Who may come, and what he may do.
     pub security: SecurityConfig,
-    /// Without it, connections are not encrypted; with it, all are.
+    /// The certificate of listeners with TLS.
     pub tls: Option<TlsFiles>,
+    /// How groups of consumers behave.
+    pub groups: groups::Config,
 }
 
 /// Who may come, and what he may do. By default everybody, everything that no access rule is about.
 #[derive(Debug, Clone, Default)]
 pub struct SecurityConfig {
-    /// Whether clients have to show who they are: by SASL, or with a certificate if TLS asks for one.
+    /// Whether clients of listeners without a protocol of their own have to log in: by SASL, or with a certificate if TLS
+    /// asks for one.
     pub authentication: bool,
     /// They may do everything, whatever the access rules say.
     pub super_users: HashSet<Principal>,
-    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Counts with `authentication`.
+    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Counts where clients log in.
     pub tokens: Option<TokenConfig>,
 }
 
@@ -63,9 +71,9 @@ impl BrokerConfig {
     /// The defaults, listening on `listen`.
     pub fn new(listen: SocketAddr) -> BrokerConfig {
         BrokerConfig {
-            listen,
+            node_id: NODE_ID_DEFAULT,
+            listeners: vec![ListenerConfig::new(listen)],
             local_socket: None,
-            advertised: None,
             request_bytes_max: 100 << 20,
             requests_bytes_max: 512 << 20,
             connections_max: 20_000,
@@ -79,6 +87,25 @@ impl BrokerConfig {
             partitions_max: 10_000,
             security: SecurityConfig::default(),
             tls: None,
+            groups: groups::Config::default(),
         }
+    }
+
+    /// The protocol of a listener: its own, or the broker's.
+    pub fn protocol(&self, listener: &ListenerConfig) -> Protocol {
+        listener.protocol.unwrap_or(Protocol {
+            tls: self.tls.is_some(),
+            authentication: self.security.authentication,
+        })
+    }
+
+    /// Whether clients of any listener have to log in. Then clients of other listeners are anonymous users, and may do what
+    /// access rules allow these.
+    pub fn has_logins(&self) -> bool {
+        let mut protocols = self
+            .listeners
+            .iter()
+            .map(|listener| self.protocol(listener));
+        self.security.authentication || protocols.any(|protocol| protocol.authentication)
     }
 }

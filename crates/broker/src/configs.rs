@@ -20,7 +20,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
-use crate::broker::{Broker, NODE_ID};
+use crate::broker::Broker;
 use crate::client::stream_of_users;
 use crate::error::response_error;
 use crate::reply::Reply;
@@ -317,8 +317,9 @@ fn describe_broker(
     resource: &DescribeConfigsResource,
     request: &DescribeConfigsRequest,
 ) -> Described {
-    if !matches!(&*resource.resource_name, "" | "0") {
-        let message = format!("the only broker is {NODE_ID}");
+    let id = broker.config().node_id;
+    if !resource.resource_name.is_empty() && *resource.resource_name != *id.to_string() {
+        let message = format!("the only broker is {id}");
         return Err((ResponseError::InvalidRequest, message));
     }
     let config = broker.config();

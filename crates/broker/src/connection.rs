@@ -58,15 +58,17 @@ const READ_BYTES_BUSY: usize = 64 << 10;
 /// The same when a large request is arriving.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// Who is on the other side.
-#[derive(Debug, Clone, Copy)]
+/// The other side of a connection.
+#[derive(Debug, Clone)]
 pub struct Peer {
-    /// Where it comes from.
+    /// Its address.
     pub address: SocketAddr,
-    /// Where the broker listens.
-    pub local: SocketAddr,
     /// It came in over the socket for clients on this machine, which only the same user can.
     pub is_same_user: bool,
+    /// The host and the port that it is told to connect to.
+    pub advertised: (String, u16),
+    /// Whether it has to log in.
+    pub logs_in: bool,
 }
 
 /// A connection, from the first byte to the last.

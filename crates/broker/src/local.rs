@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use millstream_base::Listener;
+use millstream_base::{Accepted, Listener};
 use millstream_log::SOCKET;
 use tokio::net::{UnixListener, UnixStream};
 
@@ -49,12 +49,17 @@ impl Drop for LocalListener {
 impl Listener for LocalListener {
     type Stream = UnixStream;
 
-    async fn accept(&mut self) -> io::Result<(UnixStream, SocketAddr)> {
+    async fn accept(&mut self) -> io::Result<Accepted<UnixStream>> {
         loop {
             let (stream, _) = self.listener.accept().await?;
             let user = stream.peer_cred()?.uid();
             if user == rustix::process::geteuid().as_raw() {
-                return Ok((stream, self.local_address()?));
+                let address = self.local_address()?;
+                return Ok(Accepted {
+                    stream,
+                    peer: address,
+                    local: address,
+                });
             }
             tracing::warn!(
                 "connection over {} refused: it is of user {user}",

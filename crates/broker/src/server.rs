@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{Clock, Listener, Network, Random};
+use millstream_base::{Accepted, Clock, Listener, Network, Random};
 use millstream_log::{Log, LogError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
@@ -18,9 +18,12 @@ use tokio_rustls::TlsAcceptor;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
+use crate::listener::Protocol;
 use crate::local::LocalListener;
 use crate::peer_lines;
-use crate::security::{AuditAction, AuditEvent, Tls, TlsError, Who, principal_of};
+use crate::security::{
+    AuditAction, AuditEvent, Tls, TlsError, Who, handshake_failure, principal_of,
+};
 use crate::security_service::SecurityError;
 use crate::token_check::TokenCheck;
 
@@ -50,6 +53,22 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// Two listeners would be on one port.
+    #[error("listeners {first} and {second} use the same port")]
+    SamePort {
+        /// The address of one of them.
+        first: SocketAddr,
+        /// The address of the other.
+        second: SocketAddr,
+    },
+    /// A listener needs a certificate.
+    #[error("listener {address} has protocol {protocol}, and the broker has no certificate")]
+    NoCertificate {
+        /// The address of the listener.
+        address: SocketAddr,
+        /// Its protocol.
+        protocol: Protocol,
+    },
     /// There are no threads for it.
     #[error("no threads for the broker: {0}")]
     Threads(io::Error),
@@ -64,17 +83,17 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-/// An address that a broker has, and does not serve yet: clients that connect wait.
+/// Addresses that a broker has, and does not serve yet: clients that connect wait.
 pub struct Listening<L> {
     runtime: Runtime,
-    listener: L,
-    address: SocketAddr,
+    /// In the order of the config.
+    listeners: Vec<(L, Door)>,
     tls: Option<Arc<Tls>>,
     config: BrokerConfig,
 }
 
 impl<L: Listener<Stream: Stream>> Listening<L> {
-    /// Reads the files of TLS, and takes the address.
+    /// Reads the files of TLS, and takes the addresses.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -82,7 +101,8 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         network: &impl Network<Listener = L>,
         config: BrokerConfig,
     ) -> Result<Listening<L>, StartError> {
-        let address = config.listen;
+        assert!(!config.listeners.is_empty(), "a broker has a listener");
+        check_ports(&config)?;
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
@@ -91,16 +111,37 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
-        let listen = |error| StartError::Listen { address, error };
-        let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
-        let address = listener.local_address().map_err(listen)?;
+        let mut listeners = Vec::with_capacity(config.listeners.len());
+        for of_config in &config.listeners {
+            let (address, protocol) = (of_config.address, config.protocol(of_config));
+            if protocol.tls && tls.is_none() {
+                return Err(StartError::NoCertificate { address, protocol });
+            }
+            let listen = |error| StartError::Listen { address, error };
+            let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
+            let door = Door {
+                address: listener.local_address().map_err(listen)?,
+                advertised: of_config.advertised.clone(),
+                tls: tls.clone().filter(|_| protocol.tls),
+                logs_in: protocol.authentication,
+                is_local: false,
+            };
+            listeners.push((listener, door));
+        }
         Ok(Listening {
             runtime,
-            listener,
-            address,
+            listeners,
             tls,
             config,
         })
+    }
+
+    /// The addresses of the listeners, in the order of the config.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners
+            .iter()
+            .map(|(_, door)| door.address)
+            .collect()
     }
 
     /// The server's side of TLS, which follows its files once the broker serves.
@@ -120,14 +161,21 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Server, StartError> {
+        let addresses = self.addresses();
         let Listening {
             runtime,
-            listener,
-            address,
+            listeners,
             tls,
             mut config,
         } = self;
         config.local_socket = local_socket;
+        let local_door = listeners.first().map(|(_, first)| Door {
+            tls: None,
+            // The socket's clients are of no listener: they log in where clients of any do.
+            logs_in: config.has_logins(),
+            is_local: true,
+            ..first.clone()
+        });
         let entered = runtime.enter();
         let local_listener = listen_locally(&mut config);
         drop(entered);
@@ -142,25 +190,19 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
-        let door = Door {
-            address,
-            tls,
-            is_local: false,
-        };
-        runtime.spawn(accept_all(listener, door, Arc::clone(&broker), stopping));
-        if let Some(listener) = local_listener {
-            let door = Door {
-                address,
-                tls: None,
-                is_local: true,
-            };
-            let stopping = stop.subscribe();
-            runtime.spawn(accept_all(listener, door, Arc::clone(&broker), stopping));
+        let room = Arc::new(Semaphore::new(broker.config().connections_max));
+        let shared = || (Arc::clone(&room), Arc::clone(&broker), stopping.clone());
+        for (listener, door) in listeners {
+            runtime.spawn(accept_all(listener, door, shared()));
         }
+        if let Some((listener, door)) = local_listener.zip(local_door) {
+            runtime.spawn(accept_all(listener, door, shared()));
+        }
+        drop(stopping);
         Ok(Server {
             runtime: Some(runtime),
             stop,
-            address,
+            addresses,
             broker,
         })
     }
@@ -170,7 +212,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
 pub struct Server {
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     broker: Arc<Broker>,
 }
 
@@ -190,9 +232,14 @@ impl Server {
         Listening::bind(network, config)?.serve(local_socket, log, clock, random)
     }
 
-    /// Where it listens.
+    /// The address of its first listener.
     pub fn local_address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// The addresses of all listeners, in the order of the config.
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// The broker.
@@ -241,7 +288,7 @@ async fn serve(
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             broker.counters.failed.add_one();
-            return broker.warn_of(from, format_args!("connection is not TLS: {error}"));
+            return broker.warn_of(from, format_args!("{}", handshake_failure(&error)));
         }
         Err(_) => {
             broker.counters.failed.add_one();
@@ -327,23 +374,63 @@ impl Drop for Ending {
     }
 }
 
-/// Where connections come in.
+/// A listener at work, without its socket.
+#[derive(Clone)]
 struct Door {
-    /// Where the broker listens.
+    /// Its address, with the port that it has.
     address: SocketAddr,
+    /// See [`ListenerConfig::advertised`](crate::ListenerConfig::advertised).
+    advertised: Option<(String, u16)>,
     tls: Option<Arc<Tls>>,
-    /// Those come in here who are on this machine, and the same user.
+    /// Whether clients have to log in.
+    logs_in: bool,
+    /// It is the socket for clients on this machine that run as the same user.
     is_local: bool,
 }
+
+impl Door {
+    /// The host and the port that a client is told to connect to. `local` is the address that it connected to.
+    fn advertised_to(&self, local: SocketAddr) -> (String, u16) {
+        let ip = match self.address.ip() {
+            ip if ip.is_unspecified() => local.ip().to_canonical(),
+            ip => ip,
+        };
+        match &self.advertised {
+            Some((host, 0)) => (host.clone(), self.address.port()),
+            Some(advertised) => advertised.clone(),
+            None => (ip.to_string(), self.address.port()),
+        }
+    }
+}
+
+/// Refuses listeners that would take the same port of the same address. The system itself takes some of them: those
+/// of one port on one address and on all.
+fn check_ports(config: &BrokerConfig) -> Result<(), StartError> {
+    let addresses = config.listeners.iter().map(|listener| listener.address);
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    for (index, first) in addresses.iter().enumerate() {
+        let meets = |second: &&SocketAddr| {
+            let is_same = first.ip() == second.ip();
+            let is_any = first.ip().is_unspecified() || second.ip().is_unspecified();
+            first.port() == second.port() && first.port() != 0 && (is_same || is_any)
+        };
+        if let Some(second) = addresses[index + 1..].iter().find(meets) {
+            let (first, second) = (*first, *second);
+            return Err(StartError::SamePort { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// What listeners share: room for connections, the broker, and its end.
+type Shared = (Arc<Semaphore>, Arc<Broker>, watch::Receiver<bool>);
 
 /// Serves until `stop` says `true`; then requests that came are still answered.
 async fn accept_all(
     mut listener: impl Listener<Stream: Stream>,
     door: Door,
-    broker: Arc<Broker>,
-    mut stop: watch::Receiver<bool>,
+    (room, broker, mut stop): Shared,
 ) {
-    let room = Arc::new(Semaphore::new(broker.config().connections_max));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -351,7 +438,11 @@ async fn accept_all(
             Some(_) = connections.join_next() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        let (stream, from) = match accepted {
+        let Accepted {
+            stream,
+            peer: from,
+            local,
+        } = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 broker.warn_of(
@@ -369,8 +460,9 @@ async fn accept_all(
         };
         let peer = Peer {
             address: from,
-            local: door.address,
             is_same_user: door.is_local,
+            advertised: door.advertised_to(local),
+            logs_in: door.logs_in,
         };
         let (tls, broker, stop) = (door.tls.clone(), Arc::clone(&broker), stop.clone());
         broker.counters.accepted.add_one();

@@ -24,13 +24,13 @@ use millstream_wire::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use millstream_wire::messages::{
-    BrokerId, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
     DescribeTopicPartitionsRequest, MetadataRequest, TopicName,
 };
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 use crate::access::denied_by_id;
-use crate::broker::{Broker, NODE_ID};
+use crate::broker::Broker;
 use crate::client::{Client, not_internal, stream_of_users};
 use crate::configs;
 use crate::error::response_error;
@@ -106,12 +106,12 @@ pub fn metadata(
     let response = MetadataResponse::default()
         .with_brokers(vec![
             MetadataResponseBroker::default()
-                .with_node_id(BrokerId(NODE_ID))
+                .with_node_id(broker.node_id())
                 .with_host(StrBytes::from_string(host))
                 .with_port(port.into()),
         ])
         .with_cluster_id(Some(StrBytes::from_string(broker.cluster_id().to_owned())))
-        .with_controller_id(BrokerId(NODE_ID));
+        .with_controller_id(broker.node_id());
     // In the oldest version, none means all.
     let asked = request
         .topics
@@ -123,7 +123,7 @@ pub fn metadata(
         let topics = streams
             .filter(is_topic)
             .filter(|stream| client.access().sees_topic(stream.name()))
-            .map(|stream| describe_topic(&stream));
+            .map(|stream| describe_topic(broker, &stream));
         return response.with_topics(topics.collect()).into();
     };
     // Told once, however often it is asked for: an answer is no larger than all topics together.
@@ -144,7 +144,7 @@ pub fn metadata(
         };
         let stream = stream.permitted(client, Operation::Describe);
         let described = match (&stream, &topic.name) {
-            (Ok(stream), _) => describe_topic(stream),
+            (Ok(stream), _) => describe_topic(broker, stream),
             (Err(ResponseError::UnknownTopicOrPartition), Some(name))
                 if check_name(name).is_err() =>
             {
@@ -175,7 +175,7 @@ pub fn metadata(
     Reply::blocking(move || {
         for (place, name) in missing {
             topics[place] = match create_missing(&broker, &name) {
-                Ok(stream) => describe_topic(&stream),
+                Ok(stream) => describe_topic(&broker, &stream),
                 Err(error) => refused_topic(Some(name), Uuid::nil(), response_error(&error)),
             };
         }
@@ -213,14 +213,14 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-fn describe_topic(stream: &Stream) -> MetadataResponseTopic {
+fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
     let partitions = (0..stream.lane_count() as i32).map(|partition| {
         MetadataResponsePartition::default()
             .with_partition_index(partition)
-            .with_leader_id(BrokerId(NODE_ID))
+            .with_leader_id(broker.node_id())
             .with_leader_epoch(LEADER_EPOCH)
-            .with_replica_nodes(vec![BrokerId(NODE_ID)])
-            .with_isr_nodes(vec![BrokerId(NODE_ID)])
+            .with_replica_nodes(vec![broker.node_id()])
+            .with_isr_nodes(vec![broker.node_id()])
     });
     MetadataResponseTopic::default()
         .with_name(Some(topic_name(stream.name())))
@@ -289,10 +289,10 @@ pub fn describe(
         let partitions = (first..end).map(|partition| {
             DescribeTopicPartitionsResponsePartition::default()
                 .with_partition_index(partition as i32)
-                .with_leader_id(BrokerId(NODE_ID))
+                .with_leader_id(broker.node_id())
                 .with_leader_epoch(LEADER_EPOCH)
-                .with_replica_nodes(vec![BrokerId(NODE_ID)])
-                .with_isr_nodes(vec![BrokerId(NODE_ID)])
+                .with_replica_nodes(vec![broker.node_id()])
+                .with_isr_nodes(vec![broker.node_id()])
                 // Java's client cannot read that there is none.
                 .with_eligible_leader_replicas(Some(Vec::new()))
                 .with_last_known_elr(Some(Vec::new()))
@@ -414,7 +414,7 @@ fn check_more(broker: &Broker, partitions: u32, validated: &mut u64) -> Result<(
 fn partitions_of(broker: &Broker, topic: &CreatableTopic) -> Result<u32, Refusal> {
     if !topic.assignments.is_empty() {
         let places = topic.assignments.iter().map(|assignment| {
-            let is_here = assignment.broker_ids == [BrokerId(NODE_ID)];
+            let is_here = assignment.broker_ids == [broker.node_id()];
             is_here.then_some(assignment.partition_index)
         });
         let mut places: Vec<Option<i32>> = places.collect();
@@ -423,7 +423,10 @@ fn partitions_of(broker: &Broker, topic: &CreatableTopic) -> Result<u32, Refusal
         if !places.iter().copied().eq(expected.map(Some)) {
             return Err(Refusal::new(
                 ResponseError::InvalidReplicaAssignment,
-                format!("partitions are numbered from 0, and each is on broker {NODE_ID} alone"),
+                format!(
+                    "partitions are numbered from 0, and each is on broker {} alone",
+                    broker.config().node_id
+                ),
             ));
         }
     } else if !matches!(topic.replication_factor, -1 | 1) {

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use anyhow::bail;
 use millstream_base::{SystemRandom, TcpNetwork};
 use millstream_broker::security::check_exposure;
-use millstream_broker::{BrokerConfig, Server, StartError};
+use millstream_broker::{BrokerConfig, ListenerConfig, Server, StartError};
 use millstream_client::ClientConfig;
 use millstream_log::Log;
 
 use crate::console::Progress;
 use crate::remote::Remote;
 use crate::settings::{Settings, SettingsError};
-use crate::start::LISTEN_DEFAULT;
 
 /// A server of the log, and a client that comes to it as any other.
 pub struct Door {
@@ -26,15 +25,21 @@ pub struct Door {
 impl Door {
     /// Where the settings say; otherwise at the default address, or on a free port if that is taken.
     pub fn open(log: &Log, settings: &Settings, progress: &Progress) -> anyhow::Result<Door> {
-        if settings.authentication == Some(true) || settings.tls()?.is_some() {
+        let listeners = settings.listeners()?;
+        let [listener] = &listeners[..] else {
+            bail!("quickstart has one listener; `millstream start` has several");
+        };
+        let asks = listener
+            .protocol
+            .is_some_and(|it| it.tls || it.authentication);
+        if settings.authentication == Some(true) || settings.tls()?.is_some() || asks {
             bail!(
                 "quickstart serves without logins and certificates; `millstream start` serves with them"
             );
         }
-        let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
-        check_exposure(listen, false, false, false).map_err(SettingsError::from)?;
-        let free = SocketAddr::new(listen.ip(), 0);
-        let server = match start(log, listen, settings) {
+        check_exposure(listener.address, false, false, false).map_err(SettingsError::from)?;
+        let free = ListenerConfig::new(SocketAddr::new(listener.address.ip(), 0));
+        let server = match start(log, listener.clone(), settings) {
             Err(StartError::Listen { error, .. })
                 if settings.listen.is_none() && error.kind() == ErrorKind::AddrInUse =>
             {
@@ -57,7 +62,8 @@ impl Door {
                 "the data directory is served with logins: `millstream start` serves it, and --server names the server"
             );
         }
-        let server = start(log, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), settings)?;
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = start(log, ListenerConfig::new(local), settings)?;
         let address = server.local_address();
         Ok(Door {
             remote: Remote::with(ClientConfig::new(address.to_string()))?,
@@ -70,11 +76,12 @@ impl Door {
     }
 }
 
-fn start(log: &Log, listen: SocketAddr, settings: &Settings) -> Result<Server, StartError> {
+fn start(log: &Log, listener: ListenerConfig, settings: &Settings) -> Result<Server, StartError> {
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
-    let defaults = BrokerConfig::new(listen);
+    let defaults = BrokerConfig::new(listener.address);
     let config = BrokerConfig {
+        listeners: vec![listener],
         local_socket: std::path::absolute(log.dir()).ok(),
         partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
         ..defaults

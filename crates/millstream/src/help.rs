@@ -29,6 +29,11 @@ const LOG: &[&str] = &[
 /// The network door.
 const DOOR: &[&str] = &[
     "listen",
+    "advertise",
+    "node_id",
+    "auto_create_topics",
+    "group_min_session_timeout",
+    "group_initial_rebalance_delay",
     "partitions",
     "check_compressed",
     "authentication",

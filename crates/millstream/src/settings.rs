@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
-use millstream_broker::{KeySource, TokenConfig};
+use millstream_broker::{KeySource, ListenerConfig, TokenConfig};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
 use crate::events::{LogFormat, LogLevel};
 use crate::nearest::nearest;
-use crate::values::{self, HostNames, Principals};
+use crate::start::LISTEN_DEFAULT;
+use crate::values::{self, Advertised, HostNames, Listeners, Principals};
 
 /// Where data lies unless it is said otherwise.
 const DATA_DEFAULT: &str = "millstream-data";
@@ -46,9 +47,26 @@ pub struct Settings {
     /// Names that HTTP answers to, beside addresses and localhost, separated by `;`
     #[arg(long, global = true, value_name = "NAMES", value_parser = values::host_names)]
     pub http_hosts: Option<HostNames>,
-    /// Serve the network door here [default: 127.0.0.1:9092]
-    #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
-    pub listen: Option<SocketAddr>,
+    /// Serve Kafka's clients here, as HOST:PORT; or at several addresses with `;` between, each with PLAINTEXT://, SSL://,
+    /// SASL_PLAINTEXT:// or SASL_SSL:// before it [default: 127.0.0.1:9092]
+    #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::listeners)]
+    pub listen: Option<Listeners>,
+    /// Tell clients to connect to this HOST:PORT, as behind a proxy or a port mapping: one for each address of --listen,
+    /// with `;` between [default: the host name in --listen, or the address that the client connected to]
+    #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::advertised)]
+    pub advertise: Option<Advertised>,
+    /// The id that clients see of this node, from 0 on [default: 1]
+    #[arg(long, global = true, value_name = "N", value_parser = values::node_id)]
+    pub node_id: Option<i32>,
+    /// Create a topic that does not exist when a client asks for it [default: true]
+    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub auto_create_topics: Option<bool>,
+    /// The least session timeout that a member of a group may ask for [default: 6s]
+    #[arg(long, global = true, value_name = "TIME", value_parser = values::session_timeout)]
+    pub group_min_session_timeout: Option<Duration>,
+    /// How long the first members of a group wait for others to join [default: 3s]
+    #[arg(long, global = true, value_name = "TIME", value_parser = values::rebalance_delay)]
+    pub group_initial_rebalance_delay: Option<Duration>,
     /// Partitions of topics that clients make without saying how many, 1 to 10000 [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions)]
     pub partitions: Option<u32>,
@@ -141,11 +159,16 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 35] = [
     "data",
     "http",
     "http_hosts",
     "listen",
+    "advertise",
+    "node_id",
+    "auto_create_topics",
+    "group_min_session_timeout",
+    "group_initial_rebalance_delay",
     "partitions",
     "authentication",
     "super_users",
@@ -195,6 +218,13 @@ pub enum SettingsError {
         address.port()
     )]
     HttpExposed { address: SocketAddr },
+    #[error("cannot listen on {host}: {error}")]
+    NoAddress { host: String, error: std::io::Error },
+    #[error(
+        "{given} addresses are advertised for {listeners} listeners: give one for each, with `;` between; an empty one is the \
+         listener's own"
+    )]
+    OtherCount { given: usize, listeners: usize },
     #[error("setting {given} needs {missing} beside it")]
     Incomplete {
         given: &'static str,
@@ -296,6 +326,52 @@ impl Settings {
         self.data.clone().unwrap_or_else(|| DATA_DEFAULT.into())
     }
 
+    /// The listeners of the network door.
+    ///
+    /// # Errors
+    /// When a host name has no address, or when there are not as many advertised addresses as listeners.
+    pub fn listeners(&self) -> Result<Vec<ListenerConfig>, SettingsError> {
+        let Some(Listeners(given)) = &self.listen else {
+            return self.advertise(vec![ListenerConfig::new(LISTEN_DEFAULT)]);
+        };
+        let listeners = given.iter().map(|listener| {
+            let no_address = |error| SettingsError::NoAddress {
+                host: listener.host.clone(),
+                error,
+            };
+            listener.config().map_err(no_address)
+        });
+        self.advertise(listeners.collect::<Result<_, _>>()?)
+    }
+
+    fn advertise(
+        &self,
+        mut listeners: Vec<ListenerConfig>,
+    ) -> Result<Vec<ListenerConfig>, SettingsError> {
+        let Some(Advertised(advertised)) = &self.advertise else {
+            return Ok(listeners);
+        };
+        if advertised.len() != listeners.len() {
+            return Err(SettingsError::OtherCount {
+                given: advertised.len(),
+                listeners: listeners.len(),
+            });
+        }
+        for (listener, advertised) in listeners.iter_mut().zip(advertised) {
+            if advertised.is_some() {
+                listener.advertised.clone_from(advertised);
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Whether clients of any listener have to log in.
+    fn has_logins(&self) -> bool {
+        let listeners = self.listen.iter().flat_map(|listen| &listen.0);
+        let mut protocols = listeners.filter_map(|listener| listener.protocol);
+        self.authentication == Some(true) || protocols.any(|protocol| protocol.authentication)
+    }
+
     /// The certificate and the key of the network door, if it is to be encrypted.
     ///
     /// # Errors
@@ -335,7 +411,7 @@ impl Settings {
                 None => Ok(None),
             };
         };
-        if self.authentication != Some(true) {
+        if !self.has_logins() {
             return incomplete("token_keys", "authentication");
         }
         let Some(issuer) = self.token_issuer.clone() else {
@@ -392,7 +468,20 @@ impl Settings {
             "data" => fill(&mut self.data, text, values::path),
             "http" => fill(&mut self.http, text, values::address),
             "http_hosts" => fill(&mut self.http_hosts, text, values::host_names),
-            "listen" => fill(&mut self.listen, text, values::address),
+            "listen" => fill(&mut self.listen, text, values::listeners),
+            "advertise" => fill(&mut self.advertise, text, values::advertised),
+            "node_id" => fill(&mut self.node_id, text, values::node_id),
+            "auto_create_topics" => fill(&mut self.auto_create_topics, text, values::boolean),
+            "group_min_session_timeout" => fill(
+                &mut self.group_min_session_timeout,
+                text,
+                values::session_timeout,
+            ),
+            "group_initial_rebalance_delay" => fill(
+                &mut self.group_initial_rebalance_delay,
+                text,
+                values::rebalance_delay,
+            ),
             "partitions" => fill(&mut self.partitions, text, values::partitions),
             "authentication" => fill(&mut self.authentication, text, values::boolean),
             "super_users" => fill(&mut self.super_users, text, values::principals),

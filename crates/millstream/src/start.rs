@@ -5,13 +5,13 @@ mod gate;
 mod metrics;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{SystemRandom, TcpNetwork};
 use millstream_broker::security::{Tls, check_exposure};
-use millstream_broker::{BrokerConfig, Listening, SecurityConfig};
+use millstream_broker::{BrokerConfig, Listening, SecurityConfig, groups};
 use millstream_serve::{Options, Server};
 use serde::Serialize;
 
@@ -33,7 +33,9 @@ const LONG: Duration = Duration::from_secs(3600);
 /// What `--json` prints when the node listens.
 #[derive(Serialize)]
 struct Started {
+    /// The first listener.
     listen: SocketAddr,
+    listeners: Vec<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<SocketAddr>,
     data: String,
@@ -41,27 +43,70 @@ struct Started {
 
 /// The settings of the network door.
 fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, SettingsError> {
-    let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
     let security = SecurityConfig {
         authentication: settings.authentication.unwrap_or_default(),
         super_users: settings.super_users.clone().unwrap_or_default(),
         tokens: settings.tokens()?,
     };
-    let tls = settings.tls()?;
-    for address in [Some(listen), settings.http].into_iter().flatten() {
-        let (authentication, has_tls) = (security.authentication, tls.is_some());
-        let exposure = check_exposure(address, authentication, has_tls, args.insecure)?;
+    let defaults = BrokerConfig::new(LISTEN_DEFAULT);
+    let groups = defaults.groups;
+    let config = BrokerConfig {
+        node_id: settings.node_id.unwrap_or(defaults.node_id),
+        listeners: settings.listeners()?,
+        security,
+        tls: settings.tls()?,
+        auto_create_topics: settings
+            .auto_create_topics
+            .unwrap_or(defaults.auto_create_topics),
+        partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
+        groups: groups::Config {
+            session_timeout_min: settings
+                .group_min_session_timeout
+                .unwrap_or(groups.session_timeout_min),
+            initial_rebalance_delay: settings
+                .group_initial_rebalance_delay
+                .unwrap_or(groups.initial_rebalance_delay),
+            ..groups
+        },
+        ..defaults
+    };
+    let has_tls = config.tls.is_some();
+    let listeners = config.listeners.iter().map(|listener| {
+        let protocol = config.protocol(listener);
+        (listener.address, protocol.authentication, protocol.tls)
+    });
+    let http = settings
+        .http
+        .map(|http| (http, config.has_logins(), has_tls));
+    for (address, authentication, is_encrypted) in listeners.chain(http) {
+        if is_encrypted && !has_tls {
+            return Err(SettingsError::Incomplete {
+                given: "listen with SSL or SASL_SSL",
+                missing: "tls_certificate",
+            });
+        }
+        let exposure = check_exposure(address, authentication, is_encrypted, args.insecure)?;
         if let Some(exposure) = exposure {
             tracing::warn!("{exposure}");
         }
     }
-    let defaults = BrokerConfig::new(listen);
-    Ok(BrokerConfig {
-        security,
-        tls,
-        partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
-        ..defaults
-    })
+    Ok(config)
+}
+
+/// Warns of advertised names that this machine cannot resolve, in a thread of its own: that may take long, and the
+/// clients' machines may know more.
+fn check_advertised(config: &BrokerConfig) {
+    let advertised = config.listeners.iter();
+    let names: Vec<_> = advertised.filter_map(|it| it.advertised.clone()).collect();
+    std::thread::spawn(move || {
+        for (host, port) in names {
+            if let Err(error) = (&*host, port).to_socket_addrs() {
+                tracing::warn!(
+                    "clients are told to connect to {host}, and this machine does not find that name: {error}"
+                );
+            }
+        }
+    });
 }
 
 /// `stop` catches signals. Before the node listens, a signal ends the process at once: a start can be cut
@@ -73,7 +118,9 @@ pub fn run(
     stop: fn() -> io::Result<Stop>,
 ) -> anyhow::Result<()> {
     // Before anything is made on the disk, and before what may take long: probes are told that it starts.
-    let listening = Listening::bind(&TcpNetwork, config(&args, settings)?)?;
+    let config = config(&args, settings)?;
+    check_advertised(&config);
+    let listening = Listening::bind(&TcpNetwork, config)?;
     let content = Arc::new(NodeContent::new());
     let http = serve_http(settings, listening.tls(), &content)?;
     let has_tls = listening.tls().is_some();
@@ -85,6 +132,7 @@ pub fn run(
     let stop = stop()?;
     let started = Started {
         listen: server.local_address(),
+        listeners: server.local_addresses().to_vec(),
         http: http.as_ref().map(Server::local_address),
         data: settings.data_or_default().display().to_string(),
     };
@@ -92,9 +140,12 @@ pub fn run(
         print_json(&started)?;
     } else {
         let progress = Progress::new(is_json);
+        let listeners = started.listeners.iter().map(SocketAddr::to_string);
+        let listeners: Vec<String> = listeners.collect();
         progress.insist(&format!(
             "listening on {}, data in {}",
-            started.listen, started.data
+            listeners.join(" and "),
+            started.data
         ));
         if let Some(http) = started.http {
             progress.insist(&format!("watch it at {}", url(http, has_tls)));

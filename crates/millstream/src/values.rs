@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
-use millstream_broker::KeySource;
 use millstream_broker::security::Principal;
+use millstream_broker::{KeySource, ListenerConfig, Protocol};
 use millstream_client::{Mechanism, Start};
 use millstream_log::LANES_MAX;
 
@@ -35,6 +36,9 @@ const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
 /// The network door's.
 const PARTITIONS_MAX: u32 = 10_000;
+/// No member of a group may ask for a longer one.
+const SESSION_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
+const REBALANCE_DELAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Reads numbers from `least` on, up to `most` where there is a bound.
 pub fn number<T>(least: T, most: Option<T>) -> impl Fn(&str) -> Result<T, String> + Clone
@@ -120,6 +124,122 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "must be an IP address and a port, for instance 127.0.0.1:8080 or [::1]:8080".to_owned()
     })
+}
+
+/// A listener of the network door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    pub protocol: Option<Protocol>,
+    /// A name or an IP address.
+    pub host: String,
+    pub port: u16,
+}
+
+impl Listener {
+    /// The listener's address. Of a name it is the first of IPv4, or else the first one; and clients are told the name.
+    pub fn config(&self) -> io::Result<ListenerConfig> {
+        let ip: Option<IpAddr> = self.host.parse().ok();
+        let address = match ip {
+            Some(ip) => SocketAddr::new(ip, self.port),
+            None => first_address(&self.host, self.port)?,
+        };
+        Ok(ListenerConfig {
+            address,
+            advertised: ip.is_none().then(|| (self.host.clone(), 0)),
+            protocol: self.protocol,
+        })
+    }
+}
+
+fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    let of_ipv4 = found.iter().find(|address| address.is_ipv4());
+    let first = of_ipv4.or(found.first()).copied();
+    first.ok_or_else(|| io::Error::other("the name has no address"))
+}
+
+/// The listeners of the network door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listeners(pub Vec<Listener>);
+
+/// Reads `[PROTOCOL://]HOST:PORT`, or several with `;` between.
+pub fn listeners(text: &str) -> Result<Listeners, String> {
+    let listeners = text.split(';').map(|listener| {
+        let listener = listener.trim();
+        let (protocol, place) = match listener.split_once("://") {
+            Some((protocol, place)) => (Some(protocol.parse()?), place),
+            None => (None, listener),
+        };
+        let (host, port) = host_and_port(place).ok_or(
+            "must be a host and a port, for instance 127.0.0.1:9092; or several with `;` between, each with its \
+             protocol, for instance PLAINTEXT://127.0.0.1:9092;SASL_SSL://0.0.0.0:9093",
+        )?;
+        Ok(Listener {
+            protocol,
+            host,
+            port,
+        })
+    });
+    listeners.collect::<Result<_, String>>().map(Listeners)
+}
+
+/// A host without brackets, and a port. The host is an IP address, or may be a name.
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some((address.ip().to_string(), address.port()));
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    let is_part = |char: char| char.is_ascii_alphanumeric() || "-._".contains(char);
+    let is_name = !host.is_empty() && host.chars().all(is_part);
+    Some((host.to_owned(), port.parse().ok()?)).filter(|_| is_name)
+}
+
+/// The hosts and ports that clients are told, one for each listener; `None` for the listener's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advertised(pub Vec<Option<(String, u16)>>);
+
+/// Reads `HOST:PORT` for each listener, with `;` between. An empty one is the listener's own address, and port 0 the
+/// listener's own port.
+pub fn advertised(text: &str) -> Result<Advertised, String> {
+    let addresses = text.split(';').map(|address| match address.trim() {
+        "" => Ok(None),
+        address => {
+            let (host, port) = host_and_port(address)
+                .ok_or("must be a host and a port, for instance broker.example.com:9092")?;
+            let ip: Option<IpAddr> = host.parse().ok();
+            match ip.is_some_and(|ip| ip.is_unspecified()) {
+                true => Err(format!("clients cannot connect to {host}")),
+                false => Ok(Some((host, port))),
+            }
+        }
+    });
+    addresses.collect::<Result<_, String>>().map(Advertised)
+}
+
+/// The id of a node.
+pub fn node_id(text: &str) -> Result<i32, String> {
+    number(0, Some(i32::MAX))(text)
+}
+
+/// The least session timeout of members of groups.
+pub fn session_timeout(text: &str) -> Result<Duration, String> {
+    bounded_time(text, Duration::from_millis(1), SESSION_TIMEOUT_MAX)
+}
+
+/// How long the first members of a group wait for others.
+pub fn rebalance_delay(text: &str) -> Result<Duration, String> {
+    bounded_time(text, Duration::ZERO, REBALANCE_DELAY_MAX)
+}
+
+fn bounded_time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    match time(text)? {
+        time if (least..=most).contains(&time) => Ok(time),
+        _ => Err(format!(
+            "must be a time from {} to {}",
+            humantime::format_duration(least),
+            humantime::format_duration(most)
+        )),
+    }
 }
 
 pub fn log_level(text: &str) -> Result<LogLevel, String> {
@@ -427,6 +547,66 @@ mod tests {
             };
             let created = log.create_stream(name, config);
             assert_eq!(virtual_logs(&count.to_string()).is_ok(), created.is_ok());
+        }
+    }
+
+    #[track_caller]
+    fn check_listener(text: &str, expected: Option<(Option<&str>, &str, u16)>) {
+        let found = listeners(text).ok().map(|found| {
+            assert_eq!(found.0.len(), 1);
+            let listener = &found.0[0];
+            let protocol = listener.protocol.map(Protocol::name);
+            (protocol, listener.host.clone(), listener.port)
+        });
+        let expected = expected.map(|(protocol, host, port)| (protocol, host.to_owned(), port));
+        assert_eq!(found, expected, "{text:?}");
+    }
+
+    #[test]
+    fn listeners_have_hosts_ports_and_protocols() {
+        check_listener("127.0.0.1:9092", Some((None, "127.0.0.1", 9092)));
+        check_listener("[::1]:0", Some((None, "::1", 0)));
+        check_listener(
+            "broker-1.example.com:1",
+            Some((None, "broker-1.example.com", 1)),
+        );
+        check_listener(
+            "SASL_SSL://0.0.0.0:9093",
+            Some((Some("SASL_SSL"), "0.0.0.0", 9093)),
+        );
+        check_listener(
+            "plaintext://localhost:9",
+            Some((Some("PLAINTEXT"), "localhost", 9)),
+        );
+        for wrong in [
+            "",
+            "9092",
+            ":9092",
+            "localhost",
+            "localhost:",
+            "localhost:65536",
+            "::1:9092",
+            "a b:1",
+            "HTTP://localhost:1",
+            "SSL://",
+            "localhost:1;",
+        ] {
+            check_listener(wrong, None);
+        }
+        assert_eq!(
+            listeners("localhost:1; SSL://[::]:2").map(|all| all.0.len()),
+            Ok(2)
+        );
+    }
+
+    #[test]
+    fn clients_are_told_addresses_that_they_can_connect_to() {
+        let told = |host: &str, port| Some((host.to_owned(), port));
+        let both = Advertised(vec![None, told("example.com", 9093)]);
+        assert_eq!(advertised(";example.com:9093"), Ok(both));
+        assert_eq!(advertised("[::1]:0"), Ok(Advertised(vec![told("::1", 0)])));
+        for wrong in ["0.0.0.0:9092", "[::]:9092", "example.com", "example.com:x"] {
+            assert!(advertised(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use millstream_base::{Listener, Network};
+use millstream_base::{Accepted, Listener, Network};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -173,7 +173,9 @@ async fn accept_all(
     let addresses = Arc::new(Addresses::default());
     while let Ok(place) = Arc::clone(places).acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, from)) => {
+            Ok(Accepted {
+                stream, peer: from, ..
+            }) => {
                 let Some(counted) = addresses.count(from.ip()) else {
                     continue;
                 };

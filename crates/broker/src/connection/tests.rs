@@ -52,8 +52,9 @@ async fn a_request_that_waits_for_the_disk_leaves_its_memory_to_the_next_one() {
     let broker = Broker::new(config, log, clock, Arc::new(SystemRandom)).unwrap();
     let peer = Peer {
         address,
-        local: address,
         is_same_user: false,
+        advertised: ("localhost".to_owned(), 9092),
+        logs_in: false,
     };
     let (_client, server) = tokio::io::duplex(1 << 10);
     let (_stop, stopping) = watch::channel(false);

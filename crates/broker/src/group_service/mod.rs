@@ -42,6 +42,7 @@ type Released = Vec<(oneshot::Sender<Answer>, Answer)>;
 /// The coordinator, and what it works with.
 pub struct GroupService {
     at_work: Mutex<AtWork>,
+    config: Config,
     ledger: Arc<Ledger>,
     log: Log,
     clock: Arc<dyn Clock>,
@@ -72,15 +73,16 @@ impl GroupService {
     /// When the ledger cannot be read, or holds something else.
     pub fn open(
         log: &Log,
+        config: Config,
         clock: Arc<dyn Clock>,
         security: Arc<SecurityService>,
     ) -> Result<GroupService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
         let now = moment(&*clock);
-        let (coordinator, is_damaged) = match restore(&ledger, now, &security) {
+        let (coordinator, is_damaged) = match restore(&ledger, &config, now, &security) {
             Err(error @ LogError::Corrupted { .. }) => {
                 tracing::error!("groups are refused: {error}");
-                (coordinator(now, Vec::new(), &security)?, true)
+                (coordinator(&config, now, Vec::new(), &security)?, true)
             }
             restored => (restored?, false),
         };
@@ -94,6 +96,7 @@ impl GroupService {
                 topics_known_at: None,
                 access_version: 0,
             }),
+            config,
             ledger: Arc::new(ledger),
             log: log.clone(),
             clock,
@@ -209,7 +212,7 @@ impl GroupService {
         at_work.waiting.clear();
         at_work.topics.clear();
         at_work.topics_known_at = None;
-        match restore(&self.ledger, now, &self.security) {
+        match restore(&self.ledger, &self.config, now, &self.security) {
             Ok(coordinator) => at_work.coordinator = coordinator,
             Err(error) => {
                 tracing::error!("groups are refused, since they cannot be read: {error}");
@@ -269,18 +272,20 @@ impl GroupService {
 
 fn restore(
     ledger: &Ledger,
+    config: &Config,
     now: Moment,
     security: &Arc<SecurityService>,
 ) -> Result<Coordinator, LogError> {
-    coordinator(now, ledger.read()?, security)
+    coordinator(config, now, ledger.read()?, security)
 }
 
 fn coordinator(
+    config: &Config,
     now: Moment,
     records: Vec<Record>,
     security: &Arc<SecurityService>,
 ) -> Result<Coordinator, LogError> {
-    let restored = Coordinator::restore(Config::default(), now, records);
+    let restored = Coordinator::restore(config.clone(), now, records);
     let mut coordinator = restored.map_err(|error| LogError::BadSetting {
         setting: LEDGER,
         why: format!("the stream holds something else than groups: {error}"),

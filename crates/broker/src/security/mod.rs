@@ -47,8 +47,8 @@ pub use self::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX, Quotas,
 pub(crate) use self::sasl::response as sasl_response;
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
-pub(crate) use self::tls::load_roots;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};
+pub(crate) use self::tls::{handshake_failure, load_roots};
 pub use self::tokens::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 pub use self::users::{
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{self, AlertDescription, RootCertStore, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 use x509_cert::ext::pkix::BasicConstraints;
@@ -135,6 +135,43 @@ impl Tls {
 pub fn principal_of(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Principal::user(&certificate.tbs_certificate().subject().to_string())
+}
+
+/// Tells which side ended a TLS handshake, and why.
+pub fn handshake_failure(error: &io::Error) -> String {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref());
+    match of_tls {
+        Some(rustls::Error::AlertReceived(alert)) if is_about_certificates(*alert) => {
+            format!("the client refuses the broker's certificate: TLS alert {alert:?}")
+        }
+        Some(rustls::Error::AlertReceived(alert)) => {
+            format!("the client ends the TLS handshake: alert {alert:?}")
+        }
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("the client's certificate is refused: {why}")
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "the client does not speak TLS, and this listener does".to_owned()
+        }
+        Some(error) => format!("the TLS handshake failed: {error}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the client closed the connection during the TLS handshake".to_owned()
+        }
+        None => format!("the connection broke during the TLS handshake: {error}"),
+    }
+}
+
+/// Whether a client sends this alert because of the broker's certificate.
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+    )
 }
 
 /// Reads the certificates of authorities from a PEM file.

@@ -39,7 +39,13 @@ impl World {
         let settings = SecurityConfig::default();
         let random = Arc::new(SystemRandom);
         let security = SecurityService::open(&log, &settings, Arc::clone(&clock), random).unwrap();
-        let groups = GroupService::open(&log, Arc::clone(&clock), Arc::new(security)).unwrap();
+        let groups = GroupService::open(
+            &log,
+            Default::default(),
+            Arc::clone(&clock),
+            Arc::new(security),
+        )
+        .unwrap();
         let service = TransactionService::open(&log, Arc::new(groups), clock).unwrap();
         let mut world = World {
             service: Arc::new(service),

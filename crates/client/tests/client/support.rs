@@ -256,8 +256,8 @@ pub async fn node_behind_proxy(bytes_between: u64, seed: u64) -> (Node, Proxy) {
     let proxy = Proxy::before(listen, bytes_between, seed).await;
     let advertised = proxy.address();
     let node = Node::with(|config| {
-        config.listen = listen;
-        config.advertised = Some((advertised.ip().to_string(), advertised.port()));
+        config.listeners[0].address = listen;
+        config.listeners[0].advertised = Some((advertised.ip().to_string(), advertised.port()));
     });
     (node, proxy)
 }

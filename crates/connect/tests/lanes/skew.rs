@@ -249,7 +249,9 @@ fn a_source_of_a_server_does_not_read_on_what_is_far_ahead() {
     for way in [Way::Pulled, Way::Sent] {
         let proxy = Proxy::new();
         let advertised = ("127.0.0.1".to_owned(), proxy.port());
-        let setting = Setting::with(3, |config, _| config.advertised = Some(advertised));
+        let setting = Setting::with(3, |config, _| {
+            config.listeners[0].advertised = Some(advertised)
+        });
         let received = proxy.start(setting.address());
         let sources = || way.sources(&setting, 1, ServerEnd::Never);
         let scene = Scene::new(&setting, sources, FlowSettings::default());
