@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Whether the other side has closed the connection.
-    fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         self.receive_frame().is_none()
     }
 }

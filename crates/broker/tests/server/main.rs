@@ -6,6 +6,7 @@ mod damage;
 mod fetch;
 mod frames;
 mod groups;
+mod listeners;
 mod logins;
 mod offsets;
 mod order;

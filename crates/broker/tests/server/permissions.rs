@@ -217,7 +217,7 @@ fn topic_cases() -> Vec<Case> {
         .with_resource_name("t".into());
     let broker = DescribeConfigsResource::default()
         .with_resource_type(4)
-        .with_resource_name("0".into());
+        .with_resource_name("1".into());
     let altered = AlterConfigsResource::default()
         .with_resource_type(2)
         .with_resource_name("t".into());

@@ -160,6 +160,11 @@ impl Node {
         self.dir.path()
     }
 
+    /// Of all listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.server.local_addresses()
+    }
+
     pub fn connect(&self) -> Connection {
         Connection::to(self.address())
     }
