@@ -11,17 +11,19 @@ STOP_SECONDS_MAX = 20
 class Server:
     """`millstream start` on a data directory, on a port that stays the same when it is started again."""
 
-    def __init__(self, program, data, *settings):
+    def __init__(self, program, data, *settings, listen=None):
         self.program = program
         self.data = data
         self.settings = settings
+        self.listen = listen
         self.address = "127.0.0.1:0"
+        self.listeners = []
         self.process = None
         self.log = data.with_suffix(".log")
         self.start()
 
     def start(self):
-        command = [self.program, "start", "--data", self.data, "--listen", self.address]
+        command = [self.program, "start", "--data", self.data, "--listen", self.listen or self.address]
         # So that nothing from the environment of whoever runs the tests changes them.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")
@@ -36,7 +38,8 @@ class Server:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"the server does not start:\n{self.said()}")
-        self.address = json.loads(line)["listen"]
+        told = json.loads(line)
+        self.address, self.listeners = told["listen"], told["listeners"]
 
     def said(self):
         """Its log."""

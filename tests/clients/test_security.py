@@ -26,22 +26,18 @@ from confluent_kafka.admin import (
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from certificates import make_authority, make_certificate, openssl
 from clients import SECONDS_MAX, take
 from conftest import program
 from server import Server
 from test_java import run_java
 
-EC = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 ISSUER, AUDIENCE = "https://issuer.example", "millstream"
 # The server allows clocks to differ so much, and so the sessions of tokens last longer.
 SKEW_SECONDS = 30
-
-
-def openssl(*words, **more):
-    return subprocess.run(["openssl", *words], check=True, capture_output=True, **more).stdout
 
 
 def base64url(data):
@@ -70,22 +66,11 @@ def token(guarded, user, seconds, audience=AUDIENCE):
     return f"{signed}.{base64url(signature)}"
 
 
-def make_certificate(folder, name, subject, *extensions):
-    """A key, and a certificate that the authority of the folder has signed."""
-    key, request, certificate = (folder / f"{name}.{kind}" for kind in ["key", "csr", "pem"])
-    openssl("req", "-newkey", *EC, "-nodes", "-keyout", key, "-subj", subject, "-out", request)
-    text = folder / f"{name}.txt"
-    text.write_text("\n".join(["basicConstraints=CA:FALSE", *extensions]))
-    authority = ["-CA", folder / "ca.pem", "-CAkey", folder / "ca.key", "-CAcreateserial"]
-    openssl("x509", "-req", "-in", request, *authority, "-days", "2", "-extfile", text, "-out", certificate)
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A server that lets in only who logs in, over TLS: admin may do everything, alice what she is given."""
     folder = tmp_path_factory.mktemp("guarded")
-    ca = ["-keyout", folder / "ca.key", "-out", folder / "ca.pem", "-subj", "/CN=authority"]
-    openssl("req", "-x509", "-newkey", *EC, "-nodes", "-days", "2", *ca)
+    make_authority(folder)
     make_certificate(folder, "server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1")
     make_certificate(folder, "client", "/CN=bob")
     make_token_key(folder)

@@ -7,6 +7,7 @@ mod damage;
 mod dead_letters;
 mod flow;
 mod http;
+mod listeners;
 mod log_lines;
 mod network;
 mod output;

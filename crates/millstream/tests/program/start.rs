@@ -64,7 +64,7 @@ fn an_address_that_cannot_be_had_is_told() {
     let start = |args: &[&str]| run(dir.path(), &[&["start"], args].concat());
     start(&["--listen", &address]).assert_fails(1, &["cannot listen on", &address]);
     for listen in ["9092", "localhost", "127.0.0.1", "127.0.0.1:99999", ""] {
-        start(&["--listen", listen]).assert_fails(2, &["--listen", "IP address and a port"]);
+        start(&["--listen", listen]).assert_fails(2, &["--listen", "a host and a port"]);
     }
 }
 
