@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::connection::Peer;
+use crate::listener::LogIn;
 use crate::native::Upload;
 use crate::pace::Pace;
 use crate::push::Subscriptions;
@@ -29,7 +30,7 @@ pub struct Client {
     id: String,
     broker: Arc<Broker>,
     access: Access,
-    /// Only where clients have to log in.
+    /// Only where clients may log in.
     login: Option<Login>,
     /// Who it is by its certificate.
     certified: Option<Principal>,
@@ -54,7 +55,7 @@ impl Client {
         let principal = certified.clone().unwrap_or_else(Principal::anonymous);
         Client {
             access: Access::new(Arc::clone(security), principal, peer.address),
-            login: security.login().filter(|_| peer.logs_in),
+            login: security.login().filter(|_| peer.log_in != LogIn::No),
             certified,
             pace: Pace::default(),
             ending,
@@ -144,7 +145,7 @@ impl Client {
         security.throttle(traffic, principal, client_id, bytes)
     }
 
-    /// Its login, where clients have to log in.
+    /// Its login, where clients may log in.
     pub fn login(&self) -> Option<&Login> {
         self.login.as_ref()
     }
@@ -157,7 +158,12 @@ impl Client {
     /// Whether it has shown who it is, or need not.
     pub fn is_known(&self) -> bool {
         let is_logged_in = |login: &Login| login.lock().principal().is_some();
-        self.certified.is_some() || self.login.as_ref().is_none_or(is_logged_in)
+        !self.needs_login() || self.login.as_ref().is_none_or(is_logged_in)
+    }
+
+    /// Whether it has to log in, and no certificate stands for the login.
+    fn needs_login(&self) -> bool {
+        self.peer.log_in == LogIn::Must && self.certified.is_none()
     }
 
     /// Its login, if what comes next is a message of that without a request around it.
@@ -174,6 +180,7 @@ impl Client {
 
     /// Whether this request may come now. If not, its connection is to be closed.
     pub fn admit(&mut self, api: ApiKey) -> Result<(), ResponseError> {
+        let needs_login = self.needs_login();
         let Some(login) = &self.login else {
             return Ok(());
         };
@@ -181,7 +188,8 @@ impl Client {
         if let Some(principal) = login.principal() {
             self.access.set_principal(principal);
         }
-        if login.admits(api) || self.certified.is_some() {
+        // A client whose login has failed does not go on without one.
+        if login.admits(api) || !needs_login && !login.is_failed() {
             return Ok(());
         }
         login.refuse();

@@ -19,6 +19,7 @@ use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_
 
 use crate::broker::Broker;
 use crate::client::Client;
+use crate::listener::LogIn;
 use crate::reply::Reply;
 use crate::security::{Principal, Traffic};
 use crate::security_service::Login;
@@ -67,8 +68,8 @@ pub struct Peer {
     pub is_same_user: bool,
     /// The host and the port that it is told to connect to.
     pub advertised: (String, u16),
-    /// Whether it has to log in.
-    pub logs_in: bool,
+    /// Whether it logs in.
+    pub log_in: LogIn,
 }
 
 /// A connection, from the first byte to the last.

@@ -28,6 +28,17 @@ impl ListenerConfig {
     }
 }
 
+/// Whether the clients of a listener log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogIn {
+    /// They cannot.
+    No,
+    /// They may. Without a login, a client is an anonymous user.
+    May,
+    /// The listener refuses requests before the login.
+    Must,
+}
+
 /// What a listener asks of its clients: Kafka's security protocols.
 ///
 /// ```

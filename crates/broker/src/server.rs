@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
-use crate::listener::Protocol;
+use crate::listener::{LogIn, Protocol};
 use crate::local::LocalListener;
 use crate::peer_lines;
 use crate::security::{
@@ -123,7 +123,10 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
                 address: listener.local_address().map_err(listen)?,
                 advertised: of_config.advertised.clone(),
                 tls: tls.clone().filter(|_| protocol.tls),
-                logs_in: protocol.authentication,
+                log_in: match protocol.authentication {
+                    true => LogIn::Must,
+                    false => LogIn::No,
+                },
                 is_local: false,
             };
             listeners.push((listener, door));
@@ -171,8 +174,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         config.local_socket = local_socket;
         let local_door = listeners.first().map(|(_, first)| Door {
             tls: None,
-            // The socket's clients are of no listener: they log in where clients of any do.
-            logs_in: config.has_logins(),
+            log_in: log_in_locally(&config),
             is_local: true,
             ..first.clone()
         });
@@ -349,6 +351,17 @@ async fn renew_keys(tokens: Arc<TokenCheck>) {
     }
 }
 
+/// Returns whether clients of the local socket log in. A client comes there from any listener, with the login that this
+/// listener takes, so the socket asks for no more than the least that a listener asks for.
+fn log_in_locally(config: &BrokerConfig) -> LogIn {
+    let listeners = &mut config.listeners.iter();
+    match config.has_logins() {
+        false => LogIn::No,
+        true if listeners.all(|it| config.protocol(it).authentication) => LogIn::Must,
+        true => LogIn::May,
+    }
+}
+
 /// Listens on the socket for clients on this machine. They can do without it.
 fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
     let dir = config.local_socket.as_ref()?;
@@ -382,8 +395,8 @@ struct Door {
     /// See [`ListenerConfig::advertised`](crate::ListenerConfig::advertised).
     advertised: Option<(String, u16)>,
     tls: Option<Arc<Tls>>,
-    /// Whether clients have to log in.
-    logs_in: bool,
+    /// Whether clients log in.
+    log_in: LogIn,
     /// It is the socket for clients on this machine that run as the same user.
     is_local: bool,
 }
@@ -462,7 +475,7 @@ async fn accept_all(
             address: from,
             is_same_user: door.is_local,
             advertised: door.advertised_to(local),
-            logs_in: door.logs_in,
+            log_in: door.log_in,
         };
         let (tls, broker, stop) = (door.tls.clone(), Arc::clone(&broker), stop.clone());
         broker.counters.accepted.add_one();

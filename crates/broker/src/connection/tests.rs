@@ -54,7 +54,7 @@ async fn a_request_that_waits_for_the_disk_leaves_its_memory_to_the_next_one() {
         address,
         is_same_user: false,
         advertised: ("localhost".to_owned(), 9092),
-        logs_in: false,
+        log_in: LogIn::No,
     };
     let (_client, server) = tokio::io::duplex(1 << 10);
     let (_stop, stopping) = watch::channel(false);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, ListenerConfig, Protocol, Server, StartError};
-use millstream_log::{Log, LogConfig};
-use millstream_wire::ApiKey;
+use millstream_log::{Log, LogConfig, SOCKET};
 use millstream_wire::messages::{DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest};
+use millstream_wire::{ApiKey, Response};
 
 use crate::logins::{ADMIN, add_admin, guard};
 use crate::support::{Connection, Node, ask, text};
@@ -127,6 +127,37 @@ fn an_anonymous_superuser_of_an_open_listener_may_do_everything() {
     let mut anonymous = Connection::to(node.addresses()[1]);
     anonymous.create_topic("t", 1);
     anonymous.produce("t", 0, &["a"]);
+}
+
+/// Sends a request without a login to the local socket of a broker with these listeners; returns whether the broker
+/// answers it.
+fn answers_on_the_socket(protocols: [&str; 2]) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let socket_dir = dir.path().to_owned();
+    let node = Node::on(dir, add_admin, |config| {
+        guard(config);
+        config.listeners = protocols.map(|name| listener(Some(name))).into();
+        config.local_socket = Some(socket_dir);
+    });
+    let socket = node.dir().join(SOCKET);
+    Connection::local(&socket)
+        .log_in(ADMIN)
+        .create_topic("t", 1);
+    let mut unknown = Connection::local(&socket);
+    let metadata = MetadataRequest::default().with_topics(None);
+    unknown.send(12, metadata);
+    let (_, Response::Metadata(answer)) = unknown.receive(ApiKey::Metadata, 12) else {
+        panic!("the answer is to Metadata")
+    };
+    // Anonymous users see nothing either way.
+    assert!(answer.topics.is_empty());
+    !answer.brokers.is_empty()
+}
+
+#[test]
+fn the_local_socket_needs_a_login_if_all_listeners_do() {
+    assert!(!answers_on_the_socket(["SASL_PLAINTEXT", "SASL_PLAINTEXT"]));
+    assert!(answers_on_the_socket(["SASL_PLAINTEXT", "PLAINTEXT"]));
 }
 
 #[track_caller]

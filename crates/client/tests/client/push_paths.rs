@@ -20,7 +20,7 @@ use crate::push_ends::other_process;
 use crate::support::{Node, limit_reading, produce};
 
 /// The path on which the only value of a stream comes.
-async fn path_of(client: &Client, config: ConsumerConfig) -> DeliveryPath {
+pub async fn path_of(client: &Client, config: ConsumerConfig) -> DeliveryPath {
     let places = [(place("t", 0), Start::Earliest)];
     let consumer = Consumer::assigned(client, config, &places).await;
     let fetched = next(&mut consumer.unwrap()).await.unwrap();

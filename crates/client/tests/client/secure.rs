@@ -5,16 +5,18 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use millstream_broker::SecurityConfig;
 use millstream_broker::security::{Principal, TlsFiles};
+use millstream_broker::{ListenerConfig, SecurityConfig};
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, DeliveryPath, Hash, Login, Mechanism, Start, Tls,
+    Acl, AclOperation, Client, ClientConfig, ClientError, Consumer, DeliveryPath, Hash,
+    LocalConfig, LocalSource, Login, Mechanism, PatternType, Permission, ResourceType, Start, Tls,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use crate::consuming::{place, values};
 use crate::push::{next, pushed};
+use crate::push_paths::path_of;
 use crate::support::{Node, produce};
 
 /// An authority, and a server's certificate that it has signed.
@@ -129,6 +131,65 @@ async fn memory_is_shared_with_who_logs_in_on_the_local_socket_too() {
     let fetched = next(&mut consumer.await.unwrap()).await.unwrap();
     assert_eq!(fetched.path(), DeliveryPath::Shared);
     assert_eq!(values(&fetched), ["value"]);
+}
+
+/// A node with a local socket and two listeners, of which the first asks for a login; and a client of each.
+async fn node_with_two_listeners(super_users: &[&str]) -> (Node, [Client; 2]) {
+    let node = Node::with_user("alice", "secret", |config| {
+        let users = super_users.iter().filter_map(|name| Principal::user(name));
+        config.security.super_users = users.collect();
+        let listeners = ["SASL_PLAINTEXT", "PLAINTEXT"].map(|protocol| ListenerConfig {
+            protocol: Some(protocol.parse().unwrap()),
+            ..ListenerConfig::new(config.listeners[0].address)
+        });
+        config.listeners = listeners.into();
+    });
+    let to = |listener: usize| ClientConfig::new(node.addresses()[listener].to_string());
+    let mut with_login = to(0);
+    with_login.login = Some(Login {
+        mechanism: Mechanism::Scram(Hash::Sha256),
+        user: "alice".to_owned(),
+        password: "secret".to_owned(),
+    });
+    let [alice, anonymous] = [with_login, to(1)].map(Client::new);
+    node.create("t", 1);
+    produce(&alice, "t", ["value".to_owned()]).await;
+    (node, [alice, anonymous])
+}
+
+/// The local socket asked for a login wherever a listener did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_shared_with_and_without_login_if_one_listener_asks_for_it() {
+    let (_node, clients) = node_with_two_listeners(&["alice", "ANONYMOUS"]).await;
+    for client in &clients {
+        assert_eq!(path_of(client, pushed()).await, DeliveryPath::Shared);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_rules_count_for_anonymous_clients_of_the_local_socket() {
+    let (_node, [alice, anonymous]) = node_with_two_listeners(&["alice"]).await;
+    let may_read = Acl {
+        resource: ResourceType::Stream,
+        name: "t".to_owned(),
+        pattern: PatternType::Literal,
+        principal: "User:ANONYMOUS".to_owned(),
+        host: "*".to_owned(),
+        operation: AclOperation::Read,
+        permission: Permission::Allow,
+    };
+    alice.create_acl(&may_read).await.unwrap();
+    assert_eq!(path_of(&alice, pushed()).await, DeliveryPath::Shared);
+    assert_eq!(path_of(&anonymous, pushed()).await, DeliveryPath::Pushed);
+    let source = LocalSource::Partitions(vec![(place("t", 0), Start::Earliest)]);
+    let refused = anonymous
+        .subscribe_local(&LocalConfig::default(), &[source])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&refused, ClientError::NotShared { why, .. } if why.contains("every stream")),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

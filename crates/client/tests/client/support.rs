@@ -105,6 +105,11 @@ impl Node {
         self.server.as_ref().unwrap().local_address()
     }
 
+    /// The addresses of all listeners.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.server.as_ref().unwrap().local_addresses()
+    }
+
     pub fn client(&self) -> Client {
         Client::new(ClientConfig::new(self.address().to_string()))
     }
