@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Peer};
-use crate::listener::{LogIn, Protocol};
+use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
 use crate::peer_lines;
 use crate::security::{
@@ -53,12 +53,14 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
-    /// Two listeners would be on one port.
-    #[error("listeners {first} and {second} use the same port")]
+    /// The address is in use, as by an earlier listener on the same port.
+    #[error(
+        "cannot listen on {second}: the address is in use, and listener {first} has the same port"
+    )]
     SamePort {
-        /// The address of one of them.
+        /// The address of the earlier listener.
         first: SocketAddr,
-        /// The address of the other.
+        /// The address that cannot be had.
         second: SocketAddr,
     },
     /// A listener needs a certificate.
@@ -102,7 +104,6 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         config: BrokerConfig,
     ) -> Result<Listening<L>, StartError> {
         assert!(!config.listeners.is_empty(), "a broker has a listener");
-        check_ports(&config)?;
         let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
@@ -117,7 +118,8 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             if protocol.tls && tls.is_none() {
                 return Err(StartError::NoCertificate { address, protocol });
             }
-            let listen = |error| StartError::Listen { address, error };
+            let listen =
+                |error| cannot_listen(error, address, &config.listeners[..listeners.len()]);
             let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
             let door = Door {
                 address: listener.local_address().map_err(listen)?,
@@ -416,23 +418,16 @@ impl Door {
     }
 }
 
-/// Refuses listeners that would take the same port of the same address. The system itself takes some of them: those
-/// of one port on one address and on all.
-fn check_ports(config: &BrokerConfig) -> Result<(), StartError> {
-    let addresses = config.listeners.iter().map(|listener| listener.address);
-    let addresses: Vec<SocketAddr> = addresses.collect();
-    for (index, first) in addresses.iter().enumerate() {
-        let meets = |second: &&SocketAddr| {
-            let is_same = first.ip() == second.ip();
-            let is_any = first.ip().is_unspecified() || second.ip().is_unspecified();
-            first.port() == second.port() && first.port() != 0 && (is_same || is_any)
-        };
-        if let Some(second) = addresses[index + 1..].iter().find(meets) {
-            let (first, second) = (*first, *second);
-            return Err(StartError::SamePort { first, second });
-        }
+/// Returns the error of a listener that does not get its address; `earlier` are the listeners that did.
+fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfig]) -> StartError {
+    let has_same_port = |listener: &&ListenerConfig| listener.address.port() == address.port();
+    match earlier.iter().find(has_same_port) {
+        Some(first) if error.kind() == io::ErrorKind::AddrInUse => StartError::SamePort {
+            first: first.address,
+            second: address,
+        },
+        _ => StartError::Listen { address, error },
     }
-    Ok(())
 }
 
 /// What listeners share: room for connections, the broker, and its end.

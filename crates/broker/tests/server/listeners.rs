@@ -194,6 +194,22 @@ fn two_listeners_on_one_port_are_refused() {
     }
 }
 
+/// The broker refused `[::1]` beside `0.0.0.0`, though Linux keeps their ports apart.
+#[test]
+fn a_listener_of_ipv6_shares_its_port_with_one_on_all_addresses_of_ipv4() {
+    let free = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    let addresses = ["0.0.0.0", "::1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+    let Ok(free_of_ipv6) = std::net::TcpListener::bind(addresses[1]) else {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    };
+    drop((free, free_of_ipv6));
+    let node = Node::with(|config| config.listeners = addresses.map(ListenerConfig::new).into());
+    assert_eq!(node.addresses(), addresses);
+    check_told(&node, 1, "::1", port);
+}
+
 #[test]
 fn a_listener_with_tls_needs_a_certificate() {
     check_refused(
