@@ -32,7 +32,7 @@ impl Door {
         let asks = listener
             .protocol
             .is_some_and(|it| it.tls || it.authentication);
-        if settings.authentication == Some(true) || settings.tls()?.is_some() || asks {
+        if asks || settings.authentication == Some(true) || settings.tls()?.is_some() {
             bail!(
                 "quickstart serves without logins and certificates; `millstream start` serves with them"
             );

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_base::ByteSize;
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
-use millstream_broker::{KeySource, ListenerConfig, TokenConfig};
+use millstream_broker::{KeySource, ListenerConfig, Protocol, TokenConfig};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
@@ -367,15 +367,19 @@ impl Settings {
 
     /// Whether clients of any listener have to log in.
     fn has_logins(&self) -> bool {
-        let listeners = self.listen.iter().flat_map(|listen| &listen.0);
-        let mut protocols = listeners.filter_map(|listener| listener.protocol);
-        self.authentication == Some(true) || protocols.any(|protocol| protocol.authentication)
+        self.authentication == Some(true) || self.any_protocol(|it| it.authentication)
+    }
+
+    /// Whether any listener has a protocol of its own that meets the condition.
+    fn any_protocol(&self, condition: impl Fn(Protocol) -> bool) -> bool {
+        let mut listeners = self.listen.iter().flat_map(|listen| &listen.0);
+        listeners.any(|listener| listener.protocol.is_some_and(&condition))
     }
 
     /// The certificate and the key of the network door, if it is to be encrypted.
     ///
     /// # Errors
-    /// When there is one without the other.
+    /// When there is one without the other, or when a listener has TLS and there is neither.
     pub fn tls(&self) -> Result<Option<TlsFiles>, SettingsError> {
         let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
         match (&self.tls_certificate, &self.tls_key) {
@@ -388,6 +392,9 @@ impl Settings {
             (None, Some(_)) => incomplete("tls_key", "tls_certificate"),
             (None, None) if self.tls_authorities.is_some() => {
                 incomplete("tls_authorities", "tls_certificate")
+            }
+            (None, None) if self.any_protocol(|it| it.tls) => {
+                incomplete("listen with SSL or SASL_SSL", "tls_certificate")
             }
             (None, None) => Ok(None),
         }

@@ -79,12 +79,6 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
         .http
         .map(|http| (http, config.has_logins(), has_tls));
     for (address, authentication, is_encrypted) in listeners.chain(http) {
-        if is_encrypted && !has_tls {
-            return Err(SettingsError::Incomplete {
-                given: "listen with SSL or SASL_SSL",
-                missing: "tls_certificate",
-            });
-        }
         let exposure = check_exposure(address, authentication, is_encrypted, args.insecure)?;
         if let Some(exposure) = exposure {
             tracing::warn!("{exposure}");

@@ -179,7 +179,11 @@ fn listeners_that_cannot_be_are_refused_before_anything_is_made() {
 #[test]
 fn quickstart_has_one_listener_without_login() {
     let dir = tempdir().unwrap();
-    for listen in ["127.0.0.1:0;127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"] {
+    for listen in [
+        "127.0.0.1:0;127.0.0.1:0",
+        "SASL_PLAINTEXT://127.0.0.1:0",
+        "SSL://127.0.0.1:0",
+    ] {
         let args = ["quickstart", "--for", "1s", "--listen", listen];
         run(dir.path(), &args).assert_fails(1, &["quickstart", "`millstream start`"]);
     }
