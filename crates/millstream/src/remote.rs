@@ -12,8 +12,7 @@ use millstream_client::{
 use tokio::runtime::{Builder, Runtime};
 
 use crate::nearest::nearest;
-use crate::settings::Settings;
-use crate::start::LISTEN_DEFAULT;
+use crate::settings::{LISTEN_DEFAULT, Settings};
 use crate::usage::WrongUsage;
 
 /// What works on the network beside the command itself.

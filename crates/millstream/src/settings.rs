@@ -1,6 +1,6 @@
 //! Settings: from a file, `MILLSTREAM_…` in the environment, and flags, in rising precedence.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +13,10 @@ use millstream_log::LogConfig;
 
 use crate::events::{LogFormat, LogLevel};
 use crate::nearest::nearest;
-use crate::start::LISTEN_DEFAULT;
 use crate::values::{self, Advertised, HostNames, Listeners, Principals};
+
+/// Where clients of Kafka look first.
+pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092);
 
 /// Where data lies unless it is said otherwise.
 const DATA_DEFAULT: &str = "millstream-data";

@@ -5,7 +5,7 @@ mod gate;
 mod metrics;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +21,8 @@ use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
 use crate::http::{cannot_listen, url};
 use crate::node;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{LISTEN_DEFAULT, Settings, SettingsError};
 use crate::stop::Stop;
-
-/// Where clients of Kafka look first.
-pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092);
 
 /// Nothing but a signal ends the wait.
 const LONG: Duration = Duration::from_secs(3600);
