@@ -89,6 +89,9 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
 fn check_advertised(config: &BrokerConfig) {
     let advertised = config.listeners.iter();
     let names: Vec<_> = advertised.filter_map(|it| it.advertised.clone()).collect();
+    if names.is_empty() {
+        return;
+    }
     std::thread::spawn(move || {
         for (host, port) in names {
             if let Err(error) = (&*host, port).to_socket_addrs() {
