@@ -135,7 +135,8 @@ pub enum Command {
     /// Until Ctrl-C or SIGTERM. A topic is a stream, and each lane one of its partitions. It listens on
     /// this machine only, unless --listen says otherwise.
     ///
-    /// With --json, one document is printed when it listens: listen, the address, and data, the folder.
+    /// With --json, one document is printed when it listens: listen, the first address; listeners, all addresses;
+    /// http, the address of HTTP if it is served; and data, the folder.
     Start(StartArgs),
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]
