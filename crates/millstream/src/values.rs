@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
-use millstream_broker::{KeySource, ListenerConfig, Protocol};
+use millstream_broker::{KeySource, ListenerConfig, Protocol, groups};
 use millstream_client::{Mechanism, Start};
 use millstream_log::LANES_MAX;
 
@@ -36,8 +36,6 @@ const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
 /// The network door's.
 const PARTITIONS_MAX: u32 = 10_000;
-/// No member of a group may ask for a longer one.
-const SESSION_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 60);
 const REBALANCE_DELAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Reads numbers from `least` on, up to `most` where there is a bound.
@@ -223,7 +221,8 @@ pub fn node_id(text: &str) -> Result<i32, String> {
 
 /// The least session timeout of members of groups.
 pub fn session_timeout(text: &str) -> Result<Duration, String> {
-    bounded_time(text, Duration::from_millis(1), SESSION_TIMEOUT_MAX)
+    let most = groups::Config::default().session_timeout_max;
+    bounded_time(text, Duration::from_millis(1), most)
 }
 
 /// How long the first members of a group wait for others.
