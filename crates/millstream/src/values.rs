@@ -290,10 +290,9 @@ pub fn host_names(text: &str) -> Result<HostNames, String> {
 
 /// Where a server is: its host may be a name.
 pub fn server(text: &str) -> Result<String, String> {
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    match !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) {
-        true => Ok(text.to_owned()),
-        false => Err("must be a host and a port, for instance localhost:9092".to_owned()),
+    match host_and_port(text) {
+        Some((_, port)) if port > 0 => Ok(text.to_owned()),
+        _ => Err("must be a host and a port, for instance localhost:9092 or [::1]:9092".to_owned()),
     }
 }
 
@@ -606,6 +605,25 @@ mod tests {
         assert_eq!(advertised("[::1]:0"), Ok(Advertised(vec![told("::1", 0)])));
         for wrong in ["0.0.0.0:9092", "[::]:9092", "example.com", "example.com:x"] {
             assert!(advertised(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Commands took any text before the port, and failed later.
+    #[test]
+    fn servers_have_hosts_as_listeners_do_and_ports_to_connect_to() {
+        for right in ["localhost:9092", "broker-1.example.com:1", "[::1]:9092"] {
+            assert_eq!(server(right), Ok(right.to_owned()));
+        }
+        for wrong in [
+            "",
+            "localhost",
+            ":9092",
+            "localhost:0",
+            "a b:1",
+            "::1:9092",
+            "http://a:1",
+        ] {
+            assert!(server(wrong).is_err(), "{wrong}");
         }
     }
 
