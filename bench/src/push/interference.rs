@@ -22,10 +22,10 @@ const CHUNK_KIB: usize = 16;
 const KEPT: f64 = 0.9;
 
 pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
-    const NOBODY: &str = "nobody";
+    const NO_CONSUMERS: &str = "no consumers";
     let mut contenders = Contender::usual(&Work::Count);
     contenders.push(Contender {
-        name: NOBODY.to_owned(),
+        name: NO_CONSUMERS.to_owned(),
         delivery: None,
         work: Work::Count,
         filter: None,
@@ -43,7 +43,7 @@ pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
         let rounds = alternate(bench, &mut brokers, load, CONSUMERS, &contenders, turns)?;
         let produced =
             |name: &str| named(&rounds, name).map(|one| one.each(|ran| ran.produced_million_per_s));
-        let (Some(ours), Some(alone)) = (produced(Delivery::Thread.name()), produced(NOBODY))
+        let (Some(ours), Some(alone)) = (produced(Delivery::Thread.name()), produced(NO_CONSUMERS))
         else {
             continue;
         };

@@ -32,7 +32,7 @@ struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Ends a slice by `end`, which gives back the room that is left in the slice, and says `mark` behind its items.
+    /// Ends a slice by `end`, which gives back the room that is left in the slice, and says the mark in `said` behind its items.
     fn end_slice(
         &self,
         slice: WriteSlice<T>,
