@@ -10,6 +10,7 @@ pub mod disk;
 pub mod energy;
 pub mod ids;
 mod line_limit;
+mod nearest;
 pub mod network;
 pub mod random;
 pub mod text;
@@ -25,6 +26,7 @@ pub use ids::{
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
 pub use line_limit::LineLimit;
+pub use nearest::nearest;
 pub use network::{Accepted, Listener, Network, TcpNetwork};
 pub use random::{Random, SystemRandom};
 pub use text::Text;

@@ -13,7 +13,6 @@ mod help;
 mod http;
 mod input;
 mod lines;
-mod nearest;
 mod node;
 mod objects;
 mod produce;

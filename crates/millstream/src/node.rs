@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use millstream_base::nearest;
 use millstream_log::{Log, LogError, Stream};
 
-use crate::nearest::nearest;
 use crate::settings::Settings;
 
 /// Opens the log; for commands that write, also where there is none yet.

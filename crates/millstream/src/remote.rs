@@ -5,13 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use millstream_base::nearest;
 use millstream_client::native::DescribeStreamResponse;
 use millstream_client::{
     Client, ClientConfig, ClientError, Hash, Login, Mechanism, ResponseError, Tls, TokenSource,
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::nearest::nearest;
 use crate::settings::{LISTEN_DEFAULT, Settings};
 use crate::usage::WrongUsage;
 

@@ -5,14 +5,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, nearest};
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
 use millstream_broker::{KeySource, ListenerConfig, Protocol, TokenConfig};
 use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
 use crate::events::{LogFormat, LogLevel};
-use crate::nearest::nearest;
 use crate::values::{self, Advertised, HostNames, Listeners, Principals};
 
 /// Where clients of Kafka look first.

@@ -5,11 +5,11 @@ mod list;
 mod replay;
 
 use anyhow::bail;
+use millstream_base::nearest;
 use millstream_connect::DEAD_LETTERS_SUFFIX;
 
 use crate::args::DeadLettersCommand;
 use crate::door::Door;
-use crate::nearest::nearest;
 use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;

@@ -1,7 +1,13 @@
-//! What somebody may have meant.
+//! Names that a user may have meant.
 
-/// The known name that is the nearest to `name`, if it is near enough to have been meant: a third of
+/// Returns the known name that is the nearest to `name`, if it is near enough to have been meant: a third of
 /// the letters may be wrong, or one of two.
+///
+/// ```
+/// let known = ["retention.ms", "retention.bytes"];
+/// assert_eq!(millstream_base::nearest("retention.mss", known), Some("retention.ms"));
+/// assert_eq!(millstream_base::nearest("colour", known), None);
+/// ```
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     let wrong_max = (length / 3).max(1);
