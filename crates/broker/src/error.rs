@@ -21,6 +21,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::TooManyTransactions { .. } | LogError::TooManyPartitions { .. } => {
             ResponseError::PolicyViolation
         }
+        LogError::TimestampOutOfRange { .. } => ResponseError::InvalidTimestamp,
         LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
         LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
         LogError::CoordinatorFenced { .. } => ResponseError::TransactionCoordinatorFenced,

@@ -181,7 +181,8 @@ pub struct StreamConfig {
     pub retention: Option<ByteSize>,
     /// The largest chunk that is taken in, where that is less than what fits a segment.
     pub chunk_bytes_max: Option<ByteSize>,
-    /// Further settings, which the log keeps for others and does not read.
+    /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
+    /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for those who set them.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -20,9 +20,11 @@ use uuid::Uuid;
 use crate::catch_up::CatchUp;
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::decompression::Decompression;
+use crate::defaults::StreamDefaults;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, KeepOpen, LaneId, Through};
+use crate::intake::Intake;
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
 use crate::lane::{LaneState, StreamShared};
 use crate::partitions::{PartitionCount, Reserved};
@@ -71,6 +73,9 @@ pub struct Core {
     pub streams: RwLock<Streams>,
     pub partitions: PartitionCount,
     pub decompression: Arc<Decompression>,
+    /// What users' streams have where they have no setting of their own. Set by the broker, read by retention and when
+    /// limits are set.
+    pub defaults: RwLock<StreamDefaults>,
     /// Where it is noted which lanes have data; set when the start is over.
     pub catalog: OnceLock<Weak<Table>>,
     pub kept_places: KeptPlaces,
@@ -174,6 +179,7 @@ impl Core {
     ) -> Core {
         Core {
             decompression: Decompression::new(config.decompression),
+            defaults: RwLock::default(),
             catch_up: CatchUp::new(Arc::clone(&pool), config.background),
             config,
             dir,
@@ -210,8 +216,17 @@ impl Core {
         self.streams.read().by_id.get(&id).cloned()
     }
 
+    /// The settings that a stream has, with the node's where it has none of its own.
+    pub fn effective(&self, kind: StreamKind, config: StreamConfig) -> StreamConfig {
+        match kind {
+            StreamKind::Stream => self.defaults.read().complete(config),
+            StreamKind::Object | StreamKind::Internal => config,
+        }
+    }
+
     /// What bounds a stream: its chunks must fit a segment, and a block of the journal.
-    pub fn limits(&self, config: &StreamConfig) -> Limits {
+    pub fn limits(&self, kind: StreamKind, config: &StreamConfig) -> Limits {
+        let config = &self.effective(kind, config.clone());
         let segment = config.segment.as_usize();
         let chunk_bytes_max = segment
             .min(self.pool.block_bytes_max(Arena::Segments))
@@ -231,6 +246,7 @@ impl Core {
             segment_bytes_max: segment,
             group_bytes_max,
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
+            intake: Intake::of(|name| config.settings.get(name).map(String::as_str)),
         }
     }
 
@@ -942,7 +958,7 @@ impl Core {
         // A lane that was given up does not stop the others.
         let mut result = Ok(());
         for stream in streams {
-            let config = stream.shared.config.read().clone();
+            let config = self.effective(stream.kind, stream.shared.config.read().clone());
             let is_bounded = config.retention.is_some() || config.retention_ms.is_some();
             for lane in stream.made_lanes() {
                 let mut retained = self.remove_deleted(&lane);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millstream_base::{
-    ByteSize, Cursor, GroupId, Offset, Position, ProducerEpoch, ProducerId, Sequence,
+    ByteSize, Cursor, GroupId, Offset, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,
 };
 use millstream_record::ChunkError;
 
@@ -141,6 +141,19 @@ pub enum LogError {
         bytes: ByteSize,
         /// The bound.
         bytes_max: ByteSize,
+    },
+    /// The stream takes no records of this time.
+    #[error(
+        "a record of time {timestamp} is refused: the stream takes records of {least} to {most}, as its settings \
+         message.timestamp.before.max.ms and message.timestamp.after.max.ms say"
+    )]
+    TimestampOutOfRange {
+        /// The record's time.
+        timestamp: Timestamp,
+        /// The oldest that is taken.
+        least: Timestamp,
+        /// The newest that is taken.
+        most: Timestamp,
     },
     /// A newer incarnation of the producer has appended.
     #[error("producer {producer} with epoch {epoch} is fenced off by epoch {current}")]

@@ -195,6 +195,8 @@ pub struct Appended {
     pub next_offset: Offset,
     /// Whether it had been stored before.
     pub duplicate: bool,
+    /// The time that its records have got with this append, where the stream's settings say so.
+    pub append_time: Option<Timestamp>,
 }
 
 pub enum AppendStep {
@@ -281,6 +283,7 @@ impl LaneState {
                 base_offset,
                 next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
                 duplicate: true,
+                append_time: None,
             }));
         }
         self.store(core, head, header, chunk, None)
@@ -417,6 +420,7 @@ impl LaneState {
             base_offset,
             next_offset,
             duplicate: false,
+            append_time: None,
         }))
     }
 

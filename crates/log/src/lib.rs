@@ -33,6 +33,7 @@ mod catch_up;
 mod config;
 mod core;
 mod decompression;
+mod defaults;
 mod deletion;
 mod error;
 mod fetch;
@@ -40,10 +41,12 @@ mod files;
 mod group;
 mod had_data;
 mod index;
+mod intake;
 mod journal;
 mod kept;
 mod lane;
 mod log;
+mod names;
 mod object;
 mod partitions;
 mod places;
@@ -69,13 +72,19 @@ pub use catch_up::WINDOW_BYTES;
 pub use config::{
     Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
 };
+pub use defaults::{RETENTION_BYTES, RETENTION_MS, StreamDefaults};
 pub use error::{LogError, Result};
 pub use fetch::{AtLeast, Fetched};
 pub use files::{FORMAT, SOCKET};
 pub use group::LaneId;
+pub use intake::{
+    COMPRESSION, COMPRESSION_OF_PRODUCER, GZIP_LEVEL, LOG_APPEND_TIME, TIMESTAMP_AFTER_MAX,
+    TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, UNCOMPRESSED, ZSTD_LEVEL,
+};
 pub use kept::KeptSlice;
 pub use lane::Appended;
 pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
+pub use names::is_reserved;
 pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
 pub use reader::{From, LaneReader, ReadChunks, StreamReader};

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::application::Application;
 use crate::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::core::Core;
+use crate::defaults::StreamDefaults;
 use crate::deletion::restore_starts;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
@@ -28,6 +29,7 @@ use crate::group::LaneId;
 use crate::had_data::{check_data, forget_data, note_all_data};
 use crate::journal::{Journal, OldJournal};
 use crate::lane::{AppendStep, Appended, LaneState};
+use crate::names::{OWN_PREFIX, check_name};
 use crate::object::{ObjectInfo, ObjectReader, write_content};
 use crate::pool::{Arena, Pool};
 use crate::reader::{
@@ -46,9 +48,6 @@ pub(crate) const POSITIONS: StreamId = StreamId(1);
 
 /// The first id of a user's stream.
 const FIRST_STREAM: u64 = 16;
-
-/// Names are part of keys, paths and protocols.
-const NAME_BYTES_MAX: usize = 249;
 
 /// So many steps of persistence are done before anything else gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
@@ -232,7 +231,7 @@ impl Log {
                 continue;
             }
             is_journal_kept |= recovered.has_gap(entry.id);
-            let limits = core.limits(&entry.config);
+            let limits = core.limits(entry.kind, &entry.config);
             let named = Named {
                 id: entry.id,
                 uuid: entry.uuid,
@@ -398,15 +397,22 @@ impl Log {
     /// # Errors
     /// When the name is another one, or the stream cannot be made.
     pub fn internal_stream(&self, name: &str) -> Result<Stream> {
-        if !name.starts_with("__") {
+        if !name.starts_with(OWN_PREFIX) {
             return Err(LogError::BadName {
                 name: name.to_owned(),
                 why: "names of internal streams start with __",
             });
         }
+        let own = |stream: Stream| match stream.is_internal() {
+            true => Ok(stream),
+            // A user took the name before this program needed it.
+            false => Err(LogError::Exists {
+                name: name.to_owned(),
+            }),
+        };
         let missing = match self.stream(name) {
             Err(LogError::UnknownStream { .. }) => self.inner.next_id(),
-            found => return found,
+            found => return found.and_then(own),
         };
         // What is deleted of it is to leave the disk soon.
         let config = StreamConfig {
@@ -417,8 +423,8 @@ impl Log {
             .inner
             .create(missing, name, StreamKind::Internal, config)
         {
-            // Somebody else was faster.
-            Err(LogError::Exists { .. }) => self.stream(name),
+            // Another thread was faster.
+            Err(LogError::Exists { .. }) => self.stream(name).and_then(own),
             created => created,
         }
     }
@@ -541,6 +547,19 @@ impl Log {
         self.alter_stream(name, alter).map(drop)
     }
 
+    /// Sets what users' streams have from now on where they have no setting of their own. It is not kept: the caller
+    /// sets it again after each start.
+    pub fn set_defaults(&self, defaults: StreamDefaults) {
+        let _one = self.inner.changing.lock();
+        let core = &self.inner.core;
+        *core.defaults.write() = defaults;
+        let streams: Vec<_> = core.streams.read().by_id.values().cloned().collect();
+        for stream in streams {
+            let config = stream.shared.config.read().clone();
+            stream.shared.limits.set(core.limits(stream.kind, &config));
+        }
+    }
+
     /// Alters the settings of a stream while it is in use: `alter` is given those that it has. All
     /// but the number of its lanes and virtual logs and its durability can be altered; a new size of
     /// segments, groups or chunks counts from the next one on. Answers the settings that the stream
@@ -566,7 +585,8 @@ impl Log {
             });
         }
         self.inner.store_entry(&stream, &config, stream.shapes())?;
-        stream.shared.limits.set(self.inner.core.limits(&config));
+        let limits = self.inner.core.limits(stream.kind, &config);
+        stream.shared.limits.set(limits);
         *stream.shared.config.write() = config.clone();
         Ok(config)
     }
@@ -922,7 +942,7 @@ impl Inner {
             kind,
             config.clone(),
             &shapes,
-            self.core.limits(&config),
+            self.core.limits(kind, &config),
             |_| Default::default(),
         ));
         self.store_entry(&stream, &config, shapes)?;
@@ -1155,7 +1175,7 @@ fn open_table(
         streamlets: config.streamlets,
         lanes: config.lanes,
     };
-    let limits = core.limits(&config);
+    let limits = core.limits(StreamKind::Internal, &config);
     let uuid = Uuid::nil();
     let stream = Arc::new(StreamState::new(
         Named { id, uuid, name },
@@ -1202,26 +1222,6 @@ fn new_uuid(random: &dyn Random) -> Result<Uuid> {
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }
 
-fn check_name(name: &str) -> Result<()> {
-    let refuse = |why| {
-        Err(LogError::BadName {
-            name: name.chars().take(NAME_BYTES_MAX).collect(),
-            why,
-        })
-    };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        return refuse("1 to 249 characters");
-    }
-    if !name.chars().all(allowed) {
-        return refuse("only letters, digits and . _ - / :");
-    }
-    if name.starts_with("__") || name == "." || name == ".." {
-        return refuse("names that start with __ are the log's own");
-    }
-    Ok(())
-}
-
 /// Appends a chunk to a lane whose header and checksum were checked, waiting for memory where that is short.
 pub(crate) fn append_to_lane(
     core: &Core,
@@ -1230,14 +1230,29 @@ pub(crate) fn append_to_lane(
     chunk: &[u8],
 ) -> Result<Appended> {
     check_sent(header)?;
+    check_size(lane, chunk)?;
+    let Some(intake) = lane.stream.limits.intake() else {
+        return append_when_room(core, || lane.append(core, header, chunk));
+    };
+    let taken = intake.take_in(core, header, chunk)?;
+    // Compressed otherwise, it may be larger.
+    check_size(lane, &taken.chunk)?;
+    let appended = append_when_room(core, || lane.append(core, &taken.header, &taken.chunk))?;
+    Ok(Appended {
+        append_time: taken.append_time.filter(|_| !appended.duplicate),
+        ..appended
+    })
+}
+
+fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
     let bytes_max = lane.stream.limits.chunk_bytes_max();
-    if chunk.len() > bytes_max {
-        return Err(LogError::ChunkTooLarge {
+    match chunk.len() > bytes_max {
+        true => Err(LogError::ChunkTooLarge {
             bytes: ByteSize(chunk.len() as u64),
             bytes_max: ByteSize(bytes_max as u64),
-        });
+        }),
+        false => Ok(()),
     }
-    append_when_room(core, || lane.append(core, header, chunk))
 }
 
 /// Checks what a header says against what a producer may say.
@@ -1368,6 +1383,11 @@ impl Stream {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.stream.shared.name
+    }
+
+    /// Whether the node keeps it for itself.
+    pub fn is_internal(&self) -> bool {
+        self.stream.kind == StreamKind::Internal
     }
 
     /// Whether it was deleted since it was looked up.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::config::StreamConfig;
 use crate::group::LaneId;
+use crate::intake::Intake;
 use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
 use crate::virtual_log::VirtualLog;
 
@@ -39,6 +40,8 @@ pub struct Limits {
     pub group_bytes_max: u64,
     /// Neighbouring chunks are joined up to this size on their way to the disk.
     pub run_bytes_max: usize,
+    /// How chunks are changed and checked before they are stored, if they are.
+    pub intake: Option<Intake>,
 }
 
 /// The limits that follow the stream's settings, as every append sees them. Stored when the settings
@@ -48,6 +51,9 @@ pub struct LiveLimits {
     chunk_bytes_max: AtomicUsize,
     segment_bytes_max: AtomicUsize,
     group_bytes_max: AtomicU64,
+    /// Whether there is an intake, so that appends without one take no lock.
+    has_intake: AtomicBool,
+    intake: RwLock<Option<Intake>>,
 }
 
 impl LiveLimits {
@@ -56,6 +62,8 @@ impl LiveLimits {
             chunk_bytes_max: AtomicUsize::new(limits.chunk_bytes_max),
             segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
             group_bytes_max: AtomicU64::new(limits.group_bytes_max),
+            has_intake: AtomicBool::new(limits.intake.is_some()),
+            intake: RwLock::new(limits.intake),
         }
     }
 
@@ -65,6 +73,15 @@ impl LiveLimits {
         self.segment_bytes_max
             .store(limits.segment_bytes_max, relaxed);
         self.group_bytes_max.store(limits.group_bytes_max, relaxed);
+        *self.intake.write() = limits.intake;
+        self.has_intake.store(limits.intake.is_some(), relaxed);
+    }
+
+    pub fn intake(&self) -> Option<Intake> {
+        match self.has_intake.load(Ordering::Relaxed) {
+            true => *self.intake.read(),
+            false => None,
+        }
     }
 
     pub fn chunk_bytes_max(&self) -> usize {
@@ -412,6 +429,7 @@ mod tests {
             segment_bytes_max: 1 << 20,
             group_bytes_max: 1 << 20,
             run_bytes_max: 1 << 20,
+            intake: None,
         };
         let shape = |streamlets, lanes| Shape { streamlets, lanes };
         let shapes = [shape(100, 1), shape(100, 3)];

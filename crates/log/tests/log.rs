@@ -9,7 +9,7 @@ use millstream_base::{
 };
 use millstream_log::{
     Background, Durability, From, Lane, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
-    StreamConfig,
+    StreamConfig, StreamDefaults,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
 
@@ -725,4 +725,106 @@ fn lanes_that_are_written_and_not_synced_keep_few_files_open() {
     while log.step() {}
     let lanes = stream.info().lanes;
     assert!(lanes.iter().all(|lane| lane.durable == Offset(1)));
+}
+
+/// Chunks of this process take the same way as those of producers in the network.
+#[test]
+fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let settings = [
+        ("message.timestamp.type", "LogAppendTime"),
+        ("compression.type", "lz4"),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = StreamConfig {
+        settings: settings.into(),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let sent = chunk(&["a", "b"], Some((7, 0)));
+    let before = log.clock().now();
+    let (lane, appended) = stream.append(S0, &sent).unwrap();
+    let time = appended.append_time.unwrap();
+    assert!((before..=log.clock().now()).contains(&time), "{time}");
+    lane.acknowledge(&appended).unwrap();
+    // A producer that sends it again is recognized, though other bytes were stored.
+    let (_, again) = stream.append(S0, &sent).unwrap();
+    assert_eq!((again.duplicate, again.append_time), (true, None));
+
+    assert_eq!(values(&stream), ["a", "b"]);
+    let chunks = stream
+        .reader(From::Earliest)
+        .read(100_000)
+        .unwrap()
+        .unwrap();
+    let mut scratch = Scratch::default();
+    for chunk in chunks.chunks() {
+        let chunk = chunk.unwrap();
+        let header = chunk.header();
+        assert_eq!(header.attributes.compression(), Compression::Lz4);
+        assert_eq!(
+            (header.producer_id, header.max_timestamp),
+            (ProducerId(7), time)
+        );
+        for record in chunk.records(&mut scratch).unwrap() {
+            assert_eq!(record.unwrap().timestamp, time);
+        }
+    }
+}
+
+#[test]
+fn defaults_count_for_users_streams_without_settings_of_their_own_and_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let bare = log.create_stream("bare", StreamConfig::default()).unwrap();
+    let own = StreamConfig {
+        chunk_bytes_max: Some(ByteSize(100_000)),
+        ..StreamConfig::default()
+    };
+    let own = log.create_stream("own", own).unwrap();
+    let internal = log.internal_stream("__internal").unwrap();
+    let large = chunk(&[&"x".repeat(10_000)], None);
+    append(&bare, &large);
+    log.set_defaults(StreamDefaults {
+        chunk_bytes_max: Some(ByteSize(1_000)),
+        ..StreamDefaults::default()
+    });
+    let later = log.create_stream("later", StreamConfig::default()).unwrap();
+    for stream in [&bare, &later] {
+        let refused = stream.append(S0, &large).unwrap_err();
+        assert!(matches!(refused, LogError::ChunkTooLarge { .. }));
+        assert_eq!(
+            stream.config(),
+            StreamConfig::default(),
+            "they have none of their own"
+        );
+    }
+    append(&own, &large);
+    append(&internal, &large);
+    log.set_defaults(StreamDefaults::default());
+    append(&bare, &large);
+}
+
+#[test]
+fn a_users_stream_is_not_taken_for_one_of_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log
+        .create_stream("__later", StreamConfig::default())
+        .unwrap();
+    assert!(!stream.is_internal());
+    assert!(log.internal_stream("__own").unwrap().is_internal());
+    let taken = log.internal_stream("__later");
+    assert!(matches!(taken, Err(LogError::Exists { .. })));
+    for name in [
+        "__catalog",
+        "__groups",
+        "__consumer_offsets",
+        "__object/7",
+        ".",
+    ] {
+        let refused = log.create_stream(name, StreamConfig::default());
+        assert!(matches!(refused, Err(LogError::BadName { .. })), "{name}");
+    }
 }

@@ -333,8 +333,8 @@ pub fn new_name(text: &str) -> Result<String, String> {
         Err("may have only letters of ASCII, digits and . _ - / :".to_owned())
     } else if text == "." || text == ".." {
         Err("must not be . or .., which mean folders".to_owned())
-    } else if text.starts_with("__") {
-        Err("must not start with __, as the log's own names do".to_owned())
+    } else if millstream_log::is_reserved(text) {
+        Err("is the name of one of the node's own streams".to_owned())
     } else {
         Ok(text.to_owned())
     }
@@ -526,6 +526,8 @@ mod tests {
             "..",
             "...",
             "__x",
+            "__groups",
+            "__consumer_offsets",
             "_x",
             "a b",
             "ä",

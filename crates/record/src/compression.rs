@@ -88,6 +88,9 @@ const LZ4_LEGACY_BLOCK_BYTES: usize = 8 << 20;
 /// Most records are compressed to no less than a part of so many: one pass does for them.
 const ZSTD_RATIO_LIKELY: usize = 4;
 
+/// gzip's levels go up to this.
+const GZIP_LEVEL_MAX: i32 = 9;
+
 /// snappy-java's header: its magic, then its version and the oldest compatible one.
 const XERIAL_MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
 const XERIAL_VERSIONS: &[u8; 8] = b"\0\0\0\x01\0\0\0\x01";
@@ -306,7 +309,7 @@ fn failed(codec: Compression, reason: impl fmt::Display) -> ChunkError {
 
 /// Compresses records; to be used again and again.
 pub(crate) enum Compressor {
-    Gzip,
+    Gzip(flate2::Compression),
     Snappy(Box<snap::raw::Encoder>),
     Lz4,
     Zstd(zstd::bulk::Compressor<'static>),
@@ -317,16 +320,34 @@ impl Compressor {
     pub(crate) fn new(compression: Compression) -> Option<Compressor> {
         match compression {
             Compression::None => None,
-            Compression::Gzip => Some(Compressor::Gzip),
+            Compression::Gzip => Some(Compressor::Gzip(flate2::Compression::default())),
             Compression::Snappy => Some(Compressor::Snappy(Box::new(snap::raw::Encoder::new()))),
             Compression::Lz4 => Some(Compressor::Lz4),
             Compression::Zstd => Some(Compressor::Zstd(zstd::bulk::Compressor::default())),
         }
     }
 
+    /// The same, at a level of its codec. Levels of snappy and LZ4 are ignored: these codecs have one way to compress.
+    pub(crate) fn with_level(
+        compression: Compression,
+        level: i32,
+    ) -> Result<Option<Compressor>, ChunkError> {
+        let mut compressor = Compressor::new(compression);
+        match &mut compressor {
+            Some(Compressor::Gzip(of_gzip)) => {
+                *of_gzip = flate2::Compression::new(level.clamp(1, GZIP_LEVEL_MAX) as u32);
+            }
+            Some(Compressor::Zstd(of_zstd)) => of_zstd
+                .set_compression_level(level)
+                .map_err(|error| not_compressed(compression, error))?,
+            Some(Compressor::Snappy(_) | Compressor::Lz4) | None => {}
+        }
+        Ok(compressor)
+    }
+
     fn codec(&self) -> Compression {
         match self {
-            Compressor::Gzip => Compression::Gzip,
+            Compressor::Gzip(_) => Compression::Gzip,
             Compressor::Snappy(_) => Compression::Snappy,
             Compressor::Lz4 => Compression::Lz4,
             Compressor::Zstd(_) => Compression::Zstd,
@@ -337,8 +358,8 @@ impl Compressor {
     pub(crate) fn compress(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> Result<(), ChunkError> {
         let codec = self.codec();
         match self {
-            Compressor::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            Compressor::Gzip(level) => {
+                let mut encoder = flate2::write::GzEncoder::new(to, *level);
                 encoder
                     .write_all(bytes)
                     .and_then(|()| encoder.finish().map(drop))

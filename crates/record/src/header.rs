@@ -191,6 +191,17 @@ pub fn set_producer(bytes: &mut [u8], producer: Producer) {
     set_crc(bytes);
 }
 
+/// Gives a whole chunk the time of its append, which all of its records have from then on. The CRC is written anew.
+///
+/// # Panics
+/// As [`set_base_offset`].
+pub fn set_append_time(bytes: &mut [u8], time: Timestamp) {
+    let attributes = &mut bytes[ATTRIBUTES];
+    attributes[1] |= Attributes::LOG_APPEND_TIME as u8;
+    bytes[MAX_TIMESTAMP].copy_from_slice(&time.0.to_be_bytes());
+    set_crc(bytes);
+}
+
 /// Makes a chunk that is otherwise complete a control chunk.
 pub(crate) fn set_control(bytes: &mut [u8]) {
     let attributes = &mut bytes[ATTRIBUTES];
@@ -244,7 +255,12 @@ impl Attributes {
 
     /// The same of records that are not compressed.
     pub(crate) fn uncompressed(self) -> Attributes {
-        Attributes(self.0 & !Self::CODEC)
+        self.with_compression(Compression::None)
+    }
+
+    /// The same of records that are compressed like this.
+    pub(crate) fn with_compression(self, compression: Compression) -> Attributes {
+        Attributes(self.0 & !Self::CODEC | compression as u16)
     }
 
     /// How the records are compressed.

@@ -29,6 +29,7 @@ mod control;
 mod error;
 mod filter;
 mod header;
+mod recompress;
 mod record;
 mod varint;
 
@@ -39,9 +40,10 @@ pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
 pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Kept};
 pub use header::{
-    Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_base_offset,
-    set_place, set_producer,
+    Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_append_time,
+    set_base_offset, set_place, set_producer,
 };
+pub use recompress::recompressed;
 pub use record::{
     Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,
 };

@@ -1,7 +1,6 @@
 //! The native requests: streams, chunks, groups and objects as they are, and what is not supported.
 //!
-//! What the broker keeps for itself, under names that begin with `__`, is hidden from all of them: it is
-//! as if it were not there.
+//! What the broker keeps for itself is hidden from all of them: it is as if it were not there.
 
 mod chunks;
 mod groups;

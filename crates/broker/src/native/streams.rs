@@ -171,7 +171,7 @@ fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse 
     let mut names = log.stream_names();
     let is_listed = |name: &String| {
         let is_behind = request.after.as_ref().is_none_or(|after| **name > **after);
-        is_behind && name.starts_with(&*request.prefix) && !name.starts_with("__")
+        is_behind && name.starts_with(&*request.prefix)
     };
     names.retain(is_listed);
     let has_more = names.len() > streams_max;

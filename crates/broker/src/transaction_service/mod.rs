@@ -181,9 +181,8 @@ impl TransactionService {
     /// Whether there is such a partition.
     fn knows(&self, partition: &TopicPartition) -> bool {
         let index = u32::try_from(partition.partition.0).unwrap_or(u32::MAX);
-        let is_internal = partition.topic.starts_with("__");
         let stream = self.log.stream(&partition.topic);
-        !is_internal && stream.is_ok_and(|stream| stream.partition(index).is_ok())
+        stream.is_ok_and(|stream| !stream.is_internal() && stream.partition(index).is_ok())
     }
 
     /// Lets the coordinator do something, keeps what it decides, and begins what follows from it. Returns

@@ -119,7 +119,11 @@ fn a_creation_is_refused_for_what_is_wrong_with_it() {
         ("taken", settings(1, 1), ResponseError::TopicAlreadyExists),
         ("", settings(1, 1), ResponseError::InvalidTopicException),
         ("a b", settings(1, 1), ResponseError::InvalidTopicException),
-        ("__x", settings(1, 1), ResponseError::InvalidTopicException),
+        (
+            "__groups",
+            settings(1, 1),
+            ResponseError::InvalidTopicException,
+        ),
         ("new", settings(0, 1), ResponseError::InvalidConfig),
         (
             "new",

@@ -19,9 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(900);
 /// How many seconds of rates are kept for the page.
 const RATES_MAX: usize = 60;
 
-/// The streams that the broker keeps for itself begin with this.
-const INTERNAL: &str = "__";
-
 /// A node, from before it has opened its log until it has closed it.
 pub struct NodeContent {
     started_at: Instant,
@@ -111,7 +108,6 @@ impl NodeContent {
 /// Those of users. One that is deleted meanwhile is left out.
 fn streams(log: &Log) -> Vec<StreamInfo> {
     let names = log.stream_names().into_iter();
-    let names = names.filter(|name| !name.starts_with(INTERNAL));
     names
         .filter_map(|name| Some(log.stream(&name).ok()?.info()))
         .collect()
@@ -120,7 +116,6 @@ fn streams(log: &Log) -> Vec<StreamInfo> {
 /// Records that were ever durable, in all streams of users.
 fn durable_records_ever(log: &Log) -> u64 {
     let names = log.stream_names().into_iter();
-    let names = names.filter(|name| !name.starts_with(INTERNAL));
     let streams = names.filter_map(|name| log.stream(&name).ok());
     streams.map(|stream| stream.durable_records_ever()).sum()
 }

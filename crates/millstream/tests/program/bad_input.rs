@@ -31,7 +31,7 @@ fn wrong_usage_is_2() {
         (&["object", "get", "o", "--range", "9-1"], "--range"),
         (&["object", "put", "a b"], "letters of ASCII"),
         (&["stream", "create", "."], "folders"),
-        (&["stream", "create", "__s"], "the log's own"),
+        (&["stream", "create", "__groups"], "node's own streams"),
         (&["stream", "create", "s", "--streamlets", "0"], "from 1 to"),
         (
             &["stream", "create", "s", "--lanes", "0"],

@@ -1,0 +1,69 @@
+//! Names of streams.
+
+use crate::error::{LogError, Result};
+
+/// The longest name, which is Kafka's bound on names of topics. Names are part of keys, paths and protocols.
+const NAME_BYTES_MAX: usize = 249;
+
+/// What the names of the node's own streams begin with.
+pub const OWN_PREFIX: &str = "__";
+
+/// The names that no stream of a user may have: those of the node's own streams, and those of the topics that Kafka
+/// itself keeps, which clients treat in ways of their own. All other names that begin with `__` are free, since tools
+/// call topics so.
+const RESERVED: [&str; 14] = [
+    "__catalog",
+    "__positions",
+    "__journal",
+    "__groups",
+    "__transactions",
+    "__security",
+    "__configs",
+    "__shares",
+    "__share_groups",
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+    "__remote_log_metadata",
+];
+
+/// What the names of objects' contents begin with, and those of streams that later programs may need.
+const RESERVED_PREFIXES: [&str; 2] = ["__object/", "__millstream"];
+
+/// Whether the node, or Kafka, needs this name for itself.
+///
+/// ```
+/// assert!(millstream_log::is_reserved("__consumer_offsets"));
+/// assert!(!millstream_log::is_reserved("__debezium-heartbeat.db"));
+/// ```
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+        || RESERVED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// Checks the name of a stream that a user makes.
+pub fn check_name(name: &str) -> Result<()> {
+    let refuse = |why| {
+        Err(LogError::BadName {
+            name: name.chars().take(NAME_BYTES_MAX).collect(),
+            why,
+        })
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return refuse("1 to 249 characters");
+    }
+    if !name.chars().all(allowed) {
+        return refuse("only letters, digits and . _ - / :");
+    }
+    if name == "." || name == ".." {
+        return refuse("it means a folder");
+    }
+    if is_reserved(name) {
+        return refuse("the node needs this name for itself");
+    }
+    Ok(())
+}
