@@ -62,7 +62,7 @@ pub enum UserError {
     #[error("the salt has 1 to {SALT_BYTES_MAX} bytes")]
     Salt,
     /// The hashed password.
-    #[error("the salted password has not the size of the hash")]
+    #[error("the salted password is empty")]
     SaltedPassword,
     /// One more user.
     #[error("there may be {USERS_MAX} users at most")]

@@ -110,10 +110,11 @@ impl SaltedPassword {
         SaltedPassword { hash, key }
     }
 
-    /// From what [`as_bytes`](Self::as_bytes) gave; `None` if it has not the size of the hash.
+    /// From what [`as_bytes`](Self::as_bytes) gave, or what another program takes for a salted password: it is a key, and
+    /// need not have the size of the hash. `None` if it is empty.
     pub fn from_bytes(hash: Hash, bytes: &[u8]) -> Option<Self> {
         let key = Key::from(bytes);
-        (bytes.len() == hash.output_bytes()).then_some(SaltedPassword { hash, key })
+        (!bytes.is_empty()).then_some(SaltedPassword { hash, key })
     }
 
     /// The bytes. They are secret.

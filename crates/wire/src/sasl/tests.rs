@@ -279,7 +279,13 @@ fn mechanisms_have_names() {
 
 #[test]
 fn keys_have_the_size_of_the_hash() {
-    assert!(SaltedPassword::from_bytes(Hash::Sha256, &[0; 64]).is_none());
+    // A salted password is the key of a code, which takes any but none.
+    assert!(SaltedPassword::from_bytes(Hash::Sha256, &[]).is_none());
+    for size in [1, 31, 64, 1000] {
+        let salted = SaltedPassword::from_bytes(Hash::Sha256, &vec![7; size]).unwrap();
+        let credential = Credential::of_salted(&salted, &SALT, Iterations(4096));
+        assert_eq!(credential.stored_key().as_bytes().len(), 32, "{size}");
+    }
     let salted = SaltedPassword::new(Hash::Sha512, "secret", &SALT, Iterations(1));
     assert_eq!(
         SaltedPassword::from_bytes(Hash::Sha512, salted.as_bytes()),

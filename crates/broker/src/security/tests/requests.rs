@@ -194,9 +194,8 @@ fn users_are_refused() {
         vec![set("alice", 1, 4096).with_salt(salt)],
         UnacceptableCredential,
     );
-    let password = Bytes::from_static(b"secret");
-    let short = set("alice", 1, 4096).with_salted_password(password);
-    check(vec![], vec![short], UnacceptableCredential);
+    let empty = set("alice", 1, 4096).with_salted_password(Bytes::new());
+    check(vec![], vec![empty], UnacceptableCredential);
     // One that is fine does not help the other.
     check(
         vec![remove("alice", 1)],
@@ -213,6 +212,21 @@ fn users_are_refused() {
         vec![set("alice", 1, 4096), set("alice", 1, 4096)],
         DuplicateResource,
     );
+}
+
+/// Kafka takes them, and so did its tools before they hashed passwords themselves.
+#[test]
+fn salted_passwords_of_unusual_lengths_are_taken() {
+    let mut store = with_user("bob", "secret", Hash::Sha256);
+    for length in [1, 6, 33, 64, 200] {
+        let password = vec![length as u8; length];
+        let unusual = set("alice", 1, 4096).with_salted_password(Bytes::from(password.clone()));
+        let altered = alter(&mut store, vec![], vec![unusual]);
+        assert_eq!(altered, [("alice".to_owned(), 0)], "{length}");
+        let credential = store.users().credential("alice", Hash::Sha256).unwrap();
+        let expected = Hash::Sha256.hmac(&password, b"Server Key");
+        assert_eq!(*credential.server_key(), expected, "{length}");
+    }
 }
 
 /// Allows everybody to read topics.
