@@ -75,6 +75,20 @@ pub fn has_error(response: &Response) -> bool {
         R::IncrementalAlterConfigs(response) => any_error!(response.responses),
         R::DescribeLogDirs(response) => response.error_code != 0 || any_error!(response.results),
         R::CreatePartitions(response) => any_error!(response.results),
+        R::ElectLeaders(response) => {
+            response.error_code != 0
+                || any_error!(response.replica_election_results, partition_result)
+        }
+        R::AlterPartitionReassignments(response) => {
+            response.error_code != 0 || any_error!(response.responses, partitions)
+        }
+        R::ListPartitionReassignments(response) => response.error_code != 0,
+        R::AlterReplicaLogDirs(response) => any_error!(response.results, partitions),
+        R::DescribeQuorum(response) => {
+            response.error_code != 0 || any_error!(response.topics, partitions)
+        }
+        R::UpdateFeatures(response) => response.error_code != 0 || any_error!(response.results),
+        R::ListConfigResources(response) => response.error_code != 0,
         R::DescribeClientQuotas(response) => response.error_code != 0,
         R::AlterClientQuotas(response) => any_error!(response.entries),
         R::DescribeUserScramCredentials(response) => {

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use millstream_base::{Clock, Random};
-use millstream_log::Log;
+use millstream_log::{Log, LogError, Stream};
 use millstream_wire::messages::BrokerId;
 use millstream_wire::{Request, RequestHeader, refuse};
 
-use crate::client::Client;
+use crate::client::{Client, stream_of_users};
 use crate::config::{BrokerConfig, SecurityConfig};
+use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
@@ -20,9 +21,13 @@ use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::transaction_service::{self, TransactionService};
 use crate::{
-    access, cluster, commits, configs, fetch, group_service, native, offsets, produce, producers,
-    topics,
+    access, cluster, commits, configs, features, fetch, group_service, groups, native, offsets,
+    produce, producers, replicas, topics,
 };
+
+/// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always empty: offsets are in the
+/// stream of the groups.
+pub const OFFSETS: &str = "__consumer_offsets";
 
 /// What all connections share.
 pub struct Broker {
@@ -37,6 +42,8 @@ pub struct Broker {
     security: Arc<SecurityService>,
     pins: Arc<Pins>,
     cluster_id: String,
+    configs: ConfigStore,
+    log_levels: OnceLock<Arc<dyn LogLevels>>,
     pub(crate) counters: Counters,
 }
 
@@ -59,11 +66,16 @@ impl Broker {
         let security =
             SecurityService::open(&log, &security, Arc::clone(&clock), random_of_security)?;
         let security = Arc::new(security);
-        let of_groups = config.groups.clone();
+        log.internal_stream(OFFSETS)?;
+        let configs = ConfigStore::open(&log, Arc::clone(&clock))?;
+        let of_groups = groups::Config {
+            of_groups: configs::group_configs(&configs),
+            ..config.groups.clone()
+        };
         let groups =
             GroupService::open(&log, of_groups, Arc::clone(&clock), Arc::clone(&security))?;
         let groups = Arc::new(groups);
-        Ok(Arc::new(Broker {
+        let broker = Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
             sessions: Sessions::default(),
             native: native::Shared::default(),
@@ -72,12 +84,30 @@ impl Broker {
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),
+            log_levels: OnceLock::new(),
+            configs,
             security,
             groups,
             config,
             log,
             random,
-        }))
+        });
+        configs::use_defaults(&broker);
+        Ok(broker)
+    }
+
+    /// Lets administrators see and change what the program writes to its log. Called once.
+    pub fn set_log_levels(&self, levels: Arc<dyn LogLevels>) {
+        // A second call would come from a second owner of the program's log, and there is one.
+        let _ = self.log_levels.set(levels);
+    }
+
+    pub(crate) fn log_levels(&self) -> Option<&dyn LogLevels> {
+        self.log_levels.get().map(|levels| &**levels)
+    }
+
+    pub(crate) fn configs(&self) -> &ConfigStore {
+        &self.configs
     }
 
     /// Its settings.
@@ -93,6 +123,20 @@ impl Broker {
     /// Its log.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// The stream that clients see under this name: a user's, or the empty one that stands for Kafka's topic of committed
+    /// offsets, which is there once there are groups. Clients can read that one, and not change it.
+    pub(crate) fn shown_stream(&self, name: &str) -> Result<Stream, LogError> {
+        match name == OFFSETS && self.shows_offsets() {
+            true => self.log.stream(name),
+            false => stream_of_users(&self.log, name),
+        }
+    }
+
+    /// Whether clients see the topic [`OFFSETS`].
+    pub(crate) fn shows_offsets(&self) -> bool {
+        self.groups.has_had_groups()
     }
 
     pub(crate) fn transactions(&self) -> &Arc<TransactionService> {
@@ -170,6 +214,17 @@ impl Broker {
             Request::IncrementalAlterConfigs(request) => {
                 configs::alter_incrementally(self, request)
             }
+            Request::ListConfigResources(request) => configs::list(self, version, request),
+            Request::ElectLeaders(request) => replicas::elect_leaders(self, version, request),
+            Request::AlterPartitionReassignments(request) => {
+                replicas::alter_reassignments(self, request)
+            }
+            Request::ListPartitionReassignments(_) => replicas::list_reassignments(),
+            Request::AlterReplicaLogDirs(request) => replicas::alter_log_dirs(self, request),
+            Request::DescribeQuorum(request) => {
+                features::describe_quorum(self, client, version, request)
+            }
+            Request::UpdateFeatures(request) => features::update(version, request),
             Request::ApiVersions(_) => millstream_wire::api_versions().into(),
             Request::DescribeCluster(request) => cluster::describe(self, client, request),
             Request::DescribeLogDirs(request) => cluster::describe_log_dirs(self, request),

@@ -206,14 +206,14 @@ impl Client {
         self.peer.advertised.clone()
     }
 
-    /// The stream of this name.
+    /// The stream of this name, also where clients can only read it.
     pub fn stream(&mut self, name: &str) -> Result<Stream, LogError> {
         if let Some(stream) = self.streams.get(name)
             && !stream.is_deleted()
         {
             return Ok(stream.clone());
         }
-        let stream = stream_of_users(self.broker.log(), name)?;
+        let stream = self.broker.shown_stream(name)?;
         self.keep(stream.clone());
         Ok(stream)
     }
@@ -253,7 +253,7 @@ pub fn stream_of_users(log: &Log, name: &str) -> Result<Stream, LogError> {
 
 /// What the broker keeps for itself is nobody else's.
 pub(crate) fn not_internal(stream: Stream) -> Result<Stream, LogError> {
-    match stream.name().starts_with("__") {
+    match stream.is_internal() {
         true => Err(LogError::UnknownStream {
             name: stream.name().to_owned(),
         }),

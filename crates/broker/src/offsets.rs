@@ -22,7 +22,7 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
 use crate::reply::Reply;
-use crate::topics::LEADER_EPOCH;
+use crate::topics::{LEADER_EPOCH, not_read_only};
 
 /// What a client may ask for instead of a time.
 const LATEST: i64 = -1;
@@ -189,8 +189,10 @@ pub fn delete_records(
     let mut asked = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let stream = client.stream(&topic.name);
+        let stream = stream.map_err(|error| response_error(&error));
+        let stream = stream.and_then(not_read_only);
         let partitions = topic.partitions.iter().map(|partition| {
-            let stream = stream.as_ref().map_err(response_error)?;
+            let stream = stream.as_ref().map_err(|error| *error)?;
             let lane = lane_of(stream, partition.partition_index);
             let lane = lane.map_err(|error| response_error(&error))?;
             let before = match partition.offset {

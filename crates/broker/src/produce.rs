@@ -22,7 +22,7 @@ use crate::error::response_error;
 use crate::groups::Partition;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
-use crate::topics::Named;
+use crate::topics::{Named, not_read_only};
 use crate::transaction_service::{TransactionService, Unavailable};
 use crate::transactions::{
     AddPartitions, Answer, Producer, Request, TopicPartition, TransactionError, TransactionalId,
@@ -67,7 +67,9 @@ pub fn produce(
     }
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.max(0) as u64);
     let topics = request.topic_data.into_iter().map(|topic| Asked {
-        stream: Named::of(version >= 13, &topic.name, topic.topic_id).stream(client),
+        stream: Named::of(version >= 13, &topic.name, topic.topic_id)
+            .stream(client)
+            .and_then(not_read_only),
         topic,
         refused: HashMap::new(),
     });
@@ -250,7 +252,8 @@ fn append_topic(
             Ok((lane, appended)) => {
                 let response = response
                     .with_base_offset(appended.base_offset.0 as i64)
-                    .with_log_start_offset(lane.earliest_offset().0 as i64);
+                    .with_log_start_offset(lane.earliest_offset().0 as i64)
+                    .with_log_append_time_ms(appended.append_time.map_or(-1, |time| time.0));
                 waiting.push(Waiting {
                     topic: number,
                     partition: partitions.len(),

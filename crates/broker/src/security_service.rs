@@ -150,6 +150,11 @@ impl SecurityService {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// How clients can log in; empty where they need not.
+    pub fn mechanisms(&self) -> &[Mechanism] {
+        &self.mechanisms
+    }
+
     /// Another one when users, access rules or quotas have changed.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

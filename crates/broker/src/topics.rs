@@ -4,8 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use millstream_base::ByteSize;
-use millstream_log::{LogError, Stream, StreamConfig};
+use millstream_log::{LogError, Stream, StreamConfig, is_reserved};
 use millstream_wire::messages::create_partitions_response::{
     CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
@@ -30,7 +29,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 use crate::access::denied_by_id;
-use crate::broker::Broker;
+use crate::broker::{Broker, OFFSETS};
 use crate::client::{Client, not_internal, stream_of_users};
 use crate::configs;
 use crate::error::response_error;
@@ -95,6 +94,14 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Refuses a stream that clients can only read.
+pub fn not_read_only(stream: Stream) -> Result<Stream, ResponseError> {
+    match stream.is_internal() {
+        true => Err(ResponseError::InvalidTopicException),
+        false => Ok(stream),
+    }
+}
+
 /// Which topics there are, and where.
 pub fn metadata(
     broker: &Arc<Broker>,
@@ -120,8 +127,10 @@ pub fn metadata(
         let log = broker.log();
         let names = log.stream_names().into_iter();
         let streams = names.filter_map(|name| log.stream(&name).ok());
+        let offsets = broker.shown_stream(OFFSETS).ok();
         let topics = streams
             .filter(is_topic)
+            .chain(offsets)
             .filter(|stream| client.access().sees_topic(stream.name()))
             .map(|stream| describe_topic(broker, &stream));
         return response.with_topics(topics.collect()).into();
@@ -145,6 +154,12 @@ pub fn metadata(
         let stream = stream.permitted(client, Operation::Describe);
         let described = match (&stream, &topic.name) {
             (Ok(stream), _) => describe_topic(broker, stream),
+            // It comes with the first group.
+            (Err(error @ ResponseError::UnknownTopicOrPartition), Some(name))
+                if ***name == *OFFSETS =>
+            {
+                refused_topic(topic.name, topic.topic_id, *error)
+            }
             (Err(ResponseError::UnknownTopicOrPartition), Some(name))
                 if check_name(name).is_err() =>
             {
@@ -203,7 +218,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match name {
         "" => Err("a topic has a name"),
-        name if name.starts_with("__") => Err("the names that begin with __ are the broker's own"),
+        name if is_reserved(name) => Err("it is the name of one of the broker's own topics"),
         "." | ".." => Err("a topic is not called . or .."),
         name if name.len() > NAME_BYTES_MAX => Err("the name is longer than 249 characters"),
         name if !name.bytes().all(is_allowed) => {
@@ -224,8 +239,18 @@ fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
     });
     MetadataResponseTopic::default()
         .with_name(Some(topic_name(stream.name())))
-        .with_topic_id(stream.uuid())
+        .with_topic_id(shown_id(stream))
+        .with_is_internal(stream.is_internal())
         .with_partitions(partitions.collect())
+}
+
+/// The id that clients see. One of a stream that they can only read has none, since streams of users alone are found by
+/// theirs.
+fn shown_id(stream: &Stream) -> Uuid {
+    match stream.is_internal() {
+        true => Uuid::nil(),
+        false => stream.uuid(),
+    }
 }
 
 fn refused_topic(name: Option<TopicName>, id: Uuid, error: ResponseError) -> MetadataResponseTopic {
@@ -254,7 +279,11 @@ pub fn describe(
             .map(|name| topic_name(name))
             .collect();
         let is_seen = |name: &TopicName| client.access().sees_topic(name);
-        names.retain(|name| check_name(name).is_ok() && is_seen(name));
+        names.retain(|name| check_name(name).is_ok());
+        if broker.shows_offsets() {
+            names.push(topic_name(OFFSETS));
+        }
+        names.retain(is_seen);
     }
     names.sort();
     names.dedup();
@@ -297,7 +326,9 @@ pub fn describe(
                 .with_eligible_leader_replicas(Some(Vec::new()))
                 .with_last_known_elr(Some(Vec::new()))
         });
-        let described = described.with_topic_id(stream.uuid());
+        let described = described
+            .with_topic_id(shown_id(&stream))
+            .with_is_internal(stream.is_internal());
         topics.push(described.with_partitions(partitions.collect()));
         room -= end.saturating_sub(first);
         if end < count {
@@ -375,10 +406,8 @@ fn create_topic(
         streamlets: partitions,
         ..StreamConfig::default()
     };
-    for set in &topic.configs {
-        configs::set(&mut config, &set.name, set.value.as_deref())
-            .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
-    }
+    configs::set_of_created(&mut config, &topic.configs)
+        .map_err(|refused| Refusal::new(refused.error, refused.message))?;
     let id = match validate_only {
         true if broker.log().stream(&topic.name).is_ok() => {
             let exists = LogError::Exists {
@@ -399,7 +428,7 @@ fn create_topic(
     Ok(Created {
         id,
         partitions: partitions as i32,
-        configs: configs::of_created(&config),
+        configs: configs::of_created(broker, &config),
     })
 }
 
@@ -558,9 +587,4 @@ fn grow(
     broker.log().grow_stream(name, streamlets, config.lanes)?;
     broker.groups().topics_changed();
     Ok(())
-}
-
-/// A size as the settings of topics have it; -1 is none.
-pub fn optional_bytes(value: i64) -> Option<ByteSize> {
-    u64::try_from(value).ok().map(ByteSize)
 }

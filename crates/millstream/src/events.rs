@@ -1,16 +1,21 @@
 //! Log lines on stderr: their level, their time and their form.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use millstream_broker::security::AUDIT_TARGET;
+use millstream_broker::{LogLevel as TargetLevel, LogLevels, ROOT};
+use parking_lot::Mutex;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 /// The `tracing` target of messages that commands print in any case.
 const MESSAGE_TARGET: &str = "message";
@@ -65,10 +70,14 @@ impl LogLevel {
 pub fn write_events(level: LogLevel, format: LogFormat) {
     let is_json = format == LogFormat::Json;
     IS_JSON.store(is_json, Ordering::Relaxed);
-    let wanted = Targets::new()
-        .with_default(level.filter())
-        .with_target(AUDIT_TARGET, level.audit_filter())
-        .with_target(MESSAGE_TARGET, LevelFilter::TRACE);
+    let wanted = Wanted {
+        root: level.filter(),
+        audit: level.audit_filter(),
+        own: BTreeMap::new(),
+    };
+    let (filter, handle) = reload::Layer::new(wanted.filter());
+    let wanted = Mutex::new(wanted);
+    let _ = LINES.set(Lines { wanted, handle });
     // With a time in UTC, as RFC 3339 writes it.
     let lines = tracing_subscriber::fmt::layer()
         // It would panic where stderr cannot be written to.
@@ -79,9 +88,111 @@ pub fn write_events(level: LogLevel, format: LogFormat) {
         false => lines.with_target(false).boxed(),
     };
     tracing_subscriber::registry()
-        .with(lines.with_filter(wanted))
+        .with(lines.with_filter(filter))
         .with(CountLines.with_filter(LevelFilter::WARN))
         .init();
+}
+
+/// The targets that can have levels of their own: the crates. The lines of the program itself go by the root's level.
+/// Audit lines are not here, so that no administrator switches them off unseen.
+const TARGETS: [&str; 10] = [
+    "millstream_base",
+    "millstream_broker",
+    "millstream_client",
+    "millstream_connect",
+    "millstream_exchange",
+    "millstream_flow",
+    "millstream_log",
+    "millstream_serve",
+    "millstream_share",
+    "millstream_wire",
+];
+
+/// Which events become log lines.
+struct Wanted {
+    root: LevelFilter,
+    audit: LevelFilter,
+    /// Of targets with a level of their own.
+    own: BTreeMap<&'static str, LevelFilter>,
+}
+
+impl Wanted {
+    fn filter(&self) -> Targets {
+        Targets::new()
+            .with_default(self.root)
+            .with_target(AUDIT_TARGET, self.audit)
+            .with_targets(self.own.iter().map(|(target, level)| (*target, *level)))
+            .with_target(MESSAGE_TARGET, LevelFilter::TRACE)
+    }
+
+    fn level(&self, target: &str) -> LevelFilter {
+        self.own.get(target).copied().unwrap_or(self.root)
+    }
+}
+
+/// The log lines of the process, whose levels administrators change while it runs.
+struct Lines {
+    wanted: Mutex<Wanted>,
+    handle: reload::Handle<Targets, Registry>,
+}
+
+/// Set with the first line.
+static LINES: OnceLock<Lines> = OnceLock::new();
+
+/// The levels of the log lines, for the broker to show and to change.
+pub struct Levels;
+
+impl LogLevels for Levels {
+    fn levels(&self) -> Vec<(&'static str, Option<TargetLevel>)> {
+        let Some(lines) = LINES.get() else {
+            return Vec::new();
+        };
+        let wanted = lines.wanted.lock();
+        let targets = TARGETS.iter().map(|target| (*target, wanted.level(target)));
+        let all = targets.chain([(ROOT, wanted.root)]);
+        all.map(|(target, level)| (target, level_of(level)))
+            .collect()
+    }
+
+    fn set(&self, target: &str, level: Option<TargetLevel>) {
+        let Some(lines) = LINES.get() else { return };
+        let mut wanted = lines.wanted.lock();
+        let level = level.map(filter_of);
+        let known = TARGETS.into_iter().find(|known| *known == target);
+        match (known, level) {
+            (Some(known), Some(level)) => {
+                wanted.own.insert(known, level);
+            }
+            (Some(known), None) => {
+                wanted.own.remove(known);
+            }
+            (None, Some(level)) => wanted.root = level,
+            // The root always has a level.
+            (None, None) => {}
+        }
+        // It fails where the process writes no lines any more.
+        let _ = lines.handle.reload(wanted.filter());
+    }
+}
+
+fn level_of(filter: LevelFilter) -> Option<TargetLevel> {
+    match filter.into_level()? {
+        Level::ERROR => Some(TargetLevel::Error),
+        Level::WARN => Some(TargetLevel::Warn),
+        Level::INFO => Some(TargetLevel::Info),
+        Level::DEBUG => Some(TargetLevel::Debug),
+        Level::TRACE => Some(TargetLevel::Trace),
+    }
+}
+
+fn filter_of(level: TargetLevel) -> LevelFilter {
+    match level {
+        TargetLevel::Error => LevelFilter::ERROR,
+        TargetLevel::Warn => LevelFilter::WARN,
+        TargetLevel::Info => LevelFilter::INFO,
+        TargetLevel::Debug => LevelFilter::DEBUG,
+        TargetLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 /// Warnings and errors since the start, whatever the level of log lines is.
@@ -129,4 +240,37 @@ pub fn write_message(level: Level, message: fmt::Arguments<'_>) -> bool {
         }
     }
     is_json
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_go_by_their_own_level_or_by_that_of_the_root() {
+        let wanted = Wanted {
+            root: LevelFilter::WARN,
+            audit: LevelFilter::INFO,
+            own: BTreeMap::from([("millstream_log", LevelFilter::DEBUG)]),
+        };
+        let filter = wanted.filter();
+        for (target, level, is_written) in [
+            ("millstream_log::lane", Level::DEBUG, true),
+            ("millstream_log::lane", Level::TRACE, false),
+            ("millstream_broker::server", Level::WARN, true),
+            ("millstream_broker::server", Level::INFO, false),
+            (AUDIT_TARGET, Level::INFO, true),
+            (MESSAGE_TARGET, Level::TRACE, true),
+        ] {
+            assert_eq!(filter.would_enable(target, &level), is_written, "{target}");
+        }
+        assert_eq!(
+            level_of(wanted.level("millstream_log")),
+            Some(TargetLevel::Debug)
+        );
+        assert_eq!(
+            level_of(wanted.level("millstream_broker")),
+            Some(TargetLevel::Warn)
+        );
+    }
 }

@@ -19,6 +19,7 @@ use self::content::NodeContent;
 use self::gate::NodeGate;
 use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
+use crate::events::Levels;
 use crate::http::{cannot_listen, url};
 use crate::node;
 use crate::settings::{LISTEN_DEFAULT, Settings, SettingsError};
@@ -123,6 +124,7 @@ pub fn run(
     let local_socket = Some(std::path::absolute(log.dir())?);
     let server = listening.serve(local_socket, log.clone(), clock, Arc::new(SystemRandom))?;
     content.serves(&log, server.broker());
+    server.broker().set_log_levels(Arc::new(Levels));
     let stop = stop()?;
     let started = Started {
         listen: server.local_address(),

@@ -1,5 +1,6 @@
 //! Requests that are refused as a whole: the answer has the error wherever the client looks for it.
 
+mod administration;
 mod groups;
 mod records;
 mod security;
@@ -91,6 +92,16 @@ impl Refusal {
             Request::DescribeTopicPartitions(request) => {
                 self.describe_topic_partitions(request).into()
             }
+
+            Request::ElectLeaders(request) => self.elect_leaders(request).into(),
+            Request::AlterPartitionReassignments(request) => {
+                self.alter_reassignments(request).into()
+            }
+            Request::ListPartitionReassignments(_) => self.list_reassignments().into(),
+            Request::AlterReplicaLogDirs(request) => self.alter_replica_log_dirs(request).into(),
+            Request::DescribeQuorum(_) => self.describe_quorum().into(),
+            Request::UpdateFeatures(_) => self.update_features().into(),
+            Request::ListConfigResources(_) => self.list_config_resources().into(),
 
             Request::OffsetCommit(request) => self.offset_commit(request).into(),
             Request::OffsetFetch(request) => self.offset_fetch(request).into(),

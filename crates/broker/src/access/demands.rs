@@ -93,11 +93,19 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
 
         Request::DescribeLogDirs(_)
         | Request::DescribeAcls(_)
+        | Request::DescribeQuorum(_)
+        | Request::ListPartitionReassignments(_)
         | Request::DescribeUserScramCredentials(_) => cluster(Describe),
-        Request::CreateAcls(_) | Request::DeleteAcls(_) | Request::AlterUserScramCredentials(_) => {
-            cluster(Alter)
+        Request::CreateAcls(_)
+        | Request::DeleteAcls(_)
+        | Request::ElectLeaders(_)
+        | Request::AlterPartitionReassignments(_)
+        | Request::AlterReplicaLogDirs(_)
+        | Request::UpdateFeatures(_)
+        | Request::AlterUserScramCredentials(_) => cluster(Alter),
+        Request::DescribeClientQuotas(_) | Request::ListConfigResources(_) => {
+            cluster(DescribeConfigs)
         }
-        Request::DescribeClientQuotas(_) => cluster(DescribeConfigs),
         Request::AlterClientQuotas(_) => cluster(AlterConfigs),
 
         Request::CreateStream(request) => match access.may_create(&request.name) {

@@ -7,7 +7,7 @@ use super::demands::KEY_OF_GROUP;
 use super::unknown::NO_SUCH_ID;
 use super::{Access, denied};
 use crate::client::Client;
-use crate::configs::{BROKER, TOPIC};
+use crate::configs::{BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC};
 use crate::security::{Operation, Resource, ResourceType};
 
 use Operation::{Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
@@ -16,6 +16,13 @@ const TOPIC_DENIED: ResponseError = ResponseError::TopicAuthorizationFailed;
 /// The same for a topic that is named by its id, and that the client may not know of, or that is not there.
 const UNKNOWN_ID: ResponseError = ResponseError::UnknownTopicId;
 const GROUP_DENIED: ResponseError = ResponseError::GroupAuthorizationFailed;
+
+/// What has settings, as access rules see it.
+const CONFIGURED: [ResourceType; 3] = [
+    ResourceType::Topic,
+    ResourceType::Group,
+    ResourceType::Cluster,
+];
 
 /// Takes out what the client may not do, and returns the answers to that.
 pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec<Response> {
@@ -96,7 +103,7 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
             ));
         }
         Request::DescribeConfigs(request) => {
-            for kind in [ResourceType::Topic, ResourceType::Cluster] {
+            for kind in CONFIGURED {
                 keep!(request.resources, denied(kind), |asked| {
                     let (code, name) = (asked.resource_type, &asked.resource_name);
                     may_configure(access, kind, DescribeConfigs, code, name)
@@ -104,7 +111,7 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
             }
         }
         Request::AlterConfigs(request) => {
-            for kind in [ResourceType::Topic, ResourceType::Cluster] {
+            for kind in CONFIGURED {
                 keep!(request.resources, denied(kind), |asked| {
                     let (code, name) = (asked.resource_type, &asked.resource_name);
                     may_configure(access, kind, AlterConfigs, code, name)
@@ -112,7 +119,7 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
             }
         }
         Request::IncrementalAlterConfigs(request) => {
-            for kind in [ResourceType::Topic, ResourceType::Cluster] {
+            for kind in CONFIGURED {
                 keep!(request.resources, denied(kind), |asked| {
                     let (code, name) = (asked.resource_type, &asked.resource_name);
                     may_configure(access, kind, AlterConfigs, code, name)
@@ -209,7 +216,10 @@ fn may_configure(
 ) -> bool {
     match (kind, code) {
         (ResourceType::Topic, TOPIC) => access.may_topic(operation, name),
-        (ResourceType::Cluster, BROKER) => access.may(operation, Resource::CLUSTER),
+        (ResourceType::Group, GROUP) => access.may(operation, Resource::group(name)),
+        (ResourceType::Cluster, BROKER | LOGGER | CLIENT_METRICS) => {
+            access.may(operation, Resource::CLUSTER)
+        }
         _ => true,
     }
 }

@@ -20,8 +20,8 @@ use self::access::Rules;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Action, Answer, Config, Coordinator, Moment, RandomBytes, Request, RequestId, Standing, Topic,
-    TopicId, TopicName,
+    Action, Answer, Config, Coordinator, GroupConfig, Moment, RandomBytes, Request, RequestId,
+    Standing, Topic, TopicId, TopicName,
 };
 use crate::ledger::{Ledger, Record};
 use crate::reply::Reply;
@@ -42,7 +42,6 @@ type Released = Vec<(oneshot::Sender<Answer>, Answer)>;
 /// The coordinator, and what it works with.
 pub struct GroupService {
     at_work: Mutex<AtWork>,
-    config: Config,
     ledger: Arc<Ledger>,
     log: Log,
     clock: Arc<dyn Clock>,
@@ -96,7 +95,6 @@ impl GroupService {
                 topics_known_at: None,
                 access_version: 0,
             }),
-            config,
             ledger: Arc::new(ledger),
             log: log.clone(),
             clock,
@@ -127,6 +125,11 @@ impl GroupService {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    /// Whether there is, or ever was, a group.
+    pub fn has_had_groups(&self) -> bool {
+        self.ledger.lane().next_offset() > Offset(0)
     }
 
     /// Where the groups stand, in the order of their names.
@@ -212,13 +215,20 @@ impl GroupService {
         at_work.waiting.clear();
         at_work.topics.clear();
         at_work.topics_known_at = None;
-        match restore(&self.ledger, &self.config, now, &self.security) {
+        let config = at_work.coordinator.config().clone();
+        match restore(&self.ledger, &config, now, &self.security) {
             Ok(coordinator) => at_work.coordinator = coordinator,
             Err(error) => {
                 tracing::error!("groups are refused, since they cannot be read: {error}");
                 self.is_damaged.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Gives a group settings of its own.
+    pub fn set_group_config(&self, group: &str, config: GroupConfig) {
+        let mut at_work = self.at_work.lock();
+        at_work.coordinator.set_group_config(group.into(), config);
     }
 
     /// A topic was made, changed or deleted.

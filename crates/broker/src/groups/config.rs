@@ -1,8 +1,9 @@
 //! Settings and bounds.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::GroupError;
+use super::{GroupError, GroupName};
 
 /// The longest name of a group, in bytes.
 pub const GROUP_NAME_BYTES_MAX: usize = 4096;
@@ -48,6 +49,33 @@ pub struct Config {
     pub offsets_retention_check_interval: Duration,
     /// The longest text that may go with an offset, in UTF-16 units.
     pub offset_metadata_max: usize,
+    /// Groups with settings of their own.
+    pub of_groups: BTreeMap<GroupName, GroupConfig>,
+}
+
+/// Settings of one group. Where it has none, those of all groups count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// See [`Config::consumer_session_timeout`].
+    pub consumer_session_timeout: Option<Duration>,
+    /// See [`Config::consumer_heartbeat_interval`].
+    pub consumer_heartbeat_interval: Option<Duration>,
+}
+
+impl Config {
+    /// How long a member of this group, which is one of KIP-848, may be silent.
+    pub fn session_timeout_of(&self, group: &GroupName) -> Duration {
+        let own = self.of_groups.get(group);
+        let own = own.and_then(|own| own.consumer_session_timeout);
+        own.unwrap_or(self.consumer_session_timeout)
+    }
+
+    /// How often a member of this group, which is one of KIP-848, is to send a heartbeat.
+    pub fn heartbeat_interval_of(&self, group: &GroupName) -> Duration {
+        let own = self.of_groups.get(group);
+        let own = own.and_then(|own| own.consumer_heartbeat_interval);
+        own.unwrap_or(self.consumer_heartbeat_interval)
+    }
 }
 
 impl Default for Config {
@@ -64,6 +92,7 @@ impl Default for Config {
             offsets_retention: Duration::from_secs(7 * 24 * 60 * 60),
             offsets_retention_check_interval: Duration::from_secs(10 * 60),
             offset_metadata_max: 4096,
+            of_groups: BTreeMap::new(),
         }
     }
 }

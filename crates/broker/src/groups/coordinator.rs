@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::Config;
+use super::config::{Config, GroupConfig};
 use super::group::Groups;
 use super::record::decode;
 use super::restore::Restoring;
 use super::timers::{Timer, Timers};
 use super::topics::{Topic, TopicAccess, Topics};
 use super::turn::{Action, Moment, Turn};
-use super::{Record, RecordError, Request, RequestId, Standing, TopicName};
+use super::{GroupName, Record, RecordError, Request, RequestId, Standing, TopicName};
 
 /// The coordinator of all groups.
 ///
@@ -39,6 +39,21 @@ impl Coordinator {
         };
         coordinator.turn(now, |_, turn| set_expiry_timer(turn));
         coordinator
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Gives a group, which need not be there, settings of its own. They count for each member from its next heartbeat
+    /// on.
+    pub fn set_group_config(&mut self, group: GroupName, config: GroupConfig) {
+        let of_groups = &mut self.config.of_groups;
+        match config == GroupConfig::default() {
+            true => of_groups.remove(&group),
+            false => of_groups.insert(group, config),
+        };
     }
 
     /// A coordinator that goes on where the log ends. `records` are those of a [snapshot](Self::snapshot)

@@ -40,7 +40,7 @@ mod topics;
 mod turn;
 
 pub use self::answer::*;
-pub use self::config::Config;
+pub use self::config::{Config, GroupConfig};
 pub use self::coordinator::Coordinator;
 pub use self::error::GroupError;
 pub use self::names::*;

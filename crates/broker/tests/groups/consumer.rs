@@ -207,6 +207,29 @@ fn a_static_member_that_does_not_come_back_is_put_out() {
 }
 
 #[test]
+fn a_group_has_a_session_timeout_of_its_own() {
+    let mut world = world();
+    let own = GroupConfig {
+        consumer_session_timeout: Some(10 * SECOND),
+        ..GroupConfig::default()
+    };
+    world
+        .coordinator
+        .set_group_config(GROUP.into(), own.clone());
+    world.config.of_groups.insert(GROUP.into(), own);
+    for restarts in [false, true] {
+        join_one(&mut world, "a");
+        if restarts {
+            world.restart();
+        }
+        world.pass(9 * SECOND);
+        assert_ne!(described(&mut world).state, GroupState::Empty);
+        world.pass(2 * SECOND);
+        assert_eq!(described(&mut world).state, GroupState::Empty);
+    }
+}
+
+#[test]
 fn members_go_on_after_a_restart() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");

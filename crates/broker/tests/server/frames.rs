@@ -105,6 +105,55 @@ fn what_came_before_a_frame_that_is_none_is_answered() {
     assert_eq!(client.receive_frame(), None);
 }
 
+/// What a broker of Kafka 4.3.1 did with each of them.
+#[test]
+fn unknown_requests_and_versions_are_answered_or_end_the_connection_as_with_kafka() {
+    let node = Node::start();
+    // Without a body, for number 7 and without a name.
+    let request = |api_key: i16, version: i16| {
+        let mut bytes = 10_i32.to_be_bytes().to_vec();
+        bytes.extend(api_key.to_be_bytes());
+        bytes.extend(version.to_be_bytes());
+        bytes.extend(7_i32.to_be_bytes());
+        bytes.extend((-1_i16).to_be_bytes());
+        bytes
+    };
+    for (api_key, version) in [
+        // No request has these keys.
+        (9999, 0),
+        (-1, 0),
+        // These were requests once, or are for controllers alone.
+        (4, 0),
+        (7, 3),
+        (52, 0),
+        (59, 0),
+        // These are in other versions: Produce, Metadata, CreateTopics.
+        (0, 2),
+        (0, 99),
+        (3, 99),
+        (3, -1),
+        (19, 1),
+    ] {
+        assert_closes(&node, &request(api_key, version));
+    }
+    // Those alone that ask for the versions are answered, in the oldest one.
+    let unsupported = ResponseError::UnsupportedVersion.code();
+    for (version, expected) in [(0, 0), (-1, unsupported), (99, unsupported)] {
+        let mut client = node.connect();
+        client.send_bytes(&request(18, version));
+        let frame = client.receive_frame().unwrap();
+        let (id, response) = decode_response(ApiKey::ApiVersions, 0, frame).unwrap();
+        let Response::ApiVersions(response) = response else {
+            panic!("it is an answer to that");
+        };
+        assert_eq!(
+            (id, response.error_code),
+            (7, expected),
+            "version {version}"
+        );
+    }
+}
+
 #[test]
 fn who_asks_for_versions_in_an_unknown_one_is_told_which_there_are() {
     let node = Node::start();

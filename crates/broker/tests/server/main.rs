@@ -1,7 +1,9 @@
 //! The broker over TCP: a server on a free port of this machine, and clients that send what real ones
 //! send, and what none should.
 
+mod administration;
 mod bounds;
+mod configs;
 mod damage;
 mod fetch;
 mod frames;

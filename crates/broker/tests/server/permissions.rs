@@ -281,6 +281,53 @@ fn topic_cases() -> Vec<Case> {
     ]
 }
 
+/// About the cluster, and settings of what is no topic.
+fn cluster_cases() -> Vec<Case> {
+    let described = |kind: i8, name: &str| {
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(kind)
+            .with_resource_name(text(name));
+        DescribeConfigsRequest::default().with_resources(vec![resource])
+    };
+    let altered = |kind: i8, name: &str| {
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(kind)
+            .with_resource_name(text(name));
+        IncrementalAlterConfigsRequest::default().with_resources(vec![resource])
+    };
+    vec![
+        case(4, described(8, "1"), [(DescribeConfigs, CLUSTER)]),
+        case(4, described(16, "m"), [(DescribeConfigs, CLUSTER)]),
+        case(4, described(32, "g"), [(DescribeConfigs, group("g"))]),
+        case(1, altered(4, "1"), [(AlterConfigs, CLUSTER)]),
+        case(1, altered(8, "1"), [(AlterConfigs, CLUSTER)]),
+        case(1, altered(16, "m"), [(AlterConfigs, CLUSTER)]),
+        case(1, altered(32, "g"), [(AlterConfigs, group("g"))]),
+        case(
+            1,
+            ListConfigResourcesRequest::default(),
+            [(DescribeConfigs, CLUSTER)],
+        ),
+        case(
+            2,
+            ElectLeadersRequest::default().with_topic_partitions(None),
+            [(Alter, CLUSTER)],
+        ),
+        case(
+            1,
+            AlterPartitionReassignmentsRequest::default(),
+            [(Alter, CLUSTER)],
+        ),
+        case(
+            0,
+            ListPartitionReassignmentsRequest::default().with_topics(None),
+            [(Describe, CLUSTER)],
+        ),
+        case(2, DescribeQuorumRequest::default(), [(Describe, CLUSTER)]),
+        case(2, UpdateFeaturesRequest::default(), [(Alter, CLUSTER)]),
+    ]
+}
+
 /// About groups.
 fn group_cases() -> Vec<Case> {
     let commit = OffsetCommitRequestTopic::default()
@@ -645,6 +692,7 @@ fn every_request_needs_each_of_its_rights() {
     let cases = [
         record_cases(),
         topic_cases(),
+        cluster_cases(),
         group_cases(),
         transaction_cases(),
         security_cases(),

@@ -119,7 +119,17 @@ fn names_that_no_topic_can_have_are_refused() {
     let mut client = node.connect();
     let invalid = ResponseError::InvalidTopicException.code();
     let long = "x".repeat(250);
-    for name in ["", ".", "..", "a b", "a/b", "ä", "__groups", "__t", &long] {
+    for name in [
+        "",
+        ".",
+        "..",
+        "a b",
+        "a/b",
+        "ä",
+        "__groups",
+        "__transaction_state",
+        &long,
+    ] {
         assert_eq!(
             metadata(&mut client, 9, &[name]).topics[0].error_code,
             invalid,

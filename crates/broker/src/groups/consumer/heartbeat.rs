@@ -122,7 +122,7 @@ impl ConsumerGroup {
         self.reconcile(turn, &id, owned.as_ref());
         turn.set_timer(
             self.session_timer(&id),
-            turn.config.consumer_session_timeout,
+            turn.config.session_timeout_of(&self.name),
         );
         let current = self.members.get(&id).map(|member| member.current.clone());
         let current = current.unwrap_or_default();
@@ -130,7 +130,7 @@ impl ConsumerGroup {
         Ok(ConsumerBeat {
             member: id,
             epoch: current.epoch,
-            heartbeat_interval: turn.config.consumer_heartbeat_interval,
+            heartbeat_interval: turn.config.heartbeat_interval_of(&self.name),
             assignment: is_news.then(|| from_assignment(current.assigned)),
         })
     }

@@ -1,0 +1,165 @@
+//! Changes of settings, as requests ask for them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use millstream_wire::messages::incremental_alter_configs_request::AlterableConfig;
+
+use super::setting::{Refused, Setting};
+use super::value::items_of;
+
+/// The settings that something has of its own, by their names.
+pub type Own = BTreeMap<String, String>;
+
+/// How a setting is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// It has this value from now on.
+    Set(&'a str),
+    /// It has its default from now on.
+    Delete,
+    /// These items are in its list from now on.
+    Append(&'a str),
+    /// These items are no longer in its list.
+    Subtract(&'a str),
+}
+
+/// Changes of settings by their names.
+pub type Changes<'a> = Vec<(&'a str, Change<'a>)>;
+
+impl Change<'_> {
+    /// The name of the operation in Kafka's protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::Set(_) => "SET",
+            Change::Delete => "DELETE",
+            Change::Append(_) => "APPEND",
+            Change::Subtract(_) => "SUBTRACT",
+        }
+    }
+}
+
+/// Reads what a request wants to change.
+///
+/// # Errors
+/// When an operation is unknown, lacks its value, or a setting is named twice.
+pub fn changes_of(configs: &[AlterableConfig]) -> Result<Changes<'_>, Refused> {
+    let mut named = HashSet::new();
+    let changes = configs.iter().map(|config| {
+        let name = &*config.name;
+        if !named.insert(name) {
+            let why = format!("setting {name} is named more than once");
+            return Err(Refused::request(why));
+        }
+        let value = || {
+            let value = config.value.as_deref();
+            value.ok_or_else(|| Refused::request(format!("setting {name} is given no value")))
+        };
+        let change = match config.config_operation {
+            0 => Change::Set(value()?),
+            1 => Change::Delete,
+            2 => Change::Append(value()?),
+            3 => Change::Subtract(value()?),
+            other => {
+                let why = format!("setting {name}: there is no operation {other}");
+                return Err(Refused::request(why));
+            }
+        };
+        Ok((name, change))
+    });
+    changes.collect()
+}
+
+/// Makes a change of the setting `name` in `own`. `find` returns settings by their names, and `inherited` what counts
+/// where there is no value of its own.
+///
+/// # Errors
+/// When there is no such setting, or the value is none of its values. A setting that is not known can be deleted.
+pub fn apply<'s>(
+    own: &mut Own,
+    name: &str,
+    change: Change<'_>,
+    find: impl FnOnce(&str) -> Result<&'s Setting, Refused>,
+    inherited: impl Fn(&Setting) -> String,
+) -> Result<(), Refused> {
+    let setting = find(name);
+    let listed = |setting: &Setting| match setting.values.is_list() {
+        true => Ok(own.get(name).cloned().unwrap_or_else(|| inherited(setting))),
+        false => Err(Refused::invalid(format!(
+            "{name} is no list, so {} does not apply to it",
+            change.name()
+        ))),
+    };
+    let value = match change {
+        Change::Delete => {
+            own.remove(name);
+            return Ok(());
+        }
+        Change::Set(value) => value.to_owned(),
+        Change::Append(items) => format!("{},{items}", listed(setting.clone()?)?),
+        Change::Subtract(items) => {
+            let (current, gone) = (listed(setting.clone()?)?, items_of(items));
+            let left = items_of(&current).into_iter();
+            let left: Vec<&str> = left.filter(|item| !gone.contains(item)).collect();
+            left.join(",")
+        }
+    };
+    let value = setting?.read(&value).map_err(Refused::invalid)?;
+    own.insert(name.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Values;
+    use super::*;
+
+    const LIST: Setting = Setting {
+        name: "list",
+        values: Values::List(&[]),
+        default: "a,b",
+        documentation: "A list.",
+    };
+    const TEXT: Setting = Setting {
+        name: "text",
+        values: Values::Text,
+        ..LIST
+    };
+
+    fn changed(own: &[(&str, &str)], name: &str, change: Change<'_>) -> Result<String, Refused> {
+        let own = own
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut own: Own = own.collect();
+        let find = |name: &str| Setting::named([&LIST, &TEXT], "tests", name);
+        apply(&mut own, name, change, find, |setting| {
+            setting.default.to_owned()
+        })?;
+        Ok(own.get(name).cloned().unwrap_or_else(|| "-".to_owned()))
+    }
+
+    #[test]
+    fn lists_are_appended_to_and_subtracted_from_where_they_are_inherited_too() {
+        let changed = |own: &[(&str, &str)], change| changed(own, "list", change).unwrap();
+        assert_eq!(changed(&[], Change::Append("c, a")), "a,b,c");
+        assert_eq!(changed(&[("list", "x")], Change::Append("y")), "x,y");
+        assert_eq!(changed(&[], Change::Subtract("b,z")), "a");
+        assert_eq!(changed(&[("list", "x")], Change::Subtract("x")), "");
+        assert_eq!(changed(&[("list", "x")], Change::Set("y,y")), "y");
+        assert_eq!(changed(&[("list", "x")], Change::Delete), "-");
+    }
+
+    #[test]
+    fn what_is_no_list_is_only_set_and_an_unknown_setting_only_deleted() {
+        for change in [Change::Append("x"), Change::Subtract("x")] {
+            let refused = changed(&[], "text", change).unwrap_err();
+            assert!(refused.message.contains(change.name()), "{refused:?}");
+        }
+        assert_eq!(changed(&[], "text", Change::Set("x")).unwrap(), "x");
+        assert_eq!(changed(&[], "lost", Change::Delete).unwrap(), "-");
+        let refused = changed(&[], "lits", Change::Set("x")).unwrap_err();
+        assert!(
+            refused.message.contains("did you mean list?"),
+            "{refused:?}"
+        );
+    }
+}

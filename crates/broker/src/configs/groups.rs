@@ -1,0 +1,374 @@
+//! The settings of groups.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::change::{Changes, Own, apply};
+use super::setting::{Found, Refused, Setting, Source};
+use super::store::{ConfigStore, Kind};
+use super::value::Values;
+use crate::broker::Broker;
+use crate::groups;
+use crate::groups::config::GROUP_NAME_BYTES_MAX;
+
+const CONSUMER_SESSION: &str = "consumer.session.timeout.ms";
+const CONSUMER_HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
+const SHARE_SESSION: &str = "share.session.timeout.ms";
+const SHARE_HEARTBEAT: &str = "share.heartbeat.interval.ms";
+
+/// The least time between heartbeats, so that members do not keep the broker busy with them.
+const HEARTBEAT_MS_MIN: i32 = 1_000;
+const SESSION_MS_MIN: i32 = 6_000;
+const SESSION_MS_MAX: i32 = 1_800_000;
+
+/// What a duration after which `share.auto.offset.reset` begins has before it.
+const BY_DURATION: &str = "by_duration:";
+
+const fn setting(
+    name: &'static str,
+    values: Values,
+    default: &'static str,
+    documentation: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        values,
+        default,
+        documentation,
+    }
+}
+
+const SESSION: Values = Values::Int(SESSION_MS_MIN, SESSION_MS_MAX);
+const HEARTBEAT: Values = Values::Int(HEARTBEAT_MS_MIN, SESSION_MS_MAX);
+const OWN_PACE: &str =
+    "Has no effect: the broker assigns when members come, go or change what they read.";
+const NO_STREAMS: &str = "Has no effect: this server has no groups of Kafka Streams' own protocol.";
+
+/// All settings of groups, by their names.
+const SETTINGS: [Setting; 17] = [
+    setting(
+        "consumer.assignment.interval.ms",
+        Values::Int(0, i32::MAX),
+        "1000",
+        OWN_PACE,
+    ),
+    setting(
+        CONSUMER_HEARTBEAT,
+        HEARTBEAT,
+        "5000",
+        "How often a member of a consumer group sends a heartbeat; less than the session timeout.",
+    ),
+    setting(
+        CONSUMER_SESSION,
+        SESSION,
+        "45000",
+        "How long a member of a consumer group may be silent before its partitions go to others. Counts for each member from its next heartbeat on.",
+    ),
+    setting(
+        "share.assignment.interval.ms",
+        Values::Int(0, i32::MAX),
+        "1000",
+        OWN_PACE,
+    ),
+    setting(
+        "share.auto.offset.reset",
+        Values::Checked(check_offset_reset),
+        "latest",
+        "Where a share group begins that has no position: latest, earliest, or by_duration: and a duration of ISO 8601.",
+    ),
+    setting(
+        "share.delivery.count.limit",
+        Values::Int(2, 10),
+        "5",
+        "How often a record is delivered to a share group before it is given up.",
+    ),
+    setting(
+        SHARE_HEARTBEAT,
+        HEARTBEAT,
+        "5000",
+        "How often a member of a share group sends a heartbeat; less than the session timeout.",
+    ),
+    setting(
+        "share.isolation.level",
+        Values::Choice(&["read_committed", "read_uncommitted"]),
+        "read_uncommitted",
+        "Whether a share group reads records of transactions before they are committed.",
+    ),
+    setting(
+        "share.partition.max.record.locks",
+        Values::Int(100, 10_000),
+        "2000",
+        "How many records of a partition members of a share group may hold together.",
+    ),
+    setting(
+        "share.record.lock.duration.ms",
+        Values::Int(1_000, 60_000),
+        "30000",
+        "How long a member of a share group holds a record before another one may get it.",
+    ),
+    setting(
+        "share.renew.acknowledge.enable",
+        Values::Boolean,
+        "true",
+        "Whether members of a share group may extend their hold of a record.",
+    ),
+    setting(
+        SHARE_SESSION,
+        SESSION,
+        "45000",
+        "How long a member of a share group may be silent before its records go to others.",
+    ),
+    setting(
+        "streams.assignment.interval.ms",
+        Values::Int(0, i32::MAX),
+        "1000",
+        NO_STREAMS,
+    ),
+    setting(
+        "streams.heartbeat.interval.ms",
+        HEARTBEAT,
+        "5000",
+        NO_STREAMS,
+    ),
+    setting(
+        "streams.initial.rebalance.delay.ms",
+        Values::Int(0, i32::MAX),
+        "3000",
+        NO_STREAMS,
+    ),
+    setting(
+        "streams.num.standby.replicas",
+        Values::Int(0, 2),
+        "0",
+        NO_STREAMS,
+    ),
+    setting("streams.session.timeout.ms", SESSION, "45000", NO_STREAMS),
+];
+
+/// Checks where a share group begins.
+fn check_offset_reset(text: &str) -> Result<(), String> {
+    let is_known = match text.strip_prefix(BY_DURATION) {
+        Some(duration) => is_duration(duration),
+        None => matches!(text, "latest" | "earliest"),
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err(format!(
+            "{text:?} is neither latest nor earliest nor {BY_DURATION} and a duration such as P1DT2H3M4S"
+        )),
+    }
+}
+
+/// Whether a text is a duration of ISO 8601 in days, hours, minutes and seconds, in this order.
+fn is_duration(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('P') else {
+        return false;
+    };
+    let (days, time) = match rest.split_once('T') {
+        Some((_, "")) => return false,
+        Some((days, time)) => (days, time),
+        None => (rest, ""),
+    };
+    !rest.is_empty() && has_units(days, "D") && has_units(time, "HMS")
+}
+
+/// Whether a text is numbers, each with its unit behind it, and these in their order. Seconds may have a fraction.
+fn has_units(text: &str, units: &str) -> bool {
+    let (mut left, mut units) = (text, units.chars());
+    while !left.is_empty() {
+        let end = left.find(|c: char| c.is_ascii_alphabetic());
+        let Some((number, behind)) = end.map(|end| left.split_at(end)) else {
+            return false;
+        };
+        let unit = behind.chars().next();
+        let is_number = match number.split_once('.') {
+            Some((whole, part)) if unit == Some('S') => [whole, part].into_iter().all(is_digits),
+            _ => is_digits(number),
+        };
+        if !is_number || !units.any(|known| Some(known) == unit) {
+            return false;
+        }
+        left = &behind[1..];
+    }
+    true
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// All settings of groups.
+pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
+    SETTINGS.iter()
+}
+
+/// What is found for a setting of a group, most important first.
+pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -> Vec<Found> {
+    let mut found = Vec::new();
+    if let Some(value) = own.get(setting.name) {
+        found.push(Found {
+            source: Source::Group,
+            name: setting.name,
+            value: value.clone(),
+        });
+    }
+    let (name, started) = match setting.name {
+        CONSUMER_SESSION => (
+            "group.consumer.session.timeout.ms",
+            Some(of_broker.consumer_session_timeout),
+        ),
+        CONSUMER_HEARTBEAT => (
+            "group.consumer.heartbeat.interval.ms",
+            Some(of_broker.consumer_heartbeat_interval),
+        ),
+        name => (name, None),
+    };
+    let default = Found {
+        name,
+        ..setting.found_by_default()
+    };
+    let started = started.map(|value| value.as_millis().to_string());
+    if let Some(value) = started.filter(|value| *value != setting.default) {
+        found.push(Found {
+            source: Source::Started,
+            value,
+            ..default.clone()
+        });
+    }
+    found.push(default);
+    found
+}
+
+/// Refuses a name that no group can have.
+pub fn check_name(name: &str) -> Result<(), Refused> {
+    match name.len() {
+        0 => Err(Refused::request(
+            "a group has a name: there are no settings of all groups",
+        )),
+        1..=GROUP_NAME_BYTES_MAX => Ok(()),
+        _ => Err(Refused::request("the group's name is too long")),
+    }
+}
+
+/// Changes settings of a group, which need not be there yet.
+///
+/// # Errors
+/// When there is no such setting, or a value is none of its values or does not fit another one.
+pub fn alter(
+    broker: &Broker,
+    name: &str,
+    changes: &Changes<'_>,
+    validate_only: bool,
+) -> Result<(), Refused> {
+    check_name(name)?;
+    let of_broker = &broker.config().groups;
+    let change = |own: &mut Own| {
+        for (setting, change) in changes {
+            let find = |name: &str| Setting::named(settings(), "groups", name);
+            apply(own, setting, *change, find, |setting| {
+                setting.default.to_owned()
+            })?;
+        }
+        check(own, of_broker)
+    };
+    let counts = |own: &Own| broker.groups().set_group_config(name, group_config(own));
+    broker
+        .configs()
+        .change(Kind::Group, name, validate_only, change, counts)
+}
+
+/// Checks that members have time for a heartbeat.
+fn check(own: &Own, of_broker: &groups::Config) -> Result<(), Refused> {
+    let pairs = [
+        (CONSUMER_HEARTBEAT, CONSUMER_SESSION),
+        (SHARE_HEARTBEAT, SHARE_SESSION),
+    ];
+    for (heartbeat, session) in pairs {
+        let value = |name: &str| {
+            let setting = settings().find(|setting| setting.name == name)?;
+            let found = found(own, of_broker, setting).into_iter().next()?;
+            found.value.parse::<u64>().ok()
+        };
+        if value(heartbeat) >= value(session) {
+            return Err(Refused::invalid(format!(
+                "{heartbeat} must be less than {session}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What a group's own settings say to its coordinator.
+fn group_config(own: &Own) -> groups::GroupConfig {
+    let duration = |name| {
+        let value = own.get(name).and_then(|value| value.parse().ok());
+        value.map(Duration::from_millis)
+    };
+    groups::GroupConfig {
+        consumer_session_timeout: duration(CONSUMER_SESSION),
+        consumer_heartbeat_interval: duration(CONSUMER_HEARTBEAT),
+    }
+}
+
+/// What the kept settings of all groups say to the coordinator.
+pub fn group_configs(store: &ConfigStore) -> BTreeMap<groups::GroupName, groups::GroupConfig> {
+    let names = store.names(Kind::Group).into_iter();
+    let configs = names.map(|name| {
+        let config = group_config(&store.own(Kind::Group, &name));
+        (groups::GroupName::from(name), config)
+    });
+    configs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_setting_and_names_are_in_order() {
+        for setting in settings() {
+            assert_eq!(
+                setting.read(setting.default),
+                Ok(setting.default.to_owned())
+            );
+        }
+        assert!(settings().map(|setting| setting.name).is_sorted());
+    }
+
+    #[test]
+    fn where_a_share_group_begins_is_checked() {
+        for (text, is_valid) in [
+            ("latest", true),
+            ("earliest", true),
+            ("none", false),
+            ("by_duration:PT1H", true),
+            ("by_duration:P1DT2H3M4.5S", true),
+            ("by_duration:P3D", true),
+            ("by_duration:1s", false),
+            ("by_duration:P", false),
+            ("by_duration:PT", false),
+            ("by_duration:PT1", false),
+            ("by_duration:PT1M1H", false),
+            ("by_duration:PT1.5H", false),
+            ("by_duration:PT.S", false),
+            ("by_duration:", false),
+        ] {
+            assert_eq!(check_offset_reset(text).is_ok(), is_valid, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_fits_into_a_session() {
+        let of_broker = groups::Config::default();
+        let own = |heartbeat: &str, session: &str| {
+            Own::from([
+                (CONSUMER_HEARTBEAT.to_owned(), heartbeat.to_owned()),
+                (CONSUMER_SESSION.to_owned(), session.to_owned()),
+            ])
+        };
+        assert!(check(&own("5999", "6000"), &of_broker).is_ok());
+        assert!(check(&own("6000", "6000"), &of_broker).is_err());
+        let alone = Own::from([(CONSUMER_HEARTBEAT.to_owned(), "45000".to_owned())]);
+        assert!(check(&alone, &of_broker).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! The settings of the broker: those that it was started with, and those that are changed while it runs.
+//!
+//! The latter are the defaults of topics. They are set for this broker, by its id, or for all brokers, by an empty name;
+//! where both are there, those of this broker count.
+
+use millstream_wire::messages::DescribeConfigsRequest;
+use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
+use millstream_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
+
+use super::change::{Changes, Own, apply};
+use super::setting::{Asked, Found, Refused, Setting, Source};
+use super::started::{Fixed, GROUP_BYTES, fixed};
+use super::store::{ConfigStore, Kind};
+use super::topic_table::{SETTINGS, TopicSetting};
+use super::topics;
+use super::value::Values;
+use super::{asked, is_asked_for};
+use crate::broker::Broker;
+
+/// The name of all brokers together.
+const ALL_BROKERS: &str = "";
+
+/// What speaks of brokers in errors.
+const OF: &str = "brokers";
+
+/// Settings without effect that tools change for a while, and that are not of topics.
+const THROTTLES: [Setting; 3] = [
+    throttle("leader.replication.throttled.rate"),
+    throttle("follower.replication.throttled.rate"),
+    throttle("replica.alter.log.dirs.io.max.bytes.per.second"),
+];
+
+const fn throttle(name: &'static str) -> Setting {
+    Setting {
+        name,
+        values: Values::Long(0),
+        default: "9223372036854775807",
+        documentation: "Has no effect: one broker has the only replica, which is never moved.",
+    }
+}
+
+/// The settings that can be changed while the broker runs.
+fn dynamic() -> impl Iterator<Item = Setting> {
+    let of_topics = SETTINGS.iter().filter_map(|topic| {
+        let name = topic.of_broker.filter(|name| *name != GROUP_BYTES)?;
+        Some(Setting {
+            name,
+            ..topic.setting
+        })
+    });
+    of_topics.chain(THROTTLES)
+}
+
+/// Whether a name is that of this broker; if not, it is that of all.
+fn is_this(broker: &Broker, name: &str) -> Result<bool, Refused> {
+    let id = broker.config().node_id.to_string();
+    match name {
+        ALL_BROKERS => Ok(false),
+        name if name == id => Ok(true),
+        name => Err(Refused::request(format!(
+            "there is no broker {name:?}: the only one is {id}"
+        ))),
+    }
+}
+
+/// What was set for this broker, and for all.
+struct Changed {
+    this: Own,
+    all: Own,
+}
+
+impl Changed {
+    fn of(broker: &Broker) -> Changed {
+        let store = broker.configs();
+        Changed {
+            this: store.own(Kind::Broker, &broker.config().node_id.to_string()),
+            all: store.own(Kind::Broker, ALL_BROKERS),
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let value = self.this.get(name).or_else(|| self.all.get(name));
+        value.map(String::as_str)
+    }
+
+    fn found(&self, name: &'static str) -> impl Iterator<Item = Found> {
+        let places = [
+            (Source::Broker, &self.this),
+            (Source::AllBrokers, &self.all),
+        ];
+        places.into_iter().filter_map(move |(source, own)| {
+            Some(Found {
+                source,
+                name,
+                value: own.get(name)?.clone(),
+            })
+        })
+    }
+}
+
+/// What the broker says of a setting of topics, most important first: its changes, then the default.
+pub fn found_for_topics(broker: &Broker) -> impl Fn(&TopicSetting) -> Vec<Found> {
+    let changed = Changed::of(broker);
+    move |topic| {
+        let name = topic.of_broker.unwrap_or(topic.setting.name);
+        let mut found: Vec<Found> = changed.found(name).collect();
+        found.push(Found {
+            name,
+            ..topic.setting.found_by_default()
+        });
+        found
+    }
+}
+
+/// Makes what was changed count for topics without settings of their own.
+pub fn use_defaults(broker: &Broker) {
+    let changed = Changed::of(broker);
+    let defaults = topics::defaults(|name| changed.value(name));
+    broker.log().set_defaults(defaults);
+}
+
+/// Describes the broker's settings; by the name of all brokers, those alone that were changed for all.
+///
+/// # Errors
+/// When there is no such broker.
+pub fn describe(
+    broker: &Broker,
+    resource: &DescribeConfigsResource,
+    request: &DescribeConfigsRequest,
+) -> Result<Vec<DescribeConfigsResourceResult>, Refused> {
+    let asked = asked(request);
+    let changed = Changed::of(broker);
+    if !is_this(broker, &resource.resource_name)? {
+        let set = dynamic().filter(|setting| {
+            changed.all.contains_key(setting.name) && is_asked_for(resource, setting.name)
+        });
+        let described = set.map(|setting| {
+            let mut found: Vec<Found> = changed.found(setting.name).collect();
+            found.retain(|found| found.source == Source::AllBrokers);
+            setting.describe(&found, &asked)
+        });
+        return Ok(described.collect());
+    }
+    let dynamic = dynamic().map(|setting| {
+        let mut found: Vec<Found> = changed.found(setting.name).collect();
+        found.push(setting.found_by_default());
+        (setting, found, false)
+    });
+    let fixed = fixed(broker).into_iter().map(|Fixed { setting, value }| {
+        let mut found = Vec::new();
+        if value != setting.default {
+            found.push(Found {
+                source: Source::Started,
+                name: setting.name,
+                value,
+            });
+        }
+        if !setting.default.is_empty() || found.is_empty() {
+            found.push(setting.found_by_default());
+        }
+        (setting, found, true)
+    });
+    let all = dynamic.chain(fixed);
+    let all = all.filter(|(setting, ..)| is_asked_for(resource, setting.name));
+    Ok(describe_all(all, &asked))
+}
+
+fn describe_all(
+    all: impl Iterator<Item = (Setting, Vec<Found>, bool)>,
+    asked: &Asked,
+) -> Vec<DescribeConfigsResourceResult> {
+    let described = all
+        .map(|(setting, found, is_fixed)| setting.describe(&found, asked).with_read_only(is_fixed));
+    described.collect()
+}
+
+/// Changes settings of the broker, or of all.
+///
+/// # Errors
+/// When there is no such broker or setting, the setting is fixed, or a value is none of its values.
+pub fn alter(
+    broker: &Broker,
+    name: &str,
+    changes: &Changes<'_>,
+    validate_only: bool,
+) -> Result<(), Refused> {
+    is_this(broker, name)?;
+    let known: Vec<Setting> = dynamic().collect();
+    let change = |own: &mut Own| {
+        for (setting, change) in changes {
+            let find = |name: &str| find(broker, &known, name);
+            apply(own, setting, *change, find, |setting| {
+                setting.default.to_owned()
+            })
+            // As Kafka calls it.
+            .map_err(|refused| Refused::request(refused.message))?;
+        }
+        check(own)
+    };
+    let store: &ConfigStore = broker.configs();
+    store.change(Kind::Broker, name, validate_only, change, |_| {
+        // What was changed is in the store.
+        use_defaults(broker);
+    })
+}
+
+fn find<'k>(broker: &Broker, known: &'k [Setting], name: &str) -> Result<&'k Setting, Refused> {
+    if fixed(broker).iter().any(|fixed| fixed.setting.name == name) {
+        let why = format!("{name} cannot be changed while the broker runs");
+        return Err(Refused::request(why));
+    }
+    Setting::named(known, OF, name)
+}
+
+/// Checks what topics are checked for.
+fn check(own: &Own) -> Result<(), Refused> {
+    let of_topics = SETTINGS.iter().filter_map(|topic| {
+        let value = own.get(topic.of_broker?)?;
+        Some((topic.setting.name.to_owned(), value.clone()))
+    });
+    topics::check(&of_topics.collect()).map_err(|refused| Refused::request(refused.message))
+}

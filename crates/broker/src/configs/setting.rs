@@ -1,0 +1,142 @@
+//! What is known of a setting, and what is said of its value.
+
+use millstream_base::nearest;
+use millstream_wire::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsSynonym,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use super::value::Values;
+
+/// Where a value comes from, by its number in Kafka's protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i8)]
+pub enum Source {
+    /// It was set for the topic.
+    Topic = 1,
+    /// It was set for this broker while it ran.
+    Broker = 2,
+    /// It was set for all brokers while they ran.
+    AllBrokers = 3,
+    /// The broker was started with it.
+    Started = 4,
+    /// It is the default.
+    Default = 5,
+    /// It was set for a target of the log of the program.
+    Logger = 6,
+    /// It was set for a subscription to metrics of clients.
+    ClientMetrics = 7,
+    /// It was set for the group.
+    Group = 8,
+}
+
+/// A setting, whatever it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub name: &'static str,
+    pub values: Values,
+    pub default: &'static str,
+    /// What it does here, or why it does nothing here.
+    pub documentation: &'static str,
+}
+
+/// Why settings are not shown or not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub error: ResponseError,
+    pub message: String,
+}
+
+impl Refused {
+    pub fn new(error: ResponseError, message: impl Into<String>) -> Refused {
+        let message = message.into();
+        Refused { error, message }
+    }
+
+    /// A value that makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Refused {
+        Refused::new(ResponseError::InvalidConfig, message)
+    }
+
+    /// A request that makes no sense.
+    pub fn request(message: impl Into<String>) -> Refused {
+        Refused::new(ResponseError::InvalidRequest, message)
+    }
+}
+
+/// A value, and under which name it stands where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub source: Source,
+    pub name: &'static str,
+    pub value: String,
+}
+
+impl Setting {
+    /// Finds the setting of a name.
+    ///
+    /// # Errors
+    /// When there is none; the error names the nearest one.
+    pub fn named<'a>(
+        settings: impl IntoIterator<Item = &'a Setting> + Clone,
+        of: &str,
+        name: &str,
+    ) -> Result<&'a Setting, Refused> {
+        let found = settings
+            .clone()
+            .into_iter()
+            .find(|setting| setting.name == name);
+        found.ok_or_else(|| {
+            let known = settings.into_iter().map(|setting| setting.name);
+            let meant = nearest(name, known).map(|known| format!("; did you mean {known}?"));
+            let meant = meant.unwrap_or_default();
+            Refused::invalid(format!("{of} have no setting {name:?}{meant}"))
+        })
+    }
+
+    /// Reads a value of it.
+    ///
+    /// # Errors
+    /// When it is none; the error names the setting.
+    pub fn read(&self, text: &str) -> Result<String, String> {
+        let read = self.values.read(text);
+        read.map_err(|why| format!("{}: {why}", self.name))
+    }
+
+    /// The default, as what is found last.
+    pub fn found_by_default(&self) -> Found {
+        Found {
+            source: Source::Default,
+            name: self.name,
+            value: self.default.to_owned(),
+        }
+    }
+
+    /// Describes it: the first of what was `found` counts, and the others are what would count without it.
+    pub fn describe(&self, found: &[Found], asked: &Asked) -> DescribeConfigsResourceResult {
+        let first = found.first();
+        let synonyms = found.iter().filter(|_| asked.synonyms).map(|found| {
+            DescribeConfigsSynonym::default()
+                .with_name(StrBytes::from_static_str(found.name))
+                .with_value(Some(StrBytes::from_string(found.value.clone())))
+                .with_source(found.source as i8)
+        });
+        let value = first.map_or_else(String::new, |found| found.value.clone());
+        let source = first.map_or(Source::Default, |found| found.source);
+        let documentation = StrBytes::from_static_str(self.documentation);
+        DescribeConfigsResourceResult::default()
+            .with_name(StrBytes::from_static_str(self.name))
+            .with_value(Some(StrBytes::from_string(value)))
+            .with_config_source(source as i8)
+            .with_config_type(self.values.code())
+            .with_synonyms(synonyms.collect())
+            .with_documentation(asked.documentation.then_some(documentation))
+    }
+}
+
+/// What a request wants to know of settings.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    pub synonyms: bool,
+    pub documentation: bool,
+}

@@ -1,0 +1,132 @@
+//! What clients are told of the cluster's own consensus, which is this node alone, and of its features, of which each has
+//! one level.
+
+use millstream_wire::messages::describe_quorum_response::{
+    DescribeQuorumResponse, Listener, Node, PartitionData, ReplicaState, TopicData,
+};
+use millstream_wire::messages::update_features_response::{
+    UpdatableFeatureResult, UpdateFeaturesResponse,
+};
+use millstream_wire::messages::{DescribeQuorumRequest, UpdateFeaturesRequest};
+use millstream_wire::{ResponseError, StrBytes, api_versions, refuse};
+
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::reply::Reply;
+
+/// What Kafka calls the log of the cluster's metadata.
+const METADATA: &str = "__cluster_metadata";
+
+/// The stream that has the node's metadata.
+const CATALOG: &str = "__catalog";
+
+/// The epoch of the only leader that there ever is.
+const LEADER_EPOCH: i32 = 1;
+
+/// From this version of DescribeQuorum on the answer names the addresses of the voters.
+const NODES_FROM: i16 = 2;
+
+/// From this version of UpdateFeatures on all features are changed or none, and one error says why.
+const ALL_OR_NONE_FROM: i16 = 2;
+
+/// Describes the quorum: this node is its leader and its only voter.
+pub fn describe_quorum(
+    broker: &Broker,
+    client: &Client,
+    version: i16,
+    request: DescribeQuorumRequest,
+) -> Reply {
+    let mut is_metadata = false;
+    let topics = request.topics.into_iter().map(|topic| {
+        let is_named = **topic.topic_name == *METADATA;
+        let partitions = topic.partitions.iter().map(|partition| {
+            match is_named && partition.partition_index == 0 {
+                true => {
+                    is_metadata = true;
+                    metadata(broker)
+                }
+                false => PartitionData::default()
+                    .with_partition_index(partition.partition_index)
+                    .with_error_code(ResponseError::UnknownTopicOrPartition.code()),
+            }
+        });
+        let partitions = partitions.collect();
+        TopicData::default()
+            .with_topic_name(topic.topic_name)
+            .with_partitions(partitions)
+    });
+    let response = DescribeQuorumResponse::default().with_topics(topics.collect());
+    if version < NODES_FROM || !is_metadata {
+        return response.into();
+    }
+    let (host, port) = client.advertised();
+    let config = broker.config();
+    let first = config.listeners.first();
+    let name = first.map_or("", |listener| config.protocol(listener).name());
+    let listener = Listener::default()
+        .with_name(StrBytes::from_static_str(name))
+        .with_host(StrBytes::from_string(host))
+        .with_port(port);
+    let node = Node::default()
+        .with_node_id(broker.node_id())
+        .with_listeners(vec![listener]);
+    response.with_nodes(vec![node]).into()
+}
+
+fn metadata(broker: &Broker) -> PartitionData {
+    let catalog = broker.log().stream(CATALOG);
+    let lane = catalog.and_then(|catalog| catalog.partition(0));
+    let (durable, end) = lane.map_or((0, 0), |lane| {
+        (lane.durable_offset().0 as i64, lane.next_offset().0 as i64)
+    });
+    // It has what it has at any time.
+    let now = broker.log().clock().now().0;
+    let voter = ReplicaState::default()
+        .with_replica_id(broker.node_id())
+        .with_log_end_offset(end)
+        .with_last_fetch_timestamp(now)
+        .with_last_caught_up_timestamp(now);
+    PartitionData::default()
+        .with_leader_id(broker.node_id())
+        .with_leader_epoch(LEADER_EPOCH)
+        .with_high_watermark(durable)
+        .with_current_voters(vec![voter])
+}
+
+/// Changes no feature: each has the level that it has.
+pub fn update(version: i16, request: UpdateFeaturesRequest) -> Reply {
+    let features = api_versions().finalized_features;
+    let mut refused = None;
+    let results = request.feature_updates.iter().map(|update| {
+        let known = features.iter().find(|known| known.name == update.feature);
+        let why = match known {
+            Some(known) if known.max_version_level == update.max_version_level => None,
+            Some(known) => Some(format!(
+                "feature {} has level {} only, and not {}",
+                known.name, known.max_version_level, update.max_version_level
+            )),
+            None => Some(format!("this server has no feature {}", update.feature)),
+        };
+        let result = UpdatableFeatureResult::default().with_feature(update.feature.clone());
+        match why {
+            None => result,
+            Some(why) => {
+                refused.get_or_insert_with(|| why.clone());
+                result
+                    .with_error_code(ResponseError::InvalidUpdateVersion.code())
+                    .with_error_message(Some(StrBytes::from_string(why)))
+            }
+        }
+    });
+    let results: Vec<UpdatableFeatureResult> = results.collect();
+    match refused {
+        Some(why) if version >= ALL_OR_NONE_FROM => {
+            let error = ResponseError::InvalidUpdateVersion;
+            refuse(&request.into(), version, error, Some(&why)).into()
+        }
+        _ if version >= ALL_OR_NONE_FROM => UpdateFeaturesResponse::default().into(),
+        _ => UpdateFeaturesResponse::default()
+            .with_results(results)
+            .into(),
+    }
+}
