@@ -112,6 +112,15 @@ build_java_tests() {
         fail "Maven could not build tests/clients/java (see above)"
 }
 
+# Kafka's own tools, in a folder of their own, unless they are there already.
+build_kafka_tools() {
+    is_newer target/clients/tools/tools.jar tests/clients/tools && return
+    echo "setup: fetching Kafka's tools" >&2
+    rm -rf target/clients/tools
+    mvn --quiet --batch-mode --file tests/clients/tools package >&2 ||
+        fail "Maven could not build tests/clients/tools (see above)"
+}
+
 # Debian's Go is too old for franz-go, so who has no other goes without these tests.
 build_go_tests() {
     PATH="$PATH:/usr/local/go/bin"
@@ -155,6 +164,7 @@ test)
     install_python_packages tests/clients target/clients/venv
     build_java_tests 4.3.1
     build_java_tests 3.9.2
+    build_kafka_tools
     build_go_tests
     if [ -f tests/browser/package.json ]; then
         install_npm_packages tests/browser
