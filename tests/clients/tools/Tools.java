@@ -4,6 +4,7 @@ import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
@@ -25,6 +26,9 @@ public final class Tools {
         }
     }
 
+    /** What the tool at hand wants to do when the JVM ends. */
+    private static final List<Runnable> hooks = new ArrayList<>();
+
     /** The code of the first exit of a tool: what it does while that unwinds does not count. */
     private static Integer code;
 
@@ -34,11 +38,14 @@ public final class Tools {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         Exit.Procedure exit = (status, message) -> {
             code = code == null ? status : code;
+            // Some tools take this for an error and print it, which they cannot where the JVM really ends.
+            System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+            System.setErr(System.out);
             throw new Exited();
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JsonNode asked = json.readTree(line);
             ByteArrayOutputStream said = new ByteArrayOutputStream();
@@ -57,6 +64,10 @@ public final class Tools {
                 failed.printStackTrace(to);
                 code = code == null ? 1 : code;
             }
+            for (Runnable hook : hooks) {
+                hook.run();
+            }
+            hooks.clear();
             to.flush();
             Map<String, Object> answer = Map.of("code", code == null ? 0 : code, "said", said.toString());
             out.println(json.writeValueAsString(answer));
