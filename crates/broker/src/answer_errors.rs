@@ -43,6 +43,28 @@ pub fn has_error(response: &Response) -> bool {
         R::SaslAuthenticate(response) => response.error_code != 0,
         R::DescribeGroups(response) => any_error!(response.groups),
         R::ConsumerGroupDescribe(response) => any_error!(response.groups),
+        R::ShareGroupHeartbeat(response) => response.error_code != 0,
+        R::ShareGroupDescribe(response) => any_error!(response.groups),
+        R::ShareFetch(response) => {
+            let mut partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+            response.error_code != 0
+                || partitions.any(|partition| {
+                    partition.error_code != 0 || partition.acknowledge_error_code != 0
+                })
+        }
+        R::ShareAcknowledge(response) => {
+            response.error_code != 0 || any_error!(response.responses, partitions)
+        }
+        R::DescribeShareGroupOffsets(response) => {
+            let mut topics = response.groups.iter().flat_map(|group| &group.topics);
+            any_error!(response.groups) || topics.any(|topic| any_error!(topic.partitions))
+        }
+        R::AlterShareGroupOffsets(response) => {
+            response.error_code != 0 || any_error!(response.responses, partitions)
+        }
+        R::DeleteShareGroupOffsets(response) => {
+            response.error_code != 0 || any_error!(response.responses)
+        }
         R::ListGroups(response) => response.error_code != 0,
         R::DeleteGroups(response) => any_error!(response.results),
         R::OffsetDelete(response) => {

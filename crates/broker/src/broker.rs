@@ -19,6 +19,7 @@ use crate::memory::Memory;
 use crate::push::Pins;
 use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
+use crate::share_service::{self, ShareService};
 use crate::transaction_service::{self, TransactionService};
 use crate::{
     access, cluster, commits, configs, features, fetch, group_service, groups, native, offsets,
@@ -38,6 +39,7 @@ pub struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
+    shares: Arc<ShareService>,
     transactions: Arc<TransactionService>,
     security: Arc<SecurityService>,
     pins: Arc<Pins>,
@@ -81,6 +83,11 @@ impl Broker {
             native: native::Shared::default(),
             // Of a stream that is made once: as random as it has to be, and it lasts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
+            shares: Arc::new(ShareService::open(
+                &log,
+                Arc::clone(&groups),
+                Arc::clone(&clock),
+            )?),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),
@@ -149,6 +156,10 @@ impl Broker {
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
         &self.groups
+    }
+
+    pub(crate) fn shares(&self) -> &Arc<ShareService> {
+        &self.shares
     }
 
     /// Warns of a connection, unless there were many such lines a moment ago.
@@ -242,8 +253,21 @@ impl Broker {
             | Request::OffsetFetch(_)
             | Request::OffsetDelete(_)
             | Request::ConsumerGroupHeartbeat(_)
-            | Request::ConsumerGroupDescribe(_)) => {
+            | Request::ConsumerGroupDescribe(_)
+            | Request::ShareGroupHeartbeat(_)
+            | Request::ShareGroupDescribe(_)) => {
                 group_service::handle(self, client, version, request)
+            }
+            Request::ShareFetch(request) => share_service::fetch(self, client, request),
+            Request::ShareAcknowledge(request) => share_service::acknowledge(self, client, request),
+            Request::DescribeShareGroupOffsets(request) => {
+                share_service::describe_offsets(self, client, request)
+            }
+            Request::AlterShareGroupOffsets(request) => {
+                share_service::alter_offsets(self, client, request)
+            }
+            Request::DeleteShareGroupOffsets(request) => {
+                share_service::delete_offsets(self, client, request)
             }
             request @ (Request::InitProducerId(_)
             | Request::AddPartitionsToTxn(_)

@@ -14,11 +14,13 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::connection::Peer;
 use crate::listener::LogIn;
+use crate::groups::{GroupName, MemberId};
 use crate::native::Upload;
 use crate::pace::Pace;
 use crate::push::Subscriptions;
 use crate::security::{ByteRate, Principal, Traffic};
 use crate::security_service::Login;
+use crate::share_service::Held;
 use crate::throttle;
 
 /// Streams that a connection has used lately: looked up once.
@@ -39,6 +41,8 @@ pub struct Client {
     /// The object that it puts.
     pub(crate) upload: Option<Upload>,
     pub(crate) subscriptions: Subscriptions,
+    /// The share sessions that it has begun, if it has.
+    shares: Option<Held>,
     streams: HashMap<Arc<str>, Stream>,
     streams_by_uuid: HashMap<Uuid, Stream>,
 }
@@ -64,6 +68,7 @@ impl Client {
             broker: Arc::clone(broker),
             upload: None,
             subscriptions: Subscriptions::default(),
+            shares: None,
             streams: HashMap::new(),
             streams_by_uuid: HashMap::new(),
         }
@@ -110,6 +115,18 @@ impl Client {
             Some(rate) => bytes_max.min(throttle::answer_bytes_max(rate)),
             None => bytes_max,
         }
+    }
+
+    /// Ends a share session with the connection, if it has not ended before.
+    pub fn hold_share_session(&mut self, group: &GroupName, member: &MemberId, number: u64) {
+        let shares = self.broker.shares();
+        let held = self.shares.get_or_insert_with(|| Held::new(Arc::clone(shares)));
+        held.add(group.clone(), member.clone(), number);
+    }
+
+    /// Ends its share sessions: what its members hold is available to others.
+    pub fn end_share_sessions(&mut self) {
+        self.shares = None;
     }
 
     /// Its quota for what goes this way, if it has one.

@@ -11,7 +11,7 @@ use millstream_wire::messages::describe_log_dirs_response::{
 };
 use millstream_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use millstream_wire::messages::{
-    DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
+    BrokerId, DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
@@ -20,8 +20,8 @@ use crate::client::{Client, stream_of_users};
 use crate::reply::Reply;
 use crate::topics::topic_name;
 
-/// Coordinators of what: groups, transactions.
-const COORDINATED: [i8; 2] = [0, 1];
+/// Coordinators of what: groups, transactions, and the states of share-partitions.
+const COORDINATED: [i8; 3] = [0, 1, 2];
 
 /// From this version on several keys are asked for at once.
 const SEVERAL_KEYS_FROM: i16 = 4;
@@ -49,7 +49,7 @@ pub fn describe(broker: &Arc<Broker>, client: &Client, request: DescribeClusterR
         .into()
 }
 
-/// Who coordinates groups and transactions: this broker.
+/// Names the coordinator of groups, transactions and the states of share-partitions: this broker.
 pub fn find_coordinator(
     broker: &Broker,
     client: &Client,
@@ -63,7 +63,7 @@ pub fn find_coordinator(
             &request.into(),
             version,
             ResponseError::InvalidRequest,
-            Some("groups and transactions have coordinators, and nothing else here"),
+            Some("groups, transactions and share-partitions have coordinators, and nothing else here"),
         )
         .into();
     }

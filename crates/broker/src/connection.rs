@@ -222,6 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Event::Read(Ok(Ok(0))) => {
                     // What is asked for of these may take for ever.
                     self.client.subscriptions.end();
+                    self.client.end_share_sessions();
                     break;
                 }
                 Event::Read(Ok(read)) => {

@@ -39,6 +39,8 @@ mod reply;
 pub mod security;
 mod security_service;
 mod server;
+mod share_service;
+mod shares;
 mod status;
 mod throttle;
 mod token_check;

@@ -104,7 +104,9 @@ fn make_room(buckets: &mut HashMap<Share, Bucket>, now: Duration) {
 pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
     match api {
         ApiKey::Produce | ApiKey::WriteChunks => Some(Traffic::Produced),
-        ApiKey::Fetch | ApiKey::ReadChunks | ApiKey::Receive => Some(Traffic::Consumed),
+        ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::ReadChunks | ApiKey::Receive => {
+            Some(Traffic::Consumed)
+        }
         _ => None,
     }
 }
@@ -115,6 +117,7 @@ pub fn tell(response: &mut Response, wait: Duration) -> bool {
     match response {
         Response::Produce(response) => response.throttle_time_ms = millis,
         Response::Fetch(response) => response.throttle_time_ms = millis,
+        Response::ShareFetch(response) => response.throttle_time_ms = millis,
         Response::WriteChunks(response) => response.throttle_time_ms = millis as u32,
         Response::ReadChunks(response) => response.throttle_time_ms = millis as u32,
         Response::Receive(response) => response.throttle_time_ms = millis as u32,

@@ -531,6 +531,7 @@ fn delete_topic(broker: &Broker, name: Option<&TopicName>, id: Uuid) -> Result<T
     stream_of_users(broker.log(), &name)?;
     broker.log().delete_stream(&name)?;
     broker.groups().topics_changed();
+    broker.shares().forget_missing();
     Ok(name)
 }
 

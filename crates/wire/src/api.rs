@@ -23,8 +23,14 @@ const NEVER: i16 = i16::MAX;
 /// the oldest versions (KAFKA-18659), though it never sends them.
 const PRODUCE_VERSION_MIN_ANNOUNCED: i16 = 0;
 
-/// The newest way to make transactions, which is offered to all clients.
-const TRANSACTION_VERSION: i16 = 2;
+/// The features that clients look for, each at its only level.
+const FEATURES: [(&str, i16); 2] = [
+    // Partitions and groups take part in a transaction without being added before, and every transaction has an
+    // epoch of its own (KIP-890).
+    ("transaction.version", 2),
+    // There are share groups (KIP-932).
+    ("share.version", 1),
+];
 
 /// A request that is supported, and in which versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,6 +270,13 @@ apis! {
     ConsumerGroupDescribe = 69, messages::ConsumerGroupDescribeRequest, messages::ConsumerGroupDescribeResponse, 0..=1, 0;
     ListConfigResources = 74, messages::ListConfigResourcesRequest, messages::ListConfigResourcesResponse, 0..=1, 0;
     DescribeTopicPartitions = 75, messages::DescribeTopicPartitionsRequest, messages::DescribeTopicPartitionsResponse, 0..=0, 0;
+    ShareGroupHeartbeat = 76, messages::ShareGroupHeartbeatRequest, messages::ShareGroupHeartbeatResponse, 1..=1, 0;
+    ShareGroupDescribe = 77, messages::ShareGroupDescribeRequest, messages::ShareGroupDescribeResponse, 1..=1, 0;
+    ShareFetch = 78, messages::ShareFetchRequest, crate::share_fetch::ShareFetchResponse, 1..=1, 0;
+    ShareAcknowledge = 79, messages::ShareAcknowledgeRequest, messages::ShareAcknowledgeResponse, 1..=1, 0;
+    DescribeShareGroupOffsets = 90, messages::DescribeShareGroupOffsetsRequest, messages::DescribeShareGroupOffsetsResponse, 0..=0, 0;
+    AlterShareGroupOffsets = 91, messages::AlterShareGroupOffsetsRequest, messages::AlterShareGroupOffsetsResponse, 0..=0, 0;
+    DeleteShareGroupOffsets = 92, messages::DeleteShareGroupOffsetsRequest, messages::DeleteShareGroupOffsetsResponse, 0..=0, 0;
 
     CreateStream = 10000, native::CreateStreamRequest, native::CreateStreamResponse, 0..=0, 0;
     DescribeStream = 10001, native::DescribeStreamRequest, native::DescribeStreamResponse, 0..=0, 0;
@@ -311,7 +324,7 @@ fn encode_body(
         .map_err(|what| EncodeError::Field { api, version, what })
 }
 
-/// The answer to ApiVersions: all of [`SUPPORTED`], and how transactions are made.
+/// The answer to ApiVersions: all of [`SUPPORTED`], and the features that clients look for.
 pub fn api_versions() -> ApiVersionsResponse {
     let ranges = SUPPORTED.iter().map(|supported| {
         let announced_min = match supported.api {
@@ -323,26 +336,24 @@ pub fn api_versions() -> ApiVersionsResponse {
             .with_min_version(announced_min)
             .with_max_version(supported.version_max)
     });
-    let (supported, finalized) = transaction_version();
+    let (supported, finalized) = FEATURES.iter().map(feature).unzip();
     ApiVersionsResponse::default()
         .with_api_keys(ranges.collect())
-        .with_supported_features(vec![supported])
-        .with_finalized_features(vec![finalized])
+        .with_supported_features(supported)
+        .with_finalized_features(finalized)
         .with_finalized_features_epoch(0)
 }
 
-/// By this feature clients know that partitions and groups take part in a transaction without being added
-/// before, and that every transaction has an epoch of its own (KIP-890).
-fn transaction_version() -> (SupportedFeatureKey, FinalizedFeatureKey) {
-    let name = StrBytes::from_static_str("transaction.version");
+fn feature((name, level): &(&'static str, i16)) -> (SupportedFeatureKey, FinalizedFeatureKey) {
+    let name = StrBytes::from_static_str(name);
     let supported = SupportedFeatureKey::default()
         .with_name(name.clone())
         // Older clients do not take a 0.
         .with_min_version(1)
-        .with_max_version(TRANSACTION_VERSION);
+        .with_max_version(*level);
     let finalized = FinalizedFeatureKey::default()
         .with_name(name)
-        .with_min_version_level(TRANSACTION_VERSION)
-        .with_max_version_level(TRANSACTION_VERSION);
+        .with_min_version_level(*level)
+        .with_max_version_level(*level);
     (supported, finalized)
 }

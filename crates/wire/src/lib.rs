@@ -72,6 +72,7 @@ mod pieces;
 mod produce;
 mod refusal;
 pub mod sasl;
+mod share_fetch;
 #[cfg(test)]
 mod tests;
 
@@ -91,6 +92,7 @@ pub use message::{
 };
 pub use pieces::Pieces;
 pub use refusal::refuse;
+pub use share_fetch::{ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic};
 
 /// Kafka's error codes.
 pub use kafka_protocol::error::{ParseResponseErrorCode, ResponseError};

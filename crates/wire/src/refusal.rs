@@ -4,6 +4,7 @@ mod administration;
 mod groups;
 mod records;
 mod security;
+mod shares;
 mod topics;
 
 use kafka_protocol::ResponseError;
@@ -116,6 +117,16 @@ impl Refusal {
             Request::DeleteGroups(request) => self.delete_groups(request).into(),
             Request::ConsumerGroupHeartbeat(_) => self.consumer_group_heartbeat().into(),
             Request::ConsumerGroupDescribe(request) => self.consumer_group_describe(request).into(),
+
+            Request::ShareGroupHeartbeat(_) => self.share_group_heartbeat().into(),
+            Request::ShareGroupDescribe(request) => self.share_group_describe(request).into(),
+            Request::ShareFetch(_) => self.share_fetch().into(),
+            Request::ShareAcknowledge(_) => self.share_acknowledge().into(),
+            Request::DescribeShareGroupOffsets(request) => {
+                self.describe_share_group_offsets(request).into()
+            }
+            Request::AlterShareGroupOffsets(_) => self.alter_share_group_offsets().into(),
+            Request::DeleteShareGroupOffsets(_) => self.delete_share_group_offsets().into(),
 
             Request::DescribeAcls(_) => self.describe_acls().into(),
             Request::CreateAcls(request) => self.create_acls(request).into(),

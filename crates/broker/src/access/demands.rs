@@ -1,7 +1,7 @@
 //! What a client has to be allowed for a request as a whole.
 
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
-use millstream_wire::messages::{AddPartitionsToTxnRequest, ConsumerGroupHeartbeatRequest};
+use millstream_wire::messages::{AddPartitionsToTxnRequest, GroupId, TopicName};
 use millstream_wire::{Request, ResponseError};
 
 use super::unknown::denied_by_id;
@@ -14,8 +14,10 @@ use Operation::{
     Write,
 };
 
-/// In FindCoordinator: the coordinator of a group; else of a transaction.
+/// In FindCoordinator: the coordinator of a group.
 pub const KEY_OF_GROUP: i8 = 0;
+/// In FindCoordinator: the coordinator of the state of a share-partition, which brokers ask for; else of a transaction.
+pub const KEY_OF_SHARE: i8 = 2;
 /// From this version on FindCoordinator asks for several.
 const SEVERAL_KEYS_FROM: i16 = 4;
 /// From this version on OffsetFetch asks for several groups.
@@ -53,7 +55,23 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::OffsetFetch(request) if version < SEVERAL_GROUPS_FROM => {
             group(Describe, &request.group_id)
         }
-        Request::ConsumerGroupHeartbeat(request) => heartbeat(access, request),
+        Request::ConsumerGroupHeartbeat(request) => {
+            let topics = request.subscribed_topic_names.as_deref();
+            heartbeat(access, &request.group_id, topics)
+        }
+        Request::ShareGroupHeartbeat(request) => {
+            let topics = request.subscribed_topic_names.as_deref();
+            heartbeat(access, &request.group_id, topics)
+        }
+        Request::ShareFetch(request) => group(Read, request.group_id.as_deref().map_or("", |id| &**id)),
+        Request::ShareAcknowledge(request) => {
+            group(Read, request.group_id.as_deref().map_or("", |id| &**id))
+        }
+        Request::AlterShareGroupOffsets(request) => group(Read, &request.group_id),
+        Request::DeleteShareGroupOffsets(request) => group(Delete, &request.group_id),
+        Request::FindCoordinator(request) if request.key_type == KEY_OF_SHARE => {
+            cluster(ClusterAction)
+        }
         Request::FindCoordinator(request) if version < SEVERAL_KEYS_FROM => {
             match request.key_type {
                 KEY_OF_GROUP => group(Describe, &request.key),
@@ -177,6 +195,8 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         | Request::DescribeGroups(_)
         | Request::DeleteGroups(_)
         | Request::ConsumerGroupDescribe(_)
+        | Request::ShareGroupDescribe(_)
+        | Request::DescribeShareGroupOffsets(_)
         | Request::ListGroups(_)
         | Request::DescribeTransactions(_)
         | Request::ListTransactions(_)
@@ -202,10 +222,9 @@ fn each<T>(items: impl IntoIterator<Item = T>, check: impl Fn(T) -> Checked) -> 
 }
 
 /// Of a group that the broker assigns to, what the member wants to read.
-fn heartbeat(access: &Access, request: &ConsumerGroupHeartbeatRequest) -> Checked {
-    need(access, Read, Resource::group(&request.group_id))?;
-    let names = request.subscribed_topic_names.as_deref();
-    each(names.unwrap_or_default(), |name| {
+fn heartbeat(access: &Access, group: &GroupId, topics: Option<&[TopicName]>) -> Checked {
+    need(access, Read, Resource::group(group))?;
+    each(topics.unwrap_or_default(), |name| {
         need(access, Describe, Resource::topic(name))
     })
 }

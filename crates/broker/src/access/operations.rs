@@ -16,6 +16,7 @@ pub fn tell(access: &Access, request: &Request) -> Option<Change> {
         Request::DescribeCluster(request) => (request.include_cluster_authorized_operations, false),
         Request::DescribeGroups(request) => (false, request.include_authorized_operations),
         Request::ConsumerGroupDescribe(request) => (false, request.include_authorized_operations),
+        Request::ShareGroupDescribe(request) => (false, request.include_authorized_operations),
         // There is nothing to ask it with.
         Request::DescribeTopicPartitions(_) => (false, true),
         _ => return None,
@@ -71,6 +72,11 @@ fn tell_of_others(access: &Access, response: &mut Response) {
             }
         }
         Response::ConsumerGroupDescribe(response) => {
+            for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
+                group.authorized_operations = of_group(&group.group_id);
+            }
+        }
+        Response::ShareGroupDescribe(response) => {
             for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
                 group.authorized_operations = of_group(&group.group_id);
             }

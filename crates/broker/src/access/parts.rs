@@ -3,7 +3,7 @@
 use millstream_wire::messages::{FindCoordinatorRequest, TopicName};
 use millstream_wire::{Request, Response, ResponseError, Uuid, refuse};
 
-use super::demands::KEY_OF_GROUP;
+use super::demands::{KEY_OF_GROUP, KEY_OF_SHARE};
 use super::unknown::NO_SUCH_ID;
 use super::{Access, denied};
 use crate::client::Client;
@@ -152,6 +152,17 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
                 Describe, name
             ));
         }
+        Request::ShareGroupDescribe(request) => {
+            keep!(request.group_ids, GROUP_DENIED, |name| group(
+                Describe, name
+            ));
+        }
+        Request::DescribeShareGroupOffsets(request) => {
+            keep!(request.groups, GROUP_DENIED, |asked| group(
+                Describe,
+                &asked.group_id
+            ));
+        }
         Request::DeleteGroups(request) => {
             keep!(request.groups_names, GROUP_DENIED, |name| group(
                 Delete, name
@@ -163,7 +174,8 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
                 access.may(Describe, Resource::transactional_id(id))
             });
         }
-        Request::FindCoordinator(request) => {
+        // Of those that brokers ask for, all or none.
+        Request::FindCoordinator(request) if request.key_type != KEY_OF_SHARE => {
             let kind = coordinated(request);
             keep!(request.coordinator_keys, denied(kind), |key| {
                 access.may(Describe, Resource { kind, name: key })
@@ -263,6 +275,8 @@ pub fn merge(response: &mut Response, refused: Response) {
         OffsetFetch.groups,
         DescribeGroups.groups,
         ConsumerGroupDescribe.groups,
+        ShareGroupDescribe.groups,
+        DescribeShareGroupOffsets.groups,
         DeleteGroups.results,
         DescribeTransactions.transaction_states,
         FindCoordinator.coordinators,

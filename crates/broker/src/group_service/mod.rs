@@ -20,8 +20,8 @@ use self::access::Rules;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Action, Answer, Config, Coordinator, GroupConfig, Moment, RandomBytes, Request, RequestId,
-    Standing, Topic, TopicId, TopicName,
+    Action, Answer, Config, Coordinator, GroupConfig, GroupName, MemberId, Moment, RandomBytes,
+    Request, RequestId, Standing, Topic, TopicId, TopicName,
 };
 use crate::ledger::{Ledger, Record};
 use crate::reply::Reply;
@@ -137,6 +137,17 @@ impl GroupService {
         self.at_work.lock().coordinator.standings()
     }
 
+    /// How many members a share group has; `None` if no share group has this name.
+    pub fn share_group_members(&self, group: &GroupName) -> Option<usize> {
+        self.at_work.lock().coordinator.share_group_members(group)
+    }
+
+    /// Whether a share group has this member.
+    pub fn has_share_member(&self, group: &GroupName, member: &MemberId) -> bool {
+        let at_work = self.at_work.lock();
+        at_work.coordinator.has_share_member(group, member)
+    }
+
     /// Hands a request to the coordinator. The answer does not come if the coordinator could not keep
     /// what it decided.
     pub fn ask(&self, request: Request) -> oneshot::Receiver<Answer> {
@@ -147,7 +158,10 @@ impl GroupService {
         let now = moment(&*self.clock);
         let mut at_work = self.at_work.lock();
         // It has to know them before anything else.
-        let needs_topics = matches!(request, Request::ConsumerHeartbeat(_));
+        let needs_topics = matches!(
+            request,
+            Request::ConsumerHeartbeat(_) | Request::ShareHeartbeat(_)
+        );
         if needs_topics || at_work.topics_known_at.is_none() {
             self.learn_topics(&mut at_work, now);
             self.learn_access(&mut at_work);
@@ -329,6 +343,7 @@ pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Wire
         Err(error) => return refuse(&request, version, error, None).into(),
     };
     let damaged = Arc::clone(groups);
+    let shares = Arc::clone(broker.shares());
     Reply::later(async move {
         let mut answered = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -342,6 +357,12 @@ pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Wire
                     };
                     return refuse(&request, version, error, None);
                 }
+            }
+        }
+        for answer in &answered {
+            if let Answer::DeleteGroups(results) = answer {
+                let deleted = results.iter().filter(|(_, result)| result.is_ok());
+                shares.forget_groups(deleted.map(|(group, _)| group)).await;
             }
         }
         responses::translate(version, &request, answered)

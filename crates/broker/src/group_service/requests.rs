@@ -8,7 +8,7 @@ use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_wire::messages::{
     self, ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
-    OffsetDeleteRequest, OffsetFetchRequest, SyncGroupRequest,
+    OffsetDeleteRequest, OffsetFetchRequest, ShareGroupHeartbeatRequest, SyncGroupRequest,
 };
 use millstream_wire::{Request as WireRequest, ResponseError, StrBytes};
 
@@ -18,8 +18,8 @@ use crate::client::Client;
 use crate::groups::{
     Client as GroupClient, CommitOffsets, ConsumerHeartbeat, DeleteOffsets, Epoch, FetchOffsets,
     Generation, GroupName, Heartbeat, InstanceId, JoinGroup, LeaderEpoch, LeaveGroup,
-    LeavingMember, ListGroups, MemberId, Partition, PartitionCommit, Protocol, Request, SyncGroup,
-    TopicCommit, TopicId, TopicName,
+    LeavingMember, ListGroups, MemberId, Partition, PartitionCommit, Protocol, Request,
+    ShareHeartbeat, SyncGroup, TopicCommit, TopicId, TopicName,
 };
 
 /// What the coordinator is asked: one request for each group where a message may name several that are
@@ -67,6 +67,10 @@ pub fn translate(
         }
         WireRequest::ConsumerGroupDescribe(request) => {
             one(Request::DescribeConsumerGroups(groups(&request.group_ids)))
+        }
+        WireRequest::ShareGroupHeartbeat(request) => one(share_heartbeat(client, request)),
+        WireRequest::ShareGroupDescribe(request) => {
+            one(Request::DescribeShareGroups(groups(&request.group_ids)))
         }
         _ => Err(ResponseError::InvalidRequest),
     }
@@ -309,4 +313,16 @@ fn consumer_heartbeat(
         owned,
         random: random_bytes(broker.random()).map_err(|_| ResponseError::UnknownServerError)?,
     }))
+}
+
+fn share_heartbeat(client: &Client, request: &ShareGroupHeartbeatRequest) -> Request {
+    let topics = request.subscribed_topic_names.as_ref();
+    Request::ShareHeartbeat(ShareHeartbeat {
+        group: group(&request.group_id),
+        member: member(&request.member_id),
+        epoch: Epoch(request.member_epoch),
+        rack: request.rack_id.as_ref().map(text),
+        client: who(client),
+        topics: topics.map(|names| names.iter().map(topic).collect()),
+    })
 }

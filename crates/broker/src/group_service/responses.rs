@@ -12,17 +12,21 @@ use millstream_wire::messages::list_groups_response as list;
 use millstream_wire::messages::offset_commit_response as commit;
 use millstream_wire::messages::offset_delete_response as delete;
 use millstream_wire::messages::offset_fetch_response as fetch;
+use millstream_wire::messages::share_group_describe_response as describe_share;
+use millstream_wire::messages::share_group_heartbeat_response as share_beat;
 use millstream_wire::messages::{
     self, ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse, DescribeGroupsResponse,
     HeartbeatResponse, ListGroupsResponse, OffsetCommitResponse, OffsetDeleteResponse,
-    OffsetFetchResponse, SyncGroupResponse,
+    OffsetFetchResponse, ShareGroupDescribeResponse, ShareGroupHeartbeatResponse,
+    SyncGroupResponse,
 };
 use millstream_wire::{Request as WireRequest, Response, ResponseError, StrBytes, Uuid, refuse};
 
 use crate::groups::{
-    Answer, ConsumerBeat, ConsumerMember, DescribedConsumerGroup, DescribedGroup, FetchedOffset,
-    GroupError, HeartbeatRefused, JoinRefused, Joined, LeftMember, ListedGroup, Synced,
-    TopicAssignment, TopicOffsets, TopicResults,
+    Answer, ConsumerBeat, ConsumerMember, DescribedConsumerGroup, DescribedGroup,
+    DescribedShareGroup, FetchedOffset, GroupError, HeartbeatRefused, JoinRefused, Joined,
+    LeftMember, ListedGroup, ShareBeat, ShareMember, Synced, TopicAssignment, TopicOffsets,
+    TopicResults,
 };
 
 /// What is sent; `answers` are those to what the request was translated into, in that order.
@@ -60,6 +64,8 @@ pub fn translate(version: i16, request: &WireRequest, mut answers: Vec<Answer>) 
         Some(Answer::DeleteOffsets(answer)) => deleted(answer).into(),
         Some(Answer::ConsumerHeartbeat(answer)) => beat(answer).into(),
         Some(Answer::DescribeConsumerGroups(answer)) => described_consumer(answer).into(),
+        Some(Answer::ShareHeartbeat(answer)) => beat_of_share(answer).into(),
+        Some(Answer::DescribeShareGroups(answer)) => described_share(answer).into(),
         // Asked by others than clients; or nothing was asked.
         Some(Answer::CommitTransactionOffsets(_) | Answer::EndTransaction) | None => {
             refuse(request, version, ResponseError::InvalidRequest, None)
@@ -394,4 +400,65 @@ fn assignment(topics: &[TopicAssignment]) -> describe_consumer::Assignment {
             )
     });
     describe_consumer::Assignment::default().with_topic_partitions(partitions.collect())
+}
+
+fn beat_of_share(answer: Result<ShareBeat, HeartbeatRefused>) -> ShareGroupHeartbeatResponse {
+    let response = ShareGroupHeartbeatResponse::default();
+    let beat = match answer {
+        Ok(beat) => beat,
+        Err(refused) => {
+            return response
+                .with_error_code(refused.error.code())
+                .with_error_message(Some(text(&refused.reason)));
+        }
+    };
+    let assignment = beat.assignment.map(|assignment| {
+        let partitions = assignment.into_iter().map(|(topic, partitions)| {
+            share_beat::TopicPartitions::default()
+                .with_topic_id(Uuid::from_u128(topic.0))
+                .with_partitions(partitions.iter().map(|partition| partition.0).collect())
+        });
+        share_beat::Assignment::default().with_topic_partitions(partitions.collect())
+    });
+    response
+        .with_member_id(Some(text(&beat.member)))
+        .with_member_epoch(beat.epoch.0)
+        .with_heartbeat_interval_ms(beat.heartbeat_interval.as_millis() as i32)
+        .with_assignment(assignment)
+}
+
+fn described_share(groups: Vec<DescribedShareGroup>) -> ShareGroupDescribeResponse {
+    let groups = groups.into_iter().map(|group| {
+        let message = group.error.map(|error| text(&error.to_string()));
+        describe_share::DescribedGroup::default()
+            .with_error_code(code(group.error))
+            .with_error_message(message)
+            .with_group_id(group_id(&group.group))
+            .with_group_state(text(group.state.as_str()))
+            .with_group_epoch(group.epoch.0)
+            .with_assignment_epoch(group.epoch.0)
+            .with_assignor_name(text(&group.assignor))
+            .with_members(group.members.iter().map(share_member).collect())
+    });
+    ShareGroupDescribeResponse::default().with_groups(groups.collect())
+}
+
+fn share_member(member: &ShareMember) -> describe_share::Member {
+    let partitions = member.assigned.iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| partition.0);
+        describe_share::TopicPartitions::default()
+            .with_topic_id(Uuid::from_u128(topic.id.0))
+            .with_topic_name(topic_name(&topic.topic))
+            .with_partitions(partitions.collect())
+    });
+    let assignment =
+        describe_share::Assignment::default().with_topic_partitions(partitions.collect());
+    describe_share::Member::default()
+        .with_member_id(text(&member.member))
+        .with_rack_id(member.rack.as_deref().map(text))
+        .with_member_epoch(member.epoch.0)
+        .with_client_id(text(&member.client.id))
+        .with_client_host(text(&member.client.host))
+        .with_subscribed_topic_names(member.topics.iter().map(|name| topic_name(name)).collect())
+        .with_assignment(assignment)
 }

@@ -1,6 +1,8 @@
 //! Requests about groups as a whole, and what happens to them as time goes by.
 
-use super::answer::{Answer, DescribedConsumerGroup, DescribedGroup, GroupState, Standing};
+use super::answer::{
+    Answer, DescribedConsumerGroup, DescribedGroup, DescribedShareGroup, GroupState, Standing,
+};
 use super::classic::ClassicGroup;
 use super::consumer::ConsumerGroup;
 use super::group::{Groups, Members};
@@ -13,7 +15,7 @@ impl Groups {
     pub fn describe(&self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {
         let described = names.into_iter().map(|name| match self.members(&name) {
             Some(Members::Classic(group)) => group.described(),
-            Some(Members::Consumer(_)) | None => no_such_group(name),
+            Some(Members::Consumer(_) | Members::Share(_)) | None => no_such_group(name),
         });
         let described = described.collect();
         turn.answer(request, Answer::DescribeGroups(described));
@@ -27,10 +29,24 @@ impl Groups {
     ) {
         let described = names.into_iter().map(|name| match self.members(&name) {
             Some(Members::Consumer(group)) => group.described(turn.topics),
-            Some(Members::Classic(_)) | None => no_such_consumer_group(name),
+            Some(Members::Classic(_) | Members::Share(_)) | None => no_such_consumer_group(name),
         });
         let described = described.collect();
         turn.answer(request, Answer::DescribeConsumerGroups(described));
+    }
+
+    pub fn describe_share_groups(
+        &self,
+        turn: &mut Turn,
+        request: RequestId,
+        names: Vec<GroupName>,
+    ) {
+        let described = names.into_iter().map(|name| match self.share_group(&name) {
+            Some(group) => group.described(turn.topics),
+            None => no_such_share_group(name),
+        });
+        let described = described.collect();
+        turn.answer(request, Answer::DescribeShareGroups(described));
     }
 
     fn members(&self, name: &GroupName) -> Option<&Members> {
@@ -45,6 +61,7 @@ impl Groups {
         let listed = self.by_name.values().map(|group| match &group.members {
             Members::Classic(group) => group.listed(),
             Members::Consumer(group) => group.listed(),
+            Members::Share(group) => group.listed(),
         });
         let listed = listed.filter(|group| {
             is_wanted(&list.states, group.state.as_str())
@@ -58,6 +75,7 @@ impl Groups {
             let (listed, members) = match &group.members {
                 Members::Classic(group) => (group.listed(), group.len()),
                 Members::Consumer(group) => (group.listed(), group.len()),
+                Members::Share(group) => (group.listed(), group.len()),
             };
             Standing {
                 name: listed.group,
@@ -110,6 +128,11 @@ impl Groups {
             Timer::ConsumerRebalance(name, member) => {
                 self.on_consumer_timer(&name, |group| group.rebalance_time_is_up(turn, &member));
             }
+            Timer::ShareSession(name, member) => {
+                if let Some(Members::Share(group)) = self.members_mut(&name) {
+                    group.session_is_over(turn, &member);
+                }
+            }
         }
     }
 
@@ -159,8 +182,10 @@ impl Groups {
     /// A topic has come, changed or gone.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         for group in self.by_name.values_mut() {
-            if let Members::Consumer(group) = &mut group.members {
-                group.topic_changed(topic);
+            match &mut group.members {
+                Members::Classic(_) => {}
+                Members::Consumer(group) => group.topic_changed(topic),
+                Members::Share(group) => group.topic_changed(topic),
             }
         }
     }
@@ -181,6 +206,7 @@ impl Groups {
             match &group.members {
                 Members::Classic(group) => group.snapshot(&mut records),
                 Members::Consumer(group) => group.snapshot(&mut records),
+                Members::Share(group) => group.snapshot(&mut records),
             }
             group.offsets.snapshot(name, &mut records);
         }
@@ -206,6 +232,17 @@ fn no_such_consumer_group(group: GroupName) -> DescribedConsumerGroup {
         state: GroupState::Dead,
         epoch: Default::default(),
         target_epoch: Default::default(),
+        assignor: Default::default(),
+        members: Vec::new(),
+    }
+}
+
+fn no_such_share_group(group: GroupName) -> DescribedShareGroup {
+    DescribedShareGroup {
+        group,
+        error: Some(GroupError::GroupIdNotFound),
+        state: GroupState::Dead,
+        epoch: Default::default(),
         assignor: Default::default(),
         members: Vec::new(),
     }

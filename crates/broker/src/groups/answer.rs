@@ -44,6 +44,10 @@ pub enum Answer {
     ConsumerHeartbeat(Result<ConsumerBeat, HeartbeatRefused>),
     /// For each group, in the order of the request.
     DescribeConsumerGroups(Vec<DescribedConsumerGroup>),
+    /// The member's epoch, and which partitions it is to read.
+    ShareHeartbeat(Result<ShareBeat, HeartbeatRefused>),
+    /// For each group, in the order of the request.
+    DescribeShareGroups(Vec<DescribedShareGroup>),
 }
 
 /// A member's place in a generation.
@@ -154,6 +158,8 @@ pub enum GroupType {
     Classic,
     /// KIP-848: the coordinator assigns.
     Consumer,
+    /// KIP-932: members share partitions, record by record.
+    Share,
 }
 
 impl GroupType {
@@ -162,6 +168,7 @@ impl GroupType {
         match self {
             GroupType::Classic => "classic",
             GroupType::Consumer => "consumer",
+            GroupType::Share => "share",
         }
     }
 }
@@ -342,4 +349,51 @@ pub struct TopicAssignment {
     pub topic: TopicName,
     /// The partitions, in growing order.
     pub partitions: Vec<Partition>,
+}
+
+/// What a member of a share group is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareBeat {
+    /// The member.
+    pub member: MemberId,
+    /// Its epoch from now on.
+    pub epoch: Epoch,
+    /// When to send the next heartbeat.
+    pub heartbeat_interval: Duration,
+    /// All partitions that it is to read; `None` if nothing has changed.
+    pub assignment: Option<TopicPartitions>,
+}
+
+/// A share group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedShareGroup {
+    /// The group.
+    pub group: GroupName,
+    /// `GroupIdNotFound` for a group that is missing or of another type.
+    pub error: Option<GroupError>,
+    /// Its state.
+    pub state: GroupState,
+    /// The epoch of the group and of its assignment.
+    pub epoch: Epoch,
+    /// The assignor in use.
+    pub assignor: Arc<str>,
+    /// Its members.
+    pub members: Vec<ShareMember>,
+}
+
+/// A member of a share group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareMember {
+    /// The member.
+    pub member: MemberId,
+    /// Where it is.
+    pub rack: Option<Arc<str>>,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who it is on the network.
+    pub client: Client,
+    /// The topics that it names.
+    pub topics: Vec<TopicName>,
+    /// The partitions that it is to read.
+    pub assigned: Vec<TopicAssignment>,
 }

@@ -43,6 +43,12 @@ pub struct Config {
     pub consumer_session_timeout: Duration,
     /// How often such a member is to send a heartbeat.
     pub consumer_heartbeat_interval: Duration,
+    /// How many members a share group may have.
+    pub share_members_max: usize,
+    /// How long a member of a share group may be silent.
+    pub share_session_timeout: Duration,
+    /// How often such a member is to send a heartbeat.
+    pub share_heartbeat_interval: Duration,
     /// How long an offset is kept after the group has become empty.
     pub offsets_retention: Duration,
     /// How often offsets and groups are looked through for what has expired.
@@ -89,6 +95,9 @@ impl Default for Config {
             new_member_join_timeout: Duration::from_secs(5 * 60),
             consumer_session_timeout: Duration::from_secs(45),
             consumer_heartbeat_interval: Duration::from_secs(5),
+            share_members_max: 200,
+            share_session_timeout: Duration::from_secs(45),
+            share_heartbeat_interval: Duration::from_secs(5),
             offsets_retention: Duration::from_secs(7 * 24 * 60 * 60),
             offsets_retention_check_interval: Duration::from_secs(10 * 60),
             offset_metadata_max: 4096,

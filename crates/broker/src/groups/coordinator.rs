@@ -8,10 +8,13 @@ use super::config::{Config, GroupConfig};
 use super::group::Groups;
 use super::record::decode;
 use super::restore::Restoring;
+use super::share::ShareGroup;
 use super::timers::{Timer, Timers};
 use super::topics::{Topic, TopicAccess, Topics};
 use super::turn::{Action, Moment, Turn};
-use super::{GroupName, Record, RecordError, Request, RequestId, Standing, TopicName};
+use super::{
+    GroupName, MemberId, Record, RecordError, Request, RequestId, Standing, TopicName,
+};
 
 /// The coordinator of all groups.
 ///
@@ -119,6 +122,8 @@ impl Coordinator {
             Request::DescribeConsumerGroups(names) => {
                 groups.describe_consumer_groups(turn, id, names);
             }
+            Request::ShareHeartbeat(beat) => groups.share_heartbeat(turn, id, beat),
+            Request::DescribeShareGroups(names) => groups.describe_share_groups(turn, id, names),
         })
     }
 
@@ -165,6 +170,17 @@ impl Coordinator {
     /// Where the groups stand, in the order of their names.
     pub fn standings(&self) -> Vec<Standing> {
         self.groups.standings()
+    }
+
+    /// How many members a share group has; `None` if no share group has this name.
+    pub fn share_group_members(&self, group: &GroupName) -> Option<usize> {
+        self.groups.share_group(group).map(ShareGroup::len)
+    }
+
+    /// Whether a share group has this member.
+    pub fn has_share_member(&self, group: &GroupName, member: &MemberId) -> bool {
+        let group = self.groups.share_group(group);
+        group.is_some_and(|group| group.has_member(member))
     }
 
     fn turn(&mut self, now: Moment, event: impl FnOnce(&mut Groups, &mut Turn)) -> Vec<Action> {

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use millstream_base::{ProducerId, Timestamp};
 
-use super::answer::{Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember};
+use super::answer::{
+    Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember, ShareBeat,
+};
 use super::classic::{self, ClassicGroup};
 use super::config::check_group_name;
 use super::consumer::{self, ConsumerGroup};
 use super::offsets::Offsets;
+use super::share::{self, ShareGroup};
 use super::turn::Turn;
 use super::{
     ConsumerHeartbeat, Epoch, GroupError, GroupName, Heartbeat, JoinGroup, LeaveGroup,
-    LeavingMember, MemberId, RequestId, SyncGroup, TopicName,
+    LeavingMember, MemberId, RequestId, ShareHeartbeat, SyncGroup, TopicName,
 };
 
 /// All groups.
@@ -30,11 +33,13 @@ pub(super) struct Group {
     pub offsets: Offsets,
 }
 
-/// The members of a group. Without members, a group may change its protocol.
+/// The members of a group. Without members, a group may change between the classic protocol and that of KIP-848. A share
+/// group stays one.
 #[derive(Debug)]
 pub(super) enum Members {
     Classic(Box<ClassicGroup>),
     Consumer(ConsumerGroup),
+    Share(ShareGroup),
 }
 
 impl Group {
@@ -56,7 +61,7 @@ impl Group {
         }
         match &mut self.members {
             Members::Classic(group) => Some(group),
-            Members::Consumer(_) => None,
+            Members::Consumer(_) | Members::Share(_) => None,
         }
     }
 
@@ -71,7 +76,18 @@ impl Group {
         }
         match &mut self.members {
             Members::Consumer(group) => Some(group),
-            Members::Classic(_) => None,
+            Members::Classic(_) | Members::Share(_) => None,
+        }
+    }
+
+    /// The group as a share group, if it is one, or nothing so far.
+    fn share(&mut self, name: &GroupName) -> Option<&mut ShareGroup> {
+        if self.members.is_unused() && self.offsets.is_empty() {
+            self.members = Members::Share(ShareGroup::new(name.clone()));
+        }
+        match &mut self.members {
+            Members::Share(group) => Some(group),
+            Members::Classic(_) | Members::Consumer(_) => None,
         }
     }
 }
@@ -85,14 +101,17 @@ impl Members {
         match self {
             Members::Classic(group) => group.is_empty(),
             Members::Consumer(group) => group.is_empty(),
+            Members::Share(group) => group.is_empty(),
         }
     }
 
-    /// Whether nobody belongs to it, nor is about to.
+    /// Whether nobody belongs to it, nor is about to, and it may be forgotten. A share group has its positions elsewhere,
+    /// and is kept until it is deleted.
     pub fn is_abandoned(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_abandoned(),
             Members::Consumer(group) => group.is_empty(),
+            Members::Share(_) => false,
         }
     }
 
@@ -101,6 +120,7 @@ impl Members {
         match self {
             Members::Classic(group) => group.is_unused(),
             Members::Consumer(group) => group.is_empty() && group.is_unused(),
+            Members::Share(group) => group.is_empty() && group.is_unused(),
         }
     }
 
@@ -109,6 +129,7 @@ impl Members {
         match self {
             Members::Classic(group) => group.subscribes_to(topic),
             Members::Consumer(group) => group.subscribes_to(topic),
+            Members::Share(group) => group.subscribes_to(topic),
         }
     }
 
@@ -116,7 +137,7 @@ impl Members {
     pub fn retained_since(&self, committed_at: Timestamp) -> Option<Timestamp> {
         match self {
             Members::Classic(group) => group.retained_since(committed_at),
-            Members::Consumer(_) => Some(committed_at),
+            Members::Consumer(_) | Members::Share(_) => Some(committed_at),
         }
     }
 
@@ -125,6 +146,7 @@ impl Members {
         match self {
             Members::Classic(group) => group.remove_stored(turn),
             Members::Consumer(group) => group.remove_stored(turn),
+            Members::Share(group) => group.remove_stored(turn),
         }
     }
 }
@@ -264,7 +286,53 @@ impl Groups {
                 group.leave(turn, &heartbeat)
             }
             Some(Members::Consumer(group)) => group.heartbeat(turn, heartbeat),
-            Some(Members::Classic(_)) | None => Err(GroupError::GroupIdNotFound.into()),
+            Some(Members::Classic(_) | Members::Share(_)) | None => {
+                Err(GroupError::GroupIdNotFound.into())
+            }
+        }
+    }
+
+    pub fn share_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        request: RequestId,
+        heartbeat: ShareHeartbeat,
+    ) {
+        let name = heartbeat.group.clone();
+        let result = self.try_share_heartbeat(turn, heartbeat);
+        turn.answer(request, Answer::ShareHeartbeat(result));
+        self.forget_if_unused(&name);
+    }
+
+    fn try_share_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        heartbeat: ShareHeartbeat,
+    ) -> Result<ShareBeat, HeartbeatRefused> {
+        check_group_name(&heartbeat.group).map_err(|_| GroupError::InvalidRequest)?;
+        share::check(&heartbeat)?;
+        let name = heartbeat.group.clone();
+        if heartbeat.epoch == Epoch::JOIN {
+            let group = self.get_or_create(&name, turn)?.share(&name);
+            let group = group.ok_or(GroupError::GroupIdNotFound)?;
+            return group.heartbeat(turn, heartbeat);
+        }
+        match self.by_name.get_mut(&name).map(|group| &mut group.members) {
+            Some(Members::Share(group)) if heartbeat.epoch < Epoch::JOIN => {
+                group.leave(turn, &heartbeat)
+            }
+            Some(Members::Share(group)) => group.heartbeat(turn, heartbeat),
+            Some(Members::Classic(_) | Members::Consumer(_)) | None => {
+                Err(GroupError::GroupIdNotFound.into())
+            }
+        }
+    }
+
+    /// The share group of this name.
+    pub fn share_group(&self, name: &GroupName) -> Option<&ShareGroup> {
+        match &self.by_name.get(name)?.members {
+            Members::Share(group) => Some(group),
+            Members::Classic(_) | Members::Consumer(_) => None,
         }
     }
 
@@ -274,7 +342,9 @@ impl Groups {
         let group = self.by_name.get_mut(name);
         match group.map(|group| &mut group.members) {
             Some(Members::Classic(group)) => Ok(group),
-            Some(Members::Consumer(_)) | None => Err(GroupError::UnknownMemberId),
+            Some(Members::Consumer(_) | Members::Share(_)) | None => {
+                Err(GroupError::UnknownMemberId)
+            }
         }
     }
 }

@@ -68,6 +68,7 @@ impl Groups {
                     knows_member_epochs,
                 )
             }
+            Members::Share(_) => Err(GroupError::GroupIdNotFound),
         }
     }
 
@@ -147,6 +148,7 @@ impl Groups {
                 true,
                 true,
             ),
+            Some(Members::Share(_)) => Err(GroupError::GroupIdNotFound),
         });
         // Producers do not know the errors of KIP-848.
         result.map_err(|error| match error {
@@ -178,8 +180,12 @@ impl Groups {
         let Some(group) = self.by_name.get(&fetch.group) else {
             return Ok(Offsets::default().fetch(fetch.topics, false));
         };
-        if let Members::Consumer(group) = &group.members {
-            group.check_fetch(fetch.member.as_ref(), fetch.member_epoch)?;
+        match &group.members {
+            Members::Classic(_) => {}
+            Members::Consumer(group) => {
+                group.check_fetch(fetch.member.as_ref(), fetch.member_epoch)?;
+            }
+            Members::Share(_) => return Err(GroupError::GroupIdNotFound),
         }
         Ok(group.offsets.fetch(fetch.topics, fetch.require_stable))
     }
@@ -197,8 +203,10 @@ impl Groups {
         check_group_name(&delete.group)?;
         let group = self.by_name.get_mut(&delete.group);
         let group = group.ok_or(GroupError::GroupIdNotFound)?;
-        if let Members::Classic(group) = &group.members {
-            group.check_delete_offsets()?;
+        match &group.members {
+            Members::Classic(group) => group.check_delete_offsets()?,
+            Members::Consumer(_) => {}
+            Members::Share(_) => return Err(GroupError::GroupIdNotFound),
         }
         let members = &group.members;
         let is_subscribed = |topic: &_| members.subscribes_to(topic);

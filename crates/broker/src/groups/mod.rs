@@ -35,6 +35,7 @@ mod offsets;
 mod record;
 mod request;
 mod restore;
+mod share;
 mod timers;
 mod topics;
 mod turn;

@@ -45,6 +45,10 @@ pub enum Request {
     ConsumerHeartbeat(ConsumerHeartbeat),
     /// Tell about groups of KIP-848.
     DescribeConsumerGroups(Vec<GroupName>),
+    /// Become a member of a share group, stay one, or leave.
+    ShareHeartbeat(ShareHeartbeat),
+    /// Tell about share groups.
+    DescribeShareGroups(Vec<GroupName>),
 }
 
 /// Who sends a request.
@@ -147,7 +151,7 @@ pub struct LeavingMember {
 pub struct ListGroups {
     /// Only groups in one of these states, in any case; all if empty.
     pub states: Vec<String>,
-    /// Only groups of these types (`classic`, `consumer`), in any case; all if empty.
+    /// Only groups of these types (`classic`, `consumer`, `share`), in any case; all if empty.
     pub types: Vec<String>,
 }
 
@@ -278,4 +282,21 @@ pub struct ConsumerHeartbeat {
     pub owned: Option<TopicPartitions>,
     /// Used if the member needs an id.
     pub random: RandomBytes,
+}
+
+/// Kafka's ShareGroupHeartbeat. What is `None` has not changed since the last one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareHeartbeat {
+    /// The group.
+    pub group: GroupName,
+    /// The member, which has given itself its id.
+    pub member: MemberId,
+    /// The member's epoch, or that it joins or leaves.
+    pub epoch: Epoch,
+    /// Where it is; kept and shown, but not considered.
+    pub rack: Option<Arc<str>>,
+    /// Who sends the request.
+    pub client: Client,
+    /// The topics that it subscribes to; they need not exist yet.
+    pub topics: Option<Vec<TopicName>>,
 }

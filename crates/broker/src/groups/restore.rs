@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use super::classic::ClassicGroup;
 use super::consumer::{ConsumerGroup, StoredConsumerMember};
 use super::group::{Group, Groups, Members};
-use super::record::{Key, StoredConsumerGroup, StoredGroup, StoredMember, Value};
+use super::record::{
+    Key, StoredConsumerGroup, StoredGroup, StoredMember, StoredShareMember, Value,
+};
+use super::share::ShareGroup;
 use super::turn::Turn;
-use super::{GroupName, MemberId};
+use super::{Epoch, GroupName, MemberId};
 
 /// What was read so far; groups can be put together only when all of it was.
 pub(super) struct Restoring<'r, 't> {
@@ -17,6 +20,8 @@ pub(super) struct Restoring<'r, 't> {
     classic_members: BTreeMap<GroupName, BTreeMap<MemberId, StoredMember>>,
     consumer: BTreeMap<GroupName, StoredConsumerGroup>,
     consumer_members: BTreeMap<GroupName, BTreeMap<MemberId, StoredConsumerMember>>,
+    share: BTreeMap<GroupName, Epoch>,
+    share_members: BTreeMap<GroupName, BTreeMap<MemberId, StoredShareMember>>,
 }
 
 impl<'r, 't> Restoring<'r, 't> {
@@ -28,6 +33,8 @@ impl<'r, 't> Restoring<'r, 't> {
             classic_members: BTreeMap::new(),
             consumer: BTreeMap::new(),
             consumer_members: BTreeMap::new(),
+            share: BTreeMap::new(),
+            share_members: BTreeMap::new(),
         }
     }
 
@@ -62,6 +69,13 @@ impl<'r, 't> Restoring<'r, 't> {
             (Key::Current(name, id), Value::Current(current)) => {
                 self.consumer_member(name, id).current = current;
             }
+            (Key::ShareGroup(name), Value::ShareGroup(epoch)) => {
+                self.share.insert(name, epoch);
+            }
+            (Key::ShareMember(name, id), Value::ShareMember(member)) => {
+                let members = self.share_members.entry(name).or_default();
+                members.insert(id, member);
+            }
             // Decoding gives each key its own value.
             _ => unreachable!("a value of another kind than its key"),
         }
@@ -93,6 +107,12 @@ impl<'r, 't> Restoring<'r, 't> {
             let restored = ConsumerGroup::restore(name.clone(), stored, members);
             restored.start_sessions(self.turn);
             self.group(&name).members = Members::Consumer(restored);
+        }
+        for (name, epoch) in std::mem::take(&mut self.share) {
+            let members = self.share_members.remove(&name).unwrap_or_default();
+            let restored = ShareGroup::restore(name.clone(), epoch, members);
+            restored.start_sessions(self.turn);
+            self.group(&name).members = Members::Share(restored);
         }
     }
 }

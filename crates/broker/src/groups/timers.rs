@@ -18,7 +18,9 @@ pub(super) enum Timer {
     ClassicSession(GroupName, MemberId),
     /// Nothing was heard of a member of a group of KIP-848.
     ConsumerSession(GroupName, MemberId),
-    /// Such a member has had its time to give up partitions.
+    /// Nothing was heard of a member of a share group.
+    ShareSession(GroupName, MemberId),
+    /// A member of a group of KIP-848 has had its time to give up partitions.
     ConsumerRebalance(GroupName, MemberId),
 }
 

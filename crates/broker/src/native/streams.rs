@@ -235,6 +235,7 @@ fn delete_stream(
 ) -> Result<DeleteStreamResponse, Refused> {
     stream_named(broker.log(), &request.name)?;
     broker.log().delete_stream(&request.name)?;
+    broker.shares().forget_missing();
     broker.groups().topics_changed();
     Ok(DeleteStreamResponse::default())
 }

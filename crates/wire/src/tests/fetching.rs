@@ -2,15 +2,18 @@
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::{FetchResponse as GeneratedResponse, ProduceRequest};
+use kafka_protocol::messages::{
+    FetchResponse as GeneratedResponse, ProduceRequest,
+    ShareFetchResponse as GeneratedShareResponse,
+};
 use kafka_protocol::protocol::Encodable;
 use proptest::prelude::*;
 
 use super::round_trips::{body, header, without_tags};
 use crate::forge::{Forge, Forged};
 use crate::{
-    ApiKey, FetchResponse, FetchedPartition, FetchedTopic, Request, Response, decode_request,
-    decode_response, encode_request, encode_response,
+    ApiKey, FetchResponse, FetchedPartition, FetchedTopic, Request, Response, ShareFetchResponse,
+    decode_request, decode_response, encode_request, encode_response,
 };
 
 proptest! {
@@ -44,6 +47,37 @@ proptest! {
             prop_assert!(frame.ends_with(&expected), "version {}", version);
             let header_bytes = if version >= 12 { 5 } else { 4 };
             prop_assert_eq!(frame.len(), header_bytes + expected.len());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_response_to_share_fetch_is_written_as_the_generated_encoder_does(seed: u64) {
+        let version = 1;
+        let mut forge = Forge::new(seed);
+        if let Some(mut generated) = GeneratedShareResponse::forge(&mut forge, version) {
+            // What Millstream never sends.
+            generated.unknown_tagged_fields.clear();
+            for topic in &mut generated.responses {
+                topic.unknown_tagged_fields.clear();
+                for partition in &mut topic.partitions {
+                    partition.unknown_tagged_fields.clear();
+                    let size = forge.below(3000) as usize;
+                    partition.records = Some(Bytes::from(vec![7; size]));
+                }
+            }
+            let mut expected = BytesMut::new();
+            generated.encode(&mut expected, version).unwrap();
+
+            let mut response = ShareFetchResponse::from(generated);
+            for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+                cut(&mut partition.records, &mut forge);
+            }
+            let header = header(ApiKey::ShareFetch, version);
+            let frame = body(encode_response(&header, &response.into()).unwrap());
+            prop_assert!(frame.ends_with(&expected));
+            prop_assert_eq!(frame.len(), 5 + expected.len());
         }
     }
 }

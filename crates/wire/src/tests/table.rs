@@ -45,14 +45,22 @@ fn keys_grow_and_others_are_unknown() {
 }
 
 #[test]
-fn clients_are_told_how_transactions_are_made() {
+fn clients_are_told_of_features() {
     let response = api_versions();
     assert_eq!(response.finalized_features_epoch, 0);
-    let supported = &response.supported_features[0];
-    assert_eq!(&*supported.name, "transaction.version");
-    let finalized = &response.finalized_features[0];
-    assert_eq!(finalized.name, supported.name);
-    assert_eq!(finalized.max_version_level, supported.max_version);
+    let supported = response.supported_features.iter();
+    let supported: Vec<_> = supported
+        .map(|feature| (&*feature.name, feature.max_version))
+        .collect();
+    assert_eq!(
+        supported,
+        [("transaction.version", 2), ("share.version", 1)]
+    );
+    let finalized = response.finalized_features.iter();
+    let finalized: Vec<_> = finalized
+        .map(|feature| (&*feature.name, feature.max_version_level))
+        .collect();
+    assert_eq!(finalized, supported);
     // Who asks in a version without features is answered, too.
     for version in ApiKey::ApiVersions.versions() {
         let header = RequestHeader {

@@ -268,7 +268,7 @@ impl ConsumerGroup {
 }
 
 /// Topics that are gone have no name to show.
-fn with_names(assignment: &Assignment, topics: &Topics) -> Vec<TopicAssignment> {
+pub(super) fn with_names(assignment: &Assignment, topics: &Topics) -> Vec<TopicAssignment> {
     let named = assignment.iter().filter_map(|(id, partitions)| {
         Some(TopicAssignment {
             id: *id,

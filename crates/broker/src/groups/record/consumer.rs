@@ -1,9 +1,9 @@
-//! The values of groups of KIP-848.
+//! The values of groups of KIP-848 and of share groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{StoredConsumerGroup, read_client};
+use super::{StoredConsumerGroup, StoredShareMember, read_client};
 use crate::groups::consumer::{Assignment, Current, MemberState, Subscription};
 use crate::groups::{Epoch, Partition, TopicId};
 use crate::ledger::{Reader, RecordError, Writer};
@@ -64,6 +64,21 @@ impl Subscription {
                 true => Arc::default(),
                 false => reader.text("principal")?,
             },
+        })
+    }
+}
+
+impl StoredShareMember {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer.i32(self.epoch.0).i32(self.previous_epoch.0);
+        self.subscription.write(writer);
+    }
+
+    pub(super) fn read(reader: &mut Reader) -> Result<Self, RecordError> {
+        Ok(StoredShareMember {
+            epoch: Epoch(reader.i32("epoch")?),
+            previous_epoch: Epoch(reader.i32("previous epoch")?),
+            subscription: Subscription::read(reader)?,
         })
     }
 }

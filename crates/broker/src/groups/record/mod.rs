@@ -24,6 +24,8 @@
 //!                                            (0 stable, 1 unrevoked, 2 unreleased), assigned
 //!                                            partitions, partitions to give up, and for each of
 //!                                            both i32, the epoch in which it came (not in older ones)
+//! 9     group: text                          share group: epoch i32
+//! 10    group: text, member: text            its member: epoch i32, previous epoch i32, and what it says, as 6
 //! ```
 //!
 //! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and so many i32.
@@ -54,6 +56,8 @@ const CONSUMER_GROUP: u8 = 5;
 const CONSUMER_MEMBER: u8 = 6;
 const TARGET: u8 = 7;
 const CURRENT: u8 = 8;
+const SHARE_GROUP: u8 = 9;
+const SHARE_MEMBER: u8 = 10;
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +70,8 @@ pub(super) enum Key {
     ConsumerMember(GroupName, MemberId),
     Target(GroupName, MemberId),
     Current(GroupName, MemberId),
+    ShareGroup(GroupName),
+    ShareMember(GroupName, MemberId),
 }
 
 /// What is kept under a key; of the variant of the same name, an offset for both kinds of offsets.
@@ -78,6 +84,8 @@ pub(super) enum Value {
     ConsumerMember(Subscription),
     Target(Assignment),
     Current(Current),
+    ShareGroup(Epoch),
+    ShareMember(StoredShareMember),
 }
 
 /// A classic group, apart from its members.
@@ -124,6 +132,16 @@ pub(super) struct StoredConsumerGroup {
     pub topics_hash: u64,
 }
 
+/// A member of a share group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct StoredShareMember {
+    pub epoch: Epoch,
+    /// The one before: an answer with a new one may be lost.
+    pub previous_epoch: Epoch,
+    /// Names topics, and has no regular expression.
+    pub subscription: Subscription,
+}
+
 /// A record that says what is kept under a key, or that nothing is.
 pub(super) fn record(key: &Key, value: Option<&Value>) -> Record {
     Record {
@@ -160,6 +178,10 @@ impl Key {
             }
             Key::Target(group, member) => writer = of_member(TARGET, group, member),
             Key::Current(group, member) => writer = of_member(CURRENT, group, member),
+            Key::ShareGroup(group) => writer = of_group(SHARE_GROUP, group),
+            Key::ShareMember(group, member) => {
+                writer = of_member(SHARE_MEMBER, group, member);
+            }
         }
         writer.done()
     }
@@ -186,6 +208,8 @@ impl Key {
                 CONSUMER_MEMBER => Key::ConsumerMember(group, reader.text("member")?),
                 TARGET => Key::Target(group, reader.text("member")?),
                 CURRENT => Key::Current(group, reader.text("member")?),
+                SHARE_GROUP => Key::ShareGroup(group),
+                SHARE_MEMBER => Key::ShareMember(group, reader.text("member")?),
                 kind => return Err(RecordError::unknown("kind", kind)),
             })
         })
@@ -215,6 +239,10 @@ impl Value {
             Value::ConsumerMember(subscription) => subscription.write(&mut writer),
             Value::Target(target) => write_partitions(&mut writer, target),
             Value::Current(current) => current.write(&mut writer),
+            Value::ShareGroup(epoch) => {
+                writer.i32(epoch.0);
+            }
+            Value::ShareMember(member) => member.write(&mut writer),
         }
         writer.done()
     }
@@ -231,6 +259,8 @@ impl Value {
                 Key::ConsumerMember(..) => Value::ConsumerMember(Subscription::read(reader)?),
                 Key::Target(..) => Value::Target(read_partitions(reader, "target")?),
                 Key::Current(..) => Value::Current(Current::read(reader)?),
+                Key::ShareGroup(_) => Value::ShareGroup(Epoch(reader.i32("epoch")?)),
+                Key::ShareMember(..) => Value::ShareMember(StoredShareMember::read(reader)?),
             })
         })
     }

@@ -1,0 +1,206 @@
+//! ShareAcknowledge, and the acknowledgements that come with ShareFetch.
+
+use std::sync::Arc;
+
+use millstream_base::Offset;
+use millstream_wire::messages::ShareAcknowledgeRequest;
+use millstream_wire::messages::share_acknowledge_response::{
+    PartitionData, ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
+};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+
+use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
+use super::{ShareService, names};
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::error::response_error;
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
+use crate::offsets::lane_of;
+use crate::reply::Reply;
+use crate::security::Operation;
+use crate::shares::record::Key;
+use crate::shares::{Refused, checked};
+use crate::topics::Named;
+
+/// The acknowledgements of one partition, as a request names it.
+pub struct Asked {
+    pub topic: Uuid,
+    pub partition: i32,
+    /// First offset, last offset, types.
+    pub batches: Vec<(i64, i64, Vec<i8>)>,
+}
+
+/// What became of the acknowledgements of one partition.
+pub struct Acknowledged {
+    pub topic: Uuid,
+    pub partition: i32,
+    pub result: Result<(), Failed>,
+}
+
+/// Why the acknowledgements of a partition do not count.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    pub error: ResponseError,
+    pub why: String,
+}
+
+impl From<ResponseError> for Failed {
+    fn from(error: ResponseError) -> Failed {
+        let why = error.to_string();
+        Failed { error, why }
+    }
+}
+
+impl From<Refused> for Failed {
+    fn from(refused: Refused) -> Failed {
+        let error = match refused {
+            Refused::InvalidRequest | Refused::PastAcquired => ResponseError::InvalidRequest,
+            Refused::InvalidRecordState => ResponseError::InvalidRecordState,
+        };
+        let why = refused.to_string();
+        Failed { error, why }
+    }
+}
+
+/// Takes acknowledgements, and answers when they are durable.
+pub fn acknowledge(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: ShareAcknowledgeRequest,
+) -> Reply {
+    match try_acknowledge(broker, client, request) {
+        Ok(reply) => reply,
+        Err(error) => ShareAcknowledgeResponse::default()
+            .with_error_code(error.code())
+            .with_error_message(Some(StrBytes::from_string(error.to_string())))
+            .into(),
+    }
+}
+
+fn try_acknowledge(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: ShareAcknowledgeRequest,
+) -> Result<Reply, ResponseError> {
+    let service = Arc::clone(broker.shares());
+    if service.is_damaged() {
+        return Err(ResponseError::CoordinatorNotAvailable);
+    }
+    let (group, member) = names(request.group_id.as_ref(), request.member_id.as_ref())?;
+    let epoch = request.share_session_epoch;
+    if epoch == INITIAL_EPOCH {
+        return Err(ResponseError::InvalidShareSessionEpoch);
+    }
+    let (number, bell) = service.sessions.touch(&group, &member, epoch)?;
+    let mut asked = Vec::new();
+    for topic in request.topics {
+        for partition in topic.partitions {
+            let batches = partition.acknowledgement_batches.into_iter();
+            asked.push(Asked {
+                topic: topic.topic_id,
+                partition: partition.partition_index,
+                batches: batches
+                    .map(|batch| (batch.first_offset, batch.last_offset, batch.acknowledge_types))
+                    .collect(),
+            });
+        }
+    }
+    let (mut acknowledged, durable) = service.acknowledge_all(client, &group, &member, asked);
+    bell.notify_waiters();
+    if epoch == FINAL_EPOCH {
+        service.end_session(&group, &member, number);
+    }
+    Ok(Reply::later(async move {
+        if let Err(error) = service.durable(durable).await {
+            fail(&mut acknowledged, error);
+        }
+        respond(acknowledged)
+    }))
+}
+
+/// The ledger did not take what was acknowledged: it may have it, or not.
+pub fn fail(acknowledged: &mut [Acknowledged], error: ResponseError) {
+    for partition in acknowledged {
+        if partition.result.is_ok() {
+            partition.result = Err(error.into());
+        }
+    }
+}
+
+fn respond(acknowledged: Vec<Acknowledged>) -> ShareAcknowledgeResponse {
+    let mut topics: Vec<ShareAcknowledgeTopicResponse> = Vec::new();
+    for partition in acknowledged {
+        let mut data = PartitionData::default().with_partition_index(partition.partition);
+        if let Err(failed) = partition.result {
+            data = data
+                .with_error_code(failed.error.code())
+                .with_error_message(Some(StrBytes::from_string(failed.why)));
+        }
+        match topics.last_mut() {
+            Some(topic) if topic.topic_id == partition.topic => topic.partitions.push(data),
+            _ => topics.push(
+                ShareAcknowledgeTopicResponse::default()
+                    .with_topic_id(partition.topic)
+                    .with_partitions(vec![data]),
+            ),
+        }
+    }
+    ShareAcknowledgeResponse::default().with_responses(topics)
+}
+
+impl ShareService {
+    /// Takes a member's acknowledgements, each partition's by itself; returns what became of them, and up to where the
+    /// ledger has to be durable before the client hears of it.
+    pub(super) fn acknowledge_all(
+        &self,
+        client: &mut Client,
+        group: &GroupName,
+        member: &MemberId,
+        asked: Vec<Asked>,
+    ) -> (Vec<Acknowledged>, Option<Offset>) {
+        let mut durable = None;
+        let mut acknowledged = Vec::with_capacity(asked.len());
+        for asked in asked {
+            let (topic, partition) = (asked.topic, asked.partition);
+            let result = self.acknowledge_one(client, group, member, asked);
+            acknowledged.push(Acknowledged {
+                topic,
+                partition,
+                result: result.map(|appended| durable = durable.max(appended)),
+            });
+        }
+        (acknowledged, durable)
+    }
+
+    fn acknowledge_one(
+        &self,
+        client: &mut Client,
+        group: &GroupName,
+        member: &MemberId,
+        asked: Asked,
+    ) -> Result<Option<Offset>, Failed> {
+        let batches = checked(asked.batches)?;
+        let stream = Named::Id(asked.topic).permitted(client, Operation::Read)?;
+        let lane =
+            lane_of(&stream, asked.partition).map_err(|error| Failed::from(response_error(&error)))?;
+        if batches.is_empty() {
+            return Ok(None);
+        }
+        let key = Key {
+            group: group.clone(),
+            topic: TopicId(asked.topic.as_u128()),
+            partition: Partition(asked.partition),
+        };
+        let kept = self.find(&key);
+        let kept = kept.ok_or(ResponseError::UnknownTopicOrPartition)?;
+        let mut kept = kept.lock();
+        if kept.is_gone {
+            return Err(ResponseError::UnknownTopicOrPartition.into());
+        }
+        let settings = self.settings(group);
+        let mut shares = kept.shares.clone();
+        shares.advance(lane.earliest_offset());
+        shares.acknowledge(member, &batches, self.now(), &settings)?;
+        Ok(Some(self.put(&key, &mut kept, shares)?))
+    }
+}

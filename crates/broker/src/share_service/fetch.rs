@@ -1,0 +1,355 @@
+//! ShareFetch: a member gets records for itself, once there are some.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_log::{AtLeast, Lane, Stream, Watch, Watched};
+use millstream_wire::messages::ShareFetchRequest;
+use millstream_wire::messages::share_fetch_response::AcquiredRecords;
+use millstream_wire::{
+    ResponseError, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic, StrBytes, Uuid,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::acknowledge::{Acknowledged, Asked, fail};
+use super::read::{Read, Wanted};
+use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, Reading};
+use super::{ShareService, names};
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::error::response_error;
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
+use crate::offsets::lane_of;
+use crate::reply::Reply;
+use crate::security::Operation;
+use crate::shares::ShareSettings;
+use crate::shares::record::Key;
+use crate::topics::Named;
+
+/// Takes acknowledgements, and answers when there are records, or the client has waited long enough.
+pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchRequest) -> Reply {
+    match begin(broker, client, request) {
+        Ok(fetching) => Reply::later(fetching.answer()),
+        Err(error) => ShareFetchResponse {
+            error_code: error.code(),
+            error_message: Some(StrBytes::from_string(error.to_string())),
+            ..ShareFetchResponse::default()
+        }
+        .into(),
+    }
+}
+
+/// A request that was taken in.
+struct Fetching {
+    service: Arc<ShareService>,
+    group: GroupName,
+    member: MemberId,
+    settings: Arc<ShareSettings>,
+    reading: Reading,
+    /// In the order in which they are looked at.
+    targets: Vec<Target>,
+    acknowledged: Vec<Acknowledged>,
+    /// Up to where the ledger has to be durable before the client hears of anything.
+    durable: Option<Offset>,
+    /// Whether the answer tells of all partitions, since it is the session's first.
+    is_first: bool,
+    records_max: u64,
+    bytes_max: usize,
+    until: Instant,
+    /// Says when the broker ends.
+    ending: watch::Receiver<bool>,
+}
+
+/// A partition to read.
+struct Target {
+    place: Place,
+    lane: Result<Lane, ResponseError>,
+    /// Its readable end when it was looked at last.
+    seen: Offset,
+    watched: Option<Watched>,
+}
+
+/// What one look at all partitions gave.
+#[derive(Default)]
+struct Look {
+    reads: Vec<(Place, Result<Read, ResponseError>)>,
+    records: u64,
+    bytes: usize,
+    has_errors: bool,
+    /// When records may be had again at the latest.
+    deadline: Option<Duration>,
+}
+
+fn begin(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: ShareFetchRequest,
+) -> Result<Fetching, ResponseError> {
+    let service = Arc::clone(broker.shares());
+    if service.is_damaged() {
+        return Err(ResponseError::CoordinatorNotAvailable);
+    }
+    let (group, member) = names(request.group_id.as_ref(), request.member_id.as_ref())?;
+    let place = |topic: Uuid, partition: i32| (TopicId(topic.as_u128()), Partition(partition));
+    let mut named = BTreeSet::new();
+    let mut asked = Vec::new();
+    for topic in request.topics {
+        for partition in topic.partitions {
+            named.insert(place(topic.topic_id, partition.partition_index));
+            if !partition.acknowledgement_batches.is_empty() {
+                let batches = partition.acknowledgement_batches.into_iter();
+                asked.push(Asked {
+                    topic: topic.topic_id,
+                    partition: partition.partition_index,
+                    batches: batches
+                        .map(|batch| {
+                            (batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                        })
+                        .collect(),
+                });
+            }
+        }
+    }
+    let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
+        let partitions = topic.partitions.iter();
+        partitions.map(|partition| place(topic.topic_id, *partition))
+    });
+    let forgotten: BTreeSet<Place> = forgotten.collect();
+    let epoch = request.share_session_epoch;
+    let sessions = &service.sessions;
+    let reading = match epoch {
+        INITIAL_EPOCH => {
+            // Nothing was acquired in a session that begins.
+            if !asked.is_empty() {
+                return Err(ResponseError::InvalidRequest);
+            }
+            if !service.groups.has_share_member(&group, &member) {
+                let has_group = service.groups.share_group_members(&group).is_some();
+                return Err(match has_group {
+                    true => ResponseError::UnknownMemberId,
+                    false => ResponseError::GroupIdNotFound,
+                });
+            }
+            let reading = sessions.begin(&group, &member, named)?;
+            client.hold_share_session(&group, &member, reading.number);
+            reading
+        }
+        FINAL_EPOCH => {
+            let (number, bell) = sessions.touch(&group, &member, epoch)?;
+            Reading {
+                number,
+                partitions: Vec::new(),
+                bell,
+            }
+        }
+        epoch => sessions.next(&group, &member, epoch, named, &forgotten)?,
+    };
+    let has_acknowledged = !asked.is_empty();
+    let (acknowledged, durable) = service.acknowledge_all(client, &group, &member, asked);
+    if has_acknowledged {
+        reading.bell.notify_waiters();
+    }
+    if epoch == FINAL_EPOCH {
+        service.end_session(&group, &member, reading.number);
+    }
+    let wait_max = Duration::from_millis(request.max_wait_ms.max(0) as u64);
+    let bytes_max = request.max_bytes.max(0) as usize;
+    Ok(Fetching {
+        settings: service.settings(&group),
+        targets: targets(client, &reading.partitions),
+        service,
+        group,
+        member,
+        reading,
+        acknowledged,
+        durable,
+        is_first: epoch == INITIAL_EPOCH,
+        records_max: request.max_records.max(0) as u64,
+        bytes_max: bytes_max.min(client.answer_bytes_max()),
+        until: Instant::now() + wait_max.min(broker.config().idle_max),
+        ending: client.ending(),
+    })
+}
+
+/// The partitions of a session, as far as they are there and the client may read them now.
+fn targets(client: &mut Client, places: &[Place]) -> Vec<Target> {
+    let mut last: Option<(TopicId, Result<Stream, ResponseError>)> = None;
+    let targets = places.iter().map(|place| {
+        let (topic, partition) = *place;
+        let stream = match &last {
+            Some((of, stream)) if *of == topic => stream.clone(),
+            _ => {
+                let id = Uuid::from_u128(topic.0);
+                let stream = Named::Id(id).permitted(client, Operation::Read);
+                last = Some((topic, stream.clone()));
+                stream
+            }
+        };
+        Target {
+            place: *place,
+            lane: stream.and_then(|stream| {
+                lane_of(&stream, partition.0).map_err(|error| response_error(&error))
+            }),
+            seen: Offset(0),
+            watched: None,
+        }
+    });
+    targets.collect()
+}
+
+impl Fetching {
+    async fn answer(mut self) -> ShareFetchResponse {
+        let watch = Watch::default();
+        let look = loop {
+            // Heard from before the look on, so that nothing is missed.
+            let bell = Arc::clone(&self.reading.bell);
+            let rung = bell.notified();
+            tokio::pin!(rung);
+            rung.as_mut().enable();
+            let look = self.look();
+            let reads_nothing = self.targets.is_empty() || self.records_max == 0;
+            let is_late = Instant::now() >= self.until;
+            if look.records > 0 || look.has_errors || reads_nothing || is_late {
+                break look;
+            }
+            let until = self.watch_until(&watch, look.deadline);
+            tokio::select! {
+                _ = timeout_at(until, watch.ready()) => {}
+                () = rung => {}
+                _ = self.ending.wait_for(|ends| *ends) => self.until = Instant::now(),
+            }
+        };
+        if let Err(error) = self.service.durable(self.durable).await {
+            fail(&mut self.acknowledged, error);
+        }
+        self.respond(look)
+    }
+
+    /// Acquires what there is.
+    fn look(&mut self) -> Look {
+        let mut look = Look::default();
+        let (group, member) = (&self.group, &self.member);
+        let (service, number) = (&self.service, self.reading.number);
+        let is_current = || service.sessions.is_current(group, member, number);
+        if !is_current() {
+            // Nobody would acknowledge what it got now.
+            self.until = Instant::now();
+            return look;
+        }
+        for target in &mut self.targets {
+            let read = match &target.lane {
+                Err(error) => Err(*error),
+                Ok(lane) => {
+                    target.seen = lane.readable_offset();
+                    let (topic, partition) = target.place;
+                    let key = Key {
+                        group: group.clone(),
+                        topic,
+                        partition,
+                    };
+                    let wanted = Wanted {
+                        member,
+                        settings: &self.settings,
+                        records_max: self.records_max,
+                        records_left: self.records_max.saturating_sub(look.records),
+                        bytes_left: self.bytes_max.saturating_sub(look.bytes),
+                        at_least: match look.bytes {
+                            0 => AtLeast::OneChunk,
+                            _ => AtLeast::Nothing,
+                        },
+                    };
+                    service.read(&key, lane, &wanted, is_current)
+                }
+            };
+            match &read {
+                Ok(read) => {
+                    look.records += read.records;
+                    look.bytes += read.bytes;
+                    self.durable = self.durable.max(read.durable);
+                    let deadlines = [look.deadline, read.deadline].into_iter().flatten();
+                    look.deadline = deadlines.min();
+                }
+                Err(_) => look.has_errors = true,
+            }
+            look.reads.push((target.place, read));
+        }
+        look
+    }
+
+    /// Lets the partitions tell of new records; until when to wait for them at most.
+    fn watch_until(&mut self, watch: &Watch, deadline: Option<Duration>) -> Instant {
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            if let Ok(lane) = &target.lane {
+                let watched = &mut target.watched;
+                let watched = watched.get_or_insert_with(|| watch.add_readable(lane, number as u64));
+                watched.arm(target.seen);
+            }
+        }
+        let left = deadline.map(|deadline| deadline.saturating_sub(self.service.now()));
+        let at = left.and_then(|left| Instant::now().checked_add(left));
+        at.map_or(self.until, |at| at.min(self.until))
+    }
+
+    fn respond(self, look: Look) -> ShareFetchResponse {
+        let mut partitions: BTreeMap<Place, ShareFetchedPartition> = BTreeMap::new();
+        for (place, read) in look.reads {
+            let told = match read {
+                Ok(read) if read.acquired.is_empty() && !self.is_first => continue,
+                Ok(read) => {
+                    let acquired = read.acquired.iter().map(|run| {
+                        AcquiredRecords::default()
+                            .with_first_offset(run.first.0 as i64)
+                            .with_last_offset(run.last.0 as i64)
+                            .with_delivery_count(i16::try_from(run.deliveries).unwrap_or(i16::MAX))
+                    });
+                    ShareFetchedPartition {
+                        acquired: acquired.collect(),
+                        records: read.pieces,
+                        ..ShareFetchedPartition::default()
+                    }
+                }
+                Err(error) => ShareFetchedPartition {
+                    error_code: error.code(),
+                    error_message: Some(StrBytes::from_string(error.to_string())),
+                    ..ShareFetchedPartition::default()
+                },
+            };
+            partitions.insert(place, told);
+        }
+        for acknowledged in self.acknowledged {
+            let place = (
+                TopicId(acknowledged.topic.as_u128()),
+                Partition(acknowledged.partition),
+            );
+            let told = partitions.entry(place).or_default();
+            if let Err(failed) = acknowledged.result {
+                told.acknowledge_error_code = failed.error.code();
+                told.acknowledge_error_message = Some(StrBytes::from_string(failed.why));
+            }
+        }
+        let mut topics: Vec<ShareFetchedTopic> = Vec::new();
+        for ((topic, partition), told) in partitions {
+            let id = Uuid::from_u128(topic.0);
+            let told = ShareFetchedPartition {
+                partition: partition.0,
+                ..told
+            };
+            match topics.last_mut() {
+                Some(topic) if topic.id == id => topic.partitions.push(told),
+                _ => topics.push(ShareFetchedTopic {
+                    id,
+                    partitions: vec![told],
+                }),
+            }
+        }
+        let lock_ms = self.settings.record_lock.as_millis();
+        ShareFetchResponse {
+            acquisition_lock_timeout_ms: i32::try_from(lock_ms).unwrap_or(i32::MAX),
+            topics,
+            ..ShareFetchResponse::default()
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Share groups at work: the states of their records in a ledger, the sessions of their members, records from the log.
+//!
+//! The coordinator of [groups](crate::groups) says which members a share group has. This service holds a
+//! [`SharePartition`] for each partition that a group reads, and answers the requests about records: ShareFetch,
+//! ShareAcknowledge, and those about offsets. Invariants:
+//!
+//! - A change of a share-partition is appended to the ledger under the lock of that share-partition, and a failed append
+//!   takes the change back. So the ledger holds the states in their order, and never less than a client was told.
+//! - An acknowledgement is answered when its state is durable: the broker delivers none of its records again. A delivery
+//!   is answered before its count is durable: a crash may take the count of the last deliveries back, not the records.
+//! - Nothing needs a timer: each look at a share-partition first gives back what was locked for too long, and a fetch that
+//!   waits looks again when a lock times out.
+
+mod acknowledge;
+mod fetch;
+mod offsets;
+mod read;
+mod sessions;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millstream_base::{Clock, Offset, Timestamp};
+use millstream_log::{Lane, Log, LogError};
+use millstream_wire::messages::GroupId;
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+use parking_lot::{Mutex, MutexGuard};
+
+pub use self::acknowledge::acknowledge;
+pub use self::fetch::fetch;
+pub use self::offsets::{alter_offsets, delete_offsets, describe_offsets};
+pub use self::sessions::Held;
+use self::sessions::Sessions;
+use crate::error::response_error;
+use crate::group_service::GroupService;
+use crate::groups::config::{GROUP_NAME_BYTES_MAX, ID_BYTES_MAX};
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
+use crate::ledger::Ledger;
+use crate::shares::record::{Key, decode, record};
+use crate::shares::{OffsetReset, SharePartition, ShareSettings};
+
+/// The stream that the states of records are kept in.
+const LEDGER: &str = "__shares";
+
+/// Share-partitions of all groups.
+const PARTITIONS_MAX: usize = 1 << 18;
+
+/// Runs of all share-partitions: beyond this nothing is delivered until some are finished. A run takes about 100 bytes.
+const RUNS_MAX: usize = 4 << 20;
+
+/// All share-partitions, and the sessions of those that read them.
+pub struct ShareService {
+    /// By group, so that those of a group lie together.
+    partitions: Mutex<BTreeMap<Key, Arc<Mutex<Kept>>>>,
+    sessions: Sessions,
+    /// The settings of groups that have other ones than the defaults.
+    settings: Mutex<HashMap<GroupName, Arc<ShareSettings>>>,
+    defaults: Arc<ShareSettings>,
+    groups: Arc<GroupService>,
+    ledger: Arc<Ledger>,
+    log: Log,
+    clock: Arc<dyn Clock>,
+    /// How many runs all share-partitions have.
+    runs: AtomicUsize,
+    /// The ledger is damaged: nothing is answered, since finished records would be delivered again.
+    is_damaged: AtomicBool,
+}
+
+/// A share-partition in memory.
+struct Kept {
+    shares: SharePartition,
+    /// How many of its runs `ShareService::runs` counts.
+    counted: usize,
+    /// It was deleted, and is in no map any more.
+    is_gone: bool,
+}
+
+impl ShareService {
+    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read, or holds something else.
+    pub fn open(
+        log: &Log,
+        groups: Arc<GroupService>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<ShareService, LogError> {
+        let ledger = Ledger::open(log, LEDGER)?;
+        let (records, is_damaged) = match ledger.read() {
+            Err(error @ LogError::Corrupted { .. }) => {
+                tracing::error!("share groups are refused: {error}");
+                (Vec::new(), true)
+            }
+            read => (read?, false),
+        };
+        let service = ShareService {
+            partitions: Mutex::default(),
+            sessions: Sessions::default(),
+            settings: Mutex::default(),
+            defaults: Arc::default(),
+            groups,
+            ledger: Arc::new(ledger),
+            log: log.clone(),
+            clock,
+            runs: AtomicUsize::new(0),
+            is_damaged: AtomicBool::new(is_damaged),
+        };
+        let mut partitions = service.partitions.lock();
+        for record in records {
+            let (key, shares) = decode(record).map_err(|error| LogError::BadSetting {
+                setting: LEDGER,
+                why: format!("the stream holds something else than states of records: {error}"),
+            })?;
+            if let Some(shares) = shares {
+                partitions.insert(key, Arc::new(Mutex::new(service.kept(shares))));
+            }
+        }
+        drop(partitions);
+        Ok(service)
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    /// The settings of a group.
+    pub fn settings(&self, group: &GroupName) -> Arc<ShareSettings> {
+        let settings = self.settings.lock();
+        Arc::clone(settings.get(group).unwrap_or(&self.defaults))
+    }
+
+    /// Gives a group settings: those in force from now on, for locks from their next record on.
+    #[allow(dead_code, reason = "the settings of groups are changed by requests that come later")]
+    pub fn set_settings(&self, group: GroupName, settings: ShareSettings) {
+        let mut all = self.settings.lock();
+        match settings == *self.defaults {
+            true => all.remove(&group),
+            false => all.insert(group, Arc::new(settings)),
+        };
+    }
+
+    fn kept(&self, shares: SharePartition) -> Kept {
+        let mut kept = Kept {
+            shares,
+            counted: 0,
+            is_gone: false,
+        };
+        self.count(&mut kept);
+        kept
+    }
+
+    /// Counts the runs of a share-partition anew.
+    fn count(&self, kept: &mut Kept) {
+        let runs = match kept.is_gone {
+            true => 0,
+            false => kept.shares.run_count(),
+        };
+        self.runs.fetch_add(runs, Ordering::Relaxed);
+        self.runs.fetch_sub(kept.counted, Ordering::Relaxed);
+        kept.counted = runs;
+    }
+
+    fn is_full(&self) -> bool {
+        self.runs.load(Ordering::Relaxed) >= RUNS_MAX
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// The share-partition of this key, if there is one.
+    fn find(&self, key: &Key) -> Option<Arc<Mutex<Kept>>> {
+        self.partitions.lock().get(key).cloned()
+    }
+
+    /// The share-partition of this key, or a new one, which is `permitted` to come into being under the lock; and up to
+    /// where the ledger has to be durable before a client hears of it.
+    fn find_or_begin(
+        &self,
+        key: &Key,
+        lane: &Lane,
+        settings: &ShareSettings,
+        is_permitted: impl Fn() -> bool,
+    ) -> Result<(Arc<Mutex<Kept>>, Option<Offset>), ResponseError> {
+        if let Some(kept) = self.find(key) {
+            return Ok((kept, None));
+        }
+        let start = match settings.offset_reset {
+            OffsetReset::Latest => lane.readable_offset(),
+            OffsetReset::Earliest => lane.earliest_offset(),
+            OffsetReset::ByDuration(age) => {
+                let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+                let from = Timestamp(self.clock.now().0.saturating_sub(age));
+                let found = lane.record_at(from).map_err(|error| response_error(&error))?;
+                found.map_or(lane.readable_offset(), |(offset, _)| offset)
+            }
+        };
+        self.begin(key, start, is_permitted)
+    }
+
+    fn begin(
+        &self,
+        key: &Key,
+        start: Offset,
+        is_permitted: impl Fn() -> bool,
+    ) -> Result<(Arc<Mutex<Kept>>, Option<Offset>), ResponseError> {
+        let mut partitions = self.partitions.lock();
+        if let Some(kept) = partitions.get(key) {
+            return Ok((Arc::clone(kept), None));
+        }
+        if !is_permitted() {
+            return Err(ResponseError::GroupIdNotFound);
+        }
+        if partitions.len() >= PARTITIONS_MAX {
+            return Err(ResponseError::GroupMaxSizeReached);
+        }
+        let shares = SharePartition::new(start);
+        let appended = self.store(key, Some(&shares))?;
+        let kept = Arc::new(Mutex::new(self.kept(shares)));
+        partitions.insert(key.clone(), Arc::clone(&kept));
+        Ok((kept, Some(appended)))
+    }
+
+    /// Takes over what became of a share-partition, once the ledger has it; returns up to where the ledger has to be
+    /// durable. Without that nothing has changed.
+    fn put(
+        &self,
+        key: &Key,
+        kept: &mut MutexGuard<'_, Kept>,
+        shares: SharePartition,
+    ) -> Result<Offset, ResponseError> {
+        let appended = self.store(key, Some(&shares))?;
+        kept.shares = shares;
+        self.count(kept);
+        Ok(appended)
+    }
+
+    fn store(&self, key: &Key, shares: Option<&SharePartition>) -> Result<Offset, ResponseError> {
+        let appended = self.ledger.append([record(key, shares)], self.clock.now());
+        let appended = appended.map_err(|error| {
+            tracing::warn!("the states of records of share groups cannot be kept: {error}");
+            response_error(&error)
+        })?;
+        self.ledger.compact_if_due();
+        Ok(appended)
+    }
+
+    /// Waits until the ledger is durable up to an offset.
+    async fn durable(&self, offset: Option<Offset>) -> Result<(), ResponseError> {
+        match offset {
+            Some(offset) if self.ledger.lane().durable_offset() < offset => {
+                let durable = self.ledger.lane().durable(offset).await;
+                durable.map_err(|error| response_error(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The share-partitions of a group.
+    fn of_group(&self, group: &GroupName) -> Vec<(Key, Arc<Mutex<Kept>>)> {
+        let first = Key {
+            group: group.clone(),
+            topic: TopicId(0),
+            partition: Partition(i32::MIN),
+        };
+        let partitions = self.partitions.lock();
+        let from_first = partitions.range((Bound::Included(first), Bound::Unbounded));
+        from_first
+            .take_while(|(key, _)| key.group == *group)
+            .map(|(key, kept)| (key.clone(), Arc::clone(kept)))
+            .collect()
+    }
+
+    /// Gives back all that a member holds.
+    fn release(&self, group: &GroupName, member: &MemberId) {
+        let settings = self.settings(group);
+        for (_, kept) in self.of_group(group) {
+            let mut kept = kept.lock();
+            // A restart does the same: the ledger need not know.
+            kept.shares.release(member, &settings);
+            self.count(&mut kept);
+        }
+    }
+
+    /// Forgets the share-partitions that `is_gone` says; returns up to where the ledger has to be durable.
+    fn forget(&self, is_gone: impl Fn(&Key) -> bool) -> Result<Option<Offset>, ResponseError> {
+        let mut partitions = self.partitions.lock();
+        let gone: Vec<_> = partitions.extract_if(.., |key, _| is_gone(key)).collect();
+        drop(partitions);
+        let mut durable = None;
+        for (key, kept) in gone {
+            let mut kept = kept.lock();
+            kept.is_gone = true;
+            self.count(&mut kept);
+            durable = Some(self.store(&key, None)?);
+        }
+        Ok(durable)
+    }
+
+    /// Forgets all that deleted groups have. What cannot be forgotten now is forgotten at the next start.
+    pub async fn forget_groups(&self, groups: impl Iterator<Item = &GroupName>) {
+        for group in groups {
+            self.sessions.end_group(group);
+            if let Ok(durable) = self.forget(|key| key.group == *group) {
+                // Otherwise the next start looks again.
+                let _ = self.durable(durable).await;
+            }
+        }
+    }
+
+    /// Forgets the share-partitions whose group or topic is gone.
+    pub fn forget_missing(&self) {
+        let is_gone = |key: &Key| {
+            self.groups.share_group_members(&key.group).is_none()
+                || self.log.stream_by_uuid(Uuid::from_u128(key.topic.0)).is_err()
+        };
+        // Otherwise the next look finds them.
+        let _ = self.forget(is_gone);
+    }
+}
+
+/// The group and the member of a request.
+fn names(
+    group: Option<&GroupId>,
+    member: Option<&StrBytes>,
+) -> Result<(GroupName, MemberId), ResponseError> {
+    let group = group.map_or("", |group| &***group);
+    let member = member.map_or("", |member| &**member);
+    let is_valid = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len())
+        && (1..=ID_BYTES_MAX).contains(&member.len());
+    match is_valid {
+        true => Ok((GroupName::from(group), MemberId::from(member))),
+        false => Err(ResponseError::InvalidRequest),
+    }
+}

@@ -1,0 +1,304 @@
+//! Where share groups are: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::Offset;
+use millstream_log::Lane;
+use millstream_wire::messages::alter_share_group_offsets_response::{
+    AlterShareGroupOffsetsResponse, AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+};
+use millstream_wire::messages::delete_share_group_offsets_response::{
+    DeleteShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponseTopic,
+};
+use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
+use millstream_wire::messages::describe_share_group_offsets_response::{
+    DescribeShareGroupOffsetsResponse, DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition, DescribeShareGroupOffsetsResponseTopic,
+};
+use millstream_wire::messages::{
+    AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest, TopicName,
+};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+
+use super::ShareService;
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::error::response_error;
+use crate::groups::{GroupName, Partition, TopicId};
+use crate::offsets::lane_of;
+use crate::reply::Reply;
+use crate::security::Operation;
+use crate::shares::SharePartition;
+use crate::shares::record::Key;
+use crate::topics::{LEADER_EPOCH, Named, topic_name};
+
+/// What is told of a share-partition that no member has read from.
+const NO_OFFSET: i64 = -1;
+
+fn words(error: ResponseError) -> Option<StrBytes> {
+    Some(StrBytes::from_string(error.to_string()))
+}
+
+/// Tells where groups are.
+pub fn describe_offsets(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: DescribeShareGroupOffsetsRequest,
+) -> Reply {
+    let service = broker.shares();
+    let groups = request.groups.into_iter().map(|asked| {
+        let group = GroupName::from(&***asked.group_id);
+        let response =
+            DescribeShareGroupOffsetsResponseGroup::default().with_group_id(asked.group_id.clone());
+        let error = match service.is_damaged() {
+            true => Some(ResponseError::CoordinatorNotAvailable),
+            false if service.groups.share_group_members(&group).is_none() => {
+                Some(ResponseError::GroupIdNotFound)
+            }
+            false => None,
+        };
+        match error {
+            Some(error) => response
+                .with_error_code(error.code())
+                .with_error_message(words(error)),
+            None => response.with_topics(service.describe_group(client, &group, asked)),
+        }
+    });
+    DescribeShareGroupOffsetsResponse::default()
+        .with_groups(groups.collect())
+        .into()
+}
+
+/// Moves a group without members to other offsets.
+pub fn alter_offsets(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: AlterShareGroupOffsetsRequest,
+) -> Reply {
+    let service = Arc::clone(broker.shares());
+    let group = GroupName::from(&***request.group_id);
+    if let Err(error) = service.check_empty(&group) {
+        return AlterShareGroupOffsetsResponse::default()
+            .with_error_code(error.code())
+            .with_error_message(words(error))
+            .into();
+    }
+    let mut durable = None;
+    let topics = request.topics.into_iter().map(|topic| {
+        let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
+        let partitions = topic.partitions.into_iter().map(|partition| {
+            let altered = stream.clone().and_then(|stream| {
+                let lane = lane_of(&stream, partition.partition_index);
+                lane.map_err(|error| response_error(&error))?;
+                let start = u64::try_from(partition.start_offset);
+                let start = start.map_err(|_| ResponseError::InvalidRequest)?;
+                let key = Key {
+                    group: group.clone(),
+                    topic: TopicId(stream.uuid().as_u128()),
+                    partition: Partition(partition.partition_index),
+                };
+                service.alter(&key, Offset(start))
+            });
+            let response = AlterShareGroupOffsetsResponsePartition::default()
+                .with_partition_index(partition.partition_index);
+            match altered {
+                Ok(appended) => {
+                    durable = durable.max(Some(appended));
+                    response
+                }
+                Err(error) => response
+                    .with_error_code(error.code())
+                    .with_error_message(words(error)),
+            }
+        });
+        let partitions = partitions.collect();
+        let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
+        AlterShareGroupOffsetsResponseTopic::default()
+            .with_topic_name(topic.topic_name)
+            .with_topic_id(id)
+            .with_partitions(partitions)
+    });
+    let response = AlterShareGroupOffsetsResponse::default().with_responses(topics.collect());
+    Reply::later(async move {
+        match service.durable(durable).await {
+            Ok(()) => response,
+            Err(error) => AlterShareGroupOffsetsResponse::default()
+                .with_error_code(error.code())
+                .with_error_message(words(error)),
+        }
+    })
+}
+
+/// Forgets where a group without members is in some topics.
+pub fn delete_offsets(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: DeleteShareGroupOffsetsRequest,
+) -> Reply {
+    let service = Arc::clone(broker.shares());
+    let group = GroupName::from(&***request.group_id);
+    if let Err(error) = service.check_empty(&group) {
+        return DeleteShareGroupOffsetsResponse::default()
+            .with_error_code(error.code())
+            .with_error_message(words(error))
+            .into();
+    }
+    let mut durable = None;
+    let topics = request.topics.into_iter().map(|topic| {
+        let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
+        let deleted = stream.as_ref().map_err(|error| *error).and_then(|stream| {
+            let id = TopicId(stream.uuid().as_u128());
+            let appended = service.forget(|key| key.group == group && key.topic == id)?;
+            appended.ok_or(ResponseError::UnknownTopicOrPartition)
+        });
+        let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
+        let response = DeleteShareGroupOffsetsResponseTopic::default()
+            .with_topic_name(topic.topic_name)
+            .with_topic_id(id);
+        match deleted {
+            Ok(appended) => {
+                durable = durable.max(Some(appended));
+                response
+            }
+            Err(error) => response
+                .with_error_code(error.code())
+                .with_error_message(words(error)),
+        }
+    });
+    let response = DeleteShareGroupOffsetsResponse::default().with_responses(topics.collect());
+    Reply::later(async move {
+        match service.durable(durable).await {
+            Ok(()) => response,
+            Err(error) => DeleteShareGroupOffsetsResponse::default()
+                .with_error_code(error.code())
+                .with_error_message(words(error)),
+        }
+    })
+}
+
+impl ShareService {
+    /// Checks that there is such a group, and that it has no members.
+    fn check_empty(&self, group: &GroupName) -> Result<(), ResponseError> {
+        if self.is_damaged() {
+            return Err(ResponseError::CoordinatorNotAvailable);
+        }
+        match self.groups.share_group_members(group) {
+            None => Err(ResponseError::GroupIdNotFound),
+            Some(0) => Ok(()),
+            Some(_) => Err(ResponseError::NonEmptyGroup),
+        }
+    }
+
+    fn alter(&self, key: &Key, start: Offset) -> Result<Offset, ResponseError> {
+        let has_group = || self.groups.share_group_members(&key.group).is_some();
+        let (kept, begun) = self.begin(key, start, has_group)?;
+        match begun {
+            Some(appended) => Ok(appended),
+            None => self.put(key, &mut kept.lock(), SharePartition::new(start)),
+        }
+    }
+
+    fn describe_group(
+        &self,
+        client: &mut Client,
+        group: &GroupName,
+        asked: DescribeShareGroupOffsetsRequestGroup,
+    ) -> Vec<DescribeShareGroupOffsetsResponseTopic> {
+        let Some(topics) = asked.topics else {
+            return self.describe_all(client, group);
+        };
+        let topics = topics.into_iter().map(|topic| {
+            let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Describe);
+            let partitions = topic.partitions.into_iter().map(|partition| {
+                let response = DescribeShareGroupOffsetsResponsePartition::default()
+                    .with_partition_index(partition);
+                let lane = stream.as_ref().map_err(|error| *error).and_then(|stream| {
+                    let lane = lane_of(stream, partition).map_err(|error| response_error(&error))?;
+                    Ok((stream.uuid(), lane))
+                });
+                match lane {
+                    Ok((id, lane)) => {
+                        let key = Key {
+                            group: group.clone(),
+                            topic: TopicId(id.as_u128()),
+                            partition: Partition(partition),
+                        };
+                        response
+                            .with_start_offset(self.start(&key, &lane))
+                            .with_leader_epoch(LEADER_EPOCH)
+                    }
+                    Err(error) => response
+                        .with_start_offset(NO_OFFSET)
+                        .with_error_code(error.code())
+                        .with_error_message(words(error)),
+                }
+            });
+            let partitions = partitions.collect();
+            described(&stream, topic.topic_name, partitions)
+        });
+        topics.collect()
+    }
+
+    /// All topics of the group that the client may know of.
+    fn describe_all(
+        &self,
+        client: &mut Client,
+        group: &GroupName,
+    ) -> Vec<DescribeShareGroupOffsetsResponseTopic> {
+        let mut topics: BTreeMap<TopicId, Vec<Partition>> = BTreeMap::new();
+        for (key, _) in self.of_group(group) {
+            topics.entry(key.topic).or_default().push(key.partition);
+        }
+        let topics = topics.into_iter().filter_map(|(topic, partitions)| {
+            let stream = client.stream_by_uuid(Uuid::from_u128(topic.0)).ok()?;
+            if !client.access().sees_topic(stream.name()) {
+                return None;
+            }
+            let partitions = partitions.into_iter().filter_map(|partition| {
+                let lane = lane_of(&stream, partition.0).ok()?;
+                let key = Key {
+                    group: group.clone(),
+                    topic,
+                    partition,
+                };
+                let response = DescribeShareGroupOffsetsResponsePartition::default()
+                    .with_partition_index(partition.0)
+                    .with_start_offset(self.start(&key, &lane))
+                    .with_leader_epoch(LEADER_EPOCH);
+                Some(response)
+            });
+            let partitions = partitions.collect();
+            let name = topic_name(stream.name());
+            Some(described(&Ok(stream), name, partitions))
+        });
+        topics.collect()
+    }
+
+    /// Where a share-partition starts by now.
+    fn start(&self, key: &Key, lane: &Lane) -> i64 {
+        let Some(kept) = self.find(key) else {
+            return NO_OFFSET;
+        };
+        let settings = self.settings(&key.group);
+        let mut kept = kept.lock();
+        kept.shares.expire(self.now(), &settings);
+        kept.shares.advance(lane.earliest_offset());
+        self.count(&mut kept);
+        kept.shares.start().0 as i64
+    }
+}
+
+fn described(
+    stream: &Result<millstream_log::Stream, ResponseError>,
+    name: TopicName,
+    partitions: Vec<DescribeShareGroupOffsetsResponsePartition>,
+) -> DescribeShareGroupOffsetsResponseTopic {
+    let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
+    DescribeShareGroupOffsetsResponseTopic::default()
+        .with_topic_name(name)
+        .with_topic_id(id)
+        .with_partitions(partitions)
+}

@@ -1,0 +1,332 @@
+//! Share sessions: which partitions a member reads, so that its requests name only what changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use millstream_wire::ResponseError;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::ShareService;
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
+
+/// Sessions at the same time: what Kafka allows by default.
+const SESSIONS_MAX: usize = 2_000;
+
+/// Partitions of all sessions.
+const PARTITIONS_MAX: usize = 1 << 20;
+
+/// The session ends with the request.
+pub const FINAL_EPOCH: i32 = -1;
+/// The session begins with the request.
+pub const INITIAL_EPOCH: i32 = 0;
+
+/// A partition, as sessions name it.
+pub type Place = (TopicId, Partition);
+
+/// The sessions of all connections.
+#[derive(Default)]
+pub struct Sessions(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_member: HashMap<(GroupName, MemberId), Session>,
+    /// What the members of a group wait for: see [`Reading::bell`].
+    bells: HashMap<GroupName, Weak<Notify>>,
+    /// Sessions that were ever begun.
+    begun: u64,
+    /// Partitions of all sessions.
+    partitions: usize,
+}
+
+struct Session {
+    number: u64,
+    /// What the next request has to carry.
+    epoch: i32,
+    partitions: BTreeSet<Place>,
+    /// The partition that the next look begins behind.
+    last_first: Option<Place>,
+    bell: Arc<Notify>,
+}
+
+/// What a request of a session reads.
+pub struct Reading {
+    /// Tells this session from others of the same member.
+    pub number: u64,
+    /// In the order in which they are looked at: each request begins with another, so that none is starved.
+    pub partitions: Vec<Place>,
+    /// Rung when records of the group may be had again.
+    pub bell: Arc<Notify>,
+}
+
+impl Sessions {
+    /// Begins a session, in place of the one that the member may have.
+    pub fn begin(
+        &self,
+        group: &GroupName,
+        member: &MemberId,
+        partitions: BTreeSet<Place>,
+    ) -> Result<Reading, ResponseError> {
+        let mut kept = self.0.lock();
+        let key = (group.clone(), member.clone());
+        kept.remove(&key);
+        if kept.by_member.len() >= SESSIONS_MAX
+            || kept.partitions + partitions.len() > PARTITIONS_MAX
+        {
+            return Err(ResponseError::ShareSessionLimitReached);
+        }
+        kept.begun += 1;
+        kept.partitions += partitions.len();
+        let mut session = Session {
+            number: kept.begun,
+            epoch: 1,
+            partitions,
+            last_first: None,
+            bell: kept.bell(group),
+        };
+        let reading = session.reading();
+        kept.by_member.insert(key, session);
+        Ok(reading)
+    }
+
+    /// Takes in a request of a session. What it adds may not be read if it is to be forgotten by the same request.
+    pub fn next(
+        &self,
+        group: &GroupName,
+        member: &MemberId,
+        epoch: i32,
+        added: BTreeSet<Place>,
+        forgotten: &BTreeSet<Place>,
+    ) -> Result<Reading, ResponseError> {
+        let mut kept = self.0.lock();
+        let total = kept.partitions;
+        let session = kept.current(group, member, epoch)?;
+        let before = session.partitions.len();
+        session.partitions.extend(added);
+        session.partitions.retain(|place| !forgotten.contains(place));
+        let after = session.partitions.len();
+        let reading = session.reading();
+        let partitions = total - before + after;
+        kept.partitions = partitions;
+        if partitions > PARTITIONS_MAX {
+            kept.remove(&(group.clone(), member.clone()));
+            return Err(ResponseError::ShareSessionLimitReached);
+        }
+        Ok(reading)
+    }
+
+    /// Takes in a request that reads nothing; returns the number of the session.
+    pub fn touch(
+        &self,
+        group: &GroupName,
+        member: &MemberId,
+        epoch: i32,
+    ) -> Result<(u64, Arc<Notify>), ResponseError> {
+        let mut kept = self.0.lock();
+        let session = kept.current(group, member, epoch)?;
+        Ok((session.number, Arc::clone(&session.bell)))
+    }
+
+    /// Whether this session goes on.
+    pub fn is_current(&self, group: &GroupName, member: &MemberId, number: u64) -> bool {
+        let kept = self.0.lock();
+        let session = kept.by_member.get(&(group.clone(), member.clone()));
+        session.is_some_and(|session| session.number == number)
+    }
+
+    /// Ends a session; `None` if it has ended before.
+    fn end(&self, group: &GroupName, member: &MemberId, number: u64) -> Option<Arc<Notify>> {
+        let mut kept = self.0.lock();
+        let key = (group.clone(), member.clone());
+        let session = kept.by_member.get(&key)?;
+        if session.number != number {
+            return None;
+        }
+        let bell = Arc::clone(&session.bell);
+        kept.remove(&key);
+        Some(bell)
+    }
+
+    /// Ends all sessions of a group.
+    pub fn end_group(&self, group: &GroupName) {
+        let mut kept = self.0.lock();
+        let ended = kept.by_member.extract_if(|(of, _), _| of == group);
+        let partitions: usize = ended.map(|(_, session)| session.partitions.len()).sum();
+        kept.partitions -= partitions;
+        if let Some(bell) = kept.bells.get(group).and_then(Weak::upgrade) {
+            bell.notify_waiters();
+        }
+    }
+
+    /// Wakes the members of a group that wait.
+    pub fn ring(&self, group: &GroupName) {
+        let bell = self.0.lock().bells.get(group).and_then(Weak::upgrade);
+        if let Some(bell) = bell {
+            bell.notify_waiters();
+        }
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, key: &(GroupName, MemberId)) {
+        if let Some(session) = self.by_member.remove(key) {
+            self.partitions -= session.partitions.len();
+        }
+    }
+
+    /// The session that a request carries on.
+    fn current(
+        &mut self,
+        group: &GroupName,
+        member: &MemberId,
+        epoch: i32,
+    ) -> Result<&mut Session, ResponseError> {
+        let session = self.by_member.get_mut(&(group.clone(), member.clone()));
+        let session = session.ok_or(ResponseError::ShareSessionNotFound)?;
+        if epoch == FINAL_EPOCH {
+            return Ok(session);
+        }
+        if session.epoch != epoch {
+            return Err(ResponseError::InvalidShareSessionEpoch);
+        }
+        session.epoch = epoch.checked_add(1).unwrap_or(1);
+        Ok(session)
+    }
+
+    fn bell(&mut self, group: &GroupName) -> Arc<Notify> {
+        if let Some(bell) = self.bells.get(group).and_then(Weak::upgrade) {
+            return bell;
+        }
+        if self.bells.len() >= SESSIONS_MAX {
+            self.bells.retain(|_, bell| bell.strong_count() > 0);
+        }
+        let bell = Arc::new(Notify::new());
+        self.bells.insert(group.clone(), Arc::downgrade(&bell));
+        bell
+    }
+}
+
+impl Session {
+    fn reading(&mut self) -> Reading {
+        let first = match self.last_first {
+            Some(last) => {
+                let mut behind = self.partitions.range(last..).filter(|place| **place != last);
+                behind.next().or(self.partitions.first())
+            }
+            None => self.partitions.first(),
+        };
+        self.last_first = first.copied();
+        let partitions = match self.last_first {
+            Some(first) => {
+                let begin = self.partitions.range(first..);
+                begin.chain(self.partitions.range(..first)).copied().collect()
+            }
+            None => Vec::new(),
+        };
+        Reading {
+            number: self.number,
+            partitions,
+            bell: Arc::clone(&self.bell),
+        }
+    }
+}
+
+/// The sessions that were begun over a connection. They end with it.
+pub struct Held {
+    service: Arc<ShareService>,
+    numbers: HashMap<(GroupName, MemberId), u64>,
+}
+
+impl Held {
+    pub fn new(service: Arc<ShareService>) -> Held {
+        let numbers = HashMap::new();
+        Held { service, numbers }
+    }
+
+    /// Adds a session.
+    pub fn add(&mut self, group: GroupName, member: MemberId, number: u64) {
+        let sessions = &self.service.sessions;
+        // Those that have ended are not kept, so there are no more than sessions.
+        self.numbers
+            .retain(|(group, member), number| sessions.is_current(group, member, *number));
+        self.numbers.insert((group, member), number);
+    }
+
+    /// Ends them, and gives back what their members hold.
+    pub fn end(&mut self) {
+        for ((group, member), number) in self.numbers.drain() {
+            self.service.end_session(&group, &member, number);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl ShareService {
+    /// Ends a session, and gives back what its member holds.
+    pub(super) fn end_session(&self, group: &GroupName, member: &MemberId, number: u64) {
+        if let Some(bell) = self.sessions.end(group, member, number) {
+            self.release(group, member);
+            bell.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(partition: i32) -> Place {
+        (TopicId(1), Partition(partition))
+    }
+
+    #[test]
+    fn requests_of_a_session_begin_with_one_partition_after_the_other() {
+        let sessions = Sessions::default();
+        let (group, member) = (GroupName::from("g"), MemberId::from("m"));
+        let partitions: BTreeSet<Place> = (0..3).map(place).collect();
+        let none = BTreeSet::new();
+        let firsts = |reading: Reading| reading.partitions[0].1.0;
+        let first = sessions.begin(&group, &member, partitions).unwrap();
+        assert_eq!(first.partitions, [place(0), place(1), place(2)]);
+        for (epoch, expected) in [(1, 1), (2, 2), (3, 0), (4, 1)] {
+            let next = sessions.next(&group, &member, epoch, none.clone(), &none);
+            assert_eq!(firsts(next.unwrap()), expected);
+        }
+        let gone: BTreeSet<Place> = [place(1), place(2)].into();
+        let next = sessions.next(&group, &member, 5, none.clone(), &gone);
+        assert_eq!(next.unwrap().partitions, [place(0)]);
+        let error = sessions.next(&group, &member, 5, none.clone(), &none);
+        assert_eq!(error.err(), Some(ResponseError::InvalidShareSessionEpoch));
+        let other = MemberId::from("other");
+        let error = sessions.next(&group, &other, 1, none.clone(), &none);
+        assert_eq!(error.err(), Some(ResponseError::ShareSessionNotFound));
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_those_that_ended_make_room() {
+        let sessions = Sessions::default();
+        let group = GroupName::from("g");
+        let begin = |number: usize| {
+            let member = MemberId::from(format!("{number}"));
+            sessions.begin(&group, &member, BTreeSet::from([place(0)]))
+        };
+        let numbers: Vec<u64> = (0..SESSIONS_MAX)
+            .map(|number| begin(number).unwrap().number)
+            .collect();
+        let full = begin(SESSIONS_MAX).err();
+        assert_eq!(full, Some(ResponseError::ShareSessionLimitReached));
+        // A member that begins again takes its own place.
+        let again = begin(0).unwrap().number;
+        assert!(sessions.end(&group, &"0".into(), numbers[0]).is_none());
+        assert!(sessions.end(&group, &"0".into(), again).is_some());
+        assert!(begin(SESSIONS_MAX).is_ok());
+        assert_eq!(sessions.0.lock().partitions, SESSIONS_MAX);
+        sessions.end_group(&group);
+        assert_eq!(sessions.0.lock().partitions, 0);
+    }
+}

@@ -1,0 +1,46 @@
+//! Share-partitions (KIP-932): one partition of a topic as the members of one share group consume it.
+//!
+//! Several members read the same partition. The broker locks each record for one member, and the member acknowledges
+//! each record by itself.
+//!
+//! ```text
+//!                    acquire                  ACCEPT
+//!      Available ───────────────► Acquired ───────────────► Acknowledged
+//!          ▲                       │   │
+//!          │  RELEASE, time-out,   │   │  REJECT, GAP; or RELEASE, time-out or end of
+//!          │  end of the session   │   │  the session after the last delivery
+//!          └───────────────────────┘   └──────────────────► Archived
+//! ```
+//!
+//! Each `acquire` adds 1 to the record's delivery count. No record leaves the states Acknowledged and Archived, so this
+//! module holds both as one: finished. The offsets fall into three parts:
+//!
+//! ```text
+//!      0 … start         start … end                      end …
+//!      finished          in flight: a state for each      available, never delivered
+//! ```
+//!
+//! [`SharePartition`] is a state machine without I/O and clock. It holds runs of records with the same state, so that
+//! a million records take the memory of one while their states agree. Invariants:
+//!
+//! - The runs cover `start … end` without gap or overlap, and no two neighbours have the same state.
+//! - The first run is not finished: `start` moves behind what is finished.
+//! - At most [`ShareSettings::record_locks_max`] records between `start` and `end` are unfinished. So there are at most
+//!   twice as many runs, and one more.
+//! - An acquired record belongs to one member. Only that member's acknowledgement, before the lock times out, changes
+//!   its state; an acknowledgement counts as a whole or not at all.
+//! - An available record in flight was delivered at least once, and may be delivered once more.
+//!
+//! What a restart needs is [stored](record) whole under the key of the share-partition. An acquired record is stored as an
+//! available one with its delivery count: locks do not outlive the process.
+
+mod acknowledgement;
+mod partition;
+pub mod record;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use self::acknowledgement::{Acknowledgement, Refused, checked};
+pub use self::partition::{AcquiredRun, SharePartition};
+pub use self::settings::{Isolation, OffsetReset, ShareSettings};

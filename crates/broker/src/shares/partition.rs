@@ -1,0 +1,506 @@
+//! One share-partition: which of its records a member may get, has, or is done with.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use millstream_base::Offset;
+
+use super::acknowledgement::Verdict;
+use super::{Acknowledgement, Refused, ShareSettings};
+use crate::groups::MemberId;
+
+/// A share-partition. Times are those of the clock that never goes back.
+#[derive(Debug, Clone)]
+pub struct SharePartition {
+    /// Kafka's share-partition start offset: all records before it are finished.
+    start: Offset,
+    /// The records behind `start` that are not all available and never delivered, by first offset.
+    runs: BTreeMap<Offset, Run>,
+    /// Behind the last run.
+    end: Offset,
+    /// Records in `runs` that are not finished.
+    unfinished: u64,
+    /// No lock times out before this; `None` if there are no locks.
+    lock_ends: Option<Duration>,
+}
+
+/// Records that follow each other and have the same state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Run {
+    /// Behind the last record.
+    end: Offset,
+    state: State,
+}
+
+/// The state of a record. Delivery counts begin with 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// A member may get it; it was delivered before.
+    Available { deliveries: u16 },
+    /// A member has it.
+    Acquired {
+        member: MemberId,
+        until: Duration,
+        deliveries: u16,
+    },
+    /// Acknowledged or archived.
+    Finished,
+}
+
+/// Records that a member acquired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcquiredRun {
+    /// The first record.
+    pub first: Offset,
+    /// The last record.
+    pub last: Offset,
+    /// How often they were delivered, this time included.
+    pub deliveries: u16,
+}
+
+/// Records in the same state as they are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredRun {
+    pub records: u64,
+    /// 0 if they are finished.
+    pub deliveries: u16,
+}
+
+impl State {
+    fn is_finished(&self) -> bool {
+        *self == State::Finished
+    }
+
+    /// A record that a member does not have any more, and has not finished.
+    fn given_back(deliveries: u16, settings: &ShareSettings) -> State {
+        match deliveries < settings.deliveries_max {
+            true => State::Available { deliveries },
+            false => State::Finished,
+        }
+    }
+}
+
+impl SharePartition {
+    /// A share-partition of which nothing was delivered from `start` on.
+    pub fn new(start: Offset) -> SharePartition {
+        SharePartition {
+            start,
+            runs: BTreeMap::new(),
+            end: start,
+            unfinished: 0,
+            lock_ends: None,
+        }
+    }
+
+    /// The first record that is not finished.
+    pub fn start(&self) -> Offset {
+        self.start
+    }
+
+    /// The first record that was never delivered.
+    pub fn end(&self) -> Offset {
+        self.end
+    }
+
+    /// How many states it holds.
+    pub fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// When a lock may time out next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.lock_ends
+    }
+
+    /// How many records that were never delivered a member may get now.
+    fn room(&self, settings: &ShareSettings) -> u64 {
+        settings.record_locks_max.saturating_sub(self.unfinished)
+    }
+
+    /// The next records from `from` on, and before `limit`, that a member may get.
+    pub fn available(
+        &self,
+        from: Offset,
+        limit: Offset,
+        settings: &ShareSettings,
+    ) -> Option<Range<Offset>> {
+        let from = from.max(self.start);
+        let before = self.runs.range(..from).next_back();
+        let before = before.filter(|(_, run)| run.end > from);
+        let mut runs = before.into_iter().chain(self.runs.range(from..));
+        let is_available = |run: &Run| matches!(run.state, State::Available { .. });
+        let found = match runs.find(|(_, run)| is_available(run)) {
+            Some((first, run)) => from.max(*first)..run.end.min(limit),
+            // What comes next is never passed over.
+            None if from <= self.end && self.room(settings) > 0 => self.end..limit,
+            None => return None,
+        };
+        (found.start < found.end).then_some(found)
+    }
+
+    /// Gives a member what it may get of a range, up to `records_max` records. The caller [expires](Self::expire) locks
+    /// before. Records that were never delivered are given only from the first one on.
+    pub fn acquire(
+        &mut self,
+        range: Range<Offset>,
+        records_max: u64,
+        member: &MemberId,
+        now: Duration,
+        settings: &ShareSettings,
+    ) -> Vec<AcquiredRun> {
+        let until = now.saturating_add(settings.record_lock);
+        let mut acquired: Vec<AcquiredRun> = Vec::new();
+        let mut left = records_max;
+        let mut take = |range: Range<Offset>, deliveries: u16| match acquired.last_mut() {
+            Some(last) if last.last.0 + 1 == range.start.0 && last.deliveries == deliveries => {
+                last.last = Offset(range.end.0 - 1);
+            }
+            _ => acquired.push(AcquiredRun {
+                first: range.start,
+                last: Offset(range.end.0 - 1),
+                deliveries,
+            }),
+        };
+        let known = range.start..range.end.min(self.end);
+        self.change(known, |range, state| {
+            let State::Available { deliveries } = state else {
+                return None;
+            };
+            if *deliveries >= settings.deliveries_max {
+                // It was acquired for the last time when the process ended, or the limit is lower now.
+                return Some((range.end, State::Finished));
+            }
+            let count = left.min(range.end.0 - range.start.0);
+            if count == 0 {
+                return None;
+            }
+            left -= count;
+            let end = Offset(range.start.0 + count);
+            let deliveries = *deliveries + 1;
+            take(range.start..end, deliveries);
+            let state = State::Acquired {
+                member: member.clone(),
+                until,
+                deliveries,
+            };
+            Some((end, state))
+        });
+        if range.start <= self.end && self.end < range.end {
+            let fresh = range.end.0 - self.end.0;
+            let count = fresh.min(left).min(self.room(settings));
+            if count > 0 {
+                let fresh = self.end..Offset(self.end.0 + count);
+                take(fresh.clone(), 1);
+                self.push(
+                    fresh.end,
+                    State::Acquired {
+                        member: member.clone(),
+                        until,
+                        deliveries: 1,
+                    },
+                );
+            }
+        }
+        if !acquired.is_empty() {
+            self.lock_ends = Some(self.lock_ends.map_or(until, |before| before.min(until)));
+        }
+        self.tidy(range);
+        acquired
+    }
+
+    /// Finishes what is available of a range, since no member is to get it: markers, records of aborted transactions,
+    /// offsets without record. Passes over what was never delivered only from the first one on.
+    pub fn skip(&mut self, range: Range<Offset>) {
+        let known = range.start..range.end.min(self.end);
+        self.change(known, |range, state| {
+            let is_available = matches!(state, State::Available { .. });
+            is_available.then_some((range.end, State::Finished))
+        });
+        if range.start <= self.end && self.end < range.end {
+            self.push(range.end, State::Finished);
+        }
+        self.tidy(range);
+    }
+
+    /// Takes a member's acknowledgements, all or none of them.
+    ///
+    /// # Errors
+    /// When the member does not hold one of the records.
+    pub fn acknowledge(
+        &mut self,
+        member: &MemberId,
+        acknowledgements: &[Acknowledgement],
+        now: Duration,
+        settings: &ShareSettings,
+    ) -> Result<(), Refused> {
+        self.expire(now, settings);
+        let mut before = None;
+        for batch in acknowledgements {
+            if before == Some(batch.first) && batch.first >= self.start {
+                return Err(Refused::InvalidRecordState);
+            }
+            before = Some(batch.last);
+            self.check_held(member, batch)?;
+        }
+        for batch in acknowledgements {
+            // What is before the start is finished already: retention may have removed it.
+            for (from, to, verdict) in batch.verdicts(self.start) {
+                self.change(from..to, |range, state| match (state, verdict) {
+                    (State::Acquired { deliveries, .. }, Verdict::Release) => {
+                        Some((range.end, State::given_back(*deliveries, settings)))
+                    }
+                    (_, _) => Some((range.end, State::Finished)),
+                });
+            }
+        }
+        if let (Some(first), Some(last)) = (acknowledgements.first(), acknowledgements.last()) {
+            self.tidy(first.first..Offset(last.last.0 + 1));
+        }
+        Ok(())
+    }
+
+    fn check_held(&self, member: &MemberId, batch: &Acknowledgement) -> Result<(), Refused> {
+        if batch.last < self.start {
+            return Ok(());
+        }
+        if batch.last >= self.end {
+            return Err(Refused::PastAcquired);
+        }
+        let from = batch.first.max(self.start);
+        let before = self.runs.range(..from).next_back();
+        let before = before.filter(|(_, run)| run.end > from);
+        let mut runs = before
+            .into_iter()
+            .chain(self.runs.range(from..=batch.last));
+        let is_held = |run: &Run| match &run.state {
+            State::Acquired { member: holder, .. } => holder == member,
+            _ => false,
+        };
+        match runs.all(|(_, run)| is_held(run)) {
+            true => Ok(()),
+            false => Err(Refused::InvalidRecordState),
+        }
+    }
+
+    /// Gives back all that a member holds; returns whether it held anything.
+    pub fn release(&mut self, member: &MemberId, settings: &ShareSettings) -> bool {
+        let mut has_held = false;
+        self.change(self.start..self.end, |range, state| match state {
+            State::Acquired {
+                member: holder,
+                deliveries,
+                ..
+            } if holder == member => {
+                has_held = true;
+                Some((range.end, State::given_back(*deliveries, settings)))
+            }
+            _ => None,
+        });
+        self.tidy(self.start..self.end);
+        has_held
+    }
+
+    /// Gives back what was held for too long; returns whether there was any.
+    pub fn expire(&mut self, now: Duration, settings: &ShareSettings) -> bool {
+        if self.lock_ends.is_none_or(|ends| now < ends) {
+            return false;
+        }
+        let mut next: Option<Duration> = None;
+        let mut has_expired = false;
+        self.change(self.start..self.end, |range, state| {
+            let State::Acquired {
+                until, deliveries, ..
+            } = state
+            else {
+                return None;
+            };
+            if now < *until {
+                next = Some(next.map_or(*until, |next| next.min(*until)));
+                return None;
+            }
+            has_expired = true;
+            Some((range.end, State::given_back(*deliveries, settings)))
+        });
+        self.lock_ends = next;
+        self.tidy(self.start..self.end);
+        has_expired
+    }
+
+    /// Finishes all records before an offset: they are removed from the log. Returns whether `start` has moved.
+    pub fn advance(&mut self, start: Offset) -> bool {
+        if start <= self.start {
+            return false;
+        }
+        if start >= self.end {
+            *self = SharePartition::new(start);
+            return true;
+        }
+        self.change(self.start..start, |range, _| {
+            Some((range.end, State::Finished))
+        });
+        self.tidy(self.start..start);
+        true
+    }
+
+    /// What a restart needs: the runs from [`start`](Self::start) on.
+    pub fn to_store(&self) -> Vec<StoredRun> {
+        let mut stored: Vec<StoredRun> = Vec::new();
+        for (first, run) in &self.runs {
+            let records = run.end.0 - first.0;
+            let deliveries = match run.state {
+                State::Available { deliveries } | State::Acquired { deliveries, .. } => deliveries,
+                State::Finished => 0,
+            };
+            match stored.last_mut() {
+                Some(last) if last.deliveries == deliveries => last.records += records,
+                _ => stored.push(StoredRun {
+                    records,
+                    deliveries,
+                }),
+            }
+        }
+        stored
+    }
+
+    /// The share-partition that was stored. What was acquired is available.
+    pub fn restore(start: Offset, stored: impl IntoIterator<Item = StoredRun>) -> SharePartition {
+        let mut restored = SharePartition::new(start);
+        for StoredRun {
+            records,
+            deliveries,
+        } in stored
+        {
+            let end = Offset(restored.end.0.saturating_add(records));
+            if end > restored.end {
+                let state = match deliveries {
+                    0 => State::Finished,
+                    deliveries => State::Available { deliveries },
+                };
+                restored.push(end, state);
+            }
+        }
+        restored.tidy(start..restored.end);
+        restored
+    }
+
+    /// Adds a run behind all others.
+    fn push(&mut self, end: Offset, state: State) {
+        if !state.is_finished() {
+            self.unfinished += end.0 - self.end.0;
+        }
+        self.runs.insert(self.end, Run { end, state });
+        self.end = end;
+    }
+
+    /// Asks for the new state of each run that overlaps a range: up to which offset, and which state; `None` if it does
+    /// not change. What is left of a run is asked for again only if it has changed up to a place within it.
+    fn change(
+        &mut self,
+        range: Range<Offset>,
+        mut change: impl FnMut(Range<Offset>, &State) -> Option<(Offset, State)>,
+    ) {
+        let range = range.start.max(self.start)..range.end.min(self.end);
+        if range.start >= range.end {
+            return;
+        }
+        self.split(range.start);
+        self.split(range.end);
+        let mut at = range.start;
+        while at < range.end {
+            // The runs have no gaps.
+            let Some(run) = self.runs.get_mut(&at) else {
+                break;
+            };
+            let end = run.end;
+            let Some((to, state)) = change(at..end, &run.state) else {
+                at = end;
+                continue;
+            };
+            let records = to.0 - at.0;
+            if !run.state.is_finished() {
+                self.unfinished -= records;
+            }
+            if !state.is_finished() {
+                self.unfinished += records;
+            }
+            let rest = std::mem::replace(&mut run.state, state);
+            run.end = to;
+            if to < end {
+                self.runs.insert(to, Run { end, state: rest });
+            }
+            at = to;
+        }
+    }
+
+    /// Makes a run begin at an offset, if one lies around it.
+    fn split(&mut self, at: Offset) {
+        let Some((_, run)) = self.runs.range_mut(..at).next_back() else {
+            return;
+        };
+        if run.end > at {
+            let rest = run.clone();
+            run.end = at;
+            self.runs.insert(at, rest);
+        }
+    }
+
+    /// Merges neighbours with the same state in and around a range, and moves the start behind what is finished.
+    fn tidy(&mut self, range: Range<Offset>) {
+        let before = self.runs.range(..range.start).next_back();
+        let first = before.or_else(|| self.runs.range(range.start..).next());
+        let Some(mut at) = first.map(|(first, _)| *first) else {
+            return;
+        };
+        while let Some(run) = self.runs.get(&at) {
+            let next = run.end;
+            if next > range.end {
+                break;
+            }
+            let is_same = |behind: &Run| behind.state == run.state;
+            if !self.runs.get(&next).is_some_and(is_same) {
+                at = next;
+                continue;
+            }
+            let behind = self.runs.remove(&next);
+            if let (Some(run), Some(behind)) = (self.runs.get_mut(&at), behind) {
+                run.end = behind.end;
+            }
+        }
+        while let Some(first) = self.runs.first_entry()
+            && first.get().state.is_finished()
+        {
+            self.start = first.remove().end;
+        }
+        if self.runs.is_empty() {
+            self.start = self.end;
+            self.lock_ends = None;
+        }
+    }
+
+    /// Panics unless all holds that the module promises.
+    #[cfg(test)]
+    pub(super) fn check(&self, settings: &ShareSettings) {
+        let mut at = self.start;
+        let mut unfinished = 0;
+        let mut last: Option<&State> = None;
+        for (first, run) in &self.runs {
+            assert_eq!(*first, at, "a gap or an overlap");
+            assert!(run.end > at, "an empty run");
+            assert_ne!(last, Some(&run.state), "two neighbours with the same state");
+            assert!(last.is_some() || !run.state.is_finished(), "the start lags");
+            if !run.state.is_finished() {
+                unfinished += run.end.0 - at.0;
+            }
+            if let State::Acquired { until, .. } = &run.state {
+                assert!(self.lock_ends.is_some_and(|ends| ends <= *until));
+            }
+            at = run.end;
+            last = Some(&run.state);
+        }
+        assert_eq!(at, self.end);
+        assert_eq!(unfinished, self.unfinished);
+        assert!(unfinished <= settings.record_locks_max);
+        assert!(self.runs.len() as u64 <= 2 * settings.record_locks_max + 1);
+    }
+}

@@ -1,0 +1,76 @@
+//! What share-partitions keep in the ledger, byte for byte.
+//!
+//! How numbers, texts and the like are written, [`Writer`] says.
+//!
+//! ```text
+//! kind  key                                   value
+//! 1     group: text, topic u128,              share-partition: start offset u64, count u32, and so many runs: records
+//!       partition i32                         u64, deliveries i16 (0 finished)
+//! ```
+
+use millstream_base::Offset;
+
+use super::partition::{SharePartition, StoredRun};
+use crate::groups::{GroupName, Partition, TopicId};
+use crate::ledger::{Reader, Record, RecordError, Writer};
+
+const SHARE_PARTITION: u8 = 1;
+
+/// Which share-partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub group: GroupName,
+    pub topic: TopicId,
+    pub partition: Partition,
+}
+
+/// The record that says the state of a share-partition, or that there is none any more.
+pub fn record(key: &Key, state: Option<&SharePartition>) -> Record {
+    let mut writer = Writer::key(SHARE_PARTITION);
+    writer
+        .text(&key.group)
+        .u128(key.topic.0)
+        .i32(key.partition.0);
+    Record {
+        key: writer.done(),
+        value: state.map(|state| {
+            let runs = state.to_store();
+            let mut writer = Writer::value();
+            writer.u64(state.start().0).count(runs.len());
+            for run in runs {
+                let deliveries = i16::try_from(run.deliveries).unwrap_or(i16::MAX);
+                writer.u64(run.records).i16(deliveries);
+            }
+            writer.done()
+        }),
+    }
+}
+
+/// What a record says.
+pub fn decode(record: Record) -> Result<(Key, Option<SharePartition>), RecordError> {
+    let key = Reader::key(record.key, |reader| match reader.u8("kind")? {
+        SHARE_PARTITION => Ok(Key {
+            group: reader.text("group")?,
+            topic: TopicId(reader.u128("topic")?),
+            partition: Partition(reader.i32("partition")?),
+        }),
+        kind => Err(RecordError::unknown("kind", kind)),
+    })?;
+    let state = record.value.map(|value| {
+        Reader::value(value, |reader| {
+            let start = Offset(reader.u64("start offset")?);
+            let mut runs = Vec::new();
+            for _ in 0..reader.count("runs")? {
+                let field = "deliveries";
+                let records = reader.u64("records")?;
+                let deliveries = u16::try_from(reader.i16(field)?);
+                runs.push(StoredRun {
+                    records,
+                    deliveries: deliveries.map_err(|_| RecordError::Invalid { field })?,
+                });
+            }
+            Ok(SharePartition::restore(start, runs))
+        })
+    });
+    Ok((key, state.transpose()?))
+}

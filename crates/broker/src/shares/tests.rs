@@ -1,0 +1,398 @@
+//! A share-partition against a model that has a state for each record.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use millstream_base::Offset;
+use proptest::prelude::*;
+
+use super::*;
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The model has no more records.
+const RECORDS: u64 = 60;
+
+/// A record of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Fresh,
+    Available(u16),
+    Acquired(usize, Duration, u16),
+    Finished,
+}
+
+struct Model {
+    records: Vec<Kept>,
+    settings: ShareSettings,
+}
+
+impl Model {
+    fn given_back(&self, deliveries: u16) -> Kept {
+        match deliveries < self.settings.deliveries_max {
+            true => Kept::Available(deliveries),
+            false => Kept::Finished,
+        }
+    }
+
+    fn start(&self) -> u64 {
+        let unfinished = |kept: &Kept| *kept != Kept::Finished;
+        self.records.iter().position(unfinished).unwrap_or(self.records.len()) as u64
+    }
+
+    fn end(&self) -> u64 {
+        let known = |kept: &Kept| *kept != Kept::Fresh;
+        self.records.iter().rposition(known).map_or(0, |last| last as u64 + 1)
+    }
+
+    fn unfinished(&self) -> u64 {
+        let window = self.records[..self.end() as usize].iter();
+        window.filter(|kept| **kept != Kept::Finished).count() as u64
+    }
+
+    fn expire(&mut self, now: Duration) {
+        for at in 0..self.records.len() {
+            if let Kept::Acquired(_, until, deliveries) = self.records[at]
+                && until <= now
+            {
+                self.records[at] = self.given_back(deliveries);
+            }
+        }
+    }
+
+    fn release(&mut self, member: usize) {
+        for at in 0..self.records.len() {
+            if let Kept::Acquired(holder, _, deliveries) = self.records[at]
+                && holder == member
+            {
+                self.records[at] = self.given_back(deliveries);
+            }
+        }
+    }
+
+    /// Offset and delivery count of what the member gets.
+    fn acquire(
+        &mut self,
+        (from, to): (u64, u64),
+        max: u64,
+        member: usize,
+        now: Duration,
+    ) -> Vec<(u64, u16)> {
+        let mut acquired = Vec::new();
+        let until = now + self.settings.record_lock;
+        let end = self.end();
+        for at in from..to {
+            let deliveries = match self.records[at as usize] {
+                // It was held for the last time when the process ended.
+                Kept::Available(deliveries) if deliveries >= self.settings.deliveries_max => {
+                    self.records[at as usize] = Kept::Finished;
+                    continue;
+                }
+                _ if acquired.len() as u64 >= max => continue,
+                Kept::Available(deliveries) => deliveries + 1,
+                Kept::Fresh
+                    if from <= end && self.unfinished() < self.settings.record_locks_max =>
+                {
+                    1
+                }
+                _ => continue,
+            };
+            self.records[at as usize] = Kept::Acquired(member, until, deliveries);
+            acquired.push((at, deliveries));
+        }
+        acquired
+    }
+
+    fn skip(&mut self, (from, to): (u64, u64)) {
+        let end = self.end();
+        for at in from..to {
+            let kept = &mut self.records[at as usize];
+            let is_skipped = match kept {
+                Kept::Available(_) => true,
+                Kept::Fresh => from <= end,
+                _ => false,
+            };
+            if is_skipped {
+                *kept = Kept::Finished;
+            }
+        }
+    }
+
+    fn acknowledge(
+        &mut self,
+        member: usize,
+        batches: &[(i64, i64, Vec<i8>)],
+        now: Duration,
+    ) -> Result<(), Refused> {
+        self.expire(now);
+        let mut records = self.records.clone();
+        let start = self.start();
+        let end = self.end();
+        for (first, last, types) in batches {
+            if (*last as u64) < start {
+                continue;
+            }
+            if *last as u64 >= end {
+                return Err(Refused::PastAcquired);
+            }
+            for at in *first..=*last {
+                if (at as u64) < start {
+                    continue;
+                }
+                let kind = match types[..] {
+                    [kind] => kind,
+                    _ => types[(at - first) as usize],
+                };
+                match records[at as usize] {
+                    Kept::Acquired(holder, _, deliveries) if holder == member => {
+                        records[at as usize] = match kind {
+                            2 => self.given_back(deliveries),
+                            _ => Kept::Finished,
+                        };
+                    }
+                    _ => return Err(Refused::InvalidRecordState),
+                }
+            }
+        }
+        self.records = records;
+        Ok(())
+    }
+
+    fn advance(&mut self, start: u64) {
+        self.records[..start as usize].fill(Kept::Finished);
+    }
+
+    /// What a restart leaves of it.
+    fn restart(&mut self) {
+        for kept in &mut self.records {
+            if let Kept::Acquired(_, _, deliveries) = kept {
+                *kept = Kept::Available(*deliveries);
+            }
+        }
+    }
+}
+
+fn member(number: usize) -> MemberId {
+    MemberId::from(format!("member {number}"))
+}
+
+fn range(rng: &mut Rng) -> (u64, u64) {
+    let from = rng.u64(..RECORDS);
+    (from, rng.u64(from..=RECORDS))
+}
+
+/// Batches that are mostly in order, often of what one member holds.
+fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> {
+    let held: Vec<u64> = (0..RECORDS)
+        .filter(|at| matches!(model.records[*at as usize], Kept::Acquired(holder, ..) if holder == of))
+        .collect();
+    let mut batches = Vec::new();
+    let mut from = 0;
+    for _ in 0..rng.usize(1..4) {
+        let first = match rng.u8(..10) {
+            0 => rng.u64(..RECORDS),
+            _ => match held.iter().find(|at| **at >= from) {
+                Some(at) => *at,
+                None => break,
+            },
+        };
+        let count = match rng.bool() {
+            true => 1,
+            false => rng.u64(1..6),
+        };
+        let last = (first + count - 1).min(RECORDS - 1);
+        let types = match rng.bool() {
+            true => vec![rng.i8(0..4)],
+            false => (first..=last).map(|_| rng.i8(0..4)).collect(),
+        };
+        batches.push((first as i64, last as i64, types));
+        from = last + 1;
+    }
+    batches
+}
+
+proptest! {
+    #[test]
+    fn a_share_partition_does_what_a_state_for_each_record_does(seed: u64) {
+        let mut rng = Rng::with_seed(seed);
+        let settings = ShareSettings {
+            deliveries_max: 3,
+            record_locks_max: rng.u64(1..20),
+            ..ShareSettings::default()
+        };
+        let mut model = Model {
+            records: vec![Kept::Fresh; RECORDS as usize],
+            settings: settings.clone(),
+        };
+        let mut shares = SharePartition::new(Offset(0));
+        let mut now = SECOND;
+        for _ in 0..rng.usize(1..200) {
+            let number = rng.usize(..3);
+            match rng.u8(..20) {
+                0..=7 => {
+                    let (from, to) = range(&mut rng);
+                    let from = if rng.bool() { from } else { model.start() };
+                    let to = to.max(from);
+                    let max = rng.u64(..12);
+                    model.expire(now);
+                    shares.expire(now, &settings);
+                    let expected = model.acquire((from, to), max, number, now);
+                    let acquired = shares.acquire(
+                        Offset(from)..Offset(to),
+                        max,
+                        &member(number),
+                        now,
+                        &settings,
+                    );
+                    let acquired: Vec<(u64, u16)> = acquired
+                        .iter()
+                        .flat_map(|run| (run.first.0..=run.last.0).map(|at| (at, run.deliveries)))
+                        .collect();
+                    prop_assert_eq!(acquired, expected);
+                }
+                8..=13 => {
+                    let batches = batches(&mut rng, &model, number);
+                    if let Ok(acknowledgements) = checked(batches.clone()) {
+                        let expected = model.acknowledge(number, &batches, now);
+                        let result =
+                            shares.acknowledge(&member(number), &acknowledgements, now, &settings);
+                        // Which of several errors is told is open.
+                        prop_assert_eq!(result.is_ok(), expected.is_ok(), "{:?}", batches);
+                    }
+                }
+                14 => {
+                    let (from, to) = range(&mut rng);
+                    model.skip((from, to));
+                    shares.skip(Offset(from)..Offset(to));
+                }
+                15 => {
+                    model.release(number);
+                    shares.release(&member(number), &settings);
+                }
+                16 => {
+                    let start = rng.u64(..RECORDS / 4);
+                    model.advance(start);
+                    shares.advance(Offset(start));
+                }
+                17 => {
+                    model.restart();
+                    shares = SharePartition::restore(shares.start(), shares.to_store());
+                }
+                _ => now += rng.u32(..20) * SECOND,
+            }
+            model.expire(now);
+            shares.expire(now, &settings);
+            shares.check(&settings);
+            prop_assert_eq!(shares.start().0, model.start());
+            let available = |kept: &Kept| matches!(kept, Kept::Available(_));
+            let first = model.records.iter().position(available);
+            let found = shares.available(Offset(0), Offset(RECORDS), &settings);
+            let has_room = model.unfinished() < settings.record_locks_max && model.end() < RECORDS;
+            match (first, found) {
+                (Some(first), Some(found)) => prop_assert_eq!(found.start.0, first as u64),
+                (None, Some(found)) => {
+                    prop_assert!(has_room);
+                    prop_assert_eq!(found.start.0, model.end());
+                }
+                (first, None) => prop_assert!(first.is_none() && !has_room),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_million_records_take_the_memory_of_one_while_they_agree() {
+    let settings = ShareSettings {
+        record_locks_max: u64::MAX,
+        ..ShareSettings::default()
+    };
+    let mut shares = SharePartition::new(Offset(0));
+    let all = Offset(0)..Offset(1_000_000);
+    let acquired = shares.acquire(all, u64::MAX, &member(0), SECOND, &settings);
+    assert_eq!(acquired.len(), 1);
+    for at in (0..1_000_000).rev().step_by(1000).take(500) {
+        let batch = checked([(at - 999, at, vec![1])]).unwrap();
+        shares.acknowledge(&member(0), &batch, SECOND, &settings).unwrap();
+    }
+    assert_eq!(shares.run_count(), 2);
+}
+
+#[test]
+fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
+    let settings = ShareSettings::default();
+    let mut shares = SharePartition::new(Offset(10));
+    shares.acquire(Offset(10)..Offset(20), 10, &member(0), SECOND, &settings);
+    shares.acquire(Offset(20)..Offset(30), 10, &member(1), SECOND, &settings);
+    let before = shares.to_store();
+    for (batches, error) in [
+        // Another member's, in part.
+        (vec![(15, 24, vec![1])], Refused::InvalidRecordState),
+        // Twice.
+        (vec![(10, 12, vec![1]), (12, 13, vec![1])], Refused::InvalidRecordState),
+        // Never acquired.
+        (vec![(30, 30, vec![1])], Refused::PastAcquired),
+        (vec![(10, i64::MAX, vec![1])], Refused::PastAcquired),
+    ] {
+        let batches = checked(batches).unwrap();
+        let refused = shares.acknowledge(&member(0), &batches, SECOND, &settings);
+        assert_eq!(refused, Err(error));
+        assert_eq!(shares.to_store(), before);
+    }
+    for batches in [
+        vec![(12, 11, vec![1])],
+        vec![(12, 13, vec![1]), (10, 11, vec![1])],
+        vec![(10, 12, vec![1]), (11, 13, vec![1])],
+        vec![(10, 12, vec![])],
+        vec![(10, 12, vec![1, 1])],
+        vec![(10, 10, vec![4])],
+        vec![(10, 10, vec![-1])],
+        vec![(-2, 10, vec![1])],
+        vec![(i64::MIN, i64::MAX, vec![1, 1])],
+    ] {
+        assert_eq!(checked(batches), Err(Refused::InvalidRequest));
+    }
+    // What was before the start is finished, and asked for no more.
+    let past = checked([(0, 12, vec![1])]).unwrap();
+    shares.acknowledge(&member(0), &past, SECOND, &settings).unwrap();
+    assert_eq!(shares.start(), Offset(13));
+    // The lock has timed out.
+    let late = checked([(13, 14, vec![1])]).unwrap();
+    let refused = shares.acknowledge(&member(0), &late, 31 * SECOND, &settings);
+    assert_eq!(refused, Err(Refused::InvalidRecordState));
+}
+
+#[test]
+fn a_record_is_archived_after_its_last_delivery() {
+    let settings = ShareSettings::default();
+    let mut shares = SharePartition::new(Offset(0));
+    let one = || Offset(0)..Offset(1);
+    for delivery in 1..=5 {
+        let acquired = shares.acquire(one(), 1, &member(0), SECOND, &settings);
+        assert_eq!(acquired[0].deliveries, delivery);
+        let release = checked([(0, 0, vec![2])]).unwrap();
+        shares.acknowledge(&member(0), &release, SECOND, &settings).unwrap();
+    }
+    assert_eq!(shares.start(), Offset(1));
+    assert!(shares.acquire(one(), 1, &member(0), SECOND, &settings).is_empty());
+}
+
+#[test]
+fn what_is_stored_is_what_is_read() {
+    let settings = ShareSettings::default();
+    let key = record::Key {
+        group: GroupName::from("g"),
+        topic: TopicId(7),
+        partition: Partition(3),
+    };
+    let mut shares = SharePartition::new(Offset(5));
+    shares.acquire(Offset(5)..Offset(25), 20, &member(0), SECOND, &settings);
+    let batches = checked([(7, 9, vec![1]), (11, 12, vec![2, 3])]).unwrap();
+    shares.acknowledge(&member(0), &batches, SECOND, &settings).unwrap();
+    let (read, stored) = record::decode(record::record(&key, Some(&shares))).unwrap();
+    let stored = stored.unwrap();
+    assert_eq!(read, key);
+    assert_eq!(stored.start(), shares.start());
+    assert_eq!(stored.to_store(), shares.to_store());
+    let (read, stored) = record::decode(record::record(&key, None)).unwrap();
+    assert_eq!((read, stored.is_none()), (key, true));
+}
