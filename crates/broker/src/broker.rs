@@ -18,6 +18,7 @@ use crate::group_service::{GroupService, LEDGER};
 use crate::memory::Memory;
 use crate::push::Pins;
 use crate::reply::Reply;
+use crate::shares::ShareSettings;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::share_service::{self, ShareService};
 use crate::transaction_service::{self, TransactionService};
@@ -156,6 +157,11 @@ impl Broker {
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
         &self.groups
+    }
+
+    /// Gives a share group settings: those in force from now on. They are not kept beyond the process.
+    pub fn set_share_settings(&self, group: &str, settings: ShareSettings) {
+        self.shares.set_settings(group.into(), settings);
     }
 
     pub(crate) fn shares(&self) -> &Arc<ShareService> {

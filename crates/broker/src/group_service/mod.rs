@@ -104,7 +104,8 @@ impl GroupService {
         })
     }
 
-    fn is_damaged(&self) -> bool {
+    /// Whether no request about groups is answered, since they cannot be read.
+    pub fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }
 

@@ -115,7 +115,7 @@ fn begin(
     }
     let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
         let partitions = topic.partitions.iter();
-        partitions.map(|partition| place(topic.topic_id, *partition))
+        partitions.map(move |partition| place(topic.topic_id, *partition))
     });
     let forgotten: BTreeSet<Place> = forgotten.collect();
     let epoch = request.share_session_epoch;

@@ -118,7 +118,20 @@ impl ShareService {
                 partitions.insert(key, Arc::new(Mutex::new(service.kept(shares))));
             }
         }
+        // A crash may have come between a group's end and that of its states.
+        let gone: Vec<_> = partitions
+            .extract_if(.., |key, _| service.is_missing(key))
+            .collect();
         drop(partitions);
+        if !gone.is_empty() {
+            let removed = gone.iter().map(|(key, _)| record(key, None));
+            service.ledger.append(removed, service.clock.now())?;
+            gone.iter().for_each(|(_, kept)| {
+                let mut kept = kept.lock();
+                kept.is_gone = true;
+                service.count(&mut kept);
+            });
+        }
         Ok(service)
     }
 
@@ -133,7 +146,6 @@ impl ShareService {
     }
 
     /// Gives a group settings: those in force from now on, for locks from their next record on.
-    #[allow(dead_code, reason = "the settings of groups are changed by requests that come later")]
     pub fn set_settings(&self, group: GroupName, settings: ShareSettings) {
         let mut all = self.settings.lock();
         match settings == *self.defaults {
@@ -313,12 +325,18 @@ impl ShareService {
 
     /// Forgets the share-partitions whose group or topic is gone.
     pub fn forget_missing(&self) {
-        let is_gone = |key: &Key| {
-            self.groups.share_group_members(&key.group).is_none()
-                || self.log.stream_by_uuid(Uuid::from_u128(key.topic.0)).is_err()
-        };
-        // Otherwise the next look finds them.
-        let _ = self.forget(is_gone);
+        // What cannot be forgotten now is forgotten at the next start.
+        let _ = self.forget(|key| self.is_missing(key));
+    }
+
+    /// Whether the group or the topic of a share-partition is gone.
+    fn is_missing(&self, key: &Key) -> bool {
+        let stream = self.log.stream_by_uuid(Uuid::from_u128(key.topic.0));
+        if matches!(stream, Err(LogError::UnknownStream { .. })) {
+            return true;
+        }
+        // Where the groups cannot be read, nothing is known of them.
+        !self.groups.is_damaged() && self.groups.share_group_members(&key.group).is_none()
     }
 }
 

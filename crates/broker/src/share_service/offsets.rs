@@ -50,7 +50,7 @@ pub fn describe_offsets(
 ) -> Reply {
     let service = broker.shares();
     let groups = request.groups.into_iter().map(|asked| {
-        let group = GroupName::from(&***asked.group_id);
+        let group = GroupName::from(&**asked.group_id);
         let response =
             DescribeShareGroupOffsetsResponseGroup::default().with_group_id(asked.group_id.clone());
         let error = match service.is_damaged() {
@@ -79,7 +79,7 @@ pub fn alter_offsets(
     request: AlterShareGroupOffsetsRequest,
 ) -> Reply {
     let service = Arc::clone(broker.shares());
-    let group = GroupName::from(&***request.group_id);
+    let group = GroupName::from(&**request.group_id);
     if let Err(error) = service.check_empty(&group) {
         return AlterShareGroupOffsetsResponse::default()
             .with_error_code(error.code())
@@ -139,7 +139,7 @@ pub fn delete_offsets(
     request: DeleteShareGroupOffsetsRequest,
 ) -> Reply {
     let service = Arc::clone(broker.shares());
-    let group = GroupName::from(&***request.group_id);
+    let group = GroupName::from(&**request.group_id);
     if let Err(error) = service.check_empty(&group) {
         return DeleteShareGroupOffsetsResponse::default()
             .with_error_code(error.code())
@@ -197,7 +197,13 @@ impl ShareService {
         let (kept, begun) = self.begin(key, start, has_group)?;
         match begun {
             Some(appended) => Ok(appended),
-            None => self.put(key, &mut kept.lock(), SharePartition::new(start)),
+            None => {
+                let mut kept = kept.lock();
+                if kept.is_gone {
+                    return Err(ResponseError::GroupIdNotFound);
+                }
+                self.put(key, &mut kept, SharePartition::new(start))
+            }
         }
     }
 

@@ -160,7 +160,7 @@ fn acquire_of(
     // The chunks of the piece that are given, as far as they follow each other.
     let mut given = 0..0;
     while let Some(chunk) = chunks.next() {
-        let header = chunk?.header().clone();
+        let header = *chunk?.header();
         let end = chunks.position();
         let place = begin..end;
         begin = end;

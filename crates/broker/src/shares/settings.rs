@@ -52,14 +52,12 @@ impl Default for ShareSettings {
 /// Why a value does not suit a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}, but must be {expected}")]
-#[allow(dead_code, reason = "the settings of groups are changed by requests that come later")]
 pub struct BadShareSetting {
     name: &'static str,
     value: String,
     expected: &'static str,
 }
 
-#[allow(dead_code, reason = "the settings of groups are changed by requests that come later")]
 impl ShareSettings {
     /// All settings with their values, by Kafka's names.
     pub fn values(&self) -> [(&'static str, String); 5] {

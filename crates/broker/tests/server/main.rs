@@ -20,6 +20,7 @@ mod push;
 mod push_shared;
 mod quotas;
 mod sessions;
+mod shares;
 mod shutdown;
 mod support;
 mod tls;

@@ -1,0 +1,707 @@
+//! Share groups over the wire: which member gets which record, how often, and what outlives the broker.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_broker::{Isolation, OffsetReset, ShareSettings};
+use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
+use millstream_wire::messages::alter_share_group_offsets_request::{
+    AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
+};
+use millstream_wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
+use millstream_wire::messages::delete_share_group_offsets_request::DeleteShareGroupOffsetsRequestTopic;
+use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
+use millstream_wire::messages::share_fetch_request::{
+    AcknowledgementBatch, FetchPartition, FetchTopic, ForgottenTopic,
+};
+use millstream_wire::messages::{
+    AlterShareGroupOffsetsRequest, ConsumerGroupHeartbeatRequest, DeleteGroupsRequest,
+    DeleteRecordsRequest, DeleteShareGroupOffsetsRequest, DescribeGroupsRequest,
+    DescribeShareGroupOffsetsRequest, FindCoordinatorRequest, JoinGroupRequest, ListGroupsRequest,
+    ShareAcknowledgeRequest, ShareFetchRequest, ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest, share_acknowledge_request as acknowledge,
+};
+use millstream_wire::{
+    ApiKey, Response, ResponseError, ShareFetchResponse, ShareFetchedPartition, Uuid,
+};
+
+use crate::support::{Connection, Node, ask, group_id, text, topic_name, wait_until};
+
+const ACCEPT: i8 = 1;
+const RELEASE: i8 = 2;
+const REJECT: i8 = 3;
+
+/// A node with a topic `t` of so many partitions, which the group `g` reads from the beginning.
+fn with_topic(partitions: i32) -> (Node, Connection) {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", partitions);
+    from_beginning(&node, |_| {});
+    (node, client)
+}
+
+fn from_beginning(node: &Node, change: impl FnOnce(&mut ShareSettings)) {
+    let mut settings = ShareSettings {
+        offset_reset: OffsetReset::Earliest,
+        ..ShareSettings::default()
+    };
+    change(&mut settings);
+    node.broker().set_share_settings("g", settings);
+}
+
+fn topic_id(node: &Node) -> Uuid {
+    node.log().stream("t").unwrap().uuid()
+}
+
+/// A member of the group `g`, which has a session for all partitions of `t`.
+struct Member {
+    client: Connection,
+    id: &'static str,
+    topic: Uuid,
+    epoch: i32,
+    partitions: i32,
+}
+
+fn joining(id: &str) -> ShareGroupHeartbeatRequest {
+    ShareGroupHeartbeatRequest::default()
+        .with_group_id(group_id("g"))
+        .with_member_id(text(id))
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]))
+}
+
+fn batch(first: i64, last: i64, types: &[i8]) -> AcknowledgementBatch {
+    AcknowledgementBatch::default()
+        .with_first_offset(first)
+        .with_last_offset(last)
+        .with_acknowledge_types(types.to_vec())
+}
+
+impl Member {
+    fn join(node: &Node, id: &'static str) -> Member {
+        let mut client = node.connect();
+        let joined = ask!(client, ShareGroupHeartbeat, 1, joining(id));
+        assert_eq!(joined.error_code, 0, "{joined:?}");
+        assert!(joined.assignment.is_some());
+        Member {
+            client,
+            id,
+            topic: topic_id(node),
+            epoch: 0,
+            partitions: node.log().stream("t").unwrap().lane_count() as i32,
+        }
+    }
+
+    /// Leaves the group over the connection that it joined over.
+    fn leave(&mut self) -> i16 {
+        let request = joining(self.id)
+            .with_member_epoch(-1)
+            .with_subscribed_topic_names(None);
+        ask!(self.client, ShareGroupHeartbeat, 1, request).error_code
+    }
+
+    /// The next request of the session, with acknowledgements of partition 0.
+    fn request(&mut self, batches: Vec<AcknowledgementBatch>) -> ShareFetchRequest {
+        let partition = |index: i32| FetchPartition::default().with_partition_index(index);
+        let partitions = match self.epoch {
+            0 => (0..self.partitions).map(partition).collect(),
+            _ if batches.is_empty() => Vec::new(),
+            _ => vec![partition(0).with_acknowledgement_batches(batches)],
+        };
+        let topic = FetchTopic::default()
+            .with_topic_id(self.topic)
+            .with_partitions(partitions);
+        let request = ShareFetchRequest::default()
+            .with_group_id(Some(group_id("g")))
+            .with_member_id(Some(text(self.id)))
+            .with_share_session_epoch(self.epoch)
+            .with_max_wait_ms(0)
+            .with_min_bytes(1)
+            .with_max_bytes(16 << 20)
+            .with_max_records(500)
+            .with_batch_size(500)
+            .with_topics(vec![topic]);
+        self.epoch += 1;
+        request
+    }
+
+    fn ask(&mut self, request: ShareFetchRequest) -> ShareFetchResponse {
+        let response = ask!(self.client, ShareFetch, 1, request);
+        assert_eq!(response.error_code, 0, "{response:?}");
+        response
+    }
+
+    /// What it gets at once: offset and delivery count of each record.
+    fn fetch(&mut self) -> Vec<(i64, i16)> {
+        let request = self.request(Vec::new());
+        acquired(&self.ask(request))
+    }
+
+    /// Sends a request that waits for records.
+    fn begin_fetch(&mut self) {
+        let request = self.request(Vec::new()).with_max_wait_ms(60_000);
+        self.client.send(1, request);
+    }
+
+    /// What a request got that waited.
+    fn end_fetch(&mut self) -> Vec<(i64, i16)> {
+        match self.client.receive(ApiKey::ShareFetch, 1).1 {
+            Response::ShareFetch(response) => acquired(&response),
+            other => panic!("no answer to that: {other:?}"),
+        }
+    }
+
+    /// Acknowledges records of partition 0; returns the error.
+    fn acknowledge(&mut self, batches: Vec<AcknowledgementBatch>) -> i16 {
+        let batches = batches.into_iter().map(|batch| {
+            acknowledge::AcknowledgementBatch::default()
+                .with_first_offset(batch.first_offset)
+                .with_last_offset(batch.last_offset)
+                .with_acknowledge_types(batch.acknowledge_types)
+        });
+        let partition = acknowledge::AcknowledgePartition::default()
+            .with_partition_index(0)
+            .with_acknowledgement_batches(batches.collect());
+        let topic = acknowledge::AcknowledgeTopic::default()
+            .with_topic_id(self.topic)
+            .with_partitions(vec![partition]);
+        let request = ShareAcknowledgeRequest::default()
+            .with_group_id(Some(group_id("g")))
+            .with_member_id(Some(text(self.id)))
+            .with_share_session_epoch(self.epoch)
+            .with_topics(vec![topic]);
+        self.epoch += 1;
+        let response = ask!(self.client, ShareAcknowledge, 1, request);
+        assert_eq!(response.error_code, 0, "{response:?}");
+        response.responses[0].partitions[0].error_code
+    }
+}
+
+fn partitions(response: &ShareFetchResponse) -> impl Iterator<Item = &ShareFetchedPartition> {
+    response.topics.iter().flat_map(|topic| &topic.partitions)
+}
+
+/// Offset and delivery count of each record that a member got. Each is in the chunks that came along.
+fn acquired(response: &ShareFetchResponse) -> Vec<(i64, i16)> {
+    let mut acquired = Vec::new();
+    for partition in partitions(response) {
+        assert_eq!(partition.error_code, 0, "{partition:?}");
+        assert_eq!(partition.acknowledge_error_code, 0, "{partition:?}");
+        let mut sent = Vec::new();
+        for piece in &partition.records {
+            for chunk in Chunks::new(piece) {
+                let header = *chunk.unwrap().header();
+                sent.push(header.base_offset.0 as i64..=header.last_offset().0 as i64);
+            }
+        }
+        for run in &partition.acquired {
+            for offset in run.first_offset..=run.last_offset {
+                assert!(sent.iter().any(|chunk| chunk.contains(&offset)), "{sent:?}");
+                acquired.push((offset, run.delivery_count));
+            }
+        }
+    }
+    acquired
+}
+
+#[test]
+fn each_record_goes_to_one_of_more_members_than_partitions() {
+    let (node, mut client) = with_topic(1);
+    let mut members: Vec<Member> = ["a", "b", "c"]
+        .into_iter()
+        .map(|id| Member::join(&node, id))
+        .collect();
+    // Their assignment is the same.
+    let mut delivered: BTreeMap<i64, &str> = BTreeMap::new();
+    for round in 0..4 {
+        for _ in 0..3 {
+            client.produce("t", 0, &["x"; 10]);
+        }
+        for member in &mut members {
+            let request = member.request(Vec::new()).with_max_records(10);
+            let got = acquired(&member.ask(request));
+            assert_eq!(got.len(), 10, "round {round}");
+            for (offset, count) in &got {
+                assert_eq!(delivered.insert(*offset, member.id), None);
+                assert_eq!(*count, 1);
+            }
+            let (first, last) = (got[0].0, got[9].0);
+            // Half with the next fetch, half by itself.
+            let request = member.request(vec![batch(first, first + 4, &[ACCEPT])]);
+            acquired(&member.ask(request.with_max_records(0)));
+            assert_eq!(member.acknowledge(vec![batch(first + 5, last, &[ACCEPT])]), 0);
+        }
+    }
+    assert_eq!(delivered.len(), 120);
+    for member in &mut members {
+        assert_eq!(member.fetch(), []);
+    }
+    assert_eq!(start_offset(&mut client), 120);
+}
+
+/// Where the group is in partition 0.
+fn start_offset(client: &mut Connection) -> i64 {
+    let group = DescribeShareGroupOffsetsRequestGroup::default()
+        .with_group_id(group_id("g"))
+        .with_topics(None);
+    let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![group]);
+    let described = ask!(client, DescribeShareGroupOffsets, 0, request);
+    assert_eq!(described.groups[0].error_code, 0, "{described:?}");
+    match described.groups[0].topics.first() {
+        Some(topic) => topic.partitions[0].start_offset,
+        None => -1,
+    }
+}
+
+#[test]
+fn released_records_come_again_until_their_last_delivery_and_rejected_ones_do_not() {
+    let (node, mut client) = with_topic(1);
+    let mut member = Member::join(&node, "a");
+    client.produce("t", 0, &["a", "b", "c", "d"]);
+    assert_eq!(member.fetch(), [(0, 1), (1, 1), (2, 1), (3, 1)]);
+    let types = [ACCEPT, RELEASE, REJECT, RELEASE];
+    assert_eq!(member.acknowledge(vec![batch(0, 3, &types)]), 0);
+    for count in 2..=5 {
+        assert_eq!(member.fetch(), [(1, count), (3, count)]);
+        assert_eq!(start_offset(&mut client), 1);
+        let batches = vec![batch(1, 1, &[RELEASE]), batch(3, 3, &[RELEASE])];
+        assert_eq!(member.acknowledge(batches), 0);
+    }
+    assert_eq!(member.fetch(), []);
+    assert_eq!(start_offset(&mut client), 4);
+}
+
+#[test]
+fn what_a_member_held_whose_connection_ended_goes_to_one_that_waits() {
+    let (node, mut client) = with_topic(1);
+    let mut first = Member::join(&node, "a");
+    let mut second = Member::join(&node, "b");
+    client.produce("t", 0, &["a", "b"]);
+    assert_eq!(first.fetch(), [(0, 1), (1, 1)]);
+    assert_eq!(second.fetch(), []);
+    second.begin_fetch();
+    drop(first);
+    assert_eq!(second.end_fetch(), [(0, 2), (1, 2)]);
+}
+
+#[test]
+fn a_member_that_waits_is_woken_by_new_records_and_by_released_ones() {
+    let (node, mut client) = with_topic(1);
+    let mut first = Member::join(&node, "a");
+    let mut second = Member::join(&node, "b");
+    assert_eq!(second.fetch(), []);
+    second.begin_fetch();
+    client.produce("t", 0, &["a"]);
+    assert_eq!(second.end_fetch(), [(0, 1)]);
+    assert_eq!(first.fetch(), []);
+    first.begin_fetch();
+    assert_eq!(second.acknowledge(vec![batch(0, 0, &[RELEASE])]), 0);
+    assert_eq!(first.end_fetch(), [(0, 2)]);
+}
+
+#[test]
+fn a_lock_times_out_and_its_records_go_to_a_member_that_waits() {
+    let (node, mut client) = with_topic(1);
+    from_beginning(&node, |settings| {
+        settings.record_lock = Duration::from_millis(300);
+    });
+    let mut first = Member::join(&node, "a");
+    let mut second = Member::join(&node, "b");
+    client.produce("t", 0, &["a"]);
+    let request = first.request(Vec::new());
+    let response = first.ask(request);
+    assert_eq!(response.acquisition_lock_timeout_ms, 300);
+    assert_eq!(acquired(&response), [(0, 1)]);
+    second.begin_fetch();
+    assert_eq!(second.end_fetch(), [(0, 2)]);
+    // It is too late, and the record is another member's.
+    let invalid = ResponseError::InvalidRecordState.code();
+    assert_eq!(first.acknowledge(vec![batch(0, 0, &[ACCEPT])]), invalid);
+}
+
+#[test]
+fn acknowledged_records_never_come_again_and_delivery_counts_last_when_the_broker_starts_again() {
+    let (node, mut client) = with_topic(1);
+    let mut member = Member::join(&node, "a");
+    client.produce("t", 0, &["x"; 10]);
+    assert_eq!(member.fetch().len(), 10);
+    let batches = vec![batch(0, 2, &[ACCEPT]), batch(5, 6, &[ACCEPT, REJECT])];
+    assert_eq!(member.acknowledge(batches), 0);
+    let node = node.restart();
+    from_beginning(&node, |_| {});
+    // It is a member still, and its session is gone.
+    let mut again = Member {
+        client: node.connect(),
+        ..member
+    };
+    let request = again.request(Vec::new());
+    let refused = ask!(again.client, ShareFetch, 1, request);
+    let gone = ResponseError::ShareSessionNotFound.code();
+    assert_eq!(refused.error_code, gone);
+    again.epoch = 0;
+    let left = [3, 4, 7, 8, 9].map(|offset| (offset, 2));
+    assert_eq!(again.fetch(), left);
+    assert_eq!(start_offset(&mut node.connect()), 3);
+}
+
+#[test]
+fn aborted_records_and_markers_are_not_delivered_to_groups_that_read_what_is_committed() {
+    let (node, mut client) = with_topic(1);
+    from_beginning(&node, |settings| {
+        settings.isolation = Isolation::ReadCommitted;
+    });
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    let producer = |sequence| Producer {
+        id: ProducerId(7),
+        epoch: ProducerEpoch(0),
+        sequence: Sequence(sequence),
+    };
+    let chunk = |sequence| {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.set_transactional(true);
+        for _ in 0..2 {
+            builder.push(Timestamp(1), None, Some(b"x"), &[]).unwrap();
+        }
+        Bytes::copy_from_slice(builder.finish(Some(producer(sequence))).unwrap())
+    };
+    let marker = |end| EndMarker {
+        producer_id: ProducerId(7),
+        producer_epoch: ProducerEpoch(0),
+        end,
+        coordinator_epoch: 0,
+    };
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch(), []);
+    // 0 and 1 are aborted by 2, 4 and 5 are committed by 6, 7 and 8 are open.
+    lane.append(&chunk(0)).unwrap();
+    lane.append_marker(marker(TransactionEnd::Abort), Timestamp(1))
+        .unwrap();
+    client.produce("t", 0, &["outside"]);
+    lane.append(&chunk(2)).unwrap();
+    lane.append_marker(marker(TransactionEnd::Commit), Timestamp(1))
+        .unwrap();
+    let appended = lane.append(&chunk(4)).unwrap();
+    lane.wait_durable(appended.next_offset).unwrap();
+    wait_until("it is stable", || lane.last_stable_offset().0 == 7);
+    assert_eq!(member.fetch(), [(3, 1), (4, 1), (5, 1)]);
+    assert_eq!(start_offset(&mut client), 3);
+    assert_eq!(member.acknowledge(vec![batch(3, 5, &[ACCEPT])]), 0);
+    assert_eq!(member.fetch(), []);
+    let appended = lane
+        .append_marker(marker(TransactionEnd::Abort), Timestamp(1))
+        .unwrap();
+    lane.wait_durable(appended.next_offset).unwrap();
+    assert_eq!(member.fetch(), []);
+    client.produce("t", 0, &["last"]);
+    assert_eq!(member.fetch(), [(10, 1)]);
+    assert_eq!(start_offset(&mut client), 10);
+}
+
+#[test]
+fn records_that_were_deleted_from_the_log_are_passed_over() {
+    let (node, mut client) = with_topic(1);
+    let mut member = Member::join(&node, "a");
+    for _ in 0..4 {
+        client.produce("t", 0, &["a", "b"]);
+    }
+    let request = member.request(Vec::new()).with_max_records(2);
+    assert_eq!(acquired(&member.ask(request)).len(), 4, "the whole chunk");
+    let partition = DeleteRecordsPartition::default()
+        .with_partition_index(0)
+        .with_offset(5);
+    let topic = DeleteRecordsTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![partition]);
+    let request = DeleteRecordsRequest::default()
+        .with_topics(vec![topic])
+        .with_timeout_ms(30_000);
+    let deleted = ask!(client, DeleteRecords, 2, request);
+    assert_eq!(deleted.topics[0].partitions[0].error_code, 0);
+    assert_eq!(start_offset(&mut client), 5);
+    assert_eq!(member.acknowledge(vec![batch(0, 3, &[ACCEPT])]), 0);
+    assert_eq!(member.fetch(), [(5, 1), (6, 1), (7, 1)]);
+}
+
+#[test]
+fn no_more_records_are_in_flight_than_may_be() {
+    let (node, mut client) = with_topic(1);
+    from_beginning(&node, |settings| settings.record_locks_max = 25);
+    let mut member = Member::join(&node, "a");
+    for _ in 0..4 {
+        client.produce("t", 0, &["x"; 10]);
+    }
+    assert_eq!(member.fetch().len(), 25);
+    assert_eq!(member.fetch(), []);
+    let mut other = Member::join(&node, "b");
+    assert_eq!(other.fetch(), []);
+    other.begin_fetch();
+    assert_eq!(member.acknowledge(vec![batch(10, 14, &[ACCEPT])]), 0);
+    let next: Vec<(i64, i16)> = (25..30).map(|offset| (offset, 1)).collect();
+    assert_eq!(other.end_fetch(), next);
+}
+
+#[test]
+fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
+    let (node, mut client) = with_topic(1);
+    client.produce("t", 0, &["a", "b"]);
+    let mut member = Member::join(&node, "a");
+    let mut other = Member::join(&node, "b");
+    let code = |error: ResponseError| error.code();
+    let refused = |member: &mut Member, request| {
+        ask!(member.client, ShareFetch, 1, request).error_code
+    };
+    // Before its first request.
+    let early = member.request(Vec::new()).with_share_session_epoch(1);
+    let not_found = code(ResponseError::ShareSessionNotFound);
+    assert_eq!(refused(&mut member, early), not_found);
+    member.epoch = 0;
+    // Of a group and a member that are not there.
+    let request = member.request(Vec::new());
+    let no_group = request.clone().with_group_id(Some(group_id("none")));
+    let unknown_group = code(ResponseError::GroupIdNotFound);
+    assert_eq!(refused(&mut member, no_group), unknown_group);
+    let no_member = request.clone().with_member_id(Some(text("none")));
+    let unknown_member = code(ResponseError::UnknownMemberId);
+    assert_eq!(refused(&mut member, no_member), unknown_member);
+    let no_name = request.with_member_id(None);
+    let invalid = code(ResponseError::InvalidRequest);
+    assert_eq!(refused(&mut member, no_name), invalid);
+    // The first request acknowledges nothing.
+    member.epoch = 1;
+    let first = member
+        .request(vec![batch(0, 0, &[ACCEPT])])
+        .with_share_session_epoch(0);
+    assert_eq!(refused(&mut member, first), invalid);
+    member.epoch = 0;
+    assert_eq!(member.fetch(), [(0, 1), (1, 1)]);
+    let repeated = member.request(Vec::new()).with_share_session_epoch(7);
+    let wrong_epoch = code(ResponseError::InvalidShareSessionEpoch);
+    assert_eq!(refused(&mut member, repeated), wrong_epoch);
+    member.epoch -= 1;
+
+    assert_eq!(other.fetch(), []);
+    let invalid_state = code(ResponseError::InvalidRecordState);
+    assert_eq!(other.acknowledge(vec![batch(0, 0, &[ACCEPT])]), invalid_state);
+    for (batches, expected) in [
+        (vec![batch(1, 0, &[ACCEPT])], invalid),
+        (vec![batch(0, 0, &[])], invalid),
+        (vec![batch(0, 0, &[9])], invalid),
+        (vec![batch(0, 1, &[1, 1, 1])], invalid),
+        (vec![batch(1, 1, &[1]), batch(0, 0, &[1])], invalid),
+        (vec![batch(0, 2, &[1])], invalid),
+        (vec![batch(0, i64::MAX, &[1])], invalid),
+        (vec![batch(0, 1, &[1]), batch(1, 1, &[1])], invalid_state),
+        (vec![batch(0, 1, &[ACCEPT])], 0),
+        (vec![batch(0, 1, &[ACCEPT])], 0),
+    ] {
+        assert_eq!(member.acknowledge(batches.clone()), expected, "{batches:?}");
+    }
+    // A topic and a partition that are not there.
+    let topic = FetchTopic::default()
+        .with_topic_id(Uuid::from_u128(1))
+        .with_partitions(vec![FetchPartition::default()]);
+    let mut request = member.request(Vec::new());
+    request.topics = vec![
+        topic,
+        FetchTopic::default()
+            .with_topic_id(member.topic)
+            .with_partitions(vec![FetchPartition::default().with_partition_index(9)]),
+    ];
+    let response = member.ask(request);
+    let errors: Vec<i16> = partitions(&response).map(|told| told.error_code).collect();
+    assert_eq!(errors.len(), 2);
+    assert!(errors.contains(&code(ResponseError::UnknownTopicId)));
+    assert!(errors.contains(&code(ResponseError::UnknownTopicOrPartition)));
+    // They can be forgotten.
+    let forgotten = |id: Uuid, partition: i32| {
+        ForgottenTopic::default()
+            .with_topic_id(id)
+            .with_partitions(vec![partition])
+    };
+    let request = member.request(Vec::new()).with_forgotten_topics_data(vec![
+        forgotten(Uuid::from_u128(1), 0),
+        forgotten(member.topic, 9),
+    ]);
+    assert_eq!(acquired(&member.ask(request)), []);
+    // The session ends.
+    member.epoch = -1;
+    let request = member.request(Vec::new()).with_topics(Vec::new());
+    member.ask(request.with_share_session_epoch(-1));
+    let request = member.request(Vec::new()).with_share_session_epoch(3);
+    assert_eq!(refused(&mut member, request), not_found);
+}
+
+#[test]
+fn offsets_of_share_groups_are_told_moved_and_deleted() {
+    let (node, mut client) = with_topic(2);
+    for _ in 0..5 {
+        client.produce("t", 0, &["a"]);
+    }
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch().len(), 5);
+    let alter = |client: &mut Connection, offset: i64| {
+        let partition = AlterShareGroupOffsetsRequestPartition::default()
+            .with_partition_index(0)
+            .with_start_offset(offset);
+        let unknown = partition.clone().with_partition_index(2);
+        let topic = AlterShareGroupOffsetsRequestTopic::default()
+            .with_topic_name(topic_name("t"))
+            .with_partitions(vec![partition, unknown]);
+        let request = AlterShareGroupOffsetsRequest::default()
+            .with_group_id(group_id("g"))
+            .with_topics(vec![topic]);
+        ask!(client, AlterShareGroupOffsets, 0, request)
+    };
+    let non_empty = ResponseError::NonEmptyGroup.code();
+    assert_eq!(alter(&mut client, 3).error_code, non_empty);
+    assert_eq!(member.leave(), 0);
+    drop(member);
+    let altered = alter(&mut client, 3);
+    assert_eq!(altered.error_code, 0);
+    assert_eq!(altered.responses[0].topic_id, topic_id(&node));
+    let errors = altered.responses[0].partitions.iter();
+    let errors: Vec<i16> = errors.map(|partition| partition.error_code).collect();
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!(errors, [0, unknown]);
+    assert_eq!(start_offset(&mut client), 3);
+    let node = node.restart();
+    from_beginning(&node, |_| {});
+    let mut client = node.connect();
+    assert_eq!(start_offset(&mut client), 3);
+    let mut member = Member::join(&node, "b");
+    assert_eq!(member.fetch(), [(3, 1), (4, 1)]);
+    assert_eq!(member.leave(), 0);
+    drop(member);
+    let delete = |client: &mut Connection, name: &str| {
+        let topic = DeleteShareGroupOffsetsRequestTopic::default().with_topic_name(topic_name(name));
+        let request = DeleteShareGroupOffsetsRequest::default()
+            .with_group_id(group_id("g"))
+            .with_topics(vec![topic]);
+        ask!(client, DeleteShareGroupOffsets, 0, request).responses[0].error_code
+    };
+    assert_eq!(delete(&mut client, "none"), unknown);
+    assert_eq!(delete(&mut client, "t"), 0);
+    assert_eq!(delete(&mut client, "t"), unknown);
+    assert_eq!(start_offset(&mut client), -1);
+    let mut member = Member::join(&node, "c");
+    assert_eq!(member.fetch().len(), 5, "it begins again");
+}
+
+#[test]
+fn a_deleted_share_group_begins_anew_under_its_name() {
+    let (node, mut client) = with_topic(1);
+    client.produce("t", 0, &["a", "b"]);
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch().len(), 2);
+    assert_eq!(member.acknowledge(vec![batch(0, 1, &[ACCEPT])]), 0);
+    let delete = |client: &mut Connection| {
+        let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id("g")]);
+        ask!(client, DeleteGroups, 2, request).results[0].error_code
+    };
+    assert_eq!(delete(&mut client), ResponseError::NonEmptyGroup.code());
+    assert_eq!(member.leave(), 0);
+    assert_eq!(delete(&mut client), 0);
+    // Its session has ended with the group.
+    let request = member.request(Vec::new());
+    let gone = ResponseError::ShareSessionNotFound.code();
+    assert_eq!(ask!(member.client, ShareFetch, 1, request).error_code, gone);
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch(), [(0, 1), (1, 1)]);
+    let node = node.restart();
+    assert_eq!(start_offset(&mut node.connect()), 0);
+}
+
+#[test]
+fn a_group_of_one_type_is_none_of_another() {
+    let (node, mut client) = with_topic(1);
+    let not_found = ResponseError::GroupIdNotFound.code();
+    let _member = Member::join(&node, "a");
+    let heartbeat = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group_id("g"))
+        .with_member_id(text("b"))
+        .with_rebalance_timeout_ms(1000)
+        .with_topic_partitions(Some(Vec::new()))
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]));
+    let refused = ask!(client, ConsumerGroupHeartbeat, 1, heartbeat.clone());
+    assert_eq!(refused.error_code, not_found);
+    let join = JoinGroupRequest::default()
+        .with_group_id(group_id("g"))
+        .with_session_timeout_ms(30_000)
+        .with_protocol_type(text("consumer"));
+    let inconsistent = ResponseError::InconsistentGroupProtocol.code();
+    let refused = ask!(client, JoinGroup, 3, join).error_code;
+    assert_eq!(refused, inconsistent);
+    let request = DescribeGroupsRequest::default().with_groups(vec![group_id("g")]);
+    let described = ask!(client, DescribeGroups, 6, request);
+    assert_eq!(described.groups[0].error_code, not_found);
+
+    let other = heartbeat.with_group_id(group_id("other"));
+    assert_eq!(ask!(client, ConsumerGroupHeartbeat, 1, other).error_code, 0);
+    let request = joining("a").with_group_id(group_id("other"));
+    let refused = ask!(client, ShareGroupHeartbeat, 1, request);
+    assert_eq!(refused.error_code, not_found);
+    let request = ShareGroupDescribeRequest::default()
+        .with_group_ids(vec![group_id("g"), group_id("other"), group_id("none")]);
+    let described = ask!(client, ShareGroupDescribe, 1, request);
+    let errors: Vec<i16> = described.groups.iter().map(|group| group.error_code).collect();
+    assert_eq!(errors, [0, not_found, not_found]);
+    let group = &described.groups[0];
+    assert_eq!(&*group.group_state, "Stable");
+    assert_eq!(&*group.assignor_name, "simple");
+    let assigned = &group.members[0].assignment.topic_partitions[0];
+    assert_eq!((&**assigned.topic_name, &assigned.partitions[..]), ("t", &[0][..]));
+
+    let request = ListGroupsRequest::default().with_types_filter(vec![text("Share")]);
+    let listed = ask!(client, ListGroups, 5, request).groups;
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&**listed[0].group_id, &*listed[0].group_type), ("g", "share"));
+    let request = FindCoordinatorRequest::default()
+        .with_key_type(2)
+        .with_coordinator_keys(vec![text("g:AAAAAAAAAAAAAAAAAAAAAQ:0")]);
+    let found = ask!(client, FindCoordinator, 6, request);
+    assert_eq!(found.coordinators[0].error_code, 0);
+}
+
+#[test]
+fn all_partitions_have_a_member_and_all_members_a_partition() {
+    let (node, _client) = with_topic(3);
+    let mut all: Vec<Member> = Vec::new();
+    for id in ["a", "b", "c", "d", "e"] {
+        all.push(Member::join(&node, id));
+        let request = ShareGroupDescribeRequest::default().with_group_ids(vec![group_id("g")]);
+        let described = ask!(all[0].client, ShareGroupDescribe, 1, request);
+        let members = described.groups[0].members.iter();
+        let assigned: Vec<Vec<i32>> = members
+            .map(|member| {
+                let topics = member.assignment.topic_partitions.iter();
+                topics.flat_map(|topic| topic.partitions.clone()).collect()
+            })
+            .collect();
+        assert_eq!(assigned.len(), all.len());
+        assert!(assigned.iter().all(|partitions| !partitions.is_empty()));
+        let mut covered = assigned.concat();
+        covered.sort_unstable();
+        covered.dedup();
+        assert_eq!(covered, [0, 1, 2]);
+    }
+    // A member that has not heard of it learns its new partitions and epoch with its next heartbeat.
+    let staying = joining("a")
+        .with_member_epoch(1)
+        .with_subscribed_topic_names(None);
+    let beat = ask!(all[0].client, ShareGroupHeartbeat, 1, staying.clone());
+    assert_eq!((beat.error_code, beat.member_epoch), (0, 5));
+    assert!(beat.assignment.is_some());
+    let beat = ask!(
+        all[0].client,
+        ShareGroupHeartbeat,
+        1,
+        staying.clone().with_member_epoch(5)
+    );
+    assert_eq!((beat.error_code, beat.assignment), (0, None));
+    let fenced = staying.with_member_epoch(4);
+    let beat = ask!(all[0].client, ShareGroupHeartbeat, 1, fenced);
+    assert_eq!(beat.error_code, ResponseError::FencedMemberEpoch.code());
+}
