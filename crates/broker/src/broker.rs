@@ -18,9 +18,9 @@ use crate::group_service::{GroupService, LEDGER};
 use crate::memory::Memory;
 use crate::push::Pins;
 use crate::reply::Reply;
-use crate::shares::ShareSettings;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::share_service::{self, ShareService};
+use crate::shares::ShareSettings;
 use crate::transaction_service::{self, TransactionService};
 use crate::{
     access, cluster, commits, configs, features, fetch, group_service, groups, native, offsets,

@@ -120,7 +120,9 @@ impl Client {
     /// Ends a share session with the connection, if it has not ended before.
     pub fn hold_share_session(&mut self, group: &GroupName, member: &MemberId, number: u64) {
         let shares = self.broker.shares();
-        let held = self.shares.get_or_insert_with(|| Held::new(Arc::clone(shares)));
+        let held = self
+            .shares
+            .get_or_insert_with(|| Held::new(Arc::clone(shares)));
         held.add(group.clone(), member.clone(), number);
     }
 

@@ -63,7 +63,9 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             let topics = request.subscribed_topic_names.as_deref();
             heartbeat(access, &request.group_id, topics)
         }
-        Request::ShareFetch(request) => group(Read, request.group_id.as_deref().map_or("", |id| &**id)),
+        Request::ShareFetch(request) => {
+            group(Read, request.group_id.as_deref().map_or("", |id| &**id))
+        }
         Request::ShareAcknowledge(request) => {
             group(Read, request.group_id.as_deref().map_or("", |id| &**id))
         }

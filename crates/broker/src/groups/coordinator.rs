@@ -12,9 +12,7 @@ use super::share::ShareGroup;
 use super::timers::{Timer, Timers};
 use super::topics::{Topic, TopicAccess, Topics};
 use super::turn::{Action, Moment, Turn};
-use super::{
-    GroupName, MemberId, Record, RecordError, Request, RequestId, Standing, TopicName,
-};
+use super::{GroupName, MemberId, Record, RecordError, Request, RequestId, Standing, TopicName};
 
 /// The coordinator of all groups.
 ///

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use millstream_base::{ProducerId, Timestamp};
 
-use super::answer::{
-    Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember, ShareBeat,
-};
+use super::answer::{Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember, ShareBeat};
 use super::classic::{self, ClassicGroup};
 use super::config::check_group_name;
 use super::consumer::{self, ConsumerGroup};

@@ -225,7 +225,10 @@ impl ShareGroup {
         for (id, member) in &mut self.members {
             member.assigned.clear();
             for topic in &member.stored.subscription.topics {
-                subscribers.entry(topic.clone()).or_default().push(id.clone());
+                subscribers
+                    .entry(topic.clone())
+                    .or_default()
+                    .push(id.clone());
             }
         }
         let mut begin = 0;
@@ -240,7 +243,8 @@ impl ShareGroup {
             for turn in 0..partitions.max(members.len()) {
                 let member = &members[(begin + turn) % members.len()];
                 if let Some(member) = self.members.get_mut(member) {
-                    let assigned: &mut BTreeSet<Partition> = member.assigned.entry(*id).or_default();
+                    let assigned: &mut BTreeSet<Partition> =
+                        member.assigned.entry(*id).or_default();
                     assigned.insert(Partition((turn % partitions) as i32));
                 }
             }

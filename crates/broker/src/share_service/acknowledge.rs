@@ -100,7 +100,13 @@ fn try_acknowledge(
                 topic: topic.topic_id,
                 partition: partition.partition_index,
                 batches: batches
-                    .map(|batch| (batch.first_offset, batch.last_offset, batch.acknowledge_types))
+                    .map(|batch| {
+                        (
+                            batch.first_offset,
+                            batch.last_offset,
+                            batch.acknowledge_types,
+                        )
+                    })
                     .collect(),
             });
         }
@@ -181,8 +187,8 @@ impl ShareService {
     ) -> Result<Option<Offset>, Failed> {
         let batches = checked(asked.batches)?;
         let stream = Named::Id(asked.topic).permitted(client, Operation::Read)?;
-        let lane =
-            lane_of(&stream, asked.partition).map_err(|error| Failed::from(response_error(&error)))?;
+        let lane = lane_of(&stream, asked.partition)
+            .map_err(|error| Failed::from(response_error(&error)))?;
         if batches.is_empty() {
             return Ok(None);
         }

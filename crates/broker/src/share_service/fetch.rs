@@ -106,7 +106,11 @@ fn begin(
                     partition: partition.partition_index,
                     batches: batches
                         .map(|batch| {
-                            (batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                            (
+                                batch.first_offset,
+                                batch.last_offset,
+                                batch.acknowledge_types,
+                            )
                         })
                         .collect(),
                 });
@@ -284,7 +288,8 @@ impl Fetching {
         for (number, target) in self.targets.iter_mut().enumerate() {
             if let Ok(lane) = &target.lane {
                 let watched = &mut target.watched;
-                let watched = watched.get_or_insert_with(|| watch.add_readable(lane, number as u64));
+                let watched =
+                    watched.get_or_insert_with(|| watch.add_readable(lane, number as u64));
                 watched.arm(target.seen);
             }
         }

@@ -206,7 +206,9 @@ impl ShareService {
             OffsetReset::ByDuration(age) => {
                 let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
                 let from = Timestamp(self.clock.now().0.saturating_sub(age));
-                let found = lane.record_at(from).map_err(|error| response_error(&error))?;
+                let found = lane
+                    .record_at(from)
+                    .map_err(|error| response_error(&error))?;
                 found.map_or(lane.readable_offset(), |(offset, _)| offset)
             }
         };

@@ -222,7 +222,8 @@ impl ShareService {
                 let response = DescribeShareGroupOffsetsResponsePartition::default()
                     .with_partition_index(partition);
                 let lane = stream.as_ref().map_err(|error| *error).and_then(|stream| {
-                    let lane = lane_of(stream, partition).map_err(|error| response_error(&error))?;
+                    let lane =
+                        lane_of(stream, partition).map_err(|error| response_error(&error))?;
                     Ok((stream.uuid(), lane))
                 });
                 match lane {

@@ -103,7 +103,9 @@ impl Sessions {
         let session = kept.current(group, member, epoch)?;
         let before = session.partitions.len();
         session.partitions.extend(added);
-        session.partitions.retain(|place| !forgotten.contains(place));
+        session
+            .partitions
+            .retain(|place| !forgotten.contains(place));
         let after = session.partitions.len();
         let reading = session.reading();
         let partitions = total - before + after;
@@ -157,14 +159,6 @@ impl Sessions {
             bell.notify_waiters();
         }
     }
-
-    /// Wakes the members of a group that wait.
-    pub fn ring(&self, group: &GroupName) {
-        let bell = self.0.lock().bells.get(group).and_then(Weak::upgrade);
-        if let Some(bell) = bell {
-            bell.notify_waiters();
-        }
-    }
 }
 
 impl Kept {
@@ -210,7 +204,10 @@ impl Session {
     fn reading(&mut self) -> Reading {
         let first = match self.last_first {
             Some(last) => {
-                let mut behind = self.partitions.range(last..).filter(|place| **place != last);
+                let mut behind = self
+                    .partitions
+                    .range(last..)
+                    .filter(|place| **place != last);
                 behind.next().or(self.partitions.first())
             }
             None => self.partitions.first(),
@@ -219,7 +216,10 @@ impl Session {
         let partitions = match self.last_first {
             Some(first) => {
                 let begin = self.partitions.range(first..);
-                begin.chain(self.partitions.range(..first)).copied().collect()
+                begin
+                    .chain(self.partitions.range(..first))
+                    .copied()
+                    .collect()
             }
             None => Vec::new(),
         };

@@ -270,9 +270,7 @@ impl SharePartition {
         let from = batch.first.max(self.start);
         let before = self.runs.range(..from).next_back();
         let before = before.filter(|(_, run)| run.end > from);
-        let mut runs = before
-            .into_iter()
-            .chain(self.runs.range(from..=batch.last));
+        let mut runs = before.into_iter().chain(self.runs.range(from..=batch.last));
         let is_held = |run: &Run| match &run.state {
             State::Acquired { member: holder, .. } => holder == member,
             _ => false,

@@ -219,7 +219,10 @@ mod tests {
             ("share.partition.max.record.locks", "-1"),
         ] {
             let refused = settings.set(name, value).unwrap().unwrap_err().to_string();
-            assert!(refused.starts_with(&format!("{name} is {value}")), "{refused}");
+            assert!(
+                refused.starts_with(&format!("{name} is {value}")),
+                "{refused}"
+            );
         }
         assert_eq!(settings, ShareSettings::default());
         assert_eq!(settings.set("retention.ms", "1"), None);

@@ -37,12 +37,18 @@ impl Model {
 
     fn start(&self) -> u64 {
         let unfinished = |kept: &Kept| *kept != Kept::Finished;
-        self.records.iter().position(unfinished).unwrap_or(self.records.len()) as u64
+        self.records
+            .iter()
+            .position(unfinished)
+            .unwrap_or(self.records.len()) as u64
     }
 
     fn end(&self) -> u64 {
         let known = |kept: &Kept| *kept != Kept::Fresh;
-        self.records.iter().rposition(known).map_or(0, |last| last as u64 + 1)
+        self.records
+            .iter()
+            .rposition(known)
+            .map_or(0, |last| last as u64 + 1)
     }
 
     fn unfinished(&self) -> u64 {
@@ -184,7 +190,9 @@ fn range(rng: &mut Rng) -> (u64, u64) {
 /// Batches that are mostly in order, often of what one member holds.
 fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> {
     let held: Vec<u64> = (0..RECORDS)
-        .filter(|at| matches!(model.records[*at as usize], Kept::Acquired(holder, ..) if holder == of))
+        .filter(
+            |at| matches!(model.records[*at as usize], Kept::Acquired(holder, ..) if holder == of),
+        )
         .collect();
     let mut batches = Vec::new();
     let mut from = 0;
@@ -312,7 +320,9 @@ fn a_million_records_take_the_memory_of_one_while_they_agree() {
     assert_eq!(acquired.len(), 1);
     for at in (0..1_000_000).rev().step_by(1000).take(500) {
         let batch = checked([(at - 999, at, vec![1])]).unwrap();
-        shares.acknowledge(&member(0), &batch, SECOND, &settings).unwrap();
+        shares
+            .acknowledge(&member(0), &batch, SECOND, &settings)
+            .unwrap();
     }
     assert_eq!(shares.run_count(), 2);
 }
@@ -328,7 +338,10 @@ fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
         // Another member's, in part.
         (vec![(15, 24, vec![1])], Refused::InvalidRecordState),
         // Twice.
-        (vec![(10, 12, vec![1]), (12, 13, vec![1])], Refused::InvalidRecordState),
+        (
+            vec![(10, 12, vec![1]), (12, 13, vec![1])],
+            Refused::InvalidRecordState,
+        ),
         // Never acquired.
         (vec![(30, 30, vec![1])], Refused::PastAcquired),
         (vec![(10, i64::MAX, vec![1])], Refused::PastAcquired),
@@ -353,7 +366,9 @@ fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
     }
     // What was before the start is finished, and asked for no more.
     let past = checked([(0, 12, vec![1])]).unwrap();
-    shares.acknowledge(&member(0), &past, SECOND, &settings).unwrap();
+    shares
+        .acknowledge(&member(0), &past, SECOND, &settings)
+        .unwrap();
     assert_eq!(shares.start(), Offset(13));
     // The lock has timed out.
     let late = checked([(13, 14, vec![1])]).unwrap();
@@ -370,10 +385,16 @@ fn a_record_is_archived_after_its_last_delivery() {
         let acquired = shares.acquire(one(), 1, &member(0), SECOND, &settings);
         assert_eq!(acquired[0].deliveries, delivery);
         let release = checked([(0, 0, vec![2])]).unwrap();
-        shares.acknowledge(&member(0), &release, SECOND, &settings).unwrap();
+        shares
+            .acknowledge(&member(0), &release, SECOND, &settings)
+            .unwrap();
     }
     assert_eq!(shares.start(), Offset(1));
-    assert!(shares.acquire(one(), 1, &member(0), SECOND, &settings).is_empty());
+    assert!(
+        shares
+            .acquire(one(), 1, &member(0), SECOND, &settings)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -387,7 +408,9 @@ fn what_is_stored_is_what_is_read() {
     let mut shares = SharePartition::new(Offset(5));
     shares.acquire(Offset(5)..Offset(25), 20, &member(0), SECOND, &settings);
     let batches = checked([(7, 9, vec![1]), (11, 12, vec![2, 3])]).unwrap();
-    shares.acknowledge(&member(0), &batches, SECOND, &settings).unwrap();
+    shares
+        .acknowledge(&member(0), &batches, SECOND, &settings)
+        .unwrap();
     let (read, stored) = record::decode(record::record(&key, Some(&shares))).unwrap();
     let stored = stored.unwrap();
     assert_eq!(read, key);
