@@ -1,0 +1,129 @@
+package shares;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListGroupsOptions;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.GroupType;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.GroupNotEmptyException;
+import org.junit.jupiter.api.Test;
+
+/** Members of a share group get records, and say of each what becomes of it. */
+class SharesTest {
+    private static List<ConsumerRecord<String, String>> take(KafkaShareConsumer<String, String> from, int count) {
+        List<ConsumerRecord<String, String>> records = new ArrayList<>();
+        Shares.waitUntil(count + " records", () -> {
+            from.poll(Shares.SHORT).forEach(records::add);
+            return records.size() >= count;
+        });
+        assertEquals(count, records.size());
+        return records;
+    }
+
+    private static void commit(KafkaShareConsumer<String, String> member) {
+        member.commitSync().forEach((partition, error) -> assertTrue(error.isEmpty(), () -> partition + ": " + error));
+    }
+
+    private static List<String> values(List<ConsumerRecord<String, String>> records) {
+        return records.stream().map(ConsumerRecord::value).toList();
+    }
+
+    @Test
+    void releasedRecordsComeAgainWithTheirDeliveryCountAndRejectedOnesDoNot() {
+        String topic = Shares.topic();
+        Shares.produce(topic, 3);
+        try (var admin = Shares.admin(); var member = Shares.member(topic, "explicit")) {
+            var records = take(member, 3);
+            assertEquals(List.of("0", "1", "2"), values(records));
+            member.acknowledge(records.get(0), AcknowledgeType.RELEASE);
+            member.acknowledge(records.get(1), AcknowledgeType.REJECT);
+            member.acknowledge(records.get(2), AcknowledgeType.ACCEPT);
+            commit(member);
+            var again = take(member, 1).get(0);
+            assertEquals("0", again.value());
+            assertEquals(2, again.deliveryCount().get().intValue());
+            member.acknowledge(again);
+            commit(member);
+            assertEquals(3, Shares.startOffset(admin, topic));
+        }
+    }
+
+    @Test
+    void theNextPollAcknowledgesWhatTheLastOneGave() {
+        String topic = Shares.topic();
+        Shares.produce(topic, 100);
+        try (var admin = Shares.admin()) {
+            try (var member = Shares.member(topic, "implicit", "max.poll.records", 10)) {
+                Set<String> values = new java.util.HashSet<>();
+                Shares.waitUntil("all records, each acknowledged", () -> {
+                    member.poll(Shares.SHORT).forEach(record -> assertTrue(values.add(record.value())));
+                    return values.size() == 100 && Shares.startOffset(admin, topic) == 100;
+                });
+            }
+            try (var other = Shares.member(topic, "implicit")) {
+                assertEquals(0, other.poll(Duration.ofSeconds(1)).count());
+            }
+        }
+    }
+
+    @Test
+    void whatAMemberHeldThatClosedGoesToAnother() {
+        String topic = Shares.topic();
+        Shares.produce(topic, 5);
+        try (var other = Shares.member(topic, "explicit")) {
+            try (var member = Shares.member(topic, "explicit")) {
+                take(member, 5);
+            }
+            var records = take(other, 5);
+            records.forEach(record -> assertEquals(2, record.deliveryCount().get().intValue()));
+            records.forEach(other::acknowledge);
+            commit(other);
+        }
+    }
+
+    @Test
+    void administratorsSeeMoveAndDeleteShareGroups() throws Exception {
+        String topic = Shares.topic();
+        var partition = new TopicPartition(topic, 0);
+        Shares.produce(topic, 4);
+        try (Admin admin = Shares.admin()) {
+            try (var member = Shares.member(topic, "explicit")) {
+                take(member, 4);
+                var listed = Shares.get(admin.listGroups(ListGroupsOptions.forShareGroups()).all());
+                var group = listed.stream().filter(one -> one.groupId().equals(topic)).findAny().get();
+                assertEquals(GroupType.SHARE, group.type().get());
+                var described = Shares.get(admin.describeShareGroups(List.of(topic)).all()).get(topic);
+                assertEquals(GroupState.STABLE, described.groupState());
+                var assigned = described.members().iterator().next().assignment().topicPartitions();
+                assertEquals(Set.of(partition), assigned);
+                var refused = assertThrows(ExecutionException.class,
+                        () -> admin.alterShareGroupOffsets(topic, Map.of(partition, 0L)).all().get());
+                assertInstanceOf(GroupNotEmptyException.class, refused.getCause());
+            }
+            Shares.get(admin.alterShareGroupOffsets(topic, Map.of(partition, 2L)).all());
+            assertEquals(2, Shares.startOffset(admin, topic));
+            try (var member = Shares.member(topic, "explicit")) {
+                assertEquals(List.of("2", "3"), values(take(member, 2)));
+            }
+            Shares.get(admin.deleteShareGroupOffsets(topic, Set.of(topic)).all());
+            assertEquals(-1, Shares.startOffset(admin, topic));
+            Shares.get(admin.deleteShareGroups(List.of(topic)).all());
+            var listed = Shares.get(admin.listGroups(ListGroupsOptions.forShareGroups()).all());
+            assertTrue(listed.stream().noneMatch(group -> group.groupId().equals(topic)));
+        }
+    }
+}
