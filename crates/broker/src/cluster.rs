@@ -20,8 +20,12 @@ use crate::client::{Client, stream_of_users};
 use crate::reply::Reply;
 use crate::topics::topic_name;
 
-/// Coordinators of what: groups, transactions, and the states of share-partitions.
-const COORDINATED: [i8; 3] = [0, 1, 2];
+/// Coordinators of what: groups, transactions.
+const COORDINATED: [i8; 2] = [0, 1];
+/// The same, of the states of share-partitions.
+const SHARES: i8 = 2;
+/// From this version on these are asked for.
+const SHARES_FROM: i16 = 6;
 
 /// From this version on several keys are asked for at once.
 const SEVERAL_KEYS_FROM: i16 = 4;
@@ -58,7 +62,8 @@ pub fn find_coordinator(
 ) -> Reply {
     let (host, port) = client.advertised();
     let host = StrBytes::from_string(host);
-    if !COORDINATED.contains(&request.key_type) {
+    let of_shares = request.key_type == SHARES && version >= SHARES_FROM;
+    if !COORDINATED.contains(&request.key_type) && !of_shares {
         return millstream_wire::refuse(
             &request.into(),
             version,
@@ -76,6 +81,16 @@ pub fn find_coordinator(
             .into();
     }
     let coordinators = request.coordinator_keys.into_iter().map(|key| {
+        if of_shares && !is_share_partition(&key) {
+            return Coordinator::default()
+                .with_key(key)
+                .with_node_id(BrokerId(-1))
+                .with_port(-1)
+                .with_error_code(ResponseError::InvalidRequest.code())
+                .with_error_message(Some(StrBytes::from_static_str(
+                    "the key is not a group, the id of a topic and a partition, with colons between them",
+                )));
+        }
         Coordinator::default()
             .with_key(key)
             .with_node_id(broker.node_id())
@@ -83,6 +98,19 @@ pub fn find_coordinator(
             .with_port(port.into())
     });
     response.with_coordinators(coordinators.collect()).into()
+}
+
+/// Whether a key names a group, a topic by its id, and a partition.
+fn is_share_partition(key: &str) -> bool {
+    let mut parts = key.rsplitn(3, ':');
+    let (partition, topic, group) = (parts.next(), parts.next(), parts.next());
+    let is_id = |topic: &str| {
+        let is_of_base64 = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        topic.len() == 22 && topic.chars().all(is_of_base64)
+    };
+    partition.is_some_and(|partition| partition.parse::<u32>().is_ok())
+        && topic.is_some_and(is_id)
+        && group.is_some_and(|group| !group.is_empty())
 }
 
 /// How much the partitions hold, and the disk.
