@@ -1,5 +1,6 @@
 //! ShareAcknowledge, and the acknowledgements that come with ShareFetch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millstream_base::Offset;
@@ -166,9 +167,14 @@ impl ShareService {
     ) -> (Vec<Acknowledged>, Option<Offset>) {
         let mut durable = None;
         let mut acknowledged = Vec::with_capacity(asked.len());
+        let mut named = BTreeSet::new();
         for asked in asked {
             let (topic, partition) = (asked.topic, asked.partition);
-            let result = self.acknowledge_one(client, group, member, asked);
+            // Each costs a look at all that is in flight.
+            let result = match named.insert((topic, partition)) {
+                true => self.acknowledge_one(client, group, member, asked),
+                false => Err(Failed::from(Refused::InvalidRequest)),
+            };
             acknowledged.push(Acknowledged {
                 topic,
                 partition,
@@ -204,9 +210,12 @@ impl ShareService {
             return Err(ResponseError::UnknownTopicOrPartition.into());
         }
         let settings = self.settings(group);
+        let now = self.now();
+        kept.shares.advance(lane.earliest_offset());
+        kept.shares.expire(now, &settings);
+        kept.shares.check(member, &batches)?;
         let mut shares = kept.shares.clone();
-        shares.advance(lane.earliest_offset());
-        shares.acknowledge(member, &batches, self.now(), &settings)?;
+        shares.acknowledge(member, &batches, now, &settings)?;
         Ok(Some(self.put(&key, &mut kept, shares)?))
     }
 }

@@ -235,14 +235,7 @@ impl SharePartition {
         settings: &ShareSettings,
     ) -> Result<(), Refused> {
         self.expire(now, settings);
-        let mut before = None;
-        for batch in acknowledgements {
-            if before == Some(batch.first) && batch.first >= self.start {
-                return Err(Refused::InvalidRecordState);
-            }
-            before = Some(batch.last);
-            self.check_held(member, batch)?;
-        }
+        self.check(member, acknowledgements)?;
         for batch in acknowledgements {
             // What is before the start is finished already: retention may have removed it.
             for (from, to, verdict) in batch.verdicts(self.start) {
@@ -256,6 +249,27 @@ impl SharePartition {
         }
         if let (Some(first), Some(last)) = (acknowledgements.first(), acknowledgements.last()) {
             self.tidy(first.first..Offset(last.last.0 + 1));
+        }
+        Ok(())
+    }
+
+    /// Checks that a member holds the records that it acknowledges, and each once. The caller [expires](Self::expire) locks
+    /// before.
+    ///
+    /// # Errors
+    /// When the member does not hold one of the records.
+    pub fn check(
+        &self,
+        member: &MemberId,
+        acknowledgements: &[Acknowledgement],
+    ) -> Result<(), Refused> {
+        let mut before = None;
+        for batch in acknowledgements {
+            if before == Some(batch.first) && batch.first >= self.start {
+                return Err(Refused::InvalidRecordState);
+            }
+            before = Some(batch.last);
+            self.check_held(member, batch)?;
         }
         Ok(())
     }
@@ -478,7 +492,7 @@ impl SharePartition {
 
     /// Panics unless all holds that the module promises.
     #[cfg(test)]
-    pub(super) fn check(&self, settings: &ShareSettings) {
+    pub(super) fn check_invariants(&self, settings: &ShareSettings) {
         let mut at = self.start;
         let mut unfinished = 0;
         let mut last: Option<&State> = None;

@@ -290,7 +290,7 @@ proptest! {
             }
             model.expire(now);
             shares.expire(now, &settings);
-            shares.check(&settings);
+            shares.check_invariants(&settings);
             prop_assert_eq!(shares.start().0, model.start());
             let available = |kept: &Kept| matches!(kept, Kept::Available(_));
             let first = model.records.iter().position(available);
