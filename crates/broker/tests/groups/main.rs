@@ -10,5 +10,6 @@ mod random;
 mod random_classic;
 mod random_consumer;
 mod records;
+mod shares;
 mod static_members;
 mod support;
