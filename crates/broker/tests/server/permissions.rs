@@ -14,6 +14,7 @@ use millstream_wire::messages::delete_records_request::{
 };
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
 use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
+use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use millstream_wire::messages::incremental_alter_configs_request::AlterConfigsResource;
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
@@ -432,6 +433,63 @@ fn group_cases() -> Vec<Case> {
     ]
 }
 
+/// About share groups.
+fn share_cases() -> Vec<Case> {
+    let heartbeat = ShareGroupHeartbeatRequest::default()
+        .with_group_id(group_id("shared"))
+        .with_member_id("m".into())
+        .with_member_epoch(-1)
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]));
+    let described = DescribeShareGroupOffsetsRequestGroup::default()
+        .with_group_id(group_id("shared"))
+        .with_topics(None);
+    let coordinator = FindCoordinatorRequest::default()
+        .with_key_type(2)
+        .with_coordinator_keys(vec!["shared".into()]);
+    vec![
+        case(
+            1,
+            heartbeat,
+            [(Read, group("shared")), (Describe, topic("t"))],
+        ),
+        case(
+            1,
+            ShareGroupDescribeRequest::default().with_group_ids(vec![group_id("shared")]),
+            [(Describe, group("shared"))],
+        ),
+        case(
+            1,
+            ShareFetchRequest::default()
+                .with_group_id(Some(group_id("shared")))
+                .with_member_id(Some("m".into())),
+            [(Read, group("shared"))],
+        ),
+        case(
+            1,
+            ShareAcknowledgeRequest::default()
+                .with_group_id(Some(group_id("shared")))
+                .with_member_id(Some("m".into())),
+            [(Read, group("shared"))],
+        ),
+        case(
+            0,
+            DescribeShareGroupOffsetsRequest::default().with_groups(vec![described]),
+            [(Describe, group("shared"))],
+        ),
+        case(
+            0,
+            AlterShareGroupOffsetsRequest::default().with_group_id(group_id("shared")),
+            [(Read, group("shared"))],
+        ),
+        case(
+            0,
+            DeleteShareGroupOffsetsRequest::default().with_group_id(group_id("shared")),
+            [(Delete, group("shared"))],
+        ),
+        case(6, coordinator, [(ClusterAction, CLUSTER)]),
+    ]
+}
+
 /// About producers and transactions.
 fn transaction_cases() -> Vec<Case> {
     let id = || TransactionalId(StrBytes::from_static_str("x"));
@@ -694,6 +752,7 @@ fn every_request_needs_each_of_its_rights() {
         topic_cases(),
         cluster_cases(),
         group_cases(),
+        share_cases(),
         transaction_cases(),
         security_cases(),
         native_cases(stream),
