@@ -110,10 +110,10 @@ impl ShareSettings {
             ),
             "share.record.lock.duration.ms" => (
                 "share.record.lock.duration.ms",
-                "a number of milliseconds from 15000 to 60000",
+                "a number of milliseconds from 1000 to 60000",
                 put(
                     &mut self.record_lock,
-                    parse_in(value, 15_000..=60_000).map(Duration::from_millis),
+                    parse_in(value, 1_000..=60_000).map(Duration::from_millis),
                 ),
             ),
             "share.delivery.count.limit" => (
@@ -213,7 +213,7 @@ mod tests {
             ("share.auto.offset.reset", "by_duration:PT"),
             ("share.auto.offset.reset", "by_duration:PT1"),
             ("share.isolation.level", "serializable"),
-            ("share.record.lock.duration.ms", "14999"),
+            ("share.record.lock.duration.ms", "999"),
             ("share.record.lock.duration.ms", "60001"),
             ("share.delivery.count.limit", "1"),
             ("share.partition.max.record.locks", "-1"),
