@@ -239,7 +239,7 @@ impl Fetching {
         let (service, number) = (&self.service, self.reading.number);
         let is_current = || service.sessions.is_current(group, member, number);
         if !is_current() {
-            // Nobody would acknowledge what it got now.
+            // The client is gone, and would not acknowledge what it got now.
             self.until = Instant::now();
             return look;
         }

@@ -20,7 +20,7 @@ mod sessions;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset, Timestamp};
@@ -66,7 +66,7 @@ pub struct ShareService {
     /// How many runs all share-partitions have.
     runs: AtomicUsize,
     /// The ledger is damaged: nothing is answered, since finished records would be delivered again.
-    is_damaged: AtomicBool,
+    is_damaged: bool,
 }
 
 /// A share-partition in memory.
@@ -74,6 +74,8 @@ struct Kept {
     shares: SharePartition,
     /// How many of its runs `ShareService::runs` counts.
     counted: usize,
+    /// Up to where the ledger has to be durable before a client hears of it; `None` if it was there at the start.
+    begun: Option<Offset>,
     /// It was deleted, and is in no map any more.
     is_gone: bool,
 }
@@ -106,7 +108,7 @@ impl ShareService {
             log: log.clone(),
             clock,
             runs: AtomicUsize::new(0),
-            is_damaged: AtomicBool::new(is_damaged),
+            is_damaged,
         };
         let mut partitions = service.partitions.lock();
         for record in records {
@@ -125,7 +127,10 @@ impl ShareService {
         drop(partitions);
         if !gone.is_empty() {
             let removed = gone.iter().map(|(key, _)| record(key, None));
-            service.ledger.append(removed, service.clock.now())?;
+            if let Err(error) = service.ledger.append(removed, service.clock.now()) {
+                // The next start looks again.
+                tracing::warn!("what deleted share groups left cannot be removed: {error}");
+            }
             gone.iter().for_each(|(_, kept)| {
                 let mut kept = kept.lock();
                 kept.is_gone = true;
@@ -136,7 +141,7 @@ impl ShareService {
     }
 
     fn is_damaged(&self) -> bool {
-        self.is_damaged.load(Ordering::Relaxed)
+        self.is_damaged
     }
 
     /// The settings of a group.
@@ -158,6 +163,7 @@ impl ShareService {
         let mut kept = Kept {
             shares,
             counted: 0,
+            begun: None,
             is_gone: false,
         };
         self.count(&mut kept);
@@ -188,17 +194,16 @@ impl ShareService {
         self.partitions.lock().get(key).cloned()
     }
 
-    /// The share-partition of this key, or a new one, which is `permitted` to come into being under the lock; and up to
-    /// where the ledger has to be durable before a client hears of it.
+    /// The share-partition of this key, or a new one if `is_permitted` still allows it under the lock.
     fn find_or_begin(
         &self,
         key: &Key,
         lane: &Lane,
         settings: &ShareSettings,
         is_permitted: impl Fn() -> bool,
-    ) -> Result<(Arc<Mutex<Kept>>, Option<Offset>), ResponseError> {
+    ) -> Result<Arc<Mutex<Kept>>, ResponseError> {
         if let Some(kept) = self.find(key) {
-            return Ok((kept, None));
+            return Ok(kept);
         }
         let start = match settings.offset_reset {
             OffsetReset::Latest => lane.readable_offset(),
@@ -220,10 +225,10 @@ impl ShareService {
         key: &Key,
         start: Offset,
         is_permitted: impl Fn() -> bool,
-    ) -> Result<(Arc<Mutex<Kept>>, Option<Offset>), ResponseError> {
+    ) -> Result<Arc<Mutex<Kept>>, ResponseError> {
         let mut partitions = self.partitions.lock();
         if let Some(kept) = partitions.get(key) {
-            return Ok((Arc::clone(kept), None));
+            return Ok(Arc::clone(kept));
         }
         if !is_permitted() {
             return Err(ResponseError::GroupIdNotFound);
@@ -233,9 +238,11 @@ impl ShareService {
         }
         let shares = SharePartition::new(start);
         let appended = self.store(key, Some(&shares))?;
-        let kept = Arc::new(Mutex::new(self.kept(shares)));
+        let mut kept = self.kept(shares);
+        kept.begun = Some(appended);
+        let kept = Arc::new(Mutex::new(kept));
         partitions.insert(key.clone(), Arc::clone(&kept));
-        Ok((kept, Some(appended)))
+        Ok(kept)
     }
 
     /// Takes over what became of a share-partition, once the ledger has it; returns up to where the ledger has to be

@@ -180,7 +180,7 @@ pub fn delete_offsets(
 }
 
 impl ShareService {
-    /// Checks that there is such a group, and that it has no members.
+    /// Checks that a share group exists and has no members.
     fn check_empty(&self, group: &GroupName) -> Result<(), ResponseError> {
         if self.is_damaged() {
             return Err(ResponseError::CoordinatorNotAvailable);
@@ -194,17 +194,12 @@ impl ShareService {
 
     fn alter(&self, key: &Key, start: Offset) -> Result<Offset, ResponseError> {
         let has_group = || self.groups.share_group_members(&key.group).is_some();
-        let (kept, begun) = self.begin(key, start, has_group)?;
-        match begun {
-            Some(appended) => Ok(appended),
-            None => {
-                let mut kept = kept.lock();
-                if kept.is_gone {
-                    return Err(ResponseError::GroupIdNotFound);
-                }
-                self.put(key, &mut kept, SharePartition::new(start))
-            }
+        let kept = self.begin(key, start, has_group)?;
+        let mut kept = kept.lock();
+        if kept.is_gone {
+            return Err(ResponseError::GroupIdNotFound);
         }
+        self.put(key, &mut kept, SharePartition::new(start))
     }
 
     fn describe_group(

@@ -21,7 +21,7 @@ const READ_BYTES: usize = 1 << 20;
 /// How often one look at a share-partition reads: what may be had lies scattered when members gave records back.
 const READS_MAX: usize = 64;
 
-/// Who reads, and how much.
+/// The member that reads, and how much it wants.
 pub struct Wanted<'a> {
     pub member: &'a MemberId,
     pub settings: &'a ShareSettings,
@@ -59,10 +59,10 @@ impl ShareService {
         is_permitted: impl Fn() -> bool,
     ) -> Result<Read, ResponseError> {
         let settings = wanted.settings;
-        let (kept, durable) = self.find_or_begin(key, lane, settings, is_permitted)?;
+        let kept = self.find_or_begin(key, lane, settings, is_permitted)?;
         let mut kept = kept.lock();
         let mut read = Read {
-            durable,
+            durable: kept.begun,
             ..Read::default()
         };
         if kept.is_gone {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! kind  key                                   value
-//! 1     group: text, topic u128,              share-partition: start offset u64, count u32, and so many runs: records
+//! 1     group: text, topic u128,              share-partition: start offset u64, count u32, and as many runs: records
 //!       partition i32                         u64, deliveries i16 (0 finished)
 //! ```
 

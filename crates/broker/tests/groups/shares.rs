@@ -1,4 +1,4 @@
-//! Share groups: who belongs to them, and who reads which partitions.
+//! Share groups: their members, and the partitions that each of them reads.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ const ACCEPT: i8 = 1;
 const RELEASE: i8 = 2;
 const REJECT: i8 = 3;
 
-/// A node with a topic `t` of so many partitions, which the group `g` reads from the beginning.
+/// A node with a topic `t`, which the group `g` reads from the beginning.
 fn with_topic(partitions: i32) -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
