@@ -12,12 +12,13 @@ use millstream_wire::messages::{JoinGroupRequest, OffsetCommitRequest, OffsetFet
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, values};
 
 /// The only file of a stream's only group.
-fn file_of(node: &Node, stream: &str) -> PathBuf {
+pub fn file_of(node: &Node, stream: &str) -> PathBuf {
     let id = node.log().stream(stream).unwrap().id();
     node.dir().join(format!("streams/{id}"))
 }
 
-fn log_in(folder: &Path) -> PathBuf {
+/// The only file with chunks in a folder.
+pub fn log_in(folder: &Path) -> PathBuf {
     let mut files = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());

@@ -29,6 +29,7 @@ use millstream_wire::{
     ApiKey, Response, ResponseError, ShareFetchResponse, ShareFetchedPartition, Uuid,
 };
 
+use crate::damage::{file_of, log_in};
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, wait_until};
 
 const ACCEPT: i8 = 1;
@@ -719,4 +720,45 @@ fn all_partitions_have_a_member_and_all_members_a_partition() {
     let fenced = staying.with_member_epoch(4);
     let beat = ask!(all[0].client, ShareGroupHeartbeat, 1, fenced);
     assert_eq!(beat.error_code, ResponseError::FencedMemberEpoch.code());
+}
+
+#[test]
+fn records_are_refused_while_the_stream_of_their_states_is_cut_short() {
+    let (node, mut client) = with_topic(1);
+    let mut member = Member::join(&node, "a");
+    for offset in 0..50 {
+        client.produce("t", 0, &["a"]);
+        assert_eq!(member.fetch(), [(offset, 1)]);
+        assert_eq!(
+            member.acknowledge(vec![batch(offset, offset, &[ACCEPT])]),
+            0
+        );
+    }
+    let folder = file_of(&node, "__shares");
+    let dir = node.stop();
+    let path = log_in(&folder);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+
+    let node = Node::on(dir, |_| {}, |_| {});
+    let mut member = Member {
+        client: node.connect(),
+        epoch: 0,
+        ..member
+    };
+    let unavailable = ResponseError::CoordinatorNotAvailable.code();
+    let request = member.request(Vec::new());
+    let refused = ask!(member.client, ShareFetch, 1, request);
+    assert_eq!(refused.error_code, unavailable, "no record comes again");
+    let group = DescribeShareGroupOffsetsRequestGroup::default()
+        .with_group_id(group_id("g"))
+        .with_topics(None);
+    let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![group]);
+    let described = ask!(member.client, DescribeShareGroupOffsets, 0, request);
+    assert_eq!(described.groups[0].error_code, unavailable);
+    // The group is there, and all else is served.
+    let staying = joining("a").with_member_epoch(1);
+    let beat = ask!(member.client, ShareGroupHeartbeat, 1, staying);
+    assert_eq!(beat.error_code, 0);
+    assert_eq!(member.client.produce("t", 0, &["more"]), 50);
 }
