@@ -15,6 +15,8 @@ const CONSUMER_GROUP: u8 = 5;
 const CONSUMER_MEMBER: u8 = 6;
 const TARGET: u8 = 7;
 const CURRENT: u8 = 8;
+const SHARE_GROUP: u8 = 9;
+const SHARE_MEMBER: u8 = 10;
 
 const SOME: &[u8] = &[1];
 const NONE: &[u8] = &[0];
@@ -226,6 +228,42 @@ fn a_group_of_the_next_generation_and_its_member() {
     check(&last(&world, CURRENT), &[&text("a")], current);
 }
 
+#[test]
+fn a_share_group_and_its_member() {
+    let mut world = World::new();
+    world.put_topic("orders", 1, 2);
+    world.ask(Request::ShareHeartbeat(ShareHeartbeat {
+        group: GROUP.into(),
+        member: "a".into(),
+        epoch: Epoch::JOIN,
+        rack: None,
+        client: client_of("a"),
+        topics: Some(vec!["orders".into()]),
+    }));
+    check(&last(&world, SHARE_GROUP), &[], &[&[0, 0, 0, 1]]);
+    let client = client_of("a");
+    let member: &[&[u8]] = &[
+        // Its epoch, and the one before.
+        &[0, 0, 0, 1],
+        &[0; 4],
+        // Instance, rack.
+        NONE,
+        NONE,
+        &text(&client.id),
+        &text(&client.host),
+        // Rebalance timeout.
+        &[0; 8],
+        &[0, 0, 0, 1],
+        &text("orders"),
+        // Regular expression, assignor.
+        NONE,
+        NONE,
+        // Principal.
+        &text(""),
+    ];
+    check(&last(&world, SHARE_MEMBER), &[&text("a")], member);
+}
+
 /// FNV-1a of the only topic's id and number of partitions, and of the place of the only member.
 fn hash_of_topics() -> [u8; 8] {
     let mut bytes = [0; 28];
@@ -258,8 +296,8 @@ fn what_is_cut_off_too_long_or_of_a_later_program_is_refused() {
         let (field, value) = ("version", 2);
         assert_eq!(error, RecordError::Unknown { field, value });
     }
-    let error = restore(vec![record(b"\x09\0\0\0\0", b"\x01")]).unwrap_err();
-    let (field, value) = ("kind", 9);
+    let error = restore(vec![record(b"\x0b\0\0\0\0", b"\x01")]).unwrap_err();
+    let (field, value) = ("kind", 11);
     assert_eq!(error, RecordError::Unknown { field, value });
 }
 
@@ -281,7 +319,7 @@ fn every_prefix_of_the_log_can_be_restored() {
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(
-        kind in 0..10_u8,
+        kind in 0..12_u8,
         key in prop::collection::vec(any::<u8>(), 0..24),
         value in prop::collection::vec(any::<u8>(), 0..64),
     ) {
