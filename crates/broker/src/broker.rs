@@ -20,7 +20,6 @@ use crate::push::Pins;
 use crate::reply::Reply;
 use crate::security_service::{self, SecurityError, SecurityService};
 use crate::share_service::{self, ShareService};
-use crate::shares::ShareSettings;
 use crate::transaction_service::{self, TransactionService};
 use crate::{
     access, cluster, commits, configs, features, fetch, group_service, groups, native, offsets,
@@ -87,6 +86,7 @@ impl Broker {
             shares: Arc::new(ShareService::open(
                 &log,
                 Arc::clone(&groups),
+                configs::all_share_settings(&configs),
                 Arc::clone(&clock),
             )?),
             transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
@@ -157,11 +157,6 @@ impl Broker {
 
     pub(crate) fn groups(&self) -> &Arc<GroupService> {
         &self.groups
-    }
-
-    /// Gives a share group settings: those in force from now on. They are not kept beyond the process.
-    pub fn set_share_settings(&self, group: &str, settings: ShareSettings) {
-        self.shares.set_settings(group.into(), settings);
     }
 
     pub(crate) fn shares(&self) -> &Arc<ShareService> {

@@ -58,7 +58,6 @@ pub use key_url::{FetchError, KeysUrl};
 pub use listener::{ListenerConfig, Protocol};
 pub use security_service::{SecurityError, set_password};
 pub use server::{Listening, Server, StartError};
-pub use shares::{BadShareSetting, Isolation, OffsetReset, ShareSettings};
 pub use status::{GroupStatus, GroupTopic, Status};
 pub use token_check::{KeySource, TokenConfig, TokenKeysError};
 pub use visitor::{Admission, Visitor};

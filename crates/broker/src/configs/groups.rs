@@ -1,6 +1,7 @@
 //! The settings of groups.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::change::{Changes, Own, apply};
@@ -10,19 +11,23 @@ use super::value::Values;
 use crate::broker::Broker;
 use crate::groups;
 use crate::groups::config::GROUP_NAME_BYTES_MAX;
+use crate::shares::{Isolation, OffsetReset, ShareSettings};
 
 const CONSUMER_SESSION: &str = "consumer.session.timeout.ms";
 const CONSUMER_HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
 const SHARE_SESSION: &str = "share.session.timeout.ms";
 const SHARE_HEARTBEAT: &str = "share.heartbeat.interval.ms";
+const SHARE_RESET: &str = "share.auto.offset.reset";
+const SHARE_ISOLATION: &str = "share.isolation.level";
+const SHARE_LOCK_DURATION: &str = "share.record.lock.duration.ms";
+const SHARE_DELIVERIES: &str = "share.delivery.count.limit";
+const SHARE_LOCKS: &str = "share.partition.max.record.locks";
+const READ_COMMITTED: &str = "read_committed";
 
 /// The least time between heartbeats, so that members do not keep the broker busy with them.
 const HEARTBEAT_MS_MIN: i32 = 1_000;
 const SESSION_MS_MIN: i32 = 6_000;
 const SESSION_MS_MAX: i32 = 1_800_000;
-
-/// What a duration after which `share.auto.offset.reset` begins has before it.
-const BY_DURATION: &str = "by_duration:";
 
 const fn setting(
     name: &'static str,
@@ -71,13 +76,13 @@ const SETTINGS: [Setting; 17] = [
         OWN_PACE,
     ),
     setting(
-        "share.auto.offset.reset",
+        SHARE_RESET,
         Values::Checked(check_offset_reset),
         "latest",
         "Where a share group begins that has no position: latest, earliest, or by_duration: and a duration of ISO 8601.",
     ),
     setting(
-        "share.delivery.count.limit",
+        SHARE_DELIVERIES,
         Values::Int(2, 10),
         "5",
         "How often a record is delivered to a share group before it is given up.",
@@ -89,19 +94,19 @@ const SETTINGS: [Setting; 17] = [
         "How often a member of a share group sends a heartbeat; less than the session timeout.",
     ),
     setting(
-        "share.isolation.level",
-        Values::Choice(&["read_committed", "read_uncommitted"]),
+        SHARE_ISOLATION,
+        Values::Choice(&[READ_COMMITTED, "read_uncommitted"]),
         "read_uncommitted",
         "Whether a share group reads records of transactions before they are committed.",
     ),
     setting(
-        "share.partition.max.record.locks",
+        SHARE_LOCKS,
         Values::Int(100, 10_000),
         "2000",
         "How many records of a partition members of a share group may hold together.",
     ),
     setting(
-        "share.record.lock.duration.ms",
+        SHARE_LOCK_DURATION,
         Values::Int(1_000, 60_000),
         "30000",
         "How long a member of a share group holds a record before another one may get it.",
@@ -110,7 +115,7 @@ const SETTINGS: [Setting; 17] = [
         "share.renew.acknowledge.enable",
         Values::Boolean,
         "true",
-        "Whether members of a share group may extend their hold of a record.",
+        "Has no effect: the version of acknowledgements that extends a hold is not served yet.",
     ),
     setting(
         SHARE_SESSION,
@@ -147,54 +152,12 @@ const SETTINGS: [Setting; 17] = [
 
 /// Checks where a share group begins.
 fn check_offset_reset(text: &str) -> Result<(), String> {
-    let is_known = match text.strip_prefix(BY_DURATION) {
-        Some(duration) => is_duration(duration),
-        None => matches!(text, "latest" | "earliest"),
-    };
-    match is_known {
-        true => Ok(()),
-        false => Err(format!(
-            "{text:?} is neither latest nor earliest nor {BY_DURATION} and a duration such as P1DT2H3M4S"
+    match OffsetReset::parse(text) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "{text:?} is neither latest nor earliest nor by_duration: and a duration such as P1DT2H3M4S"
         )),
     }
-}
-
-/// Whether a text is a duration of ISO 8601 in days, hours, minutes and seconds, in this order.
-fn is_duration(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix('P') else {
-        return false;
-    };
-    let (days, time) = match rest.split_once('T') {
-        Some((_, "")) => return false,
-        Some((days, time)) => (days, time),
-        None => (rest, ""),
-    };
-    !rest.is_empty() && has_units(days, "D") && has_units(time, "HMS")
-}
-
-/// Whether a text is numbers, each with its unit behind it, and these in their order. Seconds may have a fraction.
-fn has_units(text: &str, units: &str) -> bool {
-    let (mut left, mut units) = (text, units.chars());
-    while !left.is_empty() {
-        let end = left.find(|c: char| c.is_ascii_alphabetic());
-        let Some((number, behind)) = end.map(|end| left.split_at(end)) else {
-            return false;
-        };
-        let unit = behind.chars().next();
-        let is_number = match number.split_once('.') {
-            Some((whole, part)) if unit == Some('S') => [whole, part].into_iter().all(is_digits),
-            _ => is_digits(number),
-        };
-        if !is_number || !units.any(|known| Some(known) == unit) {
-            return false;
-        }
-        left = &behind[1..];
-    }
-    true
-}
-
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// All settings of groups.
@@ -220,6 +183,14 @@ pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -
         CONSUMER_HEARTBEAT => (
             "group.consumer.heartbeat.interval.ms",
             Some(of_broker.consumer_heartbeat_interval),
+        ),
+        SHARE_SESSION => (
+            "group.share.session.timeout.ms",
+            Some(of_broker.share_session_timeout),
+        ),
+        SHARE_HEARTBEAT => (
+            "group.share.heartbeat.interval.ms",
+            Some(of_broker.share_heartbeat_interval),
         ),
         name => (name, None),
     };
@@ -271,7 +242,12 @@ pub fn alter(
         }
         check(own, of_broker)
     };
-    let counts = |own: &Own| broker.groups().set_group_config(name, group_config(own));
+    let counts = |own: &Own| {
+        broker.groups().set_group_config(name, group_config(own));
+        broker
+            .shares()
+            .set_settings(name.into(), share_settings(own));
+    };
     broker
         .configs()
         .change(Kind::Group, name, validate_only, change, counts)
@@ -307,17 +283,49 @@ fn group_config(own: &Own) -> groups::GroupConfig {
     groups::GroupConfig {
         consumer_session_timeout: duration(CONSUMER_SESSION),
         consumer_heartbeat_interval: duration(CONSUMER_HEARTBEAT),
+        share_session_timeout: duration(SHARE_SESSION),
+        share_heartbeat_interval: duration(SHARE_HEARTBEAT),
+    }
+}
+
+/// What a group's own settings say of the records of a share group. They were checked when they were set.
+fn share_settings(own: &Own) -> ShareSettings {
+    fn number<T: FromStr>(own: &Own, name: &str) -> Option<T> {
+        own.get(name).and_then(|value| value.parse().ok())
+    }
+    let default = ShareSettings::default();
+    let offset_reset = own.get(SHARE_RESET).map(|value| OffsetReset::parse(value));
+    let isolation = match own.get(SHARE_ISOLATION).map(String::as_str) {
+        Some(READ_COMMITTED) => Isolation::ReadCommitted,
+        _ => Isolation::ReadUncommitted,
+    };
+    let record_lock = number(own, SHARE_LOCK_DURATION).map(Duration::from_millis);
+    ShareSettings {
+        offset_reset: offset_reset.flatten().unwrap_or(default.offset_reset),
+        isolation,
+        record_lock: record_lock.unwrap_or(default.record_lock),
+        deliveries_max: number(own, SHARE_DELIVERIES).unwrap_or(default.deliveries_max),
+        record_locks_max: number(own, SHARE_LOCKS).unwrap_or(default.record_locks_max),
     }
 }
 
 /// What the kept settings of all groups say to the coordinator.
 pub fn group_configs(store: &ConfigStore) -> BTreeMap<groups::GroupName, groups::GroupConfig> {
+    of_all(store, group_config)
+}
+
+/// What the kept settings of all groups say of their records, should they be share groups.
+pub fn all_share_settings(store: &ConfigStore) -> BTreeMap<groups::GroupName, ShareSettings> {
+    of_all(store, share_settings)
+}
+
+fn of_all<T>(store: &ConfigStore, read: impl Fn(&Own) -> T) -> BTreeMap<groups::GroupName, T> {
     let names = store.names(Kind::Group).into_iter();
-    let configs = names.map(|name| {
-        let config = group_config(&store.own(Kind::Group, &name));
-        (groups::GroupName::from(name), config)
+    let settings = names.map(|name| {
+        let read = read(&store.own(Kind::Group, &name));
+        (groups::GroupName::from(name), read)
     });
-    configs.collect()
+    settings.collect()
 }
 
 #[cfg(test)]
@@ -333,28 +341,6 @@ mod tests {
             );
         }
         assert!(settings().map(|setting| setting.name).is_sorted());
-    }
-
-    #[test]
-    fn where_a_share_group_begins_is_checked() {
-        for (text, is_valid) in [
-            ("latest", true),
-            ("earliest", true),
-            ("none", false),
-            ("by_duration:PT1H", true),
-            ("by_duration:P1DT2H3M4.5S", true),
-            ("by_duration:P3D", true),
-            ("by_duration:1s", false),
-            ("by_duration:P", false),
-            ("by_duration:PT", false),
-            ("by_duration:PT1", false),
-            ("by_duration:PT1M1H", false),
-            ("by_duration:PT1.5H", false),
-            ("by_duration:PT.S", false),
-            ("by_duration:", false),
-        ] {
-            assert_eq!(check_offset_reset(text).is_ok(), is_valid, "{text}");
-        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use self::change::{Change, Changes, Own, apply, changes_of};
-pub use self::groups::group_configs;
+pub use self::groups::{all_share_settings, group_configs};
 pub use self::loggers::{LogLevel, LogLevels, ROOT};
 pub use self::node::use_defaults;
 pub use self::setting::Refused;

@@ -66,21 +66,43 @@ pub struct GroupConfig {
     pub consumer_session_timeout: Option<Duration>,
     /// See [`Config::consumer_heartbeat_interval`].
     pub consumer_heartbeat_interval: Option<Duration>,
+    /// See [`Config::share_session_timeout`].
+    pub share_session_timeout: Option<Duration>,
+    /// See [`Config::share_heartbeat_interval`].
+    pub share_heartbeat_interval: Option<Duration>,
 }
 
 impl Config {
     /// How long a member of this group, which is one of KIP-848, may be silent.
     pub fn session_timeout_of(&self, group: &GroupName) -> Duration {
-        let own = self.of_groups.get(group);
-        let own = own.and_then(|own| own.consumer_session_timeout);
-        own.unwrap_or(self.consumer_session_timeout)
+        self.own(group, |own| own.consumer_session_timeout)
+            .unwrap_or(self.consumer_session_timeout)
     }
 
     /// How often a member of this group, which is one of KIP-848, is to send a heartbeat.
     pub fn heartbeat_interval_of(&self, group: &GroupName) -> Duration {
-        let own = self.of_groups.get(group);
-        let own = own.and_then(|own| own.consumer_heartbeat_interval);
-        own.unwrap_or(self.consumer_heartbeat_interval)
+        self.own(group, |own| own.consumer_heartbeat_interval)
+            .unwrap_or(self.consumer_heartbeat_interval)
+    }
+
+    /// How long a member of this share group may be silent.
+    pub fn share_session_timeout_of(&self, group: &GroupName) -> Duration {
+        self.own(group, |own| own.share_session_timeout)
+            .unwrap_or(self.share_session_timeout)
+    }
+
+    /// How often a member of this share group is to send a heartbeat.
+    pub fn share_heartbeat_interval_of(&self, group: &GroupName) -> Duration {
+        self.own(group, |own| own.share_heartbeat_interval)
+            .unwrap_or(self.share_heartbeat_interval)
+    }
+
+    fn own(
+        &self,
+        group: &GroupName,
+        setting: impl Fn(&GroupConfig) -> Option<Duration>,
+    ) -> Option<Duration> {
+        self.of_groups.get(group).and_then(setting)
     }
 }
 

@@ -174,11 +174,14 @@ impl ShareGroup {
                 .map(|(topic, partitions)| (topic, partitions.into_iter().collect()))
                 .collect()
         });
-        turn.set_timer(self.session_timer(&id), turn.config.share_session_timeout);
+        turn.set_timer(
+            self.session_timer(&id),
+            turn.config.share_session_timeout_of(&self.name),
+        );
         Ok(ShareBeat {
             member: id,
             epoch,
-            heartbeat_interval: turn.config.share_heartbeat_interval,
+            heartbeat_interval: turn.config.share_heartbeat_interval_of(&self.name),
             assignment: assigned,
         })
     }
@@ -327,7 +330,8 @@ impl ShareGroup {
     /// Starts the sessions of all members.
     pub fn start_sessions(&self, turn: &mut Turn) {
         for id in self.members.keys() {
-            turn.set_timer(self.session_timer(id), turn.config.share_session_timeout);
+            let session_timeout = turn.config.share_session_timeout_of(&self.name);
+            turn.set_timer(self.session_timer(id), session_timeout);
         }
     }
 

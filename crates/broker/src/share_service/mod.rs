@@ -17,7 +17,7 @@ mod offsets;
 mod read;
 mod sessions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ pub struct ShareService {
     partitions: Mutex<BTreeMap<Key, Arc<Mutex<Kept>>>>,
     sessions: Sessions,
     /// The settings of groups that have other ones than the defaults.
-    settings: Mutex<HashMap<GroupName, Arc<ShareSettings>>>,
+    settings: Mutex<BTreeMap<GroupName, Arc<ShareSettings>>>,
     defaults: Arc<ShareSettings>,
     groups: Arc<GroupService>,
     ledger: Arc<Ledger>,
@@ -88,6 +88,7 @@ impl ShareService {
     pub fn open(
         log: &Log,
         groups: Arc<GroupService>,
+        settings: BTreeMap<GroupName, ShareSettings>,
         clock: Arc<dyn Clock>,
     ) -> Result<ShareService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
@@ -98,10 +99,13 @@ impl ShareService {
             }
             read => (read?, false),
         };
+        let shared = settings
+            .into_iter()
+            .map(|(group, own)| (group, Arc::new(own)));
         let service = ShareService {
             partitions: Mutex::default(),
             sessions: Sessions::default(),
-            settings: Mutex::default(),
+            settings: Mutex::new(shared.collect()),
             defaults: Arc::default(),
             groups,
             ledger: Arc::new(ledger),

@@ -43,4 +43,4 @@ mod tests;
 
 pub use self::acknowledgement::{Acknowledgement, Refused, checked};
 pub use self::partition::{AcquiredRun, SharePartition};
-pub use self::settings::{BadShareSetting, Isolation, OffsetReset, ShareSettings};
+pub use self::settings::{Isolation, OffsetReset, ShareSettings};

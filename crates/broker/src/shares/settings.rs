@@ -49,113 +49,16 @@ impl Default for ShareSettings {
     }
 }
 
-/// Why a value does not suit a setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is {value}, but must be {expected}")]
-pub struct BadShareSetting {
-    name: &'static str,
-    value: String,
-    expected: &'static str,
-}
-
-impl ShareSettings {
-    /// All settings with their values, by Kafka's names.
-    pub fn values(&self) -> [(&'static str, String); 5] {
-        let reset = match self.offset_reset {
-            OffsetReset::Latest => "latest".to_owned(),
-            OffsetReset::Earliest => "earliest".to_owned(),
-            OffsetReset::ByDuration(age) => format!("by_duration:PT{}S", age.as_secs_f64()),
-        };
-        let isolation = match self.isolation {
-            Isolation::ReadUncommitted => "read_uncommitted",
-            Isolation::ReadCommitted => "read_committed",
-        };
-        [
-            ("share.auto.offset.reset", reset),
-            ("share.isolation.level", isolation.to_owned()),
-            (
-                "share.record.lock.duration.ms",
-                self.record_lock.as_millis().to_string(),
-            ),
-            (
-                "share.delivery.count.limit",
-                self.deliveries_max.to_string(),
-            ),
-            (
-                "share.partition.max.record.locks",
-                self.record_locks_max.to_string(),
-            ),
-        ]
-    }
-
-    /// Changes a setting. `None` if no setting of share groups has this name.
-    pub fn set(&mut self, name: &str, value: &str) -> Option<Result<(), BadShareSetting>> {
-        let (name, expected, is_set) = match name {
-            "share.auto.offset.reset" => (
-                "share.auto.offset.reset",
-                "latest, earliest or by_duration: with a duration as P1DT2H3M4.5S",
-                put(&mut self.offset_reset, parse_reset(value)),
-            ),
-            "share.isolation.level" => (
-                "share.isolation.level",
-                "read_uncommitted or read_committed",
-                put(
-                    &mut self.isolation,
-                    match value {
-                        "read_uncommitted" => Some(Isolation::ReadUncommitted),
-                        "read_committed" => Some(Isolation::ReadCommitted),
-                        _ => None,
-                    },
-                ),
-            ),
-            "share.record.lock.duration.ms" => (
-                "share.record.lock.duration.ms",
-                "a number of milliseconds from 1000 to 60000",
-                put(
-                    &mut self.record_lock,
-                    parse_in(value, 1_000..=60_000).map(Duration::from_millis),
-                ),
-            ),
-            "share.delivery.count.limit" => (
-                "share.delivery.count.limit",
-                "a number from 2 to 10",
-                put(
-                    &mut self.deliveries_max,
-                    parse_in(value, 2..=10).map(|count| count as u16),
-                ),
-            ),
-            "share.partition.max.record.locks" => (
-                "share.partition.max.record.locks",
-                "a number from 100 to 10000",
-                put(&mut self.record_locks_max, parse_in(value, 100..=10_000)),
-            ),
-            _ => return None,
-        };
-        let bad = || BadShareSetting {
-            name,
-            value: value.to_owned(),
-            expected,
-        };
-        Some(is_set.ok_or_else(bad))
-    }
-}
-
-fn put<T>(setting: &mut T, value: Option<T>) -> Option<()> {
-    *setting = value?;
-    Some(())
-}
-
-fn parse_in(value: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
-    value.parse().ok().filter(|number| range.contains(number))
-}
-
-fn parse_reset(value: &str) -> Option<OffsetReset> {
-    match value {
-        "latest" => Some(OffsetReset::Latest),
-        "earliest" => Some(OffsetReset::Earliest),
-        _ => {
-            let age = value.strip_prefix("by_duration:")?;
-            parse_duration(age).map(OffsetReset::ByDuration)
+impl OffsetReset {
+    /// Parses a value of `share.auto.offset.reset`: `latest`, `earliest`, or `by_duration:` with a duration of ISO 8601.
+    pub fn parse(text: &str) -> Option<OffsetReset> {
+        match text {
+            "latest" => Some(OffsetReset::Latest),
+            "earliest" => Some(OffsetReset::Earliest),
+            _ => {
+                let age = text.strip_prefix("by_duration:")?;
+                parse_duration(age).map(OffsetReset::ByDuration)
+            }
         }
     }
 }
@@ -200,36 +103,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_takes_its_own_value_and_none_out_of_bounds() {
-        let mut settings = ShareSettings::default();
-        for (name, value) in ShareSettings::default().values() {
-            assert_eq!(settings.set(name, &value), Some(Ok(())), "{name}");
-        }
-        assert_eq!(settings, ShareSettings::default());
-        for (name, value) in [
-            ("share.auto.offset.reset", "none"),
-            ("share.auto.offset.reset", "by_duration:1s"),
-            ("share.auto.offset.reset", "by_duration:P"),
-            ("share.auto.offset.reset", "by_duration:PT"),
-            ("share.auto.offset.reset", "by_duration:PT1"),
-            ("share.isolation.level", "serializable"),
-            ("share.record.lock.duration.ms", "999"),
-            ("share.record.lock.duration.ms", "60001"),
-            ("share.delivery.count.limit", "1"),
-            ("share.partition.max.record.locks", "-1"),
-        ] {
-            let refused = settings.set(name, value).unwrap().unwrap_err().to_string();
-            assert!(
-                refused.starts_with(&format!("{name} is {value}")),
-                "{refused}"
-            );
-        }
-        assert_eq!(settings, ShareSettings::default());
-        assert_eq!(settings.set("retention.ms", "1"), None);
-        let age = "by_duration:P1DT2H3M4.5S";
-        assert_eq!(settings.set("share.auto.offset.reset", age), Some(Ok(())));
+    fn durations_have_their_units_in_order_and_fractions_of_seconds_alone() {
         let seconds = 86_400.0 + 2.0 * 3600.0 + 3.0 * 60.0 + 4.5;
-        let age = Duration::from_secs_f64(seconds);
-        assert_eq!(settings.offset_reset, OffsetReset::ByDuration(age));
+        for (text, expected) in [
+            ("latest", Some(OffsetReset::Latest)),
+            ("earliest", Some(OffsetReset::Earliest)),
+            ("none", None),
+            ("by_duration:PT1H", after(3600.0)),
+            ("by_duration:P1DT2H3M4.5S", after(seconds)),
+            ("by_duration:P3D", after(3.0 * 86_400.0)),
+            ("by_duration:1s", None),
+            ("by_duration:P", None),
+            ("by_duration:PT", None),
+            ("by_duration:PT1", None),
+            ("by_duration:PT1M1H", None),
+            ("by_duration:PT1.5H", None),
+            ("by_duration:PT.S", None),
+            ("by_duration:PT1..5S", None),
+            ("by_duration:P99999999999999999999D", None),
+            ("by_duration:", None),
+        ] {
+            assert_eq!(OffsetReset::parse(text), expected, "{text}");
+        }
+    }
+
+    fn after(seconds: f64) -> Option<OffsetReset> {
+        Some(OffsetReset::ByDuration(Duration::from_secs_f64(seconds)))
     }
 }

@@ -28,7 +28,7 @@ const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = 16;
-const GROUP: i8 = 32;
+pub const GROUP: i8 = 32;
 
 /// The id of the broker of these tests.
 const ID: &str = "1";
@@ -66,7 +66,7 @@ fn alter(client: &mut Connection, place: (i8, &str), change: (&str, i8, &str)) -
 }
 
 /// Changes settings that it has to be possible to change.
-fn set(client: &mut Connection, place: (i8, &str), setting: &str, value: &str) {
+pub fn set(client: &mut Connection, place: (i8, &str), setting: &str, value: &str) {
     let altered = alter(client, place, (setting, SET, value));
     assert_eq!(altered, (0, String::new()), "{place:?} {setting}={value}");
 }

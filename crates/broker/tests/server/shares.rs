@@ -1,11 +1,9 @@
 //! Share groups over the wire: which member gets which record, how often, and what outlives the broker.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_broker::{Isolation, OffsetReset, ShareSettings};
 use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
 use millstream_wire::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
@@ -29,6 +27,7 @@ use millstream_wire::{
     ApiKey, Response, ResponseError, ShareFetchResponse, ShareFetchedPartition, Uuid,
 };
 
+use crate::configs::{GROUP, set};
 use crate::damage::{file_of, log_in};
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, wait_until};
 
@@ -41,17 +40,16 @@ fn with_topic(partitions: i32) -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", partitions);
-    from_beginning(&node, |_| {});
+    from_beginning(&mut client, &[]);
     (node, client)
 }
 
-fn from_beginning(node: &Node, change: impl FnOnce(&mut ShareSettings)) {
-    let mut settings = ShareSettings {
-        offset_reset: OffsetReset::Earliest,
-        ..ShareSettings::default()
-    };
-    change(&mut settings);
-    node.broker().set_share_settings("g", settings);
+/// Lets the group `g` begin at the first record of a topic, and gives it other settings.
+fn from_beginning(client: &mut Connection, settings: &[(&str, &str)]) {
+    set(client, (GROUP, "g"), "share.auto.offset.reset", "earliest");
+    for (setting, value) in settings {
+        set(client, (GROUP, "g"), setting, value);
+    }
 }
 
 fn topic_id(node: &Node) -> Uuid {
@@ -309,15 +307,14 @@ fn a_member_that_waits_is_woken_by_new_records_and_by_released_ones() {
 #[test]
 fn a_lock_times_out_and_its_records_go_to_a_member_that_waits() {
     let (node, mut client) = with_topic(1);
-    from_beginning(&node, |settings| {
-        settings.record_lock = Duration::from_millis(300);
-    });
+    let lock = ("share.record.lock.duration.ms", "1000");
+    from_beginning(&mut client, &[lock]);
     let mut first = Member::join(&node, "a");
     let mut second = Member::join(&node, "b");
     client.produce("t", 0, &["a"]);
     let request = first.request(Vec::new());
     let response = first.ask(request);
-    assert_eq!(response.acquisition_lock_timeout_ms, 300);
+    assert_eq!(response.acquisition_lock_timeout_ms, 1000);
     assert_eq!(acquired(&response), [(0, 1)]);
     second.begin_fetch();
     assert_eq!(second.end_fetch(), [(0, 2)]);
@@ -335,7 +332,6 @@ fn acknowledged_records_never_come_again_and_delivery_counts_last_when_the_broke
     let batches = vec![batch(0, 2, &[ACCEPT]), batch(5, 6, &[ACCEPT, REJECT])];
     assert_eq!(member.acknowledge(batches), 0);
     let node = node.restart();
-    from_beginning(&node, |_| {});
     // It is a member still, and its session is gone.
     let mut again = Member {
         client: node.connect(),
@@ -354,9 +350,8 @@ fn acknowledged_records_never_come_again_and_delivery_counts_last_when_the_broke
 #[test]
 fn aborted_records_and_markers_are_not_delivered_to_groups_that_read_what_is_committed() {
     let (node, mut client) = with_topic(1);
-    from_beginning(&node, |settings| {
-        settings.isolation = Isolation::ReadCommitted;
-    });
+    let isolation = ("share.isolation.level", "read_committed");
+    from_beginning(&mut client, &[isolation]);
     let lane = node.log().stream("t").unwrap().partition(0).unwrap();
     let producer = |sequence| Producer {
         id: ProducerId(7),
@@ -426,20 +421,49 @@ fn records_that_were_deleted_from_the_log_are_passed_over() {
 }
 
 #[test]
+fn settings_of_a_share_group_count_and_last_when_the_broker_starts_again() {
+    let (node, mut client) = with_topic(1);
+    for (setting, value) in [
+        ("share.heartbeat.interval.ms", "2000"),
+        ("share.session.timeout.ms", "7000"),
+        ("share.record.lock.duration.ms", "2500"),
+        ("share.delivery.count.limit", "2"),
+    ] {
+        set(&mut client, (GROUP, "g"), setting, value);
+    }
+    client.produce("t", 0, &["a"]);
+    let node = node.restart();
+    let mut client = node.connect();
+    let joined = ask!(client, ShareGroupHeartbeat, 1, joining("a"));
+    assert_eq!(joined.heartbeat_interval_ms, 2000);
+    let mut member = Member::join(&node, "a");
+    let request = member.request(Vec::new());
+    let response = member.ask(request);
+    assert_eq!(response.acquisition_lock_timeout_ms, 2500);
+    // The group begins at the first record, as before the restart.
+    assert_eq!(acquired(&response), [(0, 1)]);
+    assert_eq!(member.acknowledge(vec![batch(0, 0, &[RELEASE])]), 0);
+    assert_eq!(member.fetch(), [(0, 2)]);
+    assert_eq!(member.acknowledge(vec![batch(0, 0, &[RELEASE])]), 0);
+    assert_eq!(member.fetch(), [], "two deliveries are the limit");
+}
+
+#[test]
 fn no_more_records_are_in_flight_than_may_be() {
     let (node, mut client) = with_topic(1);
-    from_beginning(&node, |settings| settings.record_locks_max = 25);
+    let locks = ("share.partition.max.record.locks", "100");
+    from_beginning(&mut client, &[locks]);
     let mut member = Member::join(&node, "a");
     for _ in 0..4 {
-        client.produce("t", 0, &["x"; 10]);
+        client.produce("t", 0, &["x"; 40]);
     }
-    assert_eq!(member.fetch().len(), 25);
+    assert_eq!(member.fetch().len(), 100);
     assert_eq!(member.fetch(), []);
     let mut other = Member::join(&node, "b");
     assert_eq!(other.fetch(), []);
     other.begin_fetch();
     assert_eq!(member.acknowledge(vec![batch(10, 14, &[ACCEPT])]), 0);
-    let next: Vec<(i64, i16)> = (25..30).map(|offset| (offset, 1)).collect();
+    let next: Vec<(i64, i16)> = (100..105).map(|offset| (offset, 1)).collect();
     assert_eq!(other.end_fetch(), next);
 }
 
@@ -570,7 +594,6 @@ fn offsets_of_share_groups_are_told_moved_and_deleted() {
     assert_eq!(errors, [0, unknown]);
     assert_eq!(start_offset(&mut client), 3);
     let node = node.restart();
-    from_beginning(&node, |_| {});
     let mut client = node.connect();
     assert_eq!(start_offset(&mut client), 3);
     let mut member = Member::join(&node, "b");
