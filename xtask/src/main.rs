@@ -1,6 +1,8 @@
-//! The project's own checks: what no compiler sees. `cargo xtask tidy` runs all of them.
+//! The project's own checks: what no compiler sees. `cargo xtask tidy` runs all of them, `cargo xtask circles` one that
+//! is quick and of use while files are moved.
 
 mod markdown;
+mod modules;
 mod tidy;
 mod tree;
 mod workspace;
@@ -12,16 +14,22 @@ use anyhow::Context;
 
 use crate::tidy::Problem;
 use crate::tree::Tree;
+use crate::workspace::Package;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+const USAGE: &str = "usage: cargo xtask tidy|circles";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words != ["tidy"] {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    }
-    match tidy() {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let check = match words[..] {
+        ["tidy"] => tidy::run,
+        ["circles"] => tidy::circles,
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(check) {
         Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
         Ok(problems) => {
             for problem in &problems {
@@ -37,11 +45,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn tidy() -> anyhow::Result<Vec<Problem>> {
+type Check = fn(&Tree, &[Package]) -> anyhow::Result<Vec<Problem>>;
+
+fn run(check: Check) -> anyhow::Result<Vec<Problem>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("xtask has no parent folder")?;
     let tree = Tree::read(root)?;
     let packages = workspace::packages(root)?;
-    tidy::run(&tree, &packages)
+    check(&tree, &packages)
 }

@@ -1,5 +1,6 @@
 //! The checks, one module each: a check looks at the tree and lists what is not as it should be.
 
+mod circles;
 mod commands;
 mod layout;
 mod manifests;
@@ -9,6 +10,8 @@ mod unsafe_code;
 mod words;
 
 use std::fmt;
+
+pub use self::circles::check as circles;
 
 use crate::tree::Tree;
 use crate::workspace::Package;
