@@ -1,0 +1,31 @@
+//! What a check finds.
+
+use std::fmt;
+
+/// Something that is not as it should be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A path, with a line where that helps.
+    pub place: String,
+    /// What is wrong there and, unless it is plain, what to do.
+    pub what: String,
+}
+
+impl Problem {
+    pub fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            what: what.into(),
+        }
+    }
+
+    pub fn at_line(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self::new(format!("{path}:{line}"), what)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
