@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::benchmark::{BENCHMARKS, Benchmark};
+use crate::benchmark::Benchmark;
+use crate::catalog::BENCHMARKS;
 use crate::{ads, soak, torture};
 
 /// A shorter soak or torture shows nothing.

@@ -1,25 +1,9 @@
-//! Benchmarks by name, and how their cases are run.
+//! What a benchmark is, and how its cases are run.
 
 use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
-use crate::{ads, broker, engine, log, push, ranks, soak, torture, windows};
-
-/// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 11] = [
-    log::BENCHMARK,
-    engine::BENCHMARK,
-    broker::BENCHMARK,
-    push::BENCHMARK,
-    ads::SWA,
-    ads::YSB,
-    ads::YSB_STAR,
-    windows::BENCHMARK,
-    ranks::BENCHMARK,
-    soak::BENCHMARK,
-    torture::BENCHMARK,
-];
 
 /// Measures something, and gives one or more numbers.
 pub type Run = fn(&Bench) -> Result<Vec<Case>>;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::benchmark::{BENCHMARKS, Benchmark};
+use crate::benchmark::Benchmark;
+use crate::catalog::BENCHMARKS;
 use crate::report::{Report, number, verdict};
 
 const HEAD: &str = "\

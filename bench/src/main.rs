@@ -5,6 +5,7 @@ mod ads;
 mod arguments;
 mod benchmark;
 mod broker;
+mod catalog;
 mod child;
 mod docs;
 mod engine;
