@@ -67,11 +67,12 @@ mod producer;
 mod push;
 mod reason;
 mod tls;
+mod transaction;
 
 pub use admin::{
     Acl, AclFilter, AclOperation, GroupDescription, GroupMember, GroupOffsets, ListedGroup,
-    ObjectUpload, PatternType, Permission, ResourceType, TransactionDescription,
-    TransactionIdentity, User, UserCredential,
+    ObjectUpload, PatternType, Permission, ResourceType, TransactionDescription, User,
+    UserCredential,
 };
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login, TokenSource};
@@ -93,3 +94,4 @@ pub use millstream_record::{Compression, Filter, FilterError, Header, Record, Sc
 pub use millstream_wire::ResponseError;
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};
+pub use transaction::TransactionIdentity;

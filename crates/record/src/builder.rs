@@ -7,18 +7,7 @@ use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use crate::compression::Compressor;
 use crate::header::{self, Attributes, CHUNK_BYTES_MAX};
 use crate::varint::{self, VARINT_BYTES_MAX};
-use crate::{ChunkError, ChunkHeader, Compression, HEADER_BYTES, Header};
-
-/// Who makes a chunk, for duplicate detection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Producer {
-    /// The producer.
-    pub id: ProducerId,
-    /// Its incarnation.
-    pub epoch: ProducerEpoch,
-    /// The number of the chunk's first record.
-    pub sequence: Sequence,
-}
+use crate::{ChunkError, ChunkHeader, Compression, HEADER_BYTES, Header, Producer};
 
 /// The fields of a record before its key: three varints, the attributes and the key's length.
 const PREFIX_BYTES_MAX: usize = 4 * VARINT_BYTES_MAX + 1;

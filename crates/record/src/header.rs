@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 
-use crate::{ChunkError, Compression, Producer};
+use crate::{ChunkError, Compression};
 
 /// Bytes of a chunk's header, from the base offset through the record count.
 pub const HEADER_BYTES: usize = 61;
@@ -65,6 +65,17 @@ pub struct ChunkHeader {
     pub base_sequence: Sequence,
     /// Number of records; at most `last_offset_delta + 1`, fewer after compaction.
     pub record_count: u32,
+}
+
+/// The producer of a chunk, for duplicate detection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Producer {
+    /// The producer.
+    pub id: ProducerId,
+    /// Its incarnation.
+    pub epoch: ProducerEpoch,
+    /// The number of the chunk's first record.
+    pub sequence: Sequence,
 }
 
 impl ChunkHeader {

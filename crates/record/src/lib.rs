@@ -33,15 +33,15 @@ mod recompress;
 mod record;
 mod varint;
 
-pub use builder::{ChunkBuilder, Producer};
+pub use builder::ChunkBuilder;
 pub use chunk::{Chunk, Chunks, check, check_prefix};
 pub use compression::{Compression, MAX_DECOMPRESSED_BYTES, Scratch, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
 pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Kept};
 pub use header::{
-    Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, TimestampType, set_append_time,
-    set_base_offset, set_place, set_producer,
+    Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, Producer, TimestampType,
+    set_append_time, set_base_offset, set_place, set_producer,
 };
 pub use recompress::recompressed;
 pub use record::{

@@ -5,9 +5,12 @@ use std::iter;
 use std::mem::{self, MaybeUninit};
 use std::ops::Range;
 
-use crate::SAMPLE_EVERY;
 use crate::sync::{AtomicU32, Track};
 use crate::turns::{self, RANGE_MAX, Turns};
+
+/// One position in this many carries the time of its write slice. A reader samples with it how long items took, at no
+/// cost per item.
+pub const SAMPLE_EVERY: u64 = 100;
 
 /// Slots for a power of two of positions, and what goes with each. A slot, its note and its stamp
 /// belong to the owner of the slot's position; the cells of turns are shared.

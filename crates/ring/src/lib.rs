@@ -40,6 +40,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub use crate::buffer::SAMPLE_EVERY;
 pub use crate::read::ReadSlice;
 pub use crate::write::WriteSlice;
 
@@ -47,10 +48,6 @@ use crate::buffer::Buffer;
 use crate::lane::LaneRef;
 use crate::sync::per_thread;
 use crate::turns::RANGE_MAX;
-
-/// Every so many positions, one carries the time of its write slice, so that a reader can sample
-/// how long items took at no cost per item.
-pub const SAMPLE_EVERY: u64 = 100;
 
 /// What a ring is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,5 +12,5 @@ mod users;
 pub use self::acls::{Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType};
 pub use self::groups::{GroupDescription, GroupMember, GroupOffsets, ListedGroup};
 pub use self::objects::ObjectUpload;
-pub use self::transactions::{TransactionDescription, TransactionIdentity};
+pub use self::transactions::TransactionDescription;
 pub use self::users::{User, UserCredential};

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 use crate::producer::{TransactionConfig, init, transactional_id};
+use crate::transaction::TransactionIdentity;
 
 /// How long the server is asked for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,15 +24,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a server says of the timeout of transactions that have none.
 const NO_TIMEOUT_MS: i32 = i32::MAX;
-
-/// What names one transaction of a transactional id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransactionIdentity {
-    /// The producer's id.
-    pub producer: ProducerId,
-    /// Its epoch: each transaction has its own.
-    pub epoch: ProducerEpoch,
-}
 
 /// What is known of a transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,11 +28,11 @@ use super::outcome::Delivery;
 use super::partition::Identity;
 use super::state::Transaction;
 use super::{PER_TRANSACTION_EPOCHS, Producer, ProducerConfig, ProducerRecord};
-use crate::admin::TransactionIdentity;
 use crate::client::{Client, text, topic_name};
 use crate::connection::{Connection, Pending};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
+use crate::transaction::TransactionIdentity;
 
 /// The newest versions that do not stand for transactions with epochs of their own.
 const PRODUCE_VERSION_OLD: i16 = 11;

@@ -1,0 +1,12 @@
+//! The identity of a transaction.
+
+use millstream_base::{ProducerEpoch, ProducerId};
+
+/// Names one transaction of a transactional id, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransactionIdentity {
+    /// The producer's id.
+    pub producer: ProducerId,
+    /// Its epoch: each transaction has its own.
+    pub epoch: ProducerEpoch,
+}
