@@ -15,8 +15,8 @@ use millstream_client::{AclOperation, Compression, DeliveryMode, Permission, Res
 use millstream_log::Durability;
 use millstream_record::Filter;
 
-use crate::EXIT_FAILED;
 use crate::console::{CANNOT_WRITE, tell};
+use crate::exit;
 use crate::help::{unused_flag, with_used_settings};
 use crate::settings::Settings;
 use crate::values::{
@@ -63,7 +63,7 @@ fn end(error: &clap::Error) -> ! {
     let code = match printed {
         Err(cause) if !error.use_stderr() && cause.kind() != io::ErrorKind::BrokenPipe => {
             tell(format_args!("error: {CANNOT_WRITE}: {cause}"));
-            EXIT_FAILED.into()
+            exit::FAILED.into()
         }
         _ => error.exit_code(),
     };

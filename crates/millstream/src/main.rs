@@ -7,6 +7,7 @@ mod console;
 mod consume;
 mod door;
 mod events;
+mod exit;
 mod flow;
 mod groups;
 mod help;
@@ -38,13 +39,6 @@ use crate::settings::SettingsError;
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
 
-/// The command was carried out, or ended by a signal in good order.
-const EXIT_DONE: u8 = 0;
-/// It failed.
-const EXIT_FAILED: u8 = 1;
-/// It makes no sense: clap uses the same.
-const EXIT_WRONG_USAGE: u8 = 2;
-
 /// What the names of the log's own threads start with.
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
@@ -52,14 +46,14 @@ fn main() -> ExitCode {
     let args = LowArgs::from_command_line();
     end_on_panic_in_storage();
     match run(args) {
-        Ok(()) => EXIT_DONE.into(),
+        Ok(()) => exit::DONE.into(),
         // Whoever read has had enough, as `head` does.
-        Err(error) if is_broken_pipe(&error) => EXIT_DONE.into(),
+        Err(error) if is_broken_pipe(&error) => exit::DONE.into(),
         Err(error) => {
             tell_error(format_args!("{error:#}"));
             match is_wrong_usage(&error) {
-                true => EXIT_WRONG_USAGE.into(),
-                false => EXIT_FAILED.into(),
+                true => exit::WRONG_USAGE.into(),
+                false => exit::FAILED.into(),
             }
         }
     }

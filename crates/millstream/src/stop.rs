@@ -11,8 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// What the shell expects of a program that Ctrl-C has ended.
-const EXIT_CODE_INTERRUPTED: i32 = 130;
+use crate::exit;
 
 /// Whether the program is to end; a clone is another handle of the same.
 #[derive(Debug, Clone)]
@@ -35,7 +34,7 @@ impl Stop {
             // Registered first: the first signal finds the flag not set yet.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
-                EXIT_CODE_INTERRUPTED,
+                exit::INTERRUPTED.into(),
                 Arc::clone(&stop.is_set),
             )?;
             stop.set_on(signal)?;

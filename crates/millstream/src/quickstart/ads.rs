@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::live::{Ingested, Live};
-use super::{Run, explained};
+use super::run::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::door::Door;
 use crate::http::{HTTP_DEFAULT, serve};

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use self::table::WordCounts;
 use super::live::{Ingested, Live};
-use super::{Run, explained};
+use super::run::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::serve;
 use crate::input::Input;
