@@ -70,7 +70,7 @@ public final class Shares {
     /** Sends the numbers from 0 on. */
     public static void produce(String topic, int count) {
         var strings = new StringSerializer();
-        try (var producer = new KafkaProducer<>(settings("linger.ms", 5, "batch.size", 2000), strings, strings)) {
+        try (var producer = new KafkaProducer<>(settings("linger.ms", 5), strings, strings)) {
             for (int n = 0; n < count; n++) {
                 producer.send(new ProducerRecord<>(topic, 0, null, "" + n));
             }
