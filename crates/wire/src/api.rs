@@ -15,6 +15,7 @@ use crate::error::{EncodeError, Malformed};
 use crate::input::Input;
 use crate::native;
 use crate::pieces::Output;
+use crate::share;
 
 /// For requests without flexible versions.
 const NEVER: i16 = i16::MAX;
@@ -272,9 +273,9 @@ apis! {
     DescribeTopicPartitions = 75, messages::DescribeTopicPartitionsRequest, messages::DescribeTopicPartitionsResponse, 0..=0, 0;
     ShareGroupHeartbeat = 76, messages::ShareGroupHeartbeatRequest, messages::ShareGroupHeartbeatResponse, 1..=1, 0;
     ShareGroupDescribe = 77, messages::ShareGroupDescribeRequest, messages::ShareGroupDescribeResponse, 1..=1, 0;
-    ShareFetch = 78, messages::ShareFetchRequest, crate::share_fetch::ShareFetchResponse, 1..=1, 0;
-    ShareAcknowledge = 79, messages::ShareAcknowledgeRequest, messages::ShareAcknowledgeResponse, 1..=1, 0;
-    DescribeShareGroupOffsets = 90, messages::DescribeShareGroupOffsetsRequest, messages::DescribeShareGroupOffsetsResponse, 0..=0, 0;
+    ShareFetch = 78, share::ShareFetchRequest, share::ShareFetchResponse, 1..=2, 0;
+    ShareAcknowledge = 79, share::ShareAcknowledgeRequest, share::ShareAcknowledgeResponse, 1..=2, 0;
+    DescribeShareGroupOffsets = 90, messages::DescribeShareGroupOffsetsRequest, share::DescribeShareGroupOffsetsResponse, 0..=1, 0;
     AlterShareGroupOffsets = 91, messages::AlterShareGroupOffsetsRequest, messages::AlterShareGroupOffsetsResponse, 0..=0, 0;
     DeleteShareGroupOffsets = 92, messages::DeleteShareGroupOffsetsRequest, messages::DeleteShareGroupOffsetsResponse, 0..=0, 0;
 

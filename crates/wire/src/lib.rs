@@ -72,7 +72,7 @@ mod pieces;
 mod produce;
 mod refusal;
 pub mod sasl;
-mod share_fetch;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -92,7 +92,11 @@ pub use message::{
 };
 pub use pieces::Pieces;
 pub use refusal::refuse;
-pub use share_fetch::{ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic};
+pub use share::{
+    DescribeShareGroupOffsetsResponse, ShareAcknowledgeRequest, ShareAcknowledgeResponse,
+    ShareFetchRequest, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic,
+    ShareGroupOffsets, SharePartitionOffsets, ShareTopicOffsets,
+};
 
 /// Kafka's error codes.
 pub use kafka_protocol::error::{ParseResponseErrorCode, ResponseError};

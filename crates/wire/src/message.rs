@@ -20,7 +20,7 @@ pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestE
     let (header, mut input) = RequestHeader::decode(frame)?;
     let decoded = match (header.api, header.version) {
         (ApiKey::InitProducerId, TWO_PHASE_FROM..) => decode_init_producer_id(&mut input),
-        (api, version) => Request::decode(api, version, &mut input),
+        (api, version) => Request::decode(api, request_layout(api, version), &mut input),
     };
     match decoded {
         Ok(request) => Ok((header, request)),
@@ -74,9 +74,18 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
     match request {
         Request::Produce(produce) => put_produce(produce, header.version, &mut output)?,
         Request::InitProducerId(init) => put_init_producer_id(init, header.version, &mut output)?,
-        _ => request.encode(header.version, &mut output)?,
+        _ => request.encode(request_layout(header.api, header.version), &mut output)?,
     }
     output.finish()
+}
+
+/// The version whose layout a request has: version 1 of this one, which the generated messages lack, differs in the
+/// response alone.
+pub(crate) fn request_layout(api: ApiKey, version: i16) -> i16 {
+    match api {
+        ApiKey::DescribeShareGroupOffsets => 0,
+        _ => version,
+    }
 }
 
 /// The correlation id of a response: which request it answers. `None` when it is cut off.

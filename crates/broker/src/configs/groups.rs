@@ -22,6 +22,7 @@ const SHARE_ISOLATION: &str = "share.isolation.level";
 const SHARE_LOCK_DURATION: &str = "share.record.lock.duration.ms";
 const SHARE_DELIVERIES: &str = "share.delivery.count.limit";
 const SHARE_LOCKS: &str = "share.partition.max.record.locks";
+const SHARE_RENEWALS: &str = "share.renew.acknowledge.enable";
 const READ_COMMITTED: &str = "read_committed";
 
 /// The least time between heartbeats, so that members do not keep the broker busy with them.
@@ -112,10 +113,10 @@ const SETTINGS: [Setting; 17] = [
         "How long a member of a share group holds a record before another one may get it.",
     ),
     setting(
-        "share.renew.acknowledge.enable",
+        SHARE_RENEWALS,
         Values::Boolean,
         "true",
-        "Has no effect: the version of acknowledgements that extends a hold is not served yet.",
+        "Whether a member of a share group may extend the time for which it holds a record.",
     ),
     setting(
         SHARE_SESSION,
@@ -306,6 +307,9 @@ fn share_settings(own: &Own) -> ShareSettings {
         record_lock: record_lock.unwrap_or(default.record_lock),
         deliveries_max: number(own, SHARE_DELIVERIES).unwrap_or(default.deliveries_max),
         record_locks_max: number(own, SHARE_LOCKS).unwrap_or(default.record_locks_max),
+        may_renew: own.get(SHARE_RENEWALS).map_or(default.may_renew, |value| {
+            value.eq_ignore_ascii_case("true")
+        }),
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millstream_base::Offset;
-use millstream_wire::messages::ShareAcknowledgeRequest;
 use millstream_wire::messages::share_acknowledge_response::{
-    PartitionData, ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
+    PartitionData, ShareAcknowledgeTopicResponse,
 };
-use millstream_wire::{ResponseError, StrBytes, Uuid};
+use millstream_wire::{
+    ResponseError, ShareAcknowledgeRequest, ShareAcknowledgeResponse, StrBytes, Uuid,
+};
 
 use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
 use super::{ShareService, names};
@@ -56,7 +57,9 @@ impl From<Refused> for Failed {
     fn from(refused: Refused) -> Failed {
         let error = match refused {
             Refused::InvalidRequest | Refused::PastAcquired => ResponseError::InvalidRequest,
-            Refused::InvalidRecordState => ResponseError::InvalidRecordState,
+            Refused::InvalidRecordState | Refused::RenewalDisabled => {
+                ResponseError::InvalidRecordState
+            }
         };
         let why = refused.to_string();
         Failed { error, why }
@@ -71,10 +74,12 @@ pub fn acknowledge(
 ) -> Reply {
     match try_acknowledge(broker, client, request) {
         Ok(reply) => reply,
-        Err(error) => ShareAcknowledgeResponse::default()
-            .with_error_code(error.code())
-            .with_error_message(Some(StrBytes::from_string(error.to_string())))
-            .into(),
+        Err(error) => ShareAcknowledgeResponse {
+            error_code: error.code(),
+            error_message: Some(StrBytes::from_string(error.to_string())),
+            ..ShareAcknowledgeResponse::default()
+        }
+        .into(),
     }
 }
 
@@ -112,7 +117,9 @@ fn try_acknowledge(
             });
         }
     }
-    let (mut acknowledged, durable) = service.acknowledge_all(client, &group, &member, asked);
+    let may_renew = request.is_renew_ack;
+    let (mut acknowledged, durable) =
+        service.acknowledge_all(client, &group, &member, asked, may_renew);
     bell.notify_waiters();
     if epoch == FINAL_EPOCH {
         service.end_session(&group, &member, number);
@@ -121,7 +128,11 @@ fn try_acknowledge(
         if let Err(error) = service.durable(durable).await {
             fail(&mut acknowledged, error);
         }
-        respond(acknowledged)
+        ShareAcknowledgeResponse {
+            acquisition_lock_timeout_ms: service.settings(&group).record_lock_ms(),
+            responses: respond(acknowledged),
+            ..ShareAcknowledgeResponse::default()
+        }
     }))
 }
 
@@ -134,7 +145,7 @@ pub fn fail(acknowledged: &mut [Acknowledged], error: ResponseError) {
     }
 }
 
-fn respond(acknowledged: Vec<Acknowledged>) -> ShareAcknowledgeResponse {
+fn respond(acknowledged: Vec<Acknowledged>) -> Vec<ShareAcknowledgeTopicResponse> {
     let mut topics: Vec<ShareAcknowledgeTopicResponse> = Vec::new();
     for partition in acknowledged {
         let mut data = PartitionData::default().with_partition_index(partition.partition);
@@ -152,18 +163,19 @@ fn respond(acknowledged: Vec<Acknowledged>) -> ShareAcknowledgeResponse {
             ),
         }
     }
-    ShareAcknowledgeResponse::default().with_responses(topics)
+    topics
 }
 
 impl ShareService {
     /// Takes a member's acknowledgements, each partition's by itself; returns what became of them, and up to where the
-    /// ledger has to be durable before the client hears of it.
+    /// ledger has to be durable before the client hears of it. Only a request that `may_renew` renews locks.
     pub(super) fn acknowledge_all(
         &self,
         client: &mut Client,
         group: &GroupName,
         member: &MemberId,
         asked: Vec<Asked>,
+        may_renew: bool,
     ) -> (Vec<Acknowledged>, Option<Offset>) {
         let mut durable = None;
         let mut acknowledged = Vec::with_capacity(asked.len());
@@ -172,7 +184,7 @@ impl ShareService {
             let (topic, partition) = (asked.topic, asked.partition);
             // Each costs a look at all that is in flight.
             let result = match named.insert((topic, partition)) {
-                true => self.acknowledge_one(client, group, member, asked),
+                true => self.acknowledge_one(client, group, member, asked, may_renew),
                 false => Err(Failed::from(Refused::InvalidRequest)),
             };
             acknowledged.push(Acknowledged {
@@ -190,8 +202,9 @@ impl ShareService {
         group: &GroupName,
         member: &MemberId,
         asked: Asked,
+        may_renew: bool,
     ) -> Result<Option<Offset>, Failed> {
-        let batches = checked(asked.batches)?;
+        let batches = checked(asked.batches, may_renew)?;
         let stream = Named::Id(asked.topic).permitted(client, Operation::Read)?;
         let lane = lane_of(&stream, asked.partition)
             .map_err(|error| Failed::from(response_error(&error)))?;
@@ -213,7 +226,7 @@ impl ShareService {
         let now = self.now();
         kept.shares.advance(lane.earliest_offset());
         kept.shares.expire(now, &settings);
-        kept.shares.check(member, &batches)?;
+        kept.shares.check(member, &batches, &settings)?;
         let mut shares = kept.shares.clone();
         shares.acknowledge(member, &batches, now, &settings)?;
         Ok(Some(self.put(&key, &mut kept, shares)?))

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_log::{AtLeast, Lane, Stream, Watch, Watched};
-use millstream_wire::messages::ShareFetchRequest;
 use millstream_wire::messages::share_fetch_response::AcquiredRecords;
 use millstream_wire::{
-    ResponseError, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic, StrBytes, Uuid,
+    ResponseError, ShareFetchRequest, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic,
+    StrBytes, Uuid,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +28,14 @@ use crate::security::Operation;
 use crate::shares::ShareSettings;
 use crate::shares::record::Key;
 use crate::topics::Named;
+
+/// How many records a member may get, by `share.acquire.mode` (KIP-1206).
+mod acquire_mode {
+    /// Up to the bound, and the rest of the last batch.
+    pub const BATCH_OPTIMIZED: i8 = 0;
+    /// No more than the bound.
+    pub const RECORD_LIMIT: i8 = 1;
+}
 
 /// Takes acknowledgements, and answers when there are records, or the client has waited long enough.
 pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchRequest) -> Reply {
@@ -57,6 +65,8 @@ struct Fetching {
     /// Whether the answer tells of all partitions, since it is the session's first.
     is_first: bool,
     records_max: u64,
+    /// How many more the member may get for the sake of whole batches.
+    excess_max: u64,
     bytes_max: usize,
     until: Instant,
     /// Says when the broker ends.
@@ -93,6 +103,21 @@ fn begin(
         return Err(ResponseError::CoordinatorNotAvailable);
     }
     let (group, member) = names(request.group_id.as_ref(), request.member_id.as_ref())?;
+    let records_max = request.max_records.max(0) as u64;
+    let excess_max = match request.share_acquire_mode {
+        acquire_mode::BATCH_OPTIMIZED => records_max,
+        acquire_mode::RECORD_LIMIT => 0,
+        _ => return Err(ResponseError::InvalidRequest),
+    };
+    let bounds = [
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.max_records,
+    ];
+    if request.is_renew_ack && bounds != [0; 4] {
+        return Err(ResponseError::InvalidRequest);
+    }
     let place = |topic: Uuid, partition: i32| (TopicId(topic.as_u128()), Partition(partition));
     let mut named = BTreeSet::new();
     let mut asked = Vec::new();
@@ -152,7 +177,8 @@ fn begin(
         epoch => sessions.next(&group, &member, epoch, named, &forgotten)?,
     };
     let has_acknowledged = !asked.is_empty();
-    let (acknowledged, durable) = service.acknowledge_all(client, &group, &member, asked);
+    let (acknowledged, durable) =
+        service.acknowledge_all(client, &group, &member, asked, request.is_renew_ack);
     if has_acknowledged {
         reading.bell.notify_waiters();
     }
@@ -163,7 +189,10 @@ fn begin(
     let bytes_max = request.max_bytes.max(0) as usize;
     Ok(Fetching {
         settings: service.settings(&group),
-        targets: targets(client, &reading.partitions),
+        targets: match request.is_renew_ack {
+            true => Vec::new(),
+            false => targets(client, &reading.partitions),
+        },
         service,
         group,
         member,
@@ -171,7 +200,8 @@ fn begin(
         acknowledged,
         durable,
         is_first: epoch == INITIAL_EPOCH,
-        records_max: request.max_records.max(0) as u64,
+        records_max,
+        excess_max,
         bytes_max: bytes_max.min(client.answer_bytes_max()),
         until: Instant::now() + wait_max.min(broker.config().idle_max),
         ending: client.ending(),
@@ -257,7 +287,7 @@ impl Fetching {
                     let wanted = Wanted {
                         member,
                         settings: &self.settings,
-                        records_max: self.records_max,
+                        excess_max: self.excess_max,
                         records_left: self.records_max.saturating_sub(look.records),
                         bytes_left: self.bytes_max.saturating_sub(look.bytes),
                         at_least: match look.bytes {
@@ -350,9 +380,8 @@ impl Fetching {
                 }),
             }
         }
-        let lock_ms = self.settings.record_lock.as_millis();
         ShareFetchResponse {
-            acquisition_lock_timeout_ms: i32::try_from(lock_ms).unwrap_or(i32::MAX),
+            acquisition_lock_timeout_ms: self.settings.record_lock_ms(),
             topics,
             ..ShareFetchResponse::default()
         }

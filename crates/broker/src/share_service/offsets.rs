@@ -13,15 +13,14 @@ use millstream_wire::messages::delete_share_group_offsets_response::{
     DeleteShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponseTopic,
 };
 use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
-use millstream_wire::messages::describe_share_group_offsets_response::{
-    DescribeShareGroupOffsetsResponse, DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition, DescribeShareGroupOffsetsResponseTopic,
-};
 use millstream_wire::messages::{
     AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest, TopicName,
 };
-use millstream_wire::{ResponseError, StrBytes, Uuid};
+use millstream_wire::{
+    DescribeShareGroupOffsetsResponse, ResponseError, ShareGroupOffsets, SharePartitionOffsets,
+    ShareTopicOffsets, StrBytes, Uuid,
+};
 
 use super::ShareService;
 use crate::broker::Broker;
@@ -51,8 +50,10 @@ pub fn describe_offsets(
     let service = broker.shares();
     let groups = request.groups.into_iter().map(|asked| {
         let group = GroupName::from(&**asked.group_id);
-        let response =
-            DescribeShareGroupOffsetsResponseGroup::default().with_group_id(asked.group_id.clone());
+        let response = ShareGroupOffsets {
+            group_id: asked.group_id.clone(),
+            ..ShareGroupOffsets::default()
+        };
         let error = match service.is_damaged() {
             true => Some(ResponseError::CoordinatorNotAvailable),
             false if service.groups.share_group_members(&group).is_none() => {
@@ -61,15 +62,22 @@ pub fn describe_offsets(
             false => None,
         };
         match error {
-            Some(error) => response
-                .with_error_code(error.code())
-                .with_error_message(words(error)),
-            None => response.with_topics(service.describe_group(client, &group, asked)),
+            Some(error) => ShareGroupOffsets {
+                error_code: error.code(),
+                error_message: words(error),
+                ..response
+            },
+            None => ShareGroupOffsets {
+                topics: service.describe_group(client, &group, asked),
+                ..response
+            },
         }
     });
-    DescribeShareGroupOffsetsResponse::default()
-        .with_groups(groups.collect())
-        .into()
+    DescribeShareGroupOffsetsResponse {
+        throttle_time_ms: 0,
+        groups: groups.collect(),
+    }
+    .into()
 }
 
 /// Moves a group without members to other offsets.
@@ -207,15 +215,13 @@ impl ShareService {
         client: &mut Client,
         group: &GroupName,
         asked: DescribeShareGroupOffsetsRequestGroup,
-    ) -> Vec<DescribeShareGroupOffsetsResponseTopic> {
+    ) -> Vec<ShareTopicOffsets> {
         let Some(topics) = asked.topics else {
             return self.describe_all(client, group);
         };
         let topics = topics.into_iter().map(|topic| {
             let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Describe);
             let partitions = topic.partitions.into_iter().map(|partition| {
-                let response = DescribeShareGroupOffsetsResponsePartition::default()
-                    .with_partition_index(partition);
                 let lane = stream.as_ref().map_err(|error| *error).and_then(|stream| {
                     let lane =
                         lane_of(stream, partition).map_err(|error| response_error(&error))?;
@@ -228,14 +234,15 @@ impl ShareService {
                             topic: TopicId(id.as_u128()),
                             partition: Partition(partition),
                         };
-                        response
-                            .with_start_offset(self.start(&key, &lane))
-                            .with_leader_epoch(LEADER_EPOCH)
+                        self.describe_partition(&key, &lane)
                     }
-                    Err(error) => response
-                        .with_start_offset(NO_OFFSET)
-                        .with_error_code(error.code())
-                        .with_error_message(words(error)),
+                    Err(error) => SharePartitionOffsets {
+                        partition_index: partition,
+                        start_offset: NO_OFFSET,
+                        error_code: error.code(),
+                        error_message: words(error),
+                        ..SharePartitionOffsets::default()
+                    },
                 }
             });
             let partitions = partitions.collect();
@@ -245,11 +252,7 @@ impl ShareService {
     }
 
     /// All topics of the group that the client may know of.
-    fn describe_all(
-        &self,
-        client: &mut Client,
-        group: &GroupName,
-    ) -> Vec<DescribeShareGroupOffsetsResponseTopic> {
+    fn describe_all(&self, client: &mut Client, group: &GroupName) -> Vec<ShareTopicOffsets> {
         let mut topics: BTreeMap<TopicId, Vec<Partition>> = BTreeMap::new();
         for (key, _) in self.of_group(group) {
             topics.entry(key.topic).or_default().push(key.partition);
@@ -266,11 +269,7 @@ impl ShareService {
                     topic,
                     partition,
                 };
-                let response = DescribeShareGroupOffsetsResponsePartition::default()
-                    .with_partition_index(partition.0)
-                    .with_start_offset(self.start(&key, &lane))
-                    .with_leader_epoch(LEADER_EPOCH);
-                Some(response)
+                Some(self.describe_partition(&key, &lane))
             });
             let partitions = partitions.collect();
             let name = topic_name(stream.name());
@@ -279,28 +278,35 @@ impl ShareService {
         topics.collect()
     }
 
-    /// Where a share-partition starts by now.
-    fn start(&self, key: &Key, lane: &Lane) -> i64 {
-        let Some(kept) = self.find(key) else {
-            return NO_OFFSET;
+    /// Where a share-partition is by now.
+    fn describe_partition(&self, key: &Key, lane: &Lane) -> SharePartitionOffsets {
+        let mut described = SharePartitionOffsets {
+            partition_index: key.partition.0,
+            start_offset: NO_OFFSET,
+            leader_epoch: LEADER_EPOCH,
+            ..SharePartitionOffsets::default()
         };
-        let settings = self.settings(&key.group);
-        let mut kept = kept.lock();
-        kept.shares.expire(self.now(), &settings);
-        kept.shares.advance(lane.earliest_offset());
-        self.count(&mut kept);
-        kept.shares.start().0 as i64
+        if let Some(kept) = self.find(key) {
+            let settings = self.settings(&key.group);
+            let mut kept = kept.lock();
+            kept.shares.expire(self.now(), &settings);
+            kept.shares.advance(lane.earliest_offset());
+            self.count(&mut kept);
+            described.start_offset = kept.shares.start().0 as i64;
+            described.lag = kept.shares.lag(lane.readable_offset()) as i64;
+        }
+        described
     }
 }
 
 fn described(
     stream: &Result<millstream_log::Stream, ResponseError>,
     name: TopicName,
-    partitions: Vec<DescribeShareGroupOffsetsResponsePartition>,
-) -> DescribeShareGroupOffsetsResponseTopic {
-    let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
-    DescribeShareGroupOffsetsResponseTopic::default()
-        .with_topic_name(name)
-        .with_topic_id(id)
-        .with_partitions(partitions)
+    partitions: Vec<SharePartitionOffsets>,
+) -> ShareTopicOffsets {
+    ShareTopicOffsets {
+        topic_name: name,
+        topic_id: stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid()),
+        partitions,
+    }
 }

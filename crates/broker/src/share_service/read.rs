@@ -25,10 +25,9 @@ const READS_MAX: usize = 64;
 pub struct Wanted<'a> {
     pub member: &'a MemberId,
     pub settings: &'a ShareSettings,
-    /// The bound of the whole request.
-    pub records_max: u64,
-    /// What is left of it.
     pub records_left: u64,
+    /// How many more it may get with the last chunk.
+    pub excess_max: u64,
     pub bytes_left: usize,
     pub at_least: AtLeast,
 }
@@ -183,7 +182,7 @@ fn acquire_of(
         }
         // The rest of a chunk goes along if it is not much: otherwise the chunk would be sent again for it.
         let count = records.end.0 - records.start.0;
-        let records_max = match count <= left.saturating_add(wanted.records_max) {
+        let records_max = match count <= left.saturating_add(wanted.excess_max) {
             true => count,
             false => left,
         };

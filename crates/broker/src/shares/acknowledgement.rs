@@ -9,6 +9,8 @@ pub enum Verdict {
     Finish,
     /// The record may be delivered again.
     Release,
+    /// The member keeps the record, and its lock begins anew (KIP-1222).
+    Renew,
 }
 
 /// What a member says of records that follow each other.
@@ -34,17 +36,26 @@ pub enum Refused {
     /// The member does not hold one of the records: it never did, or the lock has timed out.
     #[error("the member does not hold one of the records any more")]
     InvalidRecordState,
+    /// The group's settings forbid to renew locks.
+    #[error("share.renew.acknowledge.enable of the group is false")]
+    RenewalDisabled,
 }
 
 const GAP: i8 = 0;
 const RELEASE: i8 = 2;
 const REJECT: i8 = 3;
+const RENEW: i8 = 4;
 
 /// Checks what does not depend on the state of records: as many types as records or one, known types, and batches in
-/// growing order. `batches` are first offset, last offset and types.
+/// growing order. `batches` are first offset, last offset and types. Only a request that `may_renew` renews locks.
 pub fn checked(
     batches: impl IntoIterator<Item = (i64, i64, Vec<i8>)>,
+    may_renew: bool,
 ) -> Result<Vec<Acknowledgement>, Refused> {
+    let known = match may_renew {
+        true => GAP..=RENEW,
+        false => GAP..=REJECT,
+    };
     let mut checked: Vec<Acknowledgement> = Vec::new();
     for (first, last, types) in batches {
         let offset = |offset| u64::try_from(offset).map(Offset);
@@ -57,7 +68,7 @@ pub fn checked(
         let is_valid = first <= last
             && first >= before
             && (types.len() == 1 || types.len() as u64 == records)
-            && types.iter().all(|kind| (GAP..=REJECT).contains(kind));
+            && types.iter().all(|kind| known.contains(kind));
         if !is_valid {
             return Err(Refused::InvalidRequest);
         }
@@ -67,11 +78,16 @@ pub fn checked(
 }
 
 impl Acknowledgement {
+    pub(super) fn renews(&self) -> bool {
+        self.types.contains(&RENEW)
+    }
+
     /// The verdicts from an offset on, each for as many records as it holds for: first offset, offset behind the last,
     /// verdict.
     pub(super) fn verdicts(&self, from: Offset) -> Vec<(Offset, Offset, Verdict)> {
         let verdict = |kind: i8| match kind {
             RELEASE => Verdict::Release,
+            RENEW => Verdict::Renew,
             _ => Verdict::Finish,
         };
         let end = self.last.0 + 1;

@@ -103,6 +103,11 @@ impl SharePartition {
         self.end
     }
 
+    /// How many records before `end`, where the log ends, are not finished.
+    pub fn lag(&self, end: Offset) -> u64 {
+        end.0.saturating_sub(self.end.0) + self.unfinished
+    }
+
     /// How many states it holds.
     pub fn run_count(&self) -> usize {
         self.runs.len()
@@ -235,13 +240,22 @@ impl SharePartition {
         settings: &ShareSettings,
     ) -> Result<(), Refused> {
         self.expire(now, settings);
-        self.check(member, acknowledgements)?;
+        self.check(member, acknowledgements, settings)?;
+        let until = now.saturating_add(settings.record_lock);
         for batch in acknowledgements {
             // What is before the start is finished already: retention may have removed it.
             for (from, to, verdict) in batch.verdicts(self.start) {
                 self.change(from..to, |range, state| match (state, verdict) {
                     (State::Acquired { deliveries, .. }, Verdict::Release) => {
                         Some((range.end, State::given_back(*deliveries, settings)))
+                    }
+                    (State::Acquired { deliveries, .. }, Verdict::Renew) => {
+                        let state = State::Acquired {
+                            member: member.clone(),
+                            until,
+                            deliveries: *deliveries,
+                        };
+                        Some((range.end, state))
                     }
                     (_, _) => Some((range.end, State::Finished)),
                 });
@@ -257,12 +271,16 @@ impl SharePartition {
     /// before.
     ///
     /// # Errors
-    /// When the member does not hold one of the records.
+    /// When the member does not hold one of the records, or must not renew its locks.
     pub fn check(
         &self,
         member: &MemberId,
         acknowledgements: &[Acknowledgement],
+        settings: &ShareSettings,
     ) -> Result<(), Refused> {
+        if !settings.may_renew && acknowledgements.iter().any(Acknowledgement::renews) {
+            return Err(Refused::RenewalDisabled);
+        }
         let mut before = None;
         for batch in acknowledgements {
             if before == Some(batch.first) && batch.first >= self.start {

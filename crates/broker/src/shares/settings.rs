@@ -15,6 +15,8 @@ pub struct ShareSettings {
     pub deliveries_max: u16,
     /// `share.partition.max.record.locks`: how many records of a partition may be in flight.
     pub record_locks_max: u64,
+    /// `share.renew.acknowledge.enable`: whether a member may keep a record for longer than one lock.
+    pub may_renew: bool,
 }
 
 /// Where a group begins that has no position.
@@ -37,6 +39,13 @@ pub enum Isolation {
     ReadCommitted,
 }
 
+impl ShareSettings {
+    /// `record_lock` as responses carry it.
+    pub fn record_lock_ms(&self) -> i32 {
+        i32::try_from(self.record_lock.as_millis()).unwrap_or(i32::MAX)
+    }
+}
+
 impl Default for ShareSettings {
     fn default() -> Self {
         ShareSettings {
@@ -45,6 +54,7 @@ impl Default for ShareSettings {
             record_lock: Duration::from_secs(30),
             deliveries_max: 5,
             record_locks_max: 2000,
+            may_renew: true,
         }
     }
 }

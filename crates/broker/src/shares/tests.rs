@@ -153,6 +153,9 @@ impl Model {
                     Kept::Acquired(holder, _, deliveries) if holder == member => {
                         records[at as usize] = match kind {
                             2 => self.given_back(deliveries),
+                            4 => {
+                                Kept::Acquired(member, now + self.settings.record_lock, deliveries)
+                            }
                             _ => Kept::Finished,
                         };
                     }
@@ -210,8 +213,8 @@ fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> 
         };
         let last = (first + count - 1).min(RECORDS - 1);
         let types = match rng.bool() {
-            true => vec![rng.i8(0..4)],
-            false => (first..=last).map(|_| rng.i8(0..4)).collect(),
+            true => vec![rng.i8(0..5)],
+            false => (first..=last).map(|_| rng.i8(0..5)).collect(),
         };
         batches.push((first as i64, last as i64, types));
         from = last + 1;
@@ -260,7 +263,7 @@ proptest! {
                 }
                 8..=13 => {
                     let batches = batches(&mut rng, &model, number);
-                    if let Ok(acknowledgements) = checked(batches.clone()) {
+                    if let Ok(acknowledgements) = checked(batches.clone(), true) {
                         let expected = model.acknowledge(number, &batches, now);
                         let result =
                             shares.acknowledge(&member(number), &acknowledgements, now, &settings);
@@ -319,7 +322,7 @@ fn a_million_records_take_the_memory_of_one_while_they_agree() {
     let acquired = shares.acquire(all, u64::MAX, &member(0), SECOND, &settings);
     assert_eq!(acquired.len(), 1);
     for at in (0..1_000_000).rev().step_by(1000).take(500) {
-        let batch = checked([(at - 999, at, vec![1])]).unwrap();
+        let batch = checked([(at - 999, at, vec![1])], false).unwrap();
         shares
             .acknowledge(&member(0), &batch, SECOND, &settings)
             .unwrap();
@@ -346,7 +349,7 @@ fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
         (vec![(30, 30, vec![1])], Refused::PastAcquired),
         (vec![(10, i64::MAX, vec![1])], Refused::PastAcquired),
     ] {
-        let batches = checked(batches).unwrap();
+        let batches = checked(batches, false).unwrap();
         let refused = shares.acknowledge(&member(0), &batches, SECOND, &settings);
         assert_eq!(refused, Err(error));
         assert_eq!(shares.to_store(), before);
@@ -362,16 +365,16 @@ fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
         vec![(-2, 10, vec![1])],
         vec![(i64::MIN, i64::MAX, vec![1, 1])],
     ] {
-        assert_eq!(checked(batches), Err(Refused::InvalidRequest));
+        assert_eq!(checked(batches, false), Err(Refused::InvalidRequest));
     }
     // What was before the start is finished, and asked for no more.
-    let past = checked([(0, 12, vec![1])]).unwrap();
+    let past = checked([(0, 12, vec![1])], false).unwrap();
     shares
         .acknowledge(&member(0), &past, SECOND, &settings)
         .unwrap();
     assert_eq!(shares.start(), Offset(13));
     // The lock has timed out.
-    let late = checked([(13, 14, vec![1])]).unwrap();
+    let late = checked([(13, 14, vec![1])], false).unwrap();
     let refused = shares.acknowledge(&member(0), &late, 31 * SECOND, &settings);
     assert_eq!(refused, Err(Refused::InvalidRecordState));
 }
@@ -384,7 +387,7 @@ fn a_record_is_archived_after_its_last_delivery() {
     for delivery in 1..=5 {
         let acquired = shares.acquire(one(), 1, &member(0), SECOND, &settings);
         assert_eq!(acquired[0].deliveries, delivery);
-        let release = checked([(0, 0, vec![2])]).unwrap();
+        let release = checked([(0, 0, vec![2])], false).unwrap();
         shares
             .acknowledge(&member(0), &release, SECOND, &settings)
             .unwrap();
@@ -407,7 +410,7 @@ fn what_is_stored_is_what_is_read() {
     };
     let mut shares = SharePartition::new(Offset(5));
     shares.acquire(Offset(5)..Offset(25), 20, &member(0), SECOND, &settings);
-    let batches = checked([(7, 9, vec![1]), (11, 12, vec![2, 3])]).unwrap();
+    let batches = checked([(7, 9, vec![1]), (11, 12, vec![2, 3])], false).unwrap();
     shares
         .acknowledge(&member(0), &batches, SECOND, &settings)
         .unwrap();

@@ -35,7 +35,9 @@ use millstream_wire::messages::txn_offset_commit_request::{
 };
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
-use millstream_wire::{Request, ResponseError, StrBytes, Uuid};
+use millstream_wire::{
+    Request, ResponseError, ShareAcknowledgeRequest, ShareFetchRequest, StrBytes, Uuid,
+};
 
 use Operation::*;
 
@@ -459,16 +461,20 @@ fn share_cases() -> Vec<Case> {
         ),
         case(
             1,
-            ShareFetchRequest::default()
-                .with_group_id(Some(group_id("shared")))
-                .with_member_id(Some("m".into())),
+            ShareFetchRequest {
+                group_id: Some(group_id("shared")),
+                member_id: Some("m".into()),
+                ..ShareFetchRequest::default()
+            },
             [(Read, group("shared"))],
         ),
         case(
             1,
-            ShareAcknowledgeRequest::default()
-                .with_group_id(Some(group_id("shared")))
-                .with_member_id(Some("m".into())),
+            ShareAcknowledgeRequest {
+                group_id: Some(group_id("shared")),
+                member_id: Some("m".into()),
+                ..ShareAcknowledgeRequest::default()
+            },
             [(Read, group("shared"))],
         ),
         case(

@@ -1,10 +1,13 @@
 //! Share groups over the wire: which member gets which record, how often, and what outlives the broker.
 
+mod member;
+mod renewal;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
+use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
 use millstream_wire::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
 };
@@ -13,198 +16,19 @@ use millstream_wire::messages::delete_records_request::{
 };
 use millstream_wire::messages::delete_share_group_offsets_request::DeleteShareGroupOffsetsRequestTopic;
 use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
-use millstream_wire::messages::share_fetch_request::{
-    AcknowledgementBatch, FetchPartition, FetchTopic, ForgottenTopic,
-};
+use millstream_wire::messages::share_fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use millstream_wire::messages::{
     AlterShareGroupOffsetsRequest, ConsumerGroupHeartbeatRequest, DeleteGroupsRequest,
     DeleteRecordsRequest, DeleteShareGroupOffsetsRequest, DescribeGroupsRequest,
     DescribeShareGroupOffsetsRequest, FindCoordinatorRequest, JoinGroupRequest, ListGroupsRequest,
-    ShareAcknowledgeRequest, ShareFetchRequest, ShareGroupDescribeRequest,
-    ShareGroupHeartbeatRequest, share_acknowledge_request as acknowledge,
+    ShareGroupDescribeRequest,
 };
-use millstream_wire::{
-    ApiKey, Response, ResponseError, ShareFetchResponse, ShareFetchedPartition, Uuid,
-};
+use millstream_wire::{ResponseError, ShareFetchRequest, Uuid};
 
+use self::member::*;
 use crate::configs::{GROUP, set};
 use crate::damage::{file_of, log_in};
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, wait_until};
-
-const ACCEPT: i8 = 1;
-const RELEASE: i8 = 2;
-const REJECT: i8 = 3;
-
-/// A node with a topic `t`, which the group `g` reads from the beginning.
-fn with_topic(partitions: i32) -> (Node, Connection) {
-    let node = Node::start();
-    let mut client = node.connect();
-    client.create_topic("t", partitions);
-    from_beginning(&mut client, &[]);
-    (node, client)
-}
-
-/// Lets the group `g` begin at the first record of a topic, and gives it other settings.
-fn from_beginning(client: &mut Connection, settings: &[(&str, &str)]) {
-    set(client, (GROUP, "g"), "share.auto.offset.reset", "earliest");
-    for (setting, value) in settings {
-        set(client, (GROUP, "g"), setting, value);
-    }
-}
-
-fn topic_id(node: &Node) -> Uuid {
-    node.log().stream("t").unwrap().uuid()
-}
-
-/// A member of the group `g`, which has a session for all partitions of `t`.
-struct Member {
-    client: Connection,
-    id: &'static str,
-    topic: Uuid,
-    epoch: i32,
-    partitions: i32,
-}
-
-fn joining(id: &str) -> ShareGroupHeartbeatRequest {
-    ShareGroupHeartbeatRequest::default()
-        .with_group_id(group_id("g"))
-        .with_member_id(text(id))
-        .with_subscribed_topic_names(Some(vec![topic_name("t")]))
-}
-
-fn batch(first: i64, last: i64, types: &[i8]) -> AcknowledgementBatch {
-    AcknowledgementBatch::default()
-        .with_first_offset(first)
-        .with_last_offset(last)
-        .with_acknowledge_types(types.to_vec())
-}
-
-impl Member {
-    fn join(node: &Node, id: &'static str) -> Member {
-        let mut client = node.connect();
-        let joined = ask!(client, ShareGroupHeartbeat, 1, joining(id));
-        assert_eq!(joined.error_code, 0, "{joined:?}");
-        assert!(joined.assignment.is_some());
-        Member {
-            client,
-            id,
-            topic: topic_id(node),
-            epoch: 0,
-            partitions: node.log().stream("t").unwrap().lane_count() as i32,
-        }
-    }
-
-    /// Leaves the group over the connection that it joined over.
-    fn leave(&mut self) -> i16 {
-        let request = joining(self.id)
-            .with_member_epoch(-1)
-            .with_subscribed_topic_names(None);
-        ask!(self.client, ShareGroupHeartbeat, 1, request).error_code
-    }
-
-    /// The next request of the session, with acknowledgements of partition 0.
-    fn request(&mut self, batches: Vec<AcknowledgementBatch>) -> ShareFetchRequest {
-        let partition = |index: i32| FetchPartition::default().with_partition_index(index);
-        let partitions = match self.epoch {
-            0 => (0..self.partitions).map(partition).collect(),
-            _ if batches.is_empty() => Vec::new(),
-            _ => vec![partition(0).with_acknowledgement_batches(batches)],
-        };
-        let topic = FetchTopic::default()
-            .with_topic_id(self.topic)
-            .with_partitions(partitions);
-        let request = ShareFetchRequest::default()
-            .with_group_id(Some(group_id("g")))
-            .with_member_id(Some(text(self.id)))
-            .with_share_session_epoch(self.epoch)
-            .with_max_wait_ms(0)
-            .with_min_bytes(1)
-            .with_max_bytes(16 << 20)
-            .with_max_records(500)
-            .with_batch_size(500)
-            .with_topics(vec![topic]);
-        self.epoch += 1;
-        request
-    }
-
-    fn ask(&mut self, request: ShareFetchRequest) -> ShareFetchResponse {
-        let response = ask!(self.client, ShareFetch, 1, request);
-        assert_eq!(response.error_code, 0, "{response:?}");
-        response
-    }
-
-    /// What it gets at once: offset and delivery count of each record.
-    fn fetch(&mut self) -> Vec<(i64, i16)> {
-        let request = self.request(Vec::new());
-        acquired(&self.ask(request))
-    }
-
-    /// Sends a request that waits for records.
-    fn begin_fetch(&mut self) {
-        let request = self.request(Vec::new()).with_max_wait_ms(60_000);
-        self.client.send(1, request);
-    }
-
-    /// What a request got that waited.
-    fn end_fetch(&mut self) -> Vec<(i64, i16)> {
-        match self.client.receive(ApiKey::ShareFetch, 1).1 {
-            Response::ShareFetch(response) => acquired(&response),
-            other => panic!("no answer to that: {other:?}"),
-        }
-    }
-
-    /// Acknowledges records of partition 0; returns the error.
-    fn acknowledge(&mut self, batches: Vec<AcknowledgementBatch>) -> i16 {
-        let batches = batches.into_iter().map(|batch| {
-            acknowledge::AcknowledgementBatch::default()
-                .with_first_offset(batch.first_offset)
-                .with_last_offset(batch.last_offset)
-                .with_acknowledge_types(batch.acknowledge_types)
-        });
-        let partition = acknowledge::AcknowledgePartition::default()
-            .with_partition_index(0)
-            .with_acknowledgement_batches(batches.collect());
-        let topic = acknowledge::AcknowledgeTopic::default()
-            .with_topic_id(self.topic)
-            .with_partitions(vec![partition]);
-        let request = ShareAcknowledgeRequest::default()
-            .with_group_id(Some(group_id("g")))
-            .with_member_id(Some(text(self.id)))
-            .with_share_session_epoch(self.epoch)
-            .with_topics(vec![topic]);
-        self.epoch += 1;
-        let response = ask!(self.client, ShareAcknowledge, 1, request);
-        assert_eq!(response.error_code, 0, "{response:?}");
-        response.responses[0].partitions[0].error_code
-    }
-}
-
-fn partitions(response: &ShareFetchResponse) -> impl Iterator<Item = &ShareFetchedPartition> {
-    response.topics.iter().flat_map(|topic| &topic.partitions)
-}
-
-/// Offset and delivery count of each record that a member got. Each is in the chunks that came along.
-fn acquired(response: &ShareFetchResponse) -> Vec<(i64, i16)> {
-    let mut acquired = Vec::new();
-    for partition in partitions(response) {
-        assert_eq!(partition.error_code, 0, "{partition:?}");
-        assert_eq!(partition.acknowledge_error_code, 0, "{partition:?}");
-        let mut sent = Vec::new();
-        for piece in &partition.records {
-            for chunk in Chunks::new(piece) {
-                let header = *chunk.unwrap().header();
-                sent.push(header.base_offset.0 as i64..=header.last_offset().0 as i64);
-            }
-        }
-        for run in &partition.acquired {
-            for offset in run.first_offset..=run.last_offset {
-                assert!(sent.iter().any(|chunk| chunk.contains(&offset)), "{sent:?}");
-                acquired.push((offset, run.delivery_count));
-            }
-        }
-    }
-    acquired
-}
 
 #[test]
 fn each_record_goes_to_one_of_more_members_than_partitions() {
@@ -220,7 +44,10 @@ fn each_record_goes_to_one_of_more_members_than_partitions() {
             client.produce("t", 0, &["x"; 10]);
         }
         for member in &mut members {
-            let request = member.request(Vec::new()).with_max_records(10);
+            let request = ShareFetchRequest {
+                max_records: 10,
+                ..member.request(Vec::new())
+            };
             let got = acquired(&member.ask(request));
             assert_eq!(got.len(), 10, "round {round}");
             for (offset, count) in &got {
@@ -229,8 +56,11 @@ fn each_record_goes_to_one_of_more_members_than_partitions() {
             }
             let (first, last) = (got[0].0, got[9].0);
             // Half with the next fetch, half by itself.
-            let request = member.request(vec![batch(first, first + 4, &[ACCEPT])]);
-            acquired(&member.ask(request.with_max_records(0)));
+            let request = ShareFetchRequest {
+                max_records: 0,
+                ..member.request(vec![batch(first, first + 4, &[ACCEPT])])
+            };
+            acquired(&member.ask(request));
             assert_eq!(
                 member.acknowledge(vec![batch(first + 5, last, &[ACCEPT])]),
                 0
@@ -242,20 +72,6 @@ fn each_record_goes_to_one_of_more_members_than_partitions() {
         assert_eq!(member.fetch(), []);
     }
     assert_eq!(start_offset(&mut client), 120);
-}
-
-/// Where the group is in partition 0.
-fn start_offset(client: &mut Connection) -> i64 {
-    let group = DescribeShareGroupOffsetsRequestGroup::default()
-        .with_group_id(group_id("g"))
-        .with_topics(None);
-    let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![group]);
-    let described = ask!(client, DescribeShareGroupOffsets, 0, request);
-    assert_eq!(described.groups[0].error_code, 0, "{described:?}");
-    match described.groups[0].topics.first() {
-        Some(topic) => topic.partitions[0].start_offset,
-        None => -1,
-    }
 }
 
 #[test]
@@ -402,7 +218,10 @@ fn records_that_were_deleted_from_the_log_are_passed_over() {
     for _ in 0..4 {
         client.produce("t", 0, &["a", "b"]);
     }
-    let request = member.request(Vec::new()).with_max_records(2);
+    let request = ShareFetchRequest {
+        max_records: 2,
+        ..member.request(Vec::new())
+    };
     assert_eq!(acquired(&member.ask(request)), [(0, 1), (1, 1)]);
     let partition = DeleteRecordsPartition::default()
         .with_partition_index(0)
@@ -477,30 +296,46 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
     let refused =
         |member: &mut Member, request| ask!(member.client, ShareFetch, 1, request).error_code;
     // Before its first request.
-    let early = member.request(Vec::new()).with_share_session_epoch(1);
+    let early = ShareFetchRequest {
+        share_session_epoch: 1,
+        ..member.request(Vec::new())
+    };
     let not_found = code(ResponseError::ShareSessionNotFound);
     assert_eq!(refused(&mut member, early), not_found);
     member.epoch = 0;
     // Of a group and a member that are not there.
     let request = member.request(Vec::new());
-    let no_group = request.clone().with_group_id(Some(group_id("none")));
+    let no_group = ShareFetchRequest {
+        group_id: Some(group_id("none")),
+        ..request.clone()
+    };
     let unknown_group = code(ResponseError::GroupIdNotFound);
     assert_eq!(refused(&mut member, no_group), unknown_group);
-    let no_member = request.clone().with_member_id(Some(text("none")));
+    let no_member = ShareFetchRequest {
+        member_id: Some(text("none")),
+        ..request.clone()
+    };
     let unknown_member = code(ResponseError::UnknownMemberId);
     assert_eq!(refused(&mut member, no_member), unknown_member);
-    let no_name = request.with_member_id(None);
+    let no_name = ShareFetchRequest {
+        member_id: None,
+        ..request
+    };
     let invalid = code(ResponseError::InvalidRequest);
     assert_eq!(refused(&mut member, no_name), invalid);
     // The first request acknowledges nothing.
     member.epoch = 1;
-    let first = member
-        .request(vec![batch(0, 0, &[ACCEPT])])
-        .with_share_session_epoch(0);
+    let first = ShareFetchRequest {
+        share_session_epoch: 0,
+        ..member.request(vec![batch(0, 0, &[ACCEPT])])
+    };
     assert_eq!(refused(&mut member, first), invalid);
     member.epoch = 0;
     assert_eq!(member.fetch(), [(0, 1), (1, 1)]);
-    let repeated = member.request(Vec::new()).with_share_session_epoch(7);
+    let repeated = ShareFetchRequest {
+        share_session_epoch: 7,
+        ..member.request(Vec::new())
+    };
     let wrong_epoch = code(ResponseError::InvalidShareSessionEpoch);
     assert_eq!(refused(&mut member, repeated), wrong_epoch);
     member.epoch -= 1;
@@ -547,16 +382,23 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
             .with_topic_id(id)
             .with_partitions(vec![partition])
     };
-    let request = member.request(Vec::new()).with_forgotten_topics_data(vec![
-        forgotten(Uuid::from_u128(1), 0),
-        forgotten(member.topic, 9),
-    ]);
+    let request = ShareFetchRequest {
+        forgotten_topics_data: vec![forgotten(Uuid::from_u128(1), 0), forgotten(member.topic, 9)],
+        ..member.request(Vec::new())
+    };
     assert_eq!(acquired(&member.ask(request)), []);
     // The session ends.
     member.epoch = -1;
-    let request = member.request(Vec::new()).with_topics(Vec::new());
-    member.ask(request.with_share_session_epoch(-1));
-    let request = member.request(Vec::new()).with_share_session_epoch(3);
+    let request = ShareFetchRequest {
+        share_session_epoch: -1,
+        topics: Vec::new(),
+        ..member.request(Vec::new())
+    };
+    member.ask(request);
+    let request = ShareFetchRequest {
+        share_session_epoch: 3,
+        ..member.request(Vec::new())
+    };
     assert_eq!(refused(&mut member, request), not_found);
 }
 

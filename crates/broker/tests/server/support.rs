@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork, Timestamp};
+use millstream_base::{ByteSize, Clock, Disk, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{Broker, BrokerConfig, Server};
 use millstream_log::{Log, LogConfig};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
@@ -118,6 +118,27 @@ impl Node {
         let mut log_config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));
         change_log(&mut log_config);
         let log = Log::open(log_config).unwrap();
+        Node::of_log(turn, dir, log, prepare, change)
+    }
+
+    /// A server on a simulated disk, or by a simulated clock.
+    pub fn simulated(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let log_config = LogConfig {
+            journal_file: ByteSize(4 << 20),
+            ..LogConfig::with_pool(dir.path(), ByteSize(64 << 20))
+        };
+        let log = Log::open_on(log_config, disk, clock, Arc::new(SystemRandom)).unwrap();
+        Node::of_log(Turn::shared(), dir, log, |_| {}, |_| {})
+    }
+
+    fn of_log(
+        turn: Turn,
+        dir: TempDir,
+        log: Log,
+        prepare: impl FnOnce(&Log),
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
         prepare(&log);
         let mut config = BrokerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);

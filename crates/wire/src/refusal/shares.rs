@@ -1,11 +1,17 @@
 //! Share groups.
 
-use kafka_protocol::messages::describe_share_group_offsets_response::DescribeShareGroupOffsetsResponseGroup;
 use kafka_protocol::messages::share_group_describe_response::DescribedGroup;
-use kafka_protocol::messages::*;
+use kafka_protocol::messages::{
+    AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest, ShareGroupDescribeRequest, ShareGroupDescribeResponse,
+    ShareGroupHeartbeatResponse,
+};
 
 use super::{Refusal, each};
-use crate::share_fetch::ShareFetchResponse;
+use crate::share::{
+    DescribeShareGroupOffsetsResponse, ShareAcknowledgeResponse, ShareFetchResponse,
+    ShareGroupOffsets,
+};
 
 impl Refusal {
     pub(super) fn share_group_heartbeat(&self) -> ShareGroupHeartbeatResponse {
@@ -35,21 +41,26 @@ impl Refusal {
     }
 
     pub(super) fn share_acknowledge(&self) -> ShareAcknowledgeResponse {
-        ShareAcknowledgeResponse::default()
-            .with_error_code(self.code)
-            .with_error_message(self.message.clone())
+        ShareAcknowledgeResponse {
+            error_code: self.code,
+            error_message: self.message.clone(),
+            ..ShareAcknowledgeResponse::default()
+        }
     }
 
     pub(super) fn describe_share_group_offsets(
         &self,
         request: &DescribeShareGroupOffsetsRequest,
     ) -> DescribeShareGroupOffsetsResponse {
-        DescribeShareGroupOffsetsResponse::default().with_groups(each(&request.groups, |group| {
-            DescribeShareGroupOffsetsResponseGroup::default()
-                .with_group_id(group.group_id.clone())
-                .with_error_code(self.code)
-                .with_error_message(self.message.clone())
-        }))
+        DescribeShareGroupOffsetsResponse {
+            throttle_time_ms: 0,
+            groups: each(&request.groups, |group| ShareGroupOffsets {
+                group_id: group.group_id.clone(),
+                error_code: self.code,
+                error_message: self.message.clone(),
+                ..ShareGroupOffsets::default()
+            }),
+        }
     }
 
     pub(super) fn alter_share_group_offsets(&self) -> AlterShareGroupOffsetsResponse {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use crate::api::forged;
 use crate::forge::Forge;
+use crate::message::request_layout;
 use crate::{
     ApiKey, Request, RequestHeader, Response, SUPPORTED, decode_request, decode_response,
     encode_request, encode_response,
@@ -49,7 +50,7 @@ pub(super) fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Reques
     (0..ATTEMPTS_MAX).find_map(|attempt| {
         forged::request(
             api,
-            version,
+            request_layout(api, version),
             &mut Forge::new(seed.wrapping_add(attempt << 32)),
         )
     })

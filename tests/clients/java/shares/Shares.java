@@ -11,12 +11,16 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.SharePartitionOffsetInfo;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -67,6 +71,13 @@ public final class Shares {
         return topic;
     }
 
+    /** Gives the group of this name another setting. */
+    public static void set(Admin admin, String group, String setting, String value) {
+        var resource = new ConfigResource(ConfigResource.Type.GROUP, group);
+        var change = new AlterConfigOp(new ConfigEntry(setting, value), AlterConfigOp.OpType.SET);
+        get(admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all());
+    }
+
     /** Sends the numbers from 0 on. */
     public static void produce(String topic, int count) {
         var strings = new StringSerializer();
@@ -79,10 +90,15 @@ public final class Shares {
 
     /** Where the group is: all records before are finished. */
     public static long startOffset(Admin admin, String topic) {
+        var offset = offset(admin, topic);
+        return offset == null ? -1 : offset.startOffset();
+    }
+
+    /** Where the group is, or null. */
+    public static SharePartitionOffsetInfo offset(Admin admin, String topic) {
         var partition = new TopicPartition(topic, 0);
         var asked = Map.of(topic, new ListShareGroupOffsetsSpec().topicPartitions(List.of(partition)));
-        var offset = get(admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(topic)).get(partition);
-        return offset == null ? -1 : offset.startOffset();
+        return get(admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(topic)).get(partition);
     }
 
     public static <T> T get(Future<T> future) {

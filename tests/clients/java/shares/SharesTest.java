@@ -5,6 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -20,6 +22,7 @@ import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
+import org.apache.kafka.common.errors.InvalidRecordStateException;
 import org.junit.jupiter.api.Test;
 
 /** Members of a share group get records, and say of each what becomes of it. */
@@ -92,6 +95,81 @@ class SharesTest {
             records.forEach(record -> assertEquals(2, record.deliveryCount().get().intValue()));
             records.forEach(other::acknowledge);
             commit(other);
+        }
+    }
+
+    @Test
+    void whatAMemberHeldWhoseProcessWasKilledGoesToAnother() throws Exception {
+        String topic = Shares.topic();
+        Shares.produce(topic, 5);
+        var command = List.of(ProcessHandle.current().info().command().get(), "-XX:+UseSerialGC",
+                "-Dmillstream.address=" + System.getProperty("millstream.address"),
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                "-cp", System.getProperty("java.class.path"), Holder.class.getName(), topic, "5");
+        Process holder = new ProcessBuilder(command).redirectErrorStream(true).start();
+        try (var other = Shares.member(topic, "explicit");
+                var says = new BufferedReader(new InputStreamReader(holder.getInputStream()))) {
+            assertEquals("holds 5", says.readLine());
+            assertEquals(0, other.poll(Shares.SHORT).count());
+            holder.destroyForcibly();
+            var records = take(other, 5);
+            records.forEach(record -> assertEquals(2, record.deliveryCount().get().intValue()));
+            records.forEach(other::acknowledge);
+            commit(other);
+        } finally {
+            holder.destroyForcibly();
+        }
+    }
+
+    @Test
+    void whatAMemberHeldForTooLongGoesToAnotherAndItsAcknowledgementIsRefused() {
+        String topic = Shares.topic();
+        try (var admin = Shares.admin();
+                var slow = Shares.member(topic, "explicit");
+                var other = Shares.member(topic, "explicit")) {
+            Shares.set(admin, topic, "share.record.lock.duration.ms", "1000");
+            Shares.produce(topic, 2);
+            var late = take(slow, 2);
+            var records = take(other, 2);
+            assertEquals(2, records.get(0).deliveryCount().get().intValue());
+            late.forEach(slow::acknowledge);
+            var refused = slow.commitSync().values().iterator().next();
+            assertInstanceOf(InvalidRecordStateException.class, refused.get());
+        }
+    }
+
+    @Test
+    void aMemberRenewsWhatItHoldsAndStillAcknowledgesIt() {
+        String topic = Shares.topic();
+        try (var admin = Shares.admin(); var member = Shares.member(topic, "explicit")) {
+            Shares.produce(topic, 2);
+            var records = take(member, 2);
+            assertEquals(2, Shares.offset(admin, topic).lag().get());
+            member.acknowledge(records.get(0), AcknowledgeType.RENEW);
+            member.acknowledge(records.get(1), AcknowledgeType.ACCEPT);
+            commit(member);
+            assertEquals(1, Shares.offset(admin, topic).lag().get());
+            // The client gives out renewed records again, without another delivery.
+            var renewed = take(member, 1).get(0);
+            assertEquals("0", renewed.value());
+            assertEquals(1, renewed.deliveryCount().get().intValue());
+            member.acknowledge(renewed);
+            commit(member);
+            assertEquals(2, Shares.startOffset(admin, topic));
+            assertEquals(0, Shares.offset(admin, topic).lag().get());
+        }
+    }
+
+    @Test
+    void aMemberWithALimitOfRecordsLeavesTheRestOfTheBatchToOthers() {
+        String topic = Shares.topic();
+        Shares.produce(topic, 30);
+        Object[] settings = {"share.acquire.mode", "record_limit", "max.poll.records", 10};
+        try (var member = Shares.member(topic, "explicit", settings);
+                var other = Shares.member(topic, "explicit", settings)) {
+            // Neither acknowledges before the other has its own.
+            take(member, 10);
+            take(other, 10);
         }
     }
 

@@ -1,0 +1,49 @@
+//! Requests and responses about the records of share groups. Their newest versions (KIP-1206, KIP-1222, KIP-1226) are
+//! unknown to the generated messages; the fields that have not changed are the generated ones. All versions are flexible.
+
+mod acknowledge;
+mod fetch;
+mod offsets;
+
+use kafka_protocol::protocol::{Decodable, Encodable};
+
+pub use self::acknowledge::{ShareAcknowledgeRequest, ShareAcknowledgeResponse};
+pub use self::fetch::{
+    ShareFetchRequest, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic,
+};
+pub use self::offsets::{
+    DescribeShareGroupOffsetsResponse, ShareGroupOffsets, SharePartitionOffsets, ShareTopicOffsets,
+};
+
+use crate::error::Malformed;
+use crate::input::Input;
+use crate::pieces::Output;
+
+/// The version of the generated messages of ShareFetch and ShareAcknowledge.
+const GENERATED: i16 = 1;
+
+/// The first version of ShareFetch and ShareAcknowledge whose acknowledgements may renew locks.
+const RENEWS_FROM: i16 = 2;
+
+/// Takes an array of generated structures.
+fn take_all<T: Decodable>(input: &mut Input, name: &str) -> Result<Vec<T>, Malformed> {
+    input.array(name, |input| input.message(GENERATED))
+}
+
+fn put_all(output: &mut Output, parts: &[impl Encodable]) -> Result<(), String> {
+    output.length(parts.len());
+    parts.iter().try_for_each(|part| put(output, part))
+}
+
+fn put(output: &mut Output, part: &impl Encodable) -> Result<(), String> {
+    part.encode(output.copied(), GENERATED)
+        .map_err(|error| error.to_string())
+}
+
+/// Refuses to leave out a field that is no default.
+fn check_is_default(is_default: bool, name: &str) -> Result<(), String> {
+    match is_default {
+        true => Ok(()),
+        false => Err(format!("{name} needs version {RENEWS_FROM}")),
+    }
+}
