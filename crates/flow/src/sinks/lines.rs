@@ -9,7 +9,7 @@ use millstream_base::{Disk, DiskFile};
 use serde::Serialize;
 
 use crate::error::BoxError;
-use crate::sink::{Sink, SinkStart};
+use crate::sinks::sink::{Sink, SinkStart};
 
 /// Lines are written when there is as much of them.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream_base::Clock;
 
 use crate::error::BoxError;
-use crate::lanes::SourceLanes;
-use crate::source::{Output, Source, SourceStatus};
+use crate::sources::source::{Output, Source, SourceStatus};
+use crate::time::lanes::SourceLanes;
 
 /// How long a generator with a rate pauses when it is ahead of it.
 const PAUSE: Duration = Duration::from_millis(1);

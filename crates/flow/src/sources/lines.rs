@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
-use crate::lanes::SourceLanes;
-use crate::parts::Parts;
-use crate::source::{Output, Source, SourceStatus};
+use crate::sources::source::{Output, Source, SourceStatus};
+use crate::stage::parts::Parts;
+use crate::time::lanes::SourceLanes;
 
 /// How much of the files is read at a time, and how long a line may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

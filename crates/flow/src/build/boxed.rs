@@ -1,0 +1,137 @@
+//! Operators in a row behind a type that can be named.
+
+use std::any;
+use std::fmt::Debug;
+use std::iter;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::build::flow::Flow;
+use crate::build::operators::Operators;
+use crate::stage::chain::{Chain, Same};
+use crate::stage::channel::ChannelState;
+use crate::stage::ends::fork;
+use crate::stage::ends::fork::{Arm, ToFork};
+use crate::stage::ends::to_rings::Route;
+use crate::stage::entry::{EndRow, Entry, Give, Row};
+use crate::stage::terminal::Terminal;
+
+/// Operators that give `T`, whatever they are: what [`Operators::boxed`] makes, so that functions can return and
+/// take them.
+pub type Pipeline<'f, T> = Operators<'f, Boxed<T>, Same>;
+
+/// Where operators behind a [`Pipeline`] begin, within the stage of those before.
+pub struct Boxed<T> {
+    item: PhantomData<fn() -> T>,
+}
+
+/// Ends the operators of a stage before the box in those behind it, one for each instance.
+pub(crate) type EndBefore<T> =
+    Box<dyn FnOnce(&mut Flow, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
+
+impl<T: Send + 'static> Give for Boxed<T> {
+    type Item = T;
+
+    /// As the stage that it is in.
+    const IS_SHARED: bool = false;
+
+    const BEGINS_STAGE: bool = false;
+}
+
+impl<T: Send + 'static> EndRow<T> for Boxed<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+        let code = any::type_name::<(C, E)>();
+        flow.agreed
+            .push(format!("{} behind a box: {code}", row.name));
+        // The last box of a stage comes to its end first.
+        let before = flow.boxed.get_mut(&row.name).and_then(Vec::pop);
+        let before = before.and_then(|before| before.downcast::<EndBefore<T>>().ok());
+        let before = before.expect("what is before a box waits for what is behind it");
+        let terminals = row.instances.into_iter().map(|(_, terminal)| terminal);
+        let arms = fork::arms(row.name, row.chain, terminals).collect();
+        before(flow, arms, row.outputs);
+    }
+}
+
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Hides which operators these are, so that a function can return them as a [`Pipeline`]. What follows
+    /// is still in the same stage. The price: each item is cloned into a batch, and each batch, of up to 256 items and 8 KiB, is
+    /// one virtual call; the operators before the box and those behind it are compiled into a loop each, not into one together.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Flow, Pipeline};
+    ///
+    /// fn squares(flow: &mut Flow, count: u64) -> Pipeline<'_, u64> {
+    ///     flow.source("numbers", Generator::new(|number| number).limit(count))
+    ///         .map(|number| number * number)
+    ///         .boxed()
+    /// }
+    ///
+    /// fn even(numbers: Pipeline<'_, u64>) -> Pipeline<'_, u64> {
+    ///     numbers.filter(|number| number % 2 == 0).boxed()
+    /// }
+    ///
+    /// let mut flow = Flow::new("squares");
+    /// let sum = flow.partial::<u64>("sum");
+    /// even(squares(&mut flow, 5)).fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 0 + 4 + 16);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn boxed(self) -> Pipeline<'f, C::Out>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+    {
+        let label = self.label("boxed");
+        let Operators {
+            flow,
+            stage,
+            channel,
+            inputs,
+            is_shared,
+            chain,
+            operators,
+            watermarks,
+            tells_time,
+        } = self;
+        let entries = inputs.iter().map(|_| Boxed { item: PhantomData });
+        let (entries, name, input) = (entries.collect(), stage.clone(), channel.clone());
+        let end: EndBefore<C::Out> = Box::new(move |flow, arms, outputs| {
+            let function = Arc::new(|_: &C::Out| 0);
+            let instances = inputs.into_iter().zip(arms).map(|(input, arm)| {
+                let (function, label) = (Arc::clone(&function), label.clone());
+                (
+                    input,
+                    ToFork::new(iter::once(arm), Route { function, label }),
+                )
+            });
+            let instances = instances.collect();
+            let before = Operators {
+                flow,
+                stage,
+                channel,
+                inputs: Vec::new(),
+                is_shared,
+                chain,
+                operators,
+                watermarks,
+                tells_time,
+            };
+            before.end_with(instances, outputs);
+        });
+        let boxes = flow.boxed.entry(name.clone()).or_default();
+        boxes.push(Box::new(end));
+        Operators {
+            flow,
+            stage: name,
+            channel: input,
+            inputs: entries,
+            is_shared,
+            chain: Same,
+            operators,
+            watermarks: None,
+            tells_time: false,
+        }
+    }
+}

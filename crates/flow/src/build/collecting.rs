@@ -1,0 +1,306 @@
+//! Windows that have all of their events: functions over them need no result to go on from.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_base::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::build::flow::Flow;
+use crate::build::operators::Operators;
+use crate::error::BoxError;
+use crate::stage::chain::{Chain, Same};
+use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_collected::{Late, LateFunction, ToCollected};
+use crate::stage::entry::Entry;
+use crate::stage::input::RingInput;
+use crate::stage::parts::Parts;
+use crate::stage::terminal::Place;
+use crate::state::partial::StateReader;
+use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
+
+/// A state element: what is kept of windows that have all of their events. A clone is another handle of
+/// the same element.
+#[derive(Clone)]
+pub struct Collected {
+    windows: Windows,
+    state: Arc<CollectedState>,
+}
+
+#[derive(Default)]
+pub struct CollectedState {
+    /// Events that were left out since their time was over.
+    pub late: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+/// What one operator keeps, or several together.
+#[derive(Clone, Copy, Default)]
+pub struct Kept {
+    pub items: u64,
+    pub events: u64,
+}
+
+/// What items refer to is gone with the process.
+const NOT_KEPT: &str =
+    "windows that have all of their events refer to items, which no checkpoint holds";
+
+impl Collected {
+    /// Events that were left out since their window's time was over.
+    pub fn late_events(&self) -> u64 {
+        self.state.late.load(Ordering::Relaxed)
+    }
+
+    /// Items that are kept, each once, whatever the number of windows that it is in.
+    pub fn kept_items(&self) -> u64 {
+        self.state.kept.lock().items
+    }
+
+    /// Events of windows that are not closed.
+    pub fn open_events(&self) -> u64 {
+        self.state.kept.lock().events
+    }
+}
+
+impl CollectedState {
+    /// An operator keeps something else now.
+    pub fn replace(&self, before: Kept, now: Kept) {
+        let mut kept = self.kept.lock();
+        kept.items = kept.items - before.items + now.items;
+        kept.events = kept.events - before.events + now.events;
+    }
+}
+
+/// Read under the keys `late_events`, `kept_items` and `open_events`.
+impl StateReader for Collected {
+    fn get(&self, key: &str) -> Option<Value> {
+        match key {
+            "late_events" => Some(json!(self.late_events())),
+            "kept_items" => Some(json!(self.kept_items())),
+            "open_events" => Some(json!(self.open_events())),
+            _ => None,
+        }
+    }
+
+    fn keys(&self, limit: usize) -> Vec<String> {
+        let keys = ["late_events", "kept_items", "open_events"];
+        keys.into_iter().take(limit).map(str::to_owned).collect()
+    }
+
+    fn late_events(&self) -> Option<u64> {
+        Some(self.late_events())
+    }
+
+    fn save(&self) -> Result<Vec<u8>, BoxError> {
+        Err(NOT_KEPT.into())
+    }
+
+    fn restore(&self, _: &[u8]) -> Result<(), BoxError> {
+        Err(NOT_KEPT.into())
+    }
+}
+
+/// Operators whose results are about to be collected in windows.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Collecting<'f, I: Entry, C: Chain<I::Item, Out: Parts + Sized>, L> {
+    operators: Operators<'f, I, C>,
+    collected: Collected,
+    late: Option<LateTo<C::Out, L>>,
+}
+
+struct LateTo<T: Parts, L> {
+    channel: Channel<L>,
+    function: Arc<LateFunction<T, L>>,
+}
+
+impl Flow {
+    /// A state element readable under `name`: what is kept of some windows that have all of their
+    /// events.
+    ///
+    /// # Panics
+    /// When the windows are neither tumbling nor sliding.
+    pub fn collected(&mut self, name: &str, windows: Windows) -> Collected {
+        assert!(
+            windows.size_and_slide_ms().is_some(),
+            "events are collected in tumbling or sliding windows alone"
+        );
+        let collected = Collected {
+            windows,
+            state: Arc::default(),
+        };
+        self.add_state(name, collected.clone());
+        collected
+    }
+}
+
+impl<'f, I, C, T> Operators<'f, I, C>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = T>,
+    T: Parts + Clone + Debug + Send + Sync,
+{
+    /// Keeps all events of windows, for functions that need all of them: an item is a handle of many
+    /// events, and what is kept is the items. On several ranks each has windows of its own items.
+    ///
+    /// ```
+    /// use millstream_base::Timestamp;
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::windows::{WindowEvents, Windows};
+    /// use millstream_flow::{Emit, Flow, Parts, Watermarks};
+    /// # use millstream_flow::{BoxError, Sink};
+    /// # use std::sync::{Arc, Mutex};
+    /// # use std::task::Waker;
+    /// use std::time::Duration;
+    /// # struct Medians(Arc<Mutex<Vec<u64>>>);
+    /// # impl Sink<u64> for Medians {
+    /// #     fn push(&mut self, items: &[u64], _: &Waker) -> Result<usize, BoxError> {
+    /// #         self.0.lock().unwrap().extend_from_slice(items);
+    /// #         Ok(items.len())
+    /// #     }
+    /// #     fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> { Ok(true) }
+    /// # }
+    /// # let medians = Arc::default();
+    /// # let sink = Medians(Arc::clone(&medians));
+    ///
+    /// /// Events that came together; a clone is another handle of them.
+    /// #[derive(Debug, Clone)]
+    /// struct Batch(std::sync::Arc<[(Timestamp, u64)]>);
+    /// impl Parts for Batch {
+    ///     type Part<'a> = (Timestamp, u64);
+    ///     fn for_each_part(&self, visit: impl FnMut(&(Timestamp, u64))) {
+    ///         self.0.iter().for_each(visit);
+    ///     }
+    /// }
+    ///
+    /// // A batch has ten events, one in each millisecond.
+    /// let batch = |number| Batch((10 * number..10 * number + 10).map(|n| (Timestamp(n as i64), n)).collect());
+    /// let mut flow = Flow::new("medians");
+    /// let recent = flow.collected("recent", Windows::sliding(100, 20));
+    /// flow.source("batches", Generator::new(batch).limit(20))
+    ///     .watermarks(|Batch(events)| events[events.len() - 1].0, Watermarks::bounded(Duration::ZERO))
+    ///     .over(&recent)
+    ///     .collect("windows", |(time, _)| *time)
+    ///     .flat_map(|window: &WindowEvents<Batch>, emit: &mut Emit<u64>| {
+    ///         let mut values = Vec::new();
+    ///         window.for_each_part(|(_, value)| values.push(*value));
+    ///         values.sort_unstable();
+    ///         emit(&values[values.len() / 2]);
+    ///     })
+    ///     .sink("medians", sink);
+    /// flow.run()?.join()?;
+    /// // Those at both ends have fewer events.
+    /// assert_eq!(
+    ///     *medians.lock().unwrap(),
+    ///     [10, 20, 30, 40, 50, 70, 90, 110, 130, 150, 160, 170, 180, 190]
+    /// );
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn over(self, collected: &Collected) -> Collecting<'f, I, C, Infallible> {
+        Collecting {
+            operators: self,
+            collected: collected.clone(),
+            late: None,
+        }
+    }
+}
+
+impl<'f, I, C, T, L> Collecting<'f, I, C, L>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = T>,
+    T: Parts + Clone + Debug + Send + Sync,
+    L: Send + 'static,
+{
+    /// What `function` makes of events that come too late for their window goes to `channel`; without
+    /// this they are dropped. They are counted in any case, by [`Collected::late_events`].
+    pub fn late_to<M, F>(self, channel: &Channel<M>, function: F) -> Collecting<'f, I, C, M>
+    where
+        M: Send + 'static,
+        F: Fn(&T::Part<'_>) -> M + Send + Sync + 'static,
+    {
+        Collecting {
+            operators: self.operators,
+            collected: self.collected,
+            late: Some(LateTo {
+                channel: channel.clone(),
+                function: Arc::new(function),
+            }),
+        }
+    }
+
+    /// Keeps the items until the windows are over that their events lie in by `time`; what comes out are
+    /// the windows. An event is late if all of its windows were closed by what was known of time before
+    /// its item was read, and else it is in those that were not.
+    pub fn collect<F>(self, name: &str, time: F) -> Operators<'f, RingInput<WindowEvents<T>>, Same>
+    where
+        F: Fn(&T::Part<'_>) -> Timestamp + Send + Sync + 'static,
+    {
+        let Collecting {
+            operators,
+            collected,
+            late,
+        } = self;
+        let results = operators.flow.channel(&format!("{name}/results"));
+        let collect = Collect {
+            collected,
+            late,
+            time: Arc::new(time),
+            results: results.clone(),
+        };
+        // There is one place for all; whatever comes before it is the work of many.
+        let flow = match operators.is_shared && I::BEGINS_STAGE && operators.operators == 0 {
+            true => collect.end(operators),
+            false => collect.end(operators.boundary(name)),
+        };
+        flow.stage(&results.state.name, &results)
+    }
+}
+
+/// An end of a stage.
+struct Collect<T: Parts, L> {
+    collected: Collected,
+    late: Option<LateTo<T, L>>,
+    time: TimeOf<T>,
+    results: Channel<WindowEvents<T>>,
+}
+
+impl<T, L> Collect<T, L>
+where
+    T: Parts + Clone + Debug + Send + Sync,
+    L: Send + 'static,
+{
+    fn end<I, C>(self, mut operators: Operators<'_, I, C>) -> &mut Flow
+    where
+        I: Entry,
+        C: Chain<I::Item, Out = T>,
+    {
+        operators.inputs.truncate(1);
+        let label = operators.label("collect");
+        let outputs: Vec<&Arc<ChannelState>> = [&self.results.state]
+            .into_iter()
+            .chain(self.late.as_ref().map(|late| &late.channel.state))
+            .collect();
+        let results = std::slice::from_ref(&self.results);
+        operators.end(&outputs, |place: Place<'_>| ToCollected {
+            state: Arc::clone(&self.collected.state),
+            store: EventStore::new(self.collected.windows, Arc::clone(&self.time)),
+            outbox: Outbox::of_channels(place, results),
+            late: self.late.as_ref().map(|late| Late {
+                outbox: Outbox::of_channels(place, std::slice::from_ref(&late.channel)),
+                function: Arc::clone(&late.function),
+                waiting: Vec::new(),
+                mark: None,
+            }),
+            label: label.clone(),
+            waiting: None,
+            sent: 0,
+            told: Kept::default(),
+            stamp: 0,
+            has_ended: false,
+        })
+    }
+}

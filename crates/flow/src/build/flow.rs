@@ -1,0 +1,396 @@
+//! Building a flow: the typed API.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use millstream_base::{Clock, SystemClock};
+use millstream_exchange::Ranks;
+use millstream_ring::{Ring, RingConfig};
+
+use crate::build::operators::Operators;
+use crate::checkpoint::coordinator::Pause;
+use crate::checkpoint::shards::Checkpointing;
+use crate::error::FlowError;
+use crate::ranks::exchange::Homes;
+use crate::ranks::remote::{Meeting, Message, Outlets, RemoteInput};
+use crate::run::begin;
+use crate::run::doorbell::Doorbell;
+use crate::run::running::Running;
+use crate::run::scheduler::{Priority, Scheduler};
+use crate::sinks::sink::AnySink;
+use crate::sources::source::{Output, Source};
+use crate::stage::attempt::Label;
+use crate::stage::chain::Same;
+use crate::stage::channel::{AnyRing, Channel, ChannelState};
+use crate::stage::contract::Stage;
+use crate::stage::dead_letter::{DeadLetterSink, DeadLetters};
+use crate::stage::input::{RingInput, SourceInput};
+use crate::state::partial::{Partial, PartialState, StateReader};
+use crate::state::windowed::{REMEMBERED_KEYS, Windowed};
+use crate::time::alignment::Step;
+use crate::time::control_events::WriterId;
+use crate::windows::{Combine, Key, Windows};
+
+/// What a flow takes from its surroundings. The defaults are right for most.
+#[derive(Clone)]
+pub struct FlowSettings {
+    /// Worker threads at most; as many as there are cores by default. There are fewer while they are
+    /// enough for the load.
+    pub workers: NonZeroUsize,
+    /// Whether another worker takes the place of one that has died; it does by default. Without it the flow goes on
+    /// with the workers that are left; the last one is replaced all the same, so that the flow ends.
+    pub replaces_workers: bool,
+    /// Whether the order of items counts; it does by default.
+    pub order: Order,
+    /// Who is activated next; [`Priority`] by default.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
+    pub interval: Duration,
+    /// How often sources that keep how far they are do so; every second by default.
+    pub commit_interval: Duration,
+    /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
+    /// larger one is used, and shrink when they are idle.
+    pub ring_items_max: NonZeroUsize,
+    /// Takes items that make code of the user panic twice, or for which it answers an error. Without
+    /// it they fail the flow.
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Keeps what the flow needs to go on after its end, from time to time; off by default.
+    pub checkpoints: Option<Checkpointing>,
+    /// What else has to be the same on all ranks, such as the program's version and arguments.
+    pub program: String,
+    /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
+    pub ranks: Ranks,
+}
+
+/// Whether a flow keeps the order of its items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// What one source gives arrives everywhere in the order in which it was given, even where
+    /// several workers process it at once.
+    #[default]
+    Kept,
+    /// Items may overtake each other, so that no worker's results wait for another's.
+    Free,
+}
+
+impl Default for FlowSettings {
+    fn default() -> Self {
+        const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+        FlowSettings {
+            workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            replaces_workers: true,
+            order: Order::default(),
+            scheduler: Arc::new(Priority::default()),
+            interval: Duration::from_millis(500),
+            commit_interval: Duration::from_secs(1),
+            ring_items_max: RING_ITEMS_MAX,
+            dead_letters: None,
+            clock: Arc::new(SystemClock::default()),
+            checkpoints: None,
+            program: String::new(),
+            ranks: Ranks::alone(),
+        }
+    }
+}
+
+/// Room of a ring at first.
+const RING_ITEMS_MIN: usize = 8;
+
+/// Memory of a ring at most, so that what is handed on is still in the cache when it is read;
+/// whatever that is in items, there is room for `RING_ITEMS_MIN`.
+const RING_BYTES_MAX: usize = 1 << 20;
+
+/// A dataflow graph that is being built; [`run`](Flow::run) starts it.
+pub struct Flow {
+    pub(crate) name: String,
+    pub(crate) settings: FlowSettings,
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) pause: Arc<Pause>,
+    pub(crate) stages: Vec<Arc<dyn Stage>>,
+    pub(crate) channels: Vec<Arc<ChannelState>>,
+    pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
+    pub(crate) sinks: Vec<Arc<dyn AnySink>>,
+    /// Stages that were begun and have no end yet.
+    pub(crate) open: Vec<String>,
+    /// Joins of two streams that have no second one yet.
+    pub(crate) one_sided: Vec<String>,
+    /// By the names of stages: what ends the operators before each of its boxes, the last box last.
+    pub(crate) boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
+    /// What was found wrong while it was built.
+    pub(crate) faults: Vec<FlowError>,
+    /// By the names of branches that have come to their ends: the channels that they write.
+    pub(crate) branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
+    /// Who says marks so far.
+    pub(crate) writers: WriterId,
+    /// The ways to other ranks so far.
+    pub(crate) exits: Vec<Arc<Outlets>>,
+    /// What the types of the graph do not show and has to be the same on all ranks.
+    pub(crate) agreed: Vec<String>,
+    pub(crate) homes: Homes,
+    /// For how long after the ends of windows, of those that there are so far, their results may come again.
+    pub(crate) updates_for_ms: i64,
+    pub(crate) step: Step,
+}
+
+impl Flow {
+    /// An empty flow.
+    pub fn new(name: &str) -> Self {
+        Flow::with_settings(name, FlowSettings::default())
+    }
+
+    /// An empty flow with other than the default settings.
+    pub fn with_settings(name: &str, settings: FlowSettings) -> Self {
+        Flow {
+            name: name.to_owned(),
+            doorbell: Arc::new(Doorbell::new(Arc::clone(&settings.clock))),
+            settings,
+            stopping: Arc::default(),
+            pause: Arc::default(),
+            stages: Vec::new(),
+            channels: Vec::new(),
+            states: Vec::new(),
+            sinks: Vec::new(),
+            open: Vec::new(),
+            one_sided: Vec::new(),
+            boxed: HashMap::new(),
+            faults: Vec::new(),
+            branch_outputs: HashMap::new(),
+            writers: 0,
+            exits: Vec::new(),
+            agreed: Vec::new(),
+            homes: Homes::default(),
+            updates_for_ms: 0,
+            step: Step::default(),
+        }
+    }
+
+    /// Begins a stage that reads `source`.
+    pub fn source<S: Source>(
+        &mut self,
+        name: &str,
+        source: S,
+    ) -> Operators<'_, SourceInput<S>, Same> {
+        self.sources(name, [source])
+    }
+
+    /// Begins a stage that reads several sources; as many workers can be in it at once.
+    pub fn sources<S: Source>(
+        &mut self,
+        name: &str,
+        sources: impl IntoIterator<Item = S>,
+    ) -> Operators<'_, SourceInput<S>, Same> {
+        let inputs = sources
+            .into_iter()
+            .map(|source| SourceInput {
+                source,
+                label: Label(name.into()),
+                doorbell: Arc::clone(&self.doorbell),
+                waker: self.waker(),
+                stopping: Arc::clone(&self.stopping),
+                pause: Arc::clone(&self.pause),
+                clock: Arc::clone(&self.settings.clock),
+                output: Output::default(),
+                stamp: 0,
+                unsampled: 0,
+                usual: 0,
+                ended: false,
+            })
+            .collect();
+        Operators::begin(self, name, None, inputs)
+    }
+
+    /// A channel that stages can write to and one stage reads: for graphs that are merged, split, or
+    /// led back.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let mut flow = Flow::new("merge");
+    /// let sum = flow.partial::<u64>("sum");
+    /// let [even, odd, both] = ["even", "odd", "both"].map(|name| flow.channel::<u64>(name));
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .split(&[even.clone(), odd.clone()], |number| (number % 2) as usize);
+    /// flow.stage("halve", &even).map(|number| number / 2).to(&both);
+    /// flow.stage("keep", &odd).to(&both);
+    /// flow.stage("add", &both).fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), (0 + 1 + 2 + 3 + 4) + (1 + 3 + 5 + 7 + 9));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    ///
+    /// What is written and read has one type:
+    ///
+    /// ```compile_fail
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let mut flow = Flow::new("merge");
+    /// let numbers = flow.channel::<u64>("numbers");
+    /// flow.source("one", Generator::new(|number| number)).to(&numbers);
+    /// flow.source("other", Generator::new(|number| number.to_string())).to(&numbers);
+    /// ```
+    pub fn channel<T: Send + 'static>(&mut self, name: &str) -> Channel<T> {
+        let (mut rings, state) = self.rings(name, 1);
+        Channel {
+            ring: rings.remove(0),
+            state,
+        }
+    }
+
+    /// Begins a stage that reads a channel.
+    pub fn stage<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        channel: &Channel<T>,
+    ) -> Operators<'_, RingInput<T>, Same> {
+        let readers = self.settings.workers.get();
+        let inputs = (0..readers).map(|_| RingInput::new(&channel.ring, &channel.state, 0));
+        let state = Some(Arc::clone(&channel.state));
+        Operators::begin(self, name, state, inputs.collect())
+    }
+
+    /// A state element of which each worker changes a part of its own, readable under `name`.
+    pub fn partial<S: PartialState>(&mut self, name: &str) -> Partial<S> {
+        let state = Partial::default();
+        self.add_state(name, state.clone());
+        state
+    }
+
+    /// A state element of the caller's own, readable under `name` and kept in checkpoints. What changes it while the
+    /// flow runs has to be an operator of the flow: checkpoints are taken while none is at work.
+    pub fn state(&mut self, name: &str, state: impl StateReader + 'static) {
+        self.add_state(name, state);
+    }
+
+    /// A state element readable under `name`: of each key, what `aggregate` makes of its items over each
+    /// of some windows.
+    pub fn windowed<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+    ) -> Windowed<K, A> {
+        let state = self.windows(name, windows, aggregate, REMEMBERED_KEYS);
+        self.add_state(name, state.clone());
+        state
+    }
+
+    /// The same, where it is not readable yet, and another number of keys is remembered.
+    pub(crate) fn windows<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+        remembered_keys: usize,
+    ) -> Windowed<K, A> {
+        self.agreed.push(format!("{name}: {windows:?}"));
+        self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
+        let (homes, ranks) = (self.homes.clone(), self.settings.ranks.count());
+        Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// When the graph is not whole, or there are no threads to run it.
+    pub fn run(self) -> Result<Running, FlowError> {
+        let ranks = self.settings.ranks.clone();
+        self.start().inspect_err(|error| {
+            // The others wait for this one.
+            if ranks.count() > 1 {
+                ranks.fail(&error.to_string());
+            }
+        })
+    }
+
+    fn start(mut self) -> Result<Running, FlowError> {
+        if let Some(letters) = &self.settings.dead_letters {
+            self.sinks.push(Arc::new(DeadLetterSink::new(letters)));
+        }
+        self.check()?;
+        let purpose = begin::begin(&self)?;
+        Running::start(self, purpose)
+    }
+
+    pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
+        self.states.push((name.to_owned(), Arc::new(state)));
+    }
+
+    /// The two ends of a channel between this rank and each other one; none if there is no other.
+    pub(crate) fn meeting<T: Message>(
+        &mut self,
+        operator: &str,
+    ) -> Option<(Arc<Outlets>, Vec<RemoteInput<T>>)> {
+        if self.settings.ranks.count() == 1 {
+            return None;
+        }
+        let meeting = Meeting {
+            ranks: &self.settings.ranks,
+            channel: self.settings.ranks.next_channel(),
+            operator: operator.into(),
+            clock: &self.settings.clock,
+            doorbell: &self.doorbell,
+            stopping: &self.stopping,
+            pause: &self.pause,
+        };
+        let outlets = meeting.outlets();
+        let inputs = meeting.inputs(&outlets);
+        self.exits.push(Arc::clone(&outlets));
+        Some((outlets, inputs))
+    }
+
+    /// Begins a stage that reads what comes from other ranks.
+    pub(crate) fn receive<T: Message>(
+        &mut self,
+        name: &str,
+        inputs: Vec<RemoteInput<T>>,
+    ) -> Operators<'_, RemoteInput<T>, Same> {
+        let mut operators = Operators::begin(self, name, None, inputs);
+        operators.tells_time = true;
+        operators
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.doorbell))
+    }
+
+    /// So many rings of one channel.
+    pub(crate) fn rings<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        count: usize,
+    ) -> (Vec<Arc<Ring<T>>>, Arc<ChannelState>) {
+        let items_min = NonZeroUsize::new(RING_ITEMS_MIN).expect("not zero");
+        let of_memory = NonZeroUsize::new(RING_BYTES_MAX / Ring::<T>::SLOT_BYTES);
+        let capacity_max = of_memory
+            .unwrap_or(items_min)
+            .max(items_min)
+            .min(self.settings.ring_items_max);
+        let config = RingConfig {
+            capacity_min: items_min.min(capacity_max),
+            capacity_max,
+            lanes: match self.settings.order {
+                Order::Kept => NonZeroUsize::MIN,
+                Order::Free => self.settings.workers,
+            },
+        };
+        let rings: Vec<_> = (0..count).map(|_| Ring::new(config)).collect();
+        let erased = rings
+            .iter()
+            .map(|ring| -> Arc<dyn AnyRing> { Arc::new(Arc::clone(ring)) });
+        let state = ChannelState::new(name, erased.collect());
+        self.channels.push(Arc::clone(&state));
+        (rings, state)
+    }
+}

@@ -1,0 +1,41 @@
+//! What ranks have found comes together on one of them.
+
+use crate::build::flow::{Flow, FlowSettings};
+use crate::error::FlowError;
+use crate::ranks::remote::Message;
+use crate::sources::Generator;
+use crate::state::partial::PartialState;
+
+/// A flow that brings the items of all ranks to one of them, where `add` takes them into a state. All
+/// ranks call it; on the others the state stays empty.
+///
+/// # Errors
+/// When a rank fails.
+pub fn gathered<T, S>(
+    name: &str,
+    settings: FlowSettings,
+    items: Vec<T>,
+    at: u32,
+    add: impl Fn(&mut S, &T) + Send + Sync + 'static,
+) -> Result<S, FlowError>
+where
+    T: Message + Clone + std::fmt::Debug,
+    S: PartialState,
+{
+    let settings = FlowSettings {
+        // What is gathered is at hand, and those of another flow are no place for its own.
+        checkpoints: None,
+        ..settings
+    };
+    let mut flow = Flow::with_settings(name, settings);
+    let sum = flow.partial::<S>("gathered");
+    let count = items.len() as u64;
+    flow.source(
+        "found",
+        Generator::new(move |number| items[number as usize].clone()).limit(count),
+    )
+    .gather("gather", at)
+    .fold_local(&sum, add);
+    flow.run()?.join()?;
+    Ok(sum.merged())
+}

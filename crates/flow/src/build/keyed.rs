@@ -1,0 +1,347 @@
+//! Operators by key: what is known of a key meets in one place, on whatever rank.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use millstream_base::Timestamp;
+use millstream_ring::Ring;
+
+use crate::build::flow::Flow;
+use crate::build::operators::Operators;
+use crate::error::FlowError;
+use crate::ranks::exchange::{Home, Routed, ToHome, ToRank};
+use crate::ranks::remote::{Message, Outlets, Remote, RemoteInput};
+use crate::stage::chain::{Chain, Same};
+use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::ends::held_back::HeldBack;
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_panes::{PaneCode, ToPanes, Waiting};
+use crate::stage::ends::to_rings::{ToOne, ToRings};
+use crate::stage::ends::to_windows::{Release, ToWindows};
+use crate::stage::entry::Entry;
+use crate::stage::input::RingInput;
+use crate::stage::terminal::Place;
+use crate::state::windowed::{WindowSpec, Windowed};
+use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowResult};
+
+/// Operators whose results are routed by a key.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
+    pub(crate) operators: Operators<'f, I, C>,
+    key: F,
+    late: Option<Channel<C::Out>>,
+}
+
+/// Says of every item that its key is that of all items.
+type KeyOfAll<T> = fn(&T) -> All;
+
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Routes the items by their key, so that all items of a key meet in one place.
+    pub fn key_by<K, F>(self, key: F) -> Keyed<'f, I, C, F>
+    where
+        C::Out: Sized,
+        F: Fn(&C::Out) -> K + Send + Sync + 'static,
+    {
+        Keyed {
+            operators: self,
+            key,
+            late: None,
+        }
+    }
+
+    /// Adds each item to the windows that `time` lies in, whatever its key: first to what this instance knows of
+    /// them, from time to time to what all know, which is on one rank. Else it is as
+    /// [`Keyed::aggregate`], and its results have no key to speak of.
+    ///
+    /// ```
+    /// use millstream_base::Timestamp;
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::windows::{Count, Windows};
+    /// use millstream_flow::{Flow, Watermarks};
+    /// use std::time::Duration;
+    ///
+    /// let mut flow = Flow::new("numbers");
+    /// let sum = flow.partial::<u64>("sum");
+    /// let counts = flow.windowed("counts", Windows::tumbling(10), Count);
+    /// flow.source("numbers", Generator::new(|number| number).limit(100))
+    ///     .watermarks(|number| Timestamp(*number as i64), Watermarks::bounded(Duration::ZERO))
+    ///     .aggregate("count", &counts, |number| Timestamp(*number as i64))
+    ///     .fold_local(&sum, |sum, window| *sum += window.value);
+    /// let running = flow.run()?;
+    /// running.join()?;
+    /// assert_eq!(sum.merged(), 100);
+    /// // Over HTTP: `/state/numbers/counts/all`.
+    /// let newest = running.state("counts").and_then(|state| state.get("all")).unwrap();
+    /// assert_eq!((newest["window_start"].as_i64(), newest["value"].as_u64()), (Some(90), Some(10)));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn aggregate<A, E>(
+        self,
+        name: &str,
+        state: &Windowed<All, A>,
+        time: E,
+    ) -> Operators<'f, RingInput<WindowResult<All, A::Out>>, Same>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        A: Aggregate<C::Out>,
+        E: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
+    {
+        self.all().aggregate(name, state, time)
+    }
+
+    /// As [`Keyed::late_to`], for windows over all items.
+    pub fn late_to(self, channel: &Channel<C::Out>) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+    {
+        self.all().late_to(channel)
+    }
+
+    /// What is routed by a key that all items have.
+    fn all(self) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    where
+        C::Out: Sized,
+    {
+        Keyed {
+            operators: self,
+            key: |_| All,
+            late: None,
+        }
+    }
+
+    /// Ends the stage and begins another of this name, which gets the items of all ranks on one of them,
+    /// and nothing on the others.
+    pub fn gather(mut self, name: &str, rank: u32) -> Operators<'f, RingInput<C::Out>, Same>
+    where
+        C::Out: Message + Clone + Sized,
+    {
+        let channel = self.flow.channel::<C::Out>(name);
+        self.flow.agreed.push(format!("{name}: on rank {rank}"));
+        let exchange = self.exchange::<C::Out>(name);
+        if rank >= exchange.ranks {
+            self.flow.faults.push(FlowError::NoSuchRank {
+                flow: self.flow.name.clone(),
+                operator: name.to_owned(),
+                rank,
+                ranks: exchange.ranks,
+            });
+        }
+        let label = self.label("gather");
+        let channels = [channel.clone()];
+        let flow = self.end(&[&channel.state], |place| ToRank {
+            routed: exchange.routed(Outbox::of_channels(place, &channels), place),
+            home: Home { rank, partition: 0 },
+            label: label.clone(),
+            has_ended: false,
+        });
+        if let Some(received) = exchange.received {
+            flow.receive(&format!("{name}/received"), received)
+                .end(&[&channel.state], |place| ToRings {
+                    outbox: Outbox::of_channels(place, &channels),
+                    way: ToOne,
+                });
+        }
+        flow.stage(name, &channel)
+    }
+
+    /// What the operator `name` sends to other ranks and gets from them.
+    fn exchange<T: Message>(&mut self, name: &str) -> Exchange<T> {
+        let (outlets, received) = self.flow.meeting(name).unzip();
+        if outlets.is_some() && self.keeps_order() {
+            // What is sent to other ranks is in nobody's turn.
+            self.inputs.truncate(1);
+        }
+        let ranks = &self.flow.settings.ranks;
+        Exchange {
+            outlets,
+            received,
+            rank: ranks.rank(),
+            ranks: ranks.count(),
+        }
+    }
+}
+
+/// Both ends of an operator's channels to other ranks; none if there is no other.
+struct Exchange<T> {
+    outlets: Option<Arc<Outlets>>,
+    received: Option<Vec<RemoteInput<T>>>,
+    rank: u32,
+    ranks: u32,
+}
+
+impl<T: Message> Exchange<T> {
+    /// The way of one instance, to this rank's rings and to other ranks.
+    fn routed(&self, local: Outbox<T>, place: Place<'_>) -> Routed<T> {
+        let outlets = self.outlets.as_ref();
+        Routed {
+            local,
+            remote: outlets.map(|outlets| Remote::new(outlets, place.writer)),
+            rank: self.rank,
+            ranks: self.ranks,
+        }
+    }
+}
+
+impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = T>,
+    T: Clone + Debug + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Items that come too late for their window go to `channel`; else they are dropped. They are
+    /// counted in any case, by [`Windowed::late_events`].
+    pub fn late_to(self, channel: &Channel<T>) -> Self {
+        Keyed {
+            late: Some(channel.clone()),
+            ..self
+        }
+    }
+
+    /// Adds each item to the windows of its key that `time` lies in: first to what this instance knows
+    /// of them, from time to time to what all know. A stage of its own, named `name`; what comes out
+    /// are the windows as event time passes their end.
+    pub fn aggregate<A, E>(
+        self,
+        name: &str,
+        state: &Windowed<K, A>,
+        time: E,
+    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same>
+    where
+        A: Aggregate<T>,
+        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+    {
+        state.spec.take(self.operators.flow, name);
+        let panes = Panes::new(self.operators.flow, name);
+        let spec = Arc::clone(&state.spec);
+        let flow = self.end_in_panes("aggregate", name, spec, &panes, time);
+        panes.windows(flow, name, state)
+    }
+
+    /// Ends the stage in panes, as the operator `kind`. What of them goes to other ranks is named `exchange`.
+    pub(crate) fn end_in_panes<A, E>(
+        self,
+        kind: &str,
+        exchange: &str,
+        spec: Arc<WindowSpec<A>>,
+        panes: &Panes<K, A::State>,
+        time: E,
+    ) -> &'f mut Flow
+    where
+        A: Aggregate<T>,
+        E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+    {
+        let Keyed {
+            mut operators,
+            key,
+            late,
+        } = self;
+        let Panes { rings, channel } = panes;
+        let flow = &mut *operators.flow;
+        let received_name = format!("{exchange}/received");
+        let step = flow.step.clone();
+        let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
+        let exchange = operators.exchange::<Partial<K, A::State>>(exchange);
+        let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
+        let code = Arc::new(PaneCode {
+            key,
+            time,
+            label: operators.label(kind),
+        });
+        let outputs: Vec<&Arc<ChannelState>> = [channel]
+            .into_iter()
+            .chain(late.as_ref().map(|late| &late.state))
+            .collect();
+        let flow = operators.end(&outputs, |place: Place<'_>| {
+            let panes = LocalPanes::new(spec.windows);
+            ToPanes {
+                held: HeldBack::new(|bytes, few| panes.max_within(bytes, few)),
+                panes,
+                spec: Arc::clone(&spec),
+                code: Arc::clone(&code),
+                routed: exchange.routed(Outbox::of_rings(place, rings, channel), place),
+                homes: homes.clone(),
+                late: late
+                    .as_ref()
+                    .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
+                late_items: Vec::new(),
+                step: step.clone(),
+                is_in_turn,
+                clock: Arc::clone(&clock),
+                waiting: Waiting::default(),
+                stamp: 0,
+                has_ended: false,
+                item: PhantomData,
+            }
+        });
+        if let Some(received) = exchange.received {
+            flow.receive(&received_name, received)
+                .end(&[channel], |place| ToRings {
+                    outbox: Outbox::of_rings(place, rings, channel),
+                    way: ToHome {
+                        homes: homes.clone(),
+                        ranks: exchange.ranks,
+                        label: code.label.clone(),
+                    },
+                });
+        }
+        flow
+    }
+}
+
+/// Where the partial results of all instances and ranks meet that belong to this rank: a ring for each partition of keys.
+pub(crate) struct Panes<K, S> {
+    rings: Vec<Arc<Ring<Partial<K, S>>>>,
+    channel: Arc<ChannelState>,
+}
+
+impl<K, S> Clone for Panes<K, S> {
+    fn clone(&self) -> Self {
+        Panes {
+            rings: self.rings.clone(),
+            channel: Arc::clone(&self.channel),
+        }
+    }
+}
+
+impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
+    pub fn new(flow: &mut Flow, name: &str) -> Self {
+        let partitions = flow.settings.workers.get();
+        let (rings, channel) = flow.rings(name, partitions);
+        Panes { rings, channel }
+    }
+
+    /// Begins the stage that merges them and gives the windows of `state` as they end.
+    pub fn windows<'f, A: Combine<State = S>>(
+        &self,
+        flow: &'f mut Flow,
+        name: &str,
+        state: &Windowed<K, A>,
+    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same> {
+        let Panes { rings, channel } = self;
+        let inputs = rings.iter().enumerate();
+        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, channel, index));
+        let inputs = inputs.collect();
+        let mut partitioned = Operators::begin(flow, name, Some(Arc::clone(channel)), inputs);
+        partitioned.is_shared = false;
+        let results_name = format!("{name}/results");
+        let results = partitioned.flow.channel(&results_name);
+        let waker = partitioned.flow.waker();
+        let clock = Arc::clone(&partitioned.flow.settings.clock);
+        let label = partitioned.label("aggregate");
+        let channels = [results.clone()];
+        let flow = partitioned.end(&[&results.state], |place| ToWindows {
+            spec: Arc::clone(&state.spec),
+            store: state.add_partition(),
+            label: label.clone(),
+            outbox: Outbox::of_channels(place, &channels),
+            clock: Arc::clone(&clock),
+            waker: waker.clone(),
+            release: Release::default(),
+            stamp: 0,
+        });
+        flow.stage(&results_name, &results)
+    }
+}

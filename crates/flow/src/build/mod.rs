@@ -1,0 +1,15 @@
+//! The builder: [`Flow`](flow::Flow) and the operators that programs chain onto it.
+//!
+//! A method of the builder ends one row of operators, makes the stage, and registers it in the flow's graph. Nothing
+//! here runs while a flow is at work. Only this folder knows `Flow`; every other folder works on stages, channels and
+//! state elements.
+
+pub mod boxed;
+pub mod collecting;
+pub mod flow;
+pub mod gathered;
+pub mod keyed;
+pub mod operators;
+pub mod top_windows;
+pub mod validate;
+pub mod window_join;

@@ -1,0 +1,523 @@
+//! Operators in a row, up to the end of their stage.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::Arc;
+
+use millstream_base::Timestamp;
+use parking_lot::Mutex;
+
+use crate::build::flow::{Flow, Order};
+use crate::error::BoxError;
+use crate::sinks::sink::{SharedSink, Sink};
+use crate::sources::source::Source;
+use crate::stage::attempt::Label;
+use crate::stage::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
+use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::ends::fork;
+use crate::stage::ends::fork::{Branch, ToFork};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
+use crate::stage::ends::to_sink::{ToSink, Waiting};
+use crate::stage::ends::to_state::ToState;
+use crate::stage::entry::{Entry, Row};
+use crate::stage::input::{RingInput, SourceInput};
+use crate::stage::parts::{Flatten, Parts};
+use crate::stage::terminal::{Place, Terminal};
+use crate::state::partial::{Partial, PartialState};
+use crate::state::table::Table;
+use crate::time::control_events::WriterId;
+use crate::time::stage_time::Watermarks;
+
+/// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
+/// operators `C` to whatever is added next.
+///
+/// Operators get their items by reference. All operators up to the next
+/// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
+/// loop.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
+    pub(crate) flow: &'f mut Flow,
+    pub(crate) stage: String,
+    /// The channel that the inputs are rings of; none for a source.
+    pub(crate) channel: Option<Arc<ChannelState>>,
+    pub(crate) inputs: Vec<I>,
+    /// Whether they share one ring.
+    pub(crate) is_shared: bool,
+    pub(crate) chain: C,
+    /// How many operators the stage has.
+    pub(crate) operators: usize,
+    pub(crate) watermarks: Option<Watermarks>,
+    /// Whether it says marks, being the first stage.
+    pub(crate) tells_time: bool,
+}
+
+impl<'f, I: Entry> Operators<'f, I, Same>
+where
+    I::Item: 'static,
+{
+    pub(crate) fn begin(
+        flow: &'f mut Flow,
+        stage: &str,
+        channel: Option<Arc<ChannelState>>,
+        inputs: Vec<I>,
+    ) -> Self {
+        flow.open.push(stage.to_owned());
+        Operators {
+            flow,
+            stage: stage.to_owned(),
+            channel,
+            is_shared: I::IS_SHARED,
+            inputs,
+            chain: Same,
+            operators: 0,
+            watermarks: None,
+            tells_time: false,
+        }
+    }
+}
+
+impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
+    /// Tells how far event time has come: the source's items have the times that `time` gives, and are
+    /// out of order by as much as `watermarks` says. Windows further on close by that.
+    pub fn watermarks<F>(
+        mut self,
+        time: F,
+        watermarks: Watermarks,
+    ) -> Operators<'f, SourceInput<S>, SeeTime<C, F>>
+    where
+        C::Out: Debug,
+        F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
+    {
+        self.watermarks = Some(watermarks);
+        self.tells_time = true;
+        self.add("watermarks", |before, label| SeeTime {
+            before,
+            function: time,
+            label,
+        })
+    }
+}
+
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Turns each item into another.
+    pub fn map<U, F>(self, function: F) -> Operators<'f, I, Map<C, F, U>>
+    where
+        C::Out: Debug,
+        F: Fn(&C::Out) -> U + Send + Sync + 'static,
+        U: 'static,
+    {
+        self.add("map", |before, label| Map {
+            before,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
+    /// Lets pass the items for which `function` holds.
+    pub fn filter<F>(self, function: F) -> Operators<'f, I, Filter<C, F>>
+    where
+        C::Out: Debug,
+        F: Fn(&C::Out) -> bool + Send + Sync + 'static,
+    {
+        self.add("filter", |before, label| Filter {
+            before,
+            function,
+            label,
+        })
+    }
+
+    /// Turns each item into any number of others, which may be parts of it: `U` may be `[u8]`.
+    pub fn flat_map<U, F>(self, function: F) -> Operators<'f, I, FlatMap<C, F, U>>
+    where
+        C::Out: Debug,
+        F: Fn(&C::Out, &mut Emit<'_, U>) + Send + Sync + 'static,
+        U: ?Sized + 'static,
+    {
+        self.add("flat_map", |before, label| FlatMap {
+            before,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
+    /// Takes each item apart: as [`flat_map`](Operators::flat_map), where the items themselves say what they
+    /// hold, so that all that follows is compiled into one loop with it.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Flatten, Flow};
+    ///
+    /// #[derive(Debug)]
+    /// struct Pair([u64; 2]);
+    ///
+    /// impl Flatten for Pair {
+    ///     type Item = u64;
+    ///
+    ///     fn for_each_item<'a>(&'a self, visit: impl FnMut(&'a u64)) {
+    ///         self.0.iter().for_each(visit);
+    ///     }
+    /// }
+    ///
+    /// let mut flow = Flow::new("pairs");
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("pairs", Generator::new(|number| Pair([number, 1])).limit(10))
+    ///     .flatten()
+    ///     .fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 45 + 10);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn flatten(self) -> Operators<'f, I, Flat<C>>
+    where
+        C::Out: Flatten + Debug,
+    {
+        self.add("flatten", |before, label| Flat { before, label })
+    }
+
+    /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map)
+    /// does with whole items. A part that makes `function` panic twice, or for which it answers an
+    /// error, becomes a dead letter; the other parts go their way. What `function` does beside its
+    /// results may be done again for the parts before one that it panics on.
+    ///
+    /// ```
+    /// use millstream_base::SystemDisk;
+    /// use millstream_flow::sources::{LineFiles, LineLimits};
+    /// use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// #[derive(Default)]
+    /// struct Letters(Mutex<Vec<DeadLetter>>);
+    /// impl DeadLetters for Letters {
+    ///     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
+    ///         self.0.lock().unwrap().extend_from_slice(letters);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("text");
+    /// # std::fs::write(&path, "1\ntwo\n3\n")?;
+    /// let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
+    /// let letters = Arc::new(Letters::default());
+    /// let mut flow = Flow::with_settings("sum", FlowSettings {
+    ///     dead_letters: Some(letters.clone()),
+    ///     ..FlowSettings::default()
+    /// });
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("read", files)
+    ///     .each(|line, emit: &mut Emit<u64>| {
+    ///         emit(&str::from_utf8(line)?.parse()?);
+    ///         Ok(())
+    ///     })
+    ///     .fold_local(&sum, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 4);
+    /// let letter = &letters.0.lock().unwrap()[0];
+    /// assert_eq!(letter.item, r#"b"two""#);
+    /// assert_eq!(letter.error, "invalid digit found in string");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn each<U, F>(self, function: F) -> Operators<'f, I, Each<C, F, U>>
+    where
+        C::Out: Parts + Debug,
+        F: Fn(&<C::Out as Parts>::Part<'_>, &mut Emit<'_, U>) -> Result<(), BoxError>
+            + Send
+            + Sync
+            + 'static,
+        U: ?Sized + 'static,
+    {
+        self.add("each", |before, label| Each {
+            before,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
+    /// Joins each item with the row of a table that `key` leads to. Items without one are dropped.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Flow, Table};
+    ///
+    /// let prices = Table::new([("tea", 3), ("milk", 2)]);
+    /// let mut flow = Flow::new("bill");
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("orders", Generator::new(|number| ["tea", "milk", "air"][number as usize % 3]).limit(6))
+    ///     .join(&prices, |order| *order, |_, price| *price)
+    ///     .fold_local(&sum, |sum, price| *sum += price);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sum.merged(), 2 * (3 + 2));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn join<K, V, U, F, G>(
+        self,
+        table: &Table<K, V>,
+        key: F,
+        function: G,
+    ) -> Operators<'f, I, Join<C, K, V, F, G, U>>
+    where
+        C::Out: Debug,
+        K: Hash + Eq + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        F: Fn(&C::Out) -> K + Send + Sync + 'static,
+        G: Fn(&C::Out, &V) -> U + Send + Sync + 'static,
+        U: 'static,
+    {
+        let table = table.clone();
+        self.add("join", |before, label| Join {
+            before,
+            table,
+            key,
+            function,
+            label,
+            result: PhantomData,
+        })
+    }
+
+    /// Ends the stage and begins another of this name, joined by a ring.
+    pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let channel = self.flow.channel(name);
+        self.end_in(&channel).stage(name, &channel)
+    }
+
+    /// Ends the stage in a channel.
+    pub fn to(self, channel: &Channel<C::Out>)
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        self.end_in(channel);
+    }
+
+    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let channels = [channel.clone()];
+        self.end(
+            &channels.each_ref().map(|channel| &channel.state),
+            |place| ToRings {
+                outbox: Outbox::of_channels(place, &channels),
+                way: ToOne,
+            },
+        )
+    }
+
+    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
+    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("split");
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        self.end(&states, |place| ToRings {
+            outbox: Outbox::of_channels(place, channels),
+            way: Route {
+                function: Arc::clone(&route),
+                label: label.clone(),
+            },
+        });
+    }
+
+    /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
+    /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
+    /// by several workers at once; what goes to a branch, no ring has to carry. A branch that one worker at a
+    /// time must bring to its end, as a sink that keeps the order of a ring, makes the stage one for all.
+    ///
+    /// ```
+    /// use millstream_flow::Flow;
+    /// use millstream_flow::sources::Generator;
+    ///
+    /// let mut flow = Flow::new("parity");
+    /// let [even, odd] = ["even", "odd"].map(|name| flow.partial::<u64>(name));
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .fork(&["even", "odd"], |number| (number % 2) as usize, |branch, numbers| match branch {
+    ///         0 => numbers.map(|number| number / 2).fold_local(&even, |sum, number| *sum += number),
+    ///         _ => numbers.fold_local(&odd, |sum, number| *sum += number),
+    ///     });
+    /// flow.run()?.join()?;
+    /// assert_eq!((even.merged(), odd.merged()), (0 + 1 + 2 + 3 + 4, 1 + 3 + 5 + 7 + 9));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn fork<F>(
+        mut self,
+        names: &[&str],
+        route: F,
+        mut build: impl FnMut(usize, Operators<'_, Branch<C::Out>, Same>),
+    ) where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("fork");
+        let (mut branches, mut outputs) = (Vec::new(), Vec::new());
+        for (number, name) in names.iter().enumerate() {
+            let (entries, arms) = fork::branch(self.inputs.len());
+            let name = format!("{}/{name}", self.stage);
+            let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
+            operators.is_shared = self.is_shared;
+            build(number, operators);
+            let arms = mem::take(&mut *arms.lock());
+            // What one alone may bring is brought by one.
+            self.inputs.truncate(arms.len().max(1));
+            branches.push(arms.into_iter());
+            outputs.extend(self.flow.branch_outputs.remove(&name).unwrap_or_default());
+        }
+        let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
+            let arms = branches.iter_mut().filter_map(Iterator::next);
+            let function = Arc::clone(&route);
+            let label = label.clone();
+            (input, ToFork::new(arms, Route { function, label }))
+        });
+        let instances = instances.collect();
+        self.end_with(instances, outputs);
+    }
+
+    /// Ends the stage in several channels, each of which gets every item: for several operators over the
+    /// same items. Items that are handles of something larger are the cheaper.
+    pub fn to_all(self, channels: &[Channel<C::Out>])
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        let label = self.label("to_all");
+        self.end(&states, |place| ToRings {
+            outbox: Outbox::of_channels(place, channels),
+            way: ToAll {
+                label: label.clone(),
+            },
+        });
+    }
+
+    /// Ends the graph in a partial state: `step` takes each item into a part of it.
+    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
+    where
+        C::Out: Debug,
+        S: PartialState,
+        F: Fn(&mut S, &C::Out) + Send + Sync + 'static,
+    {
+        let step = Arc::new(step);
+        let label = self.label("fold_local");
+        self.end(&[], |_| ToState {
+            part: state.add_part(),
+            step: Arc::clone(&step),
+            label: label.clone(),
+        });
+    }
+
+    /// Ends the graph in a sink.
+    pub fn sink<K>(mut self, name: &str, sink: K)
+    where
+        C::Out: Clone + Send + Sized + 'static,
+        K: Sink<C::Out>,
+    {
+        let sink = Arc::new(Mutex::new(sink));
+        let label = Label(name.into());
+        let waker = self.flow.waker();
+        let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
+        self.flow.sinks.push(Arc::new(shared));
+        if self.keeps_order() {
+            // One worker at a time brings the items, in their order.
+            self.inputs.truncate(1);
+        }
+        self.end(&[], |_| ToSink {
+            sink: Arc::clone(&sink),
+            waker: waker.clone(),
+            label: label.clone(),
+            waiting: Waiting::default(),
+            unflushed: false,
+        });
+    }
+
+    pub(crate) fn add<D: Chain<I::Item>>(
+        mut self,
+        kind: &str,
+        fuse: impl FnOnce(C, Label) -> D,
+    ) -> Operators<'f, I, D> {
+        self.operators += 1;
+        let label = self.label(kind);
+        Operators {
+            flow: self.flow,
+            stage: self.stage,
+            channel: self.channel,
+            inputs: self.inputs,
+            is_shared: self.is_shared,
+            chain: fuse(self.chain, label),
+            operators: self.operators,
+            watermarks: self.watermarks,
+            tells_time: self.tells_time,
+        }
+    }
+
+    /// Names an operator by its stage and its place in it.
+    pub(crate) fn label(&self, kind: &str) -> Label {
+        Label(format!("{}/{}.{kind}", self.stage, self.operators).into())
+    }
+
+    /// Adds the stage to the flow, with a terminal for each of its instances.
+    pub(crate) fn end<T: Terminal<C::Out>>(
+        mut self,
+        outputs: &[&Arc<ChannelState>],
+        mut terminal: impl FnMut(Place<'_>) -> T,
+    ) -> &'f mut Flow {
+        let first = self.flow.writers;
+        let count = match self.is_shared {
+            true => 1,
+            false => self.inputs.len() as WriterId,
+        };
+        self.flow.writers += count;
+        let writers: Vec<_> = (first..first + count).collect();
+        outputs
+            .iter()
+            .for_each(|channel| channel.add_writer(&writers));
+        let inputs = mem::take(&mut self.inputs).into_iter();
+        let instances = inputs.zip(writers.iter().cycle()).map(|(input, writer)| {
+            let place = Place {
+                input: self.channel.as_ref(),
+                writer: *writer,
+            };
+            (input, terminal(place))
+        });
+        let instances = instances.collect();
+        let outputs = outputs.iter().map(|channel| Arc::clone(channel)).collect();
+        self.end_with(instances, outputs)
+    }
+
+    /// Adds them to the flow with both ends of each instance, and all channels that they write.
+    pub(crate) fn end_with<T: Terminal<C::Out>>(
+        self,
+        instances: Vec<(I, T)>,
+        outputs: Vec<Arc<ChannelState>>,
+    ) -> &'f mut Flow {
+        let keeps_order = self.keeps_order();
+        let flow = self.flow;
+        flow.open.retain(|open| *open != self.stage);
+        let row = Row {
+            name: self.stage,
+            channel: self.channel,
+            chain: self.chain,
+            instances,
+            keeps_order,
+            watermarks: self.watermarks,
+            tells_time: self.tells_time,
+            outputs,
+        };
+        I::end(flow, row);
+        flow
+    }
+
+    /// Whether the instances share a ring whose order counts.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.is_shared && self.flow.settings.order == Order::Kept
+    }
+}

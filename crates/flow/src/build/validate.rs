@@ -1,0 +1,149 @@
+//! What has to hold of a whole graph before it can run.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::build::flow::{Flow, Order};
+use crate::error::FlowError;
+use crate::stage::channel::ChannelState;
+use crate::stage::contract::Stage;
+
+impl Flow {
+    pub(crate) fn check(&self) -> Result<(), FlowError> {
+        if let Some(fault) = self.faults.first() {
+            return Err(fault.clone());
+        }
+        if let Some(operator) = self.open.first() {
+            return Err(FlowError::Unconnected {
+                flow: self.name.clone(),
+                operator: operator.clone(),
+            });
+        }
+        if self.stages.is_empty() {
+            return Err(FlowError::Empty {
+                flow: self.name.clone(),
+            });
+        }
+        if let Some(name) = self.duplicate_name() {
+            return Err(FlowError::DuplicateName {
+                flow: self.name.clone(),
+                name,
+            });
+        }
+        if let Some(join) = self.one_sided.first() {
+            let (flow, join) = (self.name.clone(), join.clone());
+            return Err(FlowError::OneSided { flow, join });
+        }
+        self.check_channels()?;
+        self.check_time()
+    }
+
+    fn duplicate_name(&self) -> Option<String> {
+        let mut seen = HashSet::new();
+        let stages = self.stages.iter().map(|stage| ("stage", stage.name()));
+        let states = self.states.iter().map(|(name, _)| ("state", name.as_str()));
+        let sinks = self.sinks.iter().map(|sink| ("sink", sink.name()));
+        let (_, name) = stages
+            .chain(states)
+            .chain(sinks)
+            .find(|element| !seen.insert(*element))?;
+        Some(name.to_owned())
+    }
+
+    fn check_channels(&self) -> Result<(), FlowError> {
+        for channel in &self.channels {
+            let reads = |stage: &&Arc<dyn Stage>| {
+                stage
+                    .input()
+                    .is_some_and(|input| Arc::ptr_eq(input, channel))
+            };
+            let readers = self.stages.iter().filter(reads).count();
+            let writers = channel.writers();
+            if writers == 0 || readers != 1 {
+                return Err(FlowError::Channel {
+                    flow: self.name.clone(),
+                    channel: channel.name.clone(),
+                    writers,
+                    readers,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever goes by event time is told it: all sources that lead there tell it, and their items do
+    /// not overtake what they say.
+    fn check_time(&self) -> Result<(), FlowError> {
+        for stage in self.stages.iter().filter(|stage| stage.goes_by_time()) {
+            if self.settings.order == Order::Free {
+                return Err(FlowError::TimeWithoutOrder {
+                    flow: self.name.clone(),
+                    operator: stage.name().to_owned(),
+                });
+            }
+            let mut silent = before(&self.stages, stage)
+                .into_iter()
+                .filter(|before| before.input().is_none() && !before.tells_time());
+            if let Some(source) = silent.next() {
+                return Err(FlowError::NoWatermarks {
+                    flow: self.name.clone(),
+                    operator: stage.name().to_owned(),
+                    source_stage: source.name().to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets marks be said wherever they lead to somebody who goes by event time. What is led in circles
+/// has no order that they could tell of: windows behind a cycle close at the end.
+pub fn want_marks(stages: &[Arc<dyn Stage>]) {
+    for stage in stages.iter().filter(|stage| stage.goes_by_time()) {
+        let on_the_way = before(stages, stage);
+        let inputs = on_the_way
+            .into_iter()
+            .chain([stage])
+            .filter_map(|stage| stage.input());
+        inputs
+            .filter(|input| !input.is_in_cycle())
+            .for_each(|input| input.want_marks());
+    }
+}
+
+/// The stages that lead to `stage`, but for what lies before a cycle.
+fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
+    before_where(stages, stage, |input| !input.is_in_cycle())
+}
+
+/// All stages that lead to `stage`.
+pub fn all_before<'a>(
+    stages: &'a [Arc<dyn Stage>],
+    stage: &Arc<dyn Stage>,
+) -> Vec<&'a Arc<dyn Stage>> {
+    before_where(stages, stage, |_| true)
+}
+
+fn before_where<'a>(
+    stages: &'a [Arc<dyn Stage>],
+    stage: &Arc<dyn Stage>,
+    is_followed: impl Fn(&ChannelState) -> bool,
+) -> Vec<&'a Arc<dyn Stage>> {
+    let mut found: Vec<&Arc<dyn Stage>> = Vec::new();
+    let mut inputs: Vec<Arc<ChannelState>> = stage.input().cloned().into_iter().collect();
+    while let Some(input) = inputs.pop() {
+        if !is_followed(&input) {
+            continue;
+        }
+        for writer in stages {
+            let writes = |output: &Arc<ChannelState>| Arc::ptr_eq(output, &input);
+            let is_new = !found.iter().any(|known| Arc::ptr_eq(known, writer));
+            if writer.outputs().iter().any(writes) && is_new {
+                found.push(writer);
+                inputs.extend(writer.input().cloned());
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,377 @@
+//! Cuts: moments at which everything that came into a flow, on whatever rank, has arrived.
+//!
+//! From time to time the sources pause. What is under way then goes through, which takes a few
+//! slices' time, and the sinks are flushed. Then nothing of the flow is in a ring or in somebody's
+//! hands, and no stage has anything left to say: sources [commit](crate::Source::commit), or a
+//! [checkpoint](crate::Checkpoints) is taken, and the sources go on.
+//!
+//! On several ranks *barriers* travel with the items. A rank that pauses says one on each channel to
+//! others as soon as everything before that channel is at rest; who meets one pauses, too, and reads
+//! no more from that rank. When a rank is at rest and has met the barriers of all others, its part of
+//! the cut is there: all that was said before the barriers has arrived, and nothing that came after.
+//! So no rank is special, and any may begin (after Chandy and Lamport, "Distributed snapshots").
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::build::validate;
+use crate::checkpoint::decisions::Decisions;
+use crate::checkpoint::shards;
+use crate::checkpoint::shards::{Keeper, Saved};
+use crate::error::Failure;
+use crate::ranks::remote::Outlets;
+use crate::run::cycles::Cycle;
+use crate::sinks::sink::AnySink;
+use crate::stage::attempt::Label;
+use crate::stage::contract::{Rest, Stage};
+use crate::state::partial::StateReader;
+
+/// Who pauses, and up to which cut all is done. Known to all inputs.
+#[derive(Default)]
+pub struct Pause {
+    /// No source gives anything. Written by workers, read by sources.
+    pub is_on: AtomicBool,
+    /// The number of the last cut that was taken. Whoever met the barrier of a later one waits.
+    pub done: AtomicU64,
+}
+
+pub struct Cuts {
+    /// What they are for.
+    purpose: Purpose,
+    interval: Duration,
+    pause: Arc<Pause>,
+    /// Something was processed since the last cut. Written by workers after each activation.
+    is_due: AtomicBool,
+    /// Not before this time of the flow's clock, in nanoseconds.
+    at_ns: AtomicU64,
+    /// The channels to other ranks. Locked by the worker that looks whether everything has arrived.
+    gates: Mutex<Vec<Gate>>,
+    /// A worker takes a cut, or failed when it did: code of the user may have done half of something, so no other
+    /// worker tries again. Written with `gates` locked.
+    is_taken: AtomicBool,
+}
+
+pub enum Purpose {
+    /// Nobody wants any.
+    None,
+    /// Sources commit.
+    Commits,
+    Checkpoints(Box<Keeper>, Option<Decisions>),
+}
+
+/// Where a stage hands items to other ranks.
+struct Gate {
+    /// In each of them the barrier lies behind the same items of the stage.
+    outlets: Vec<Arc<Outlets>>,
+    /// The stage, and all that lead to it.
+    before: Vec<Arc<dyn Stage>>,
+    /// Up to which cut the barrier is said.
+    said: u64,
+}
+
+impl Gate {
+    fn is_at_rest(&self) -> bool {
+        self.outlets.iter().all(|outlets| outlets.is_at_rest())
+    }
+}
+
+/// What a cut is taken of.
+pub struct Elements<'a> {
+    pub stages: &'a [Arc<dyn Stage>],
+    pub cycles: &'a [Cycle],
+    pub states: &'a [(String, Arc<dyn StateReader>)],
+    pub sinks: &'a [Arc<dyn AnySink>],
+}
+
+impl Elements<'_> {
+    /// What they need to go on from here, all being at rest.
+    pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
+        let mut saved = Saved::default();
+        for sink in self.sinks {
+            saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
+        }
+        for stage in self.stages {
+            stage.save(&mut saved)?;
+        }
+        for (name, state) in self.states {
+            let label = Label(name.as_str().into());
+            let bytes = label.run(|| state.save());
+            let bytes = bytes.map_err(|error| Failure::Error {
+                operator: label.0,
+                error,
+            })?;
+            saved.put(format!("state/{name}"), bytes);
+        }
+        Ok(saved)
+    }
+}
+
+impl Cuts {
+    pub fn new(
+        stages: &[Arc<dyn Stage>],
+        purpose: Purpose,
+        pause: Arc<Pause>,
+        interval: Duration,
+        now: Duration,
+    ) -> Self {
+        let gates = stages.iter().filter_map(|stage| {
+            let outlets = stage.outlets();
+            let before = validate::all_before(stages, stage).into_iter();
+            (!outlets.is_empty()).then(|| Gate {
+                outlets,
+                before: before.chain([stage]).cloned().collect(),
+                said: 0,
+            })
+        });
+        Cuts {
+            gates: Mutex::new(gates.collect()),
+            is_taken: AtomicBool::new(false),
+            purpose,
+            interval,
+            pause,
+            is_due: AtomicBool::new(false),
+            at_ns: AtomicU64::new((now + interval).as_nanos() as u64),
+        }
+    }
+
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
+    }
+
+    fn are_wanted(&self) -> bool {
+        !matches!(self.purpose, Purpose::None)
+    }
+
+    /// Something was processed.
+    pub fn worked(&self) {
+        if self.are_wanted() {
+            self.is_due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Pauses the sources if it is time to.
+    pub fn pause_if_due(&self, now: Duration) {
+        let is_time = now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed);
+        if !is_time || !self.is_due.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.is_writing() {
+            true => self.put_off(now),
+            false => self.pause.is_on.store(true, Ordering::SeqCst),
+        }
+    }
+
+    fn put_off(&self, now: Duration) {
+        let next = (now + self.interval).as_nanos() as u64;
+        self.at_ns.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether the checkpoint before is still being written: the sources would wait for it.
+    fn is_writing(&self) -> bool {
+        match &self.purpose {
+            Purpose::Checkpoints(keeper, _) => keeper.is_writing(),
+            Purpose::None | Purpose::Commits => false,
+        }
+    }
+
+    /// When a worker has to be awake for the next one.
+    pub fn alarm(&self) -> Option<Duration> {
+        let is_waiting =
+            self.is_due.load(Ordering::Relaxed) && !self.pause.is_on.load(Ordering::Relaxed);
+        is_waiting.then(|| Duration::from_nanos(self.at_ns.load(Ordering::Relaxed)))
+    }
+
+    /// For a worker that finds nothing to do: takes a cut if the sources pause and everything has arrived.
+    /// Returns whether there may be something to do now.
+    pub fn take_if_at_rest(&self, elements: &Elements<'_>, now: Duration) -> Result<bool, Failure> {
+        if !self.pause.is_on.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        // Who waits here looks itself afterwards: what the other found may be over.
+        let mut gates = self.gates.lock();
+        if !self.pause.is_on.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        if self.is_taken.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let number = self.pause.done.load(Ordering::SeqCst) + 1;
+        for gate in gates.iter_mut().filter(|gate| gate.said < number) {
+            match rest(&gate.before, elements.cycles, number) {
+                Rest::Busy => continue,
+                Rest::Missed => return Ok(true),
+                Rest::Quiet => {}
+            }
+            for outlets in &gate.outlets {
+                outlets.say_barrier(number)?;
+            }
+            gate.said = number;
+        }
+        for outlets in gates.iter().flat_map(|gate| &gate.outlets) {
+            outlets.send_all()?;
+        }
+        match rest(elements.stages, elements.cycles, number) {
+            Rest::Busy => return Ok(false),
+            Rest::Missed => return Ok(true),
+            Rest::Quiet => {}
+        }
+        if gates
+            .iter()
+            .any(|gate| gate.said < number || !gate.is_at_rest())
+        {
+            return Ok(false);
+        }
+        self.is_taken.store(true, Ordering::Relaxed);
+        match &self.purpose {
+            Purpose::None => {}
+            Purpose::Commits => commit(elements.stages)?,
+            Purpose::Checkpoints(keeper, _) => {
+                keeper.keep(number, elements.save(keeper.checkpoint(number))?);
+            }
+        }
+        self.is_taken.store(false, Ordering::Relaxed);
+        self.is_due.store(false, Ordering::Relaxed);
+        self.put_off(now);
+        self.pause.is_on.store(false, Ordering::SeqCst);
+        // Last: the barrier of the next cut is read only now, and pauses again.
+        self.pause.done.store(number, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// What waits for checkpoints to be complete on all ranks, if it has something to do.
+    pub fn decisions_due(&self) -> Option<&Decisions> {
+        match &self.purpose {
+            Purpose::Checkpoints(_, decisions) => {
+                decisions.as_ref().filter(|decisions| decisions.are_due())
+            }
+            Purpose::None | Purpose::Commits => None,
+        }
+    }
+
+    /// For the last worker, when all stages have ended: this is a cut, too. A flow that goes on from it has sources that
+    /// have ended, or goes on reading if it was stopped. `wait` waits until something happens, and returns `false` when the
+    /// flow is given up.
+    pub fn end(
+        &self,
+        elements: &Elements<'_>,
+        wait: impl FnMut(&Decisions) -> bool,
+    ) -> Result<(), Failure> {
+        match &self.purpose {
+            Purpose::Commits => commit(elements.stages),
+            Purpose::Checkpoints(keeper, Some(decisions)) => {
+                self.commit_the_last(elements, keeper, decisions, wait)
+            }
+            Purpose::Checkpoints(keeper, None) => {
+                let number = keeper.checkpoint(shards::LAST);
+                keeper.keep(shards::LAST, elements.save(number)?);
+                Ok(())
+            }
+            Purpose::None => Ok(()),
+        }
+    }
+
+    /// Takes one more checkpoint, and waits until all that was prepared is committed.
+    fn commit_the_last(
+        &self,
+        elements: &Elements<'_>,
+        keeper: &Keeper,
+        decisions: &Decisions,
+        mut wait: impl FnMut(&Decisions) -> bool,
+    ) -> Result<(), Failure> {
+        let first = keeper.checkpoint(0);
+        let ended = self.pause.done.load(Ordering::SeqCst);
+        let mut last = ended;
+        let keep = |number: u64| {
+            let failed = keeper.counts().failed;
+            let saved = elements.save(keeper.checkpoint(number))?;
+            keeper.keep(number, saved);
+            keeper.finish();
+            Ok(keeper.counts().failed == failed)
+        };
+        keeper.finish();
+        let mut is_kept = false;
+        decisions.end(keeper.checkpoint(ended))?;
+        // 1. Until all ranks have ended, this one takes part in what the others do.
+        let end = loop {
+            decisions.decide()?;
+            if let Some(end) = decisions.final_number(keeper.checkpoint(ended)) {
+                break end;
+            }
+            match decisions.wanted(keeper.checkpoint(last)) {
+                Some(wanted) => {
+                    last = wanted - first;
+                    is_kept = keep(last)?;
+                }
+                None if !wait(decisions) => return Ok(()),
+                None => {}
+            }
+        };
+        // 2. The last checkpoint of all.
+        // Another rank may have come so far, and this one may have followed it.
+        if last < end - first || !is_kept {
+            is_kept = keep(end - first)?;
+        }
+        if !is_kept {
+            return Err(Failure::Error {
+                operator: "checkpoints".into(),
+                error: format!(
+                    "the last checkpoint is not kept, so the results since the one before are not committed; resume the flow: {}",
+                    keeper.counts().error.unwrap_or_default()
+                )
+                .into(),
+            });
+        }
+        // 3. Its results.
+        loop {
+            decisions.decide()?;
+            if decisions.is_committed(end) || !wait(decisions) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
+    stages.iter().try_for_each(|stage| stage.commit())
+}
+
+/// Names what is saved of a sink.
+pub fn sink_element(name: &str) -> String {
+    format!("sink/{name}")
+}
+
+/// Whether nothing is under way in stages whose sources pause, and nothing is left to do there: from then on nothing of them changes
+/// before the cut is taken, whatever other workers try. All stages are held when they are looked at; one after another
+/// they would show what never was at one moment.
+fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
+    let mut held = Vec::with_capacity(stages.len());
+    let mut rest = Rest::Quiet;
+    for stage in stages {
+        match stage.hold() {
+            Ok(stage) => held.push(stage),
+            Err(why) => {
+                rest = why;
+                break;
+            }
+        }
+    }
+    if rest == Rest::Quiet {
+        let are_at_rest = held.iter().all(|stage| stage.is_at_rest(number));
+        // One that is over ends its stages as soon as a worker closes it.
+        if !are_at_rest || cycles.iter().any(Cycle::is_over) {
+            rest = Rest::Busy;
+        }
+    }
+    for stage in held {
+        if stage.let_go() {
+            rest = Rest::Missed;
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests;

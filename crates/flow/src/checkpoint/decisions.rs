@@ -1,0 +1,253 @@
+//! Which checkpoints are complete on all ranks: from then on results that were prepared for them count.
+//!
+//! A rank says to all others which of its shards it has kept. A checkpoint that all have kept is *complete*: the flow will
+//! never go on from an older one. Sinks [commit](crate::Sink::commit) then what they have prepared for it, and for those
+//! before it. While this is under way, the flow goes on: it works at the next checkpoint.
+//!
+//! At the end each rank says which checkpoint was its last. One more follows, with the next number behind all of
+//! these, so that the last results are committed, too. Until all ranks have come to their ends, one that has keeps its
+//! shard of each checkpoint that another one takes: nothing changes in it any more.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use bytes::Bytes;
+use millstream_exchange::{Ranks, Receiver, SendError, Sender};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BoxError, Failure};
+use crate::run::doorbell::Doorbell;
+use crate::sinks::sink::AnySink;
+
+/// Bytes on their way from one rank to another; each message has about ten.
+const CREDIT_BYTES: u64 = 16 << 10;
+
+/// What ranks say to each other.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Said {
+    /// The shard of this checkpoint is kept.
+    Kept(u64),
+    /// The rank has come to its end; this was its last checkpoint.
+    Ended(u64),
+}
+
+/// What this rank knows of the checkpoints of all.
+pub struct Decisions {
+    sinks: Vec<Arc<dyn AnySink>>,
+    news: Arc<News>,
+    state: Mutex<State>,
+}
+
+/// Something was kept or said, or a sink has gone on. Workers look at it between any two activations.
+pub struct News {
+    is_there: AtomicBool,
+    /// Shards that were kept and nobody has been told of.
+    kept: Mutex<Vec<u64>>,
+    doorbell: Arc<Doorbell>,
+}
+
+struct State {
+    /// Checkpoints of which this rank has kept its shard, from the last complete one on.
+    own: BTreeSet<u64>,
+    peers: Vec<Peer>,
+    /// The newest complete checkpoint, and whether all sinks have committed it.
+    complete: u64,
+    is_committed: bool,
+}
+
+/// Another rank.
+struct Peer {
+    sender: Sender,
+    receiver: Receiver,
+    kept: BTreeSet<u64>,
+    ended: Option<u64>,
+    /// Messages for which there was no credit; a few for each checkpoint that is not complete.
+    unsent: VecDeque<Bytes>,
+}
+
+impl News {
+    /// A shard was kept for good.
+    pub fn kept(self: &Arc<Self>, number: u64) {
+        self.kept.lock().push(number);
+        self.wake_by_ref();
+    }
+}
+
+impl Wake for News {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The flag first: a worker that the bell wakes sees it.
+        self.is_there.store(true, Ordering::SeqCst);
+        self.doorbell.wake_by_ref();
+    }
+}
+
+impl Decisions {
+    /// Makes the channels between the ranks; called before these agree. `sinks` are those that wait for decisions.
+    pub fn new(ranks: &Ranks, doorbell: &Arc<Doorbell>, sinks: Vec<Arc<dyn AnySink>>) -> Decisions {
+        let news = Arc::new(News {
+            is_there: AtomicBool::new(false),
+            kept: Mutex::default(),
+            doorbell: Arc::clone(doorbell),
+        });
+        let channel = ranks.next_channel();
+        let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
+        let peers = others.map(|rank| {
+            let mut sender = ranks.sender(rank, channel, CREDIT_BYTES);
+            let mut receiver = ranks.receiver(rank, channel, CREDIT_BYTES);
+            sender.set_waker(Waker::from(Arc::clone(&news)));
+            receiver.set_waker(Waker::from(Arc::clone(&news)));
+            Peer {
+                sender,
+                receiver,
+                kept: BTreeSet::new(),
+                ended: None,
+                unsent: VecDeque::new(),
+            }
+        });
+        let state = State {
+            own: BTreeSet::new(),
+            peers: peers.collect(),
+            complete: 0,
+            is_committed: true,
+        };
+        Decisions {
+            sinks,
+            state: Mutex::new(state),
+            news,
+        }
+    }
+
+    pub fn news(&self) -> &Arc<News> {
+        &self.news
+    }
+
+    /// Whether [`decide`](Self::decide) has something to do.
+    pub fn are_due(&self) -> bool {
+        self.news.is_there.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what was kept and said, and has sinks commit what is complete. Never waits.
+    pub fn decide(&self) -> Result<(), Failure> {
+        let state = &mut *self.state.lock();
+        // First: what comes from now on is for the next time.
+        self.news.is_there.store(false, Ordering::SeqCst);
+        for number in std::mem::take(&mut *self.news.kept.lock()) {
+            state.own.insert(number);
+            state.say(Said::Kept(number)).map_err(failure)?;
+        }
+        state.hear().map_err(failure)?;
+        if let Some(complete) = state.newest_complete() {
+            state.complete = complete;
+            state.is_committed = false;
+            state.forget_before(complete);
+        }
+        if !state.is_committed {
+            let waker = Waker::from(Arc::clone(&self.news));
+            let mut is_committed = true;
+            for sink in &self.sinks {
+                is_committed &= sink.commit(state.complete, &waker)?;
+            }
+            state.is_committed = is_committed;
+        }
+        Ok(())
+    }
+
+    /// Says that this rank has come to its end, `last` being its last checkpoint.
+    pub fn end(&self, last: u64) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        state.say(Said::Ended(last)).map_err(failure)
+    }
+
+    /// Of the checkpoints behind `last` the newest one that another rank has kept and this one has not.
+    pub fn wanted(&self, last: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let kept = state.peers.iter().flat_map(|peer| &peer.kept);
+        let missing = kept.filter(|number| **number > last && !state.own.contains(number));
+        missing.copied().max()
+    }
+
+    /// The number of the checkpoint behind the last one of all ranks, once all have come to their ends; `last` is that of
+    /// this one.
+    pub fn final_number(&self, last: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let ended: Option<Vec<u64>> = state.peers.iter().map(|peer| peer.ended).collect();
+        let newest = ended?.into_iter().max().unwrap_or(0).max(last);
+        Some(newest + 1)
+    }
+
+    /// Whether this checkpoint is complete, and committed by all sinks.
+    pub fn is_committed(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        state.complete >= number && state.is_committed
+    }
+}
+
+impl State {
+    fn say(&mut self, said: Said) -> Result<(), BoxError> {
+        let message = Bytes::from(postcard::to_stdvec(&said)?);
+        for peer in &mut self.peers {
+            peer.unsent.push_back(message.clone());
+            peer.send()?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(), BoxError> {
+        for peer in &mut self.peers {
+            peer.send()?;
+            while let Some(message) = peer.receiver.take()? {
+                match postcard::from_bytes(&message)? {
+                    Said::Kept(number) => drop(peer.kept.insert(number)),
+                    Said::Ended(last) => peer.ended = Some(last),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest checkpoint that has become complete.
+    fn newest_complete(&self) -> Option<u64> {
+        let is_complete = |number: &&u64| {
+            let mut peers = self.peers.iter();
+            **number > self.complete && peers.all(|peer| peer.kept.contains(number))
+        };
+        self.own.iter().rev().find(is_complete).copied()
+    }
+
+    fn forget_before(&mut self, number: u64) {
+        self.own = self.own.split_off(&number);
+        for peer in &mut self.peers {
+            peer.kept = peer.kept.split_off(&number);
+        }
+    }
+}
+
+impl Peer {
+    fn send(&mut self) -> Result<(), SendError> {
+        while let Some(message) = self.unsent.pop_front() {
+            match self.sender.send(message) {
+                Ok(()) => {}
+                Err(SendError::Full(message)) => {
+                    self.unsent.push_front(message);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failure(error: BoxError) -> Failure {
+    Failure::Error {
+        operator: "checkpoints".into(),
+        error,
+    }
+}

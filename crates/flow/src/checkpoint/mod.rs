@@ -1,0 +1,12 @@
+//! Checkpoints: consistent snapshots of a flow over all its ranks, from which a later run resumes.
+//!
+//! - A snapshot is taken when all that the sources gave has arrived and no stage has anything left to emit.
+//! - Each rank stores its own shard. A checkpoint is complete when the shards of all ranks are stored; a run resumes
+//!   only from a complete one.
+//! - Sinks commit the results of a checkpoint after it is complete, and not before.
+//!
+//! This folder does not know what stages compute: it holds them, asks whether they are at rest, and saves them.
+
+pub mod coordinator;
+pub mod decisions;
+pub mod shards;

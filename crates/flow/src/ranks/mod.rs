@@ -1,0 +1,10 @@
+//! The exchange between ranks: items, watermarks and barriers that leave this rank or arrive from another one.
+//!
+//! - Every rank runs the same graph. A key has one owner, which all ranks compute alike.
+//! - A barrier lies between the items before a checkpoint and those behind it, on each channel.
+//!
+//! This folder does not know which operators run, nor how messages travel: that is the crate `millstream-exchange`.
+
+pub mod exchange;
+pub mod plain;
+pub mod remote;

@@ -1,0 +1,179 @@
+//! How a flow begins: all ranks run the same graph, and go on from the same checkpoint, if from any.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use millstream_exchange::Fingerprint;
+
+use crate::build::flow::Flow;
+use crate::checkpoint::coordinator::{Elements, Purpose, sink_element};
+use crate::checkpoint::decisions::Decisions;
+use crate::checkpoint::shards::{Beginning, Keeper, Saved};
+use crate::error::{BoxError, Failure, FlowError};
+use crate::sinks::sink::SinkStart;
+use crate::stage::attempt;
+
+/// Agrees with all other ranks; brings back what a checkpoint has kept, or keeps the first one. Returns what cuts are
+/// for.
+pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
+    let wrong = |error: BoxError| FlowError::Checkpoint {
+        flow: flow.name.clone(),
+        error: error.into(),
+    };
+    let mut keeper = keeper(flow);
+    let decisions = decisions(flow, keeper.as_mut());
+    let resume = flow.settings.checkpoints.as_ref().map(|it| it.resume);
+    let beginning = match (&keeper, resume) {
+        (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
+        _ => None,
+    };
+    let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
+    let run = agree(flow, &describe(flow, beginning.as_ref()))?;
+    let seed = beginning.as_ref().map_or(run, |beginning| beginning.seed);
+    flow.homes.settle(seed);
+    if let Some(beginning) = &beginning {
+        restore(flow, beginning).map_err(wrong)?;
+    }
+    recover_sinks(flow, beginning.as_ref()).map_err(wrong)?;
+    Ok(match keeper {
+        Some(keeper) => {
+            keeper.begin(number, run, seed).map_err(wrong)?;
+            // Else a part of the first checkpoint could meet one that another rank has yet to remove.
+            agree(flow, "has removed the parts of later checkpoints")?;
+            if beginning.is_none() {
+                let saved = save_first(flow, keeper.checkpoint(1)).map_err(wrong)?;
+                keeper.keep_first(saved).map_err(wrong)?;
+                // Else there could be results of a flow that has no checkpoint to go on from.
+                agree(flow, "has kept its part of the first checkpoint")?;
+            }
+            Purpose::Checkpoints(Box::new(keeper), decisions)
+        }
+        // What comes of a source's items on other ranks is not known to have arrived.
+        None if flow.settings.ranks.count() > 1 => Purpose::None,
+        None => match flow.stages.iter().any(|stage| stage.wants_commits()) {
+            true => Purpose::Commits,
+            false => Purpose::None,
+        },
+    })
+}
+
+/// What tells sinks which checkpoints are complete, if one of them waits for that.
+fn decisions(flow: &Flow, keeper: Option<&mut Keeper>) -> Option<Decisions> {
+    let keeper = keeper?;
+    let sinks = flow.sinks.iter();
+    let sinks: Vec<_> = sinks.filter(|it| it.waits_for_commit()).cloned().collect();
+    if sinks.is_empty() {
+        return None;
+    }
+    let decisions = Decisions::new(&flow.settings.ranks, &flow.doorbell, sinks);
+    keeper.tell(Arc::clone(decisions.news()));
+    Some(decisions)
+}
+
+/// Lets sinks decide what an earlier run has left.
+pub fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
+    for sink in &flow.sinks {
+        let element = sink_element(sink.name());
+        let prepared = beginning
+            .map(|it| it.saved.get(&element))
+            .filter(|saved| saved.is_ok() || !sink.may_be_new());
+        let start = SinkStart {
+            flow: &flow.name,
+            sink: sink.name(),
+            rank: flow.settings.ranks.rank(),
+            ranks: flow.settings.ranks.count(),
+            takes_checkpoints: flow.settings.checkpoints.is_some(),
+            prepared: prepared.transpose()?,
+        };
+        attempt::catch(|| sink.recover(&start))
+            .map_err(|error| format!("sink \"{}\": {error}", sink.name()))?;
+    }
+    Ok(())
+}
+
+fn keeper(flow: &Flow) -> Option<Keeper> {
+    let checkpoints = flow.settings.checkpoints.as_ref()?;
+    let ranks = &flow.settings.ranks;
+    let place = std::sync::Arc::clone(&checkpoints.place);
+    Some(Keeper::new(
+        place,
+        &flow.name,
+        ranks.rank(),
+        ranks.count(),
+        &flow.settings.clock,
+    ))
+}
+
+/// What has to be the same on all ranks.
+fn describe(flow: &Flow, beginning: Option<&Beginning>) -> String {
+    let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
+    description.push(format!("program {}", flow.settings.program));
+    description.extend_from_slice(&flow.agreed);
+    let begins = match beginning {
+        Some(Beginning {
+            number, run, seed, ..
+        }) => {
+            format!("begins with checkpoint {number} of run {run:016x} with seed {seed:016x}")
+        }
+        None => "begins without a checkpoint".to_owned(),
+    };
+    let keeps = match flow.settings.checkpoints {
+        Some(_) => "keeps",
+        None => "does not keep",
+    };
+    description.push(format!("{begins} and {keeps} more"));
+    description.join("\n")
+}
+
+/// Returns a random number, the same on all ranks.
+fn agree(flow: &Flow, description: &str) -> Result<u64, FlowError> {
+    let random = RandomState::new().build_hasher().finish();
+    let ranks = &flow.settings.ranks;
+    if ranks.count() == 1 {
+        return Ok(random);
+    }
+    let fingerprint = Fingerprint {
+        program: flow.name.clone(),
+        graph: FixedState::default().hash_one(description),
+        description: description.to_owned(),
+    };
+    let agreed = ranks.agree(fingerprint, random);
+    agreed.map_err(|error| FlowError::Ranks {
+        flow: flow.name.clone(),
+        error,
+    })
+}
+
+/// The beginning, as a checkpoint of which a run goes on that was killed before its next one.
+pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
+    let elements = Elements {
+        stages: &flow.stages,
+        cycles: &[],
+        states: &flow.states,
+        sinks: &flow.sinks,
+    };
+    attempt::catch(|| {
+        elements.save(checkpoint).map_err(|failure| match failure {
+            Failure::Error { operator, error } => format!("\"{operator}\": {error}").into(),
+            Failure::Panicked { operator, message } => {
+                format!("\"{operator}\" panicked: {message}").into()
+            }
+        })
+    })
+}
+
+pub fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
+    let saved = &beginning.saved;
+    for stage in &flow.stages {
+        attempt::catch(|| stage.restore(saved))
+            .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
+    }
+    for (name, state) in &flow.states {
+        let bytes = saved.get(&format!("state/{name}"));
+        bytes
+            .and_then(|bytes| attempt::catch(|| state.restore(bytes)))
+            .map_err(|error| format!("state \"{name}\": {error}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! A flow at work: its workers, the scheduler that chooses the next stage, and the view of its owner.
+//!
+//! - An activation never waits, and before a worker sleeps it has tried every stage.
+//! - A scheduler decides about speed alone: no stage starves, whatever it picks.
+//! - The first failure ends the flow on all ranks.
+//!
+//! This folder does not know what stages compute or how a graph was built.
+
+pub mod begin;
+pub mod cycles;
+pub mod doorbell;
+pub mod running;
+pub mod scheduler;
+pub mod workers;

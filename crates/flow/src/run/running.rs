@@ -1,0 +1,233 @@
+//! A flow at work, as its owner sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+use serde::Serialize;
+
+use crate::build::flow::Flow;
+use crate::checkpoint::coordinator::Purpose;
+use crate::checkpoint::shards::CheckpointCounts;
+use crate::error::FlowError;
+use crate::run::scheduler::room;
+use crate::run::workers::Workers;
+use crate::sources::positions::Position;
+use crate::stage::contract::Stage;
+use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
+use crate::state::partial::StateReader;
+use crate::time::control_events::RingMarks;
+use crate::time::waits;
+use crate::time::waits::Wait;
+
+/// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
+/// it stands.
+pub struct Running {
+    workers: Arc<Workers>,
+}
+
+/// What a flow did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The flow.
+    pub flow: String,
+    /// Whether it was stopped before its input ended.
+    pub is_stopped: bool,
+    /// From the start to the end of the last worker.
+    pub duration: Duration,
+    /// Workers that died.
+    pub workers_died: u64,
+    /// Workers that died and were replaced.
+    pub workers_replaced: u64,
+    /// Its stages, in the order of the graph.
+    pub stages: Vec<StageMetrics>,
+}
+
+/// Items that came too late for their window, since the flow began; those of the runs before are counted if the flow
+/// goes on from a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LateEvents {
+    /// The state element with the windows.
+    pub state: String,
+    /// How many.
+    pub late_events: u64,
+}
+
+/// How far event time has come in a stage: as its last source says, or as its rings say.
+fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
+    let times: Vec<Option<Timestamp>> = match (stage.source_times(), stage.input()) {
+        (Some((times, _)), _) => times.iter().map(|time| time.watermark).collect(),
+        (None, Some(input)) => input.marks.iter().map(RingMarks::time_if_any).collect(),
+        (None, None) => return None,
+    };
+    times.into_iter().min().flatten()
+}
+
+/// Since when all sources of a stage that tell the time have given nothing.
+fn silent_since(stage: &dyn Stage) -> Option<Duration> {
+    let (times, _) = stage.source_times()?;
+    let since: Option<Vec<Duration>> = times.iter().map(|time| time.silent_since).collect();
+    since?.into_iter().max()
+}
+
+impl Running {
+    pub(crate) fn start(flow: Flow, purpose: Purpose) -> Result<Running, FlowError> {
+        let workers = Workers::start(flow, purpose)?;
+        Ok(Running { workers })
+    }
+
+    /// The name of the flow.
+    pub fn name(&self) -> &str {
+        &self.workers.name
+    }
+
+    /// Reads no more from the sources. What they have given is worked off; windows stay open.
+    pub fn stop(&self) {
+        self.workers.stopping.store(true, Ordering::Relaxed);
+        self.workers.doorbell.ring_all();
+    }
+
+    /// Whether all workers have left: the input has ended, or the flow was stopped or has failed.
+    pub fn is_finished(&self) -> bool {
+        self.workers.is_finished()
+    }
+
+    /// Waits for the end of the flow.
+    ///
+    /// # Errors
+    /// Why the flow failed.
+    pub fn join(&self) -> Result<Summary, FlowError> {
+        let duration = self.workers.join()?;
+        Ok(Summary {
+            flow: self.name().to_owned(),
+            is_stopped: self.workers.stopping.load(Ordering::Relaxed),
+            duration,
+            workers_died: self.workers.died(),
+            workers_replaced: self.workers.replaced(),
+            stages: self.metrics(),
+        })
+    }
+
+    /// What each stage has done so far and does now, in the order of the graph.
+    pub fn metrics(&self) -> Vec<StageMetrics> {
+        let rings = self.workers.doorbell.rings();
+        let clock = &self.workers.clock;
+        let (now, now_ms) = (clock.monotonic(), clock.now().0);
+        let metrics = |stage: &Arc<dyn Stage>| {
+            let watermark_ms = watermark(&**stage).map(|Timestamp(ms)| ms);
+            let lag_ms = watermark_ms.map(|ms| now_ms.saturating_sub(ms));
+            let positions = stage.positions();
+            let lag = |positions: Vec<Position>| positions.iter().map(Position::lag_records).sum();
+            StageMetrics {
+                readable: stage.readable(rings),
+                room: room(&**stage),
+                capacity: stage.input().map(|input| input.capacity()),
+                watermark_ms,
+                watermark_lag_seconds: lag_ms.map(|ms| ms as f64 / 1e3),
+                silent_seconds: silent_since(&**stage)
+                    .map(|since| now.saturating_sub(since).as_secs_f64()),
+                lag_records: positions.map(lag),
+                ..stage.counters().read(stage.name())
+            }
+        };
+        self.workers.stages.iter().map(metrics).collect()
+    }
+
+    /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
+    pub fn positions(&self) -> Vec<Position> {
+        let stages = self.workers.stages.iter();
+        stages
+            .filter_map(|stage| stage.positions())
+            .flatten()
+            .collect()
+    }
+
+    /// Records of the streams that it reads which the flow could read and has not; `None` where no source knows.
+    pub fn lag_records(&self) -> Option<u64> {
+        let stages = self.workers.stages.iter();
+        let mut positions = stages.filter_map(|stage| stage.positions()).peekable();
+        positions.peek()?;
+        Some(
+            positions
+                .flatten()
+                .map(|position| position.lag_records())
+                .sum(),
+        )
+    }
+
+    /// By state element with windows: the items that came too late for theirs.
+    pub fn late_events(&self) -> Vec<LateEvents> {
+        let states = self.workers.states.iter();
+        states
+            .filter_map(|(name, state)| {
+                Some(LateEvents {
+                    state: name.clone(),
+                    late_events: state.late_events()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows. That all
+    /// sources are idle is told of a flow on one rank: on several, others may tell the time.
+    pub fn waits(&self) -> Vec<Wait> {
+        match self.workers.goes_by_time && !self.is_finished() {
+            true => {
+                let now = self.workers.clock.monotonic();
+                waits::of(&self.workers.stages, now, self.workers.is_alone())
+            }
+            false => Vec::new(),
+        }
+    }
+
+    /// How long items took from the source to the end, of those that have arrived so far.
+    pub fn latency(&self) -> Latency {
+        let mut sum = new_histogram();
+        for stage in &self.workers.stages {
+            // The bounds are the same.
+            let _ = sum.add(&*stage.counters().latency().lock());
+        }
+        Latency::of(&sum)
+    }
+
+    /// Workers that exist now, asleep or not.
+    pub fn workers(&self) -> usize {
+        self.workers.count()
+    }
+
+    /// Workers that have died so far, and were replaced.
+    pub fn workers_replaced(&self) -> u64 {
+        self.workers.replaced()
+    }
+
+    /// Makes so many workers die in the middle of their work, to show what then happens: others take
+    /// their place, unless the flow [does not replace workers](crate::FlowSettings::replaces_workers), and go on with
+    /// what they had in hand.
+    pub fn kill_workers(&self, count: usize) {
+        self.workers.condemn(count);
+    }
+
+    /// How its checkpoints fare; `None` if it takes none.
+    pub fn checkpoints(&self) -> Option<CheckpointCounts> {
+        self.workers.checkpoints()
+    }
+
+    /// The state element of this name.
+    pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
+        let mut states = self.workers.states.iter();
+        let (_, state) = states.find(|(state, _)| state == name)?;
+        Some(Arc::clone(state))
+    }
+
+    /// The names of all state elements.
+    pub fn state_names(&self) -> impl Iterator<Item = &str> {
+        self.workers.states.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.workers.abandon();
+    }
+}

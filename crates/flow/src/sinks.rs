@@ -1,5 +1,0 @@
-//! Sinks that need nothing but a disk.
-
-mod lines;
-
-pub use lines::{LinesFile, LinesFileError};

@@ -1,0 +1,184 @@
+//! Where items go.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::error::{BoxError, Failure};
+use crate::stage::attempt::Label;
+
+/// Takes the items of a flow. One worker at a time uses it.
+///
+/// # Exactly once
+///
+/// A sink takes part in checkpoints in three steps, which are the same for each kind of sink:
+///
+/// 1. [`prepare`](Sink::prepare) separates the results of a checkpoint from those that come after it, and names them. All
+///    of them are [flushed](Sink::flush), and what names them becomes a part of the checkpoint.
+/// 2. [`commit`](Sink::commit) tells that a checkpoint is complete on all ranks: these results count now. The flow will never
+///    go on from an older checkpoint.
+/// 3. [`recover`](Sink::recover) decides, when a flow begins, what a run before it has left: what the checkpoint names
+///    counts, and all that is newer does not, since it comes again.
+///
+/// A sink that can take back what it has written, such as a file, needs steps 1 and 3 alone.
+pub trait Sink<T>: Send + 'static {
+    /// Takes items from the front of `items`, as many as there is room for, and returns how many;
+    /// never waits. A sink that takes fewer than all keeps a clone of `waker` and wakes it when
+    /// there is room.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError>;
+
+    /// Sends on whatever was taken and is still held back; never waits. Called when no more items
+    /// are in sight. Returns whether everything has arrived for good; if not, the sink wakes
+    /// `waker` when it may have.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError>;
+
+    /// Whether results count only when they are [committed](Sink::commit), if the flow takes checkpoints. Then the
+    /// flow takes one more at its end. The same on all ranks.
+    fn waits_for_commit(&self) -> bool {
+        false
+    }
+
+    /// Begins: decides what an earlier run of the flow has left behind, and goes on from there. Called once, before the
+    /// sink gets anything, on all ranks before it gets anything on one. It may wait.
+    ///
+    /// # Errors
+    /// When it cannot: the flow does not begin.
+    fn recover(&mut self, _start: &SinkStart<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// Ends the results that belong to a checkpoint; all of them are flushed. Returns what names them, and those of
+    /// earlier checkpoints that are not committed yet. Never waits.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn prepare(&mut self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    /// A checkpoint is complete on all ranks: commits what was prepared for it and for those before it. Never waits;
+    /// returns whether it is done. If not, the sink wakes `waker` when it may be, and is asked again.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn commit(&mut self, _checkpoint: u64, _waker: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+/// Where a sink stands when the flow begins.
+#[derive(Debug, Clone, Copy)]
+pub struct SinkStart<'a> {
+    /// The name of the flow.
+    pub flow: &'a str,
+    /// The name of the sink, which no other one of the flow has.
+    pub sink: &'a str,
+    /// Which rank this is.
+    pub rank: u32,
+    /// How many there are.
+    pub ranks: u32,
+    /// Whether the flow takes checkpoints.
+    pub takes_checkpoints: bool,
+    /// What the sink has [prepared](Sink::prepare) for the checkpoint that the flow goes on from; `None` if it begins
+    /// anew.
+    pub prepared: Option<&'a [u8]>,
+}
+
+impl<T, S: Sink<T> + ?Sized> Sink<T> for Box<S> {
+    fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError> {
+        (**self).push(items, waker)
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        (**self).flush(waker)
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        (**self).waits_for_commit()
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        (**self).recover(start)
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        (**self).prepare(checkpoint)
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        (**self).commit(checkpoint, waker)
+    }
+}
+
+/// A sink of any items, as checkpoints see it.
+pub trait AnySink: Send + Sync {
+    fn name(&self) -> &str;
+
+    /// Whether a flow may go on with it from a checkpoint that holds nothing of it.
+    fn may_be_new(&self) -> bool {
+        false
+    }
+
+    fn waits_for_commit(&self) -> bool;
+
+    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError>;
+
+    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure>;
+
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure>;
+}
+
+/// The sink that all instances of a stage share.
+pub struct SharedSink<T, K> {
+    sink: Arc<Mutex<K>>,
+    label: Label,
+    item: PhantomData<fn(&T)>,
+}
+
+impl<T, K> SharedSink<T, K> {
+    pub fn new(sink: Arc<Mutex<K>>, label: Label) -> Self {
+        SharedSink {
+            sink,
+            label,
+            item: PhantomData,
+        }
+    }
+
+    fn run<R>(&self, code: impl FnOnce(&mut K) -> Result<R, BoxError>) -> Result<R, Failure> {
+        let result = self.label.run(|| code(&mut self.sink.lock()));
+        result.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        })
+    }
+}
+
+impl<T, K: Sink<T>> AnySink for SharedSink<T, K> {
+    fn name(&self) -> &str {
+        &self.label.0
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        self.label.run(|| self.sink.lock().waits_for_commit())
+    }
+
+    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        self.label.run(|| self.sink.lock().recover(start))
+    }
+
+    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
+        self.run(|sink| sink.prepare(checkpoint))
+    }
+
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
+        self.run(|sink| sink.commit(checkpoint, waker))
+    }
+}

@@ -1,0 +1,178 @@
+//! Where items come from.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::error::BoxError;
+use crate::sources::positions::Positions;
+use crate::time::lanes::SourceLanes;
+
+/// What a source had to offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceStatus {
+    /// It gave items, or made progress, and may have more.
+    Ready,
+    /// There is nothing now; the source wakes the waker when there is.
+    Idle,
+    /// There is nothing before this time of the flow's clock
+    /// ([`Clock::monotonic`](millstream_base::Clock::monotonic)).
+    IdleUntil(Duration),
+    /// There will never be anything again. The source is not asked any more.
+    End,
+}
+
+/// Gives a flow its items. One worker at a time polls it.
+pub trait Source: Send + 'static {
+    /// What it gives.
+    type Item: Send + 'static;
+
+    /// Appends up to about `budget` items to `out`; never waits. A source that answers
+    /// [`SourceStatus::Idle`] keeps a clone of `waker` and wakes it when there is something.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn poll(
+        &mut self,
+        out: &mut Output<Self::Item>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError>;
+
+    /// Says whether the items come in several lanes, such as the partitions of a stream: one may be far ahead of
+    /// another, so watermarks go by the one that is furthest behind. A source that answers
+    /// [`SourceLanes::One`] though it reads several loses what the slower ones give as late.
+    fn lanes(&self) -> SourceLanes<'_, Self::Item>;
+
+    /// How many records an item holds. The flow's latency is [sampled](crate::Latency) by records: one in a
+    /// hundred. Called once per item, and only where the source's stage is the end of the flow.
+    fn records_of(&self, _item: &Self::Item) -> u64 {
+        1
+    }
+
+    /// How far the source is, for those that watch the flow; `None` where the input has no end to be behind.
+    /// Asked for once, before anything is asked of the source.
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        None
+    }
+
+    /// Whether [`commit`](Source::commit) is to be called.
+    fn wants_commits(&self) -> bool {
+        false
+    }
+
+    /// What the source needs to go on behind the last item that it gave: kept in a checkpoint, of which
+    /// everything that it gave is part. It may wait: the flow's sources pause meanwhile.
+    ///
+    /// # Errors
+    /// Ends the flow; of sources that cannot go on from anywhere.
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Err("it keeps no position, so there can be no checkpoint of it".into())
+    }
+
+    /// Goes on from what was [saved](Source::save). Called before anything is asked of it.
+    ///
+    /// # Errors
+    /// When it cannot go on from there: the flow does not begin.
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
+        Err("it keeps no position, so it cannot go on from a checkpoint".into())
+    }
+
+    /// Whether sources that share their work save the same, namely how far they all are together. Then any
+    /// number of them can go on from it; of all others there must be as many as there were.
+    fn shares_position(&self) -> bool {
+        false
+    }
+
+    /// The flow is over, whether it came to its end or not: nothing more is asked of the source.
+    fn close(&mut self) {}
+
+    /// Everything that the source has given has gone through the flow, and its sinks have it for
+    /// good. Called about once per [interval](crate::FlowSettings::commit_interval) and at the end. It
+    /// may wait: the flow's sources pause meanwhile.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn commit(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    type Item = S::Item;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<Self::Item>,
+        budget: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        (**self).poll(out, budget, waker)
+    }
+
+    fn records_of(&self, item: &Self::Item) -> u64 {
+        (**self).records_of(item)
+    }
+
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        (**self).positions()
+    }
+
+    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
+        (**self).lanes()
+    }
+
+    fn wants_commits(&self) -> bool {
+        (**self).wants_commits()
+    }
+
+    fn commit(&mut self) -> Result<(), BoxError> {
+        (**self).commit()
+    }
+
+    fn close(&mut self) {
+        (**self).close();
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        (**self).save()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        (**self).restore(saved)
+    }
+
+    fn shares_position(&self) -> bool {
+        (**self).shares_position()
+    }
+}
+
+/// Where a source puts its items.
+#[derive(Debug)]
+pub struct Output<T> {
+    pub(crate) items: Vec<T>,
+}
+
+impl<T> Default for Output<T> {
+    fn default() -> Self {
+        Output { items: Vec::new() }
+    }
+}
+
+impl<T> Output<T> {
+    /// Appends an item.
+    pub fn push(&mut self, item: T) {
+        self.items.push(item);
+    }
+
+    /// The items so far.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> Extend<T> for Output<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        self.items.extend(items);
+    }
+}

@@ -1,0 +1,141 @@
+//! Items that a flow could not process.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use millstream_base::{Offset, Timestamp};
+
+use crate::error::{BoxError, Failure};
+use crate::sinks::sink::{AnySink, SinkStart};
+use crate::stage::attempt::Label;
+
+/// The name by which dead letters are known to checkpoints, and to errors about them.
+pub const DEAD_LETTERS: &str = "dead letters";
+
+/// An item that made code of the user panic twice, or for which it answered an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Whose code it was.
+    pub operator: Arc<str>,
+    /// What the operator was given, as text (`Debug`), cut after 64 KiB.
+    pub item: String,
+    /// The message of the panic, or the error; cut after 64 KiB.
+    pub error: String,
+    /// The record that the item was made of; `None` where the flow does not know it: of items that do not come from a
+    /// stream, and of those that have left the stage of their source.
+    pub origin: Option<Arc<Origin>>,
+}
+
+/// A record of a stream, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The stream.
+    pub stream: String,
+    /// The partition's number.
+    pub partition: u32,
+    /// The record's number in the partition.
+    pub offset: Offset,
+    /// When it was made.
+    pub timestamp: Timestamp,
+    /// The primary key.
+    pub key: Option<Vec<u8>>,
+    /// The value.
+    pub value: Option<Vec<u8>>,
+    /// The headers, name and value, in the producer's order.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// Keeps dead letters. Without one a panic or an error of user code fails the flow.
+///
+/// With checkpoints it takes part in them as a [sink](crate::Sink#exactly-once) does, if it wants to: then each letter
+/// is there once, however often the flow is killed and goes on.
+pub trait DeadLetters: Send + Sync + 'static {
+    /// Keeps the letters that come of one item. It may wait: dead letters are not meant to be many.
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError>;
+
+    /// Whether letters count only when they are [committed](DeadLetters::commit); as
+    /// [`Sink::waits_for_commit`](crate::Sink::waits_for_commit).
+    fn waits_for_commit(&self) -> bool {
+        false
+    }
+
+    /// Begins: decides what an earlier run has left behind; as [`Sink::recover`](crate::Sink::recover).
+    ///
+    /// # Errors
+    /// When it cannot: the flow does not begin.
+    fn recover(&self, _start: &SinkStart<'_>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    /// Ends the letters that belong to a checkpoint, and names them; as [`Sink::prepare`](crate::Sink::prepare).
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn prepare(&self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    /// Commits the letters of a checkpoint that is complete; as [`Sink::commit`](crate::Sink::commit).
+    ///
+    /// # Errors
+    /// Ends the flow.
+    fn commit(&self, _checkpoint: u64, _waker: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+}
+
+/// Dead letters as checkpoints see them.
+pub struct DeadLetterSink {
+    letters: Arc<dyn DeadLetters>,
+    label: Label,
+}
+
+impl DeadLetterSink {
+    pub fn new(letters: &Arc<dyn DeadLetters>) -> Self {
+        DeadLetterSink {
+            letters: Arc::clone(letters),
+            label: Label(DEAD_LETTERS.into()),
+        }
+    }
+
+    fn run<R>(
+        &self,
+        code: impl FnOnce(&dyn DeadLetters) -> Result<R, BoxError>,
+    ) -> Result<R, Failure> {
+        let result = self.label.run(|| code(&*self.letters));
+        result.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        })
+    }
+}
+
+impl AnySink for DeadLetterSink {
+    fn name(&self) -> &str {
+        &self.label.0
+    }
+
+    /// A flow that kept none may keep them from now on.
+    fn may_be_new(&self) -> bool {
+        true
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        self.label.run(|| self.letters.waits_for_commit())
+    }
+
+    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        self.label.run(|| self.letters.recover(start))
+    }
+
+    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
+        self.run(|letters| letters.prepare(checkpoint))
+    }
+
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
+        self.run(|letters| letters.commit(checkpoint, waker))
+    }
+}

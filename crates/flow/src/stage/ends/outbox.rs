@@ -1,0 +1,249 @@
+//! Rings of later stages, as an instance of a stage writes them.
+
+use std::sync::Arc;
+
+use millstream_ring::{Ring, WriteSlice};
+
+use crate::stage::channel;
+use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::terminal::{InputEnd, Place};
+use crate::time::control_events::{Mark, WriterId};
+
+/// One ring per instance of the next stage, or one for all of them.
+pub struct Outbox<T> {
+    outlets: Vec<Outlet<T>>,
+    /// What the stage reads; none for a source.
+    input: Option<Arc<ChannelState>>,
+    writer: WriterId,
+    /// Of each ring, while a slice of input is worked on.
+    open: Vec<WriteSlice<T>>,
+    /// Those of them that are smaller than was asked for.
+    small: Vec<usize>,
+}
+
+struct Outlet<T> {
+    ring: Arc<Ring<T>>,
+    channel: Arc<ChannelState>,
+    /// Which of the channel's rings it is.
+    index: usize,
+    /// Marks lie behind all that is written: of two that are in one ring the second one says them.
+    says_marks: bool,
+    /// How many of the outbox's outlets are in this ring: each leaves room for the others.
+    sharing: usize,
+}
+
+impl<T> Outlet<T> {
+    /// Ends a slice by `end`, which gives back the room that is left in the slice, and says the mark in `said` behind its items.
+    fn end_slice(
+        &self,
+        slice: WriteSlice<T>,
+        said: Option<(WriterId, Mark)>,
+        end: impl FnOnce(WriteSlice<T>),
+    ) {
+        let room = slice.end()..slice.end() + slice.room() as u64;
+        if !self.channel.wants_marks() || (said.is_none() && room.is_empty()) {
+            end(slice);
+        } else {
+            self.channel.marks[self.index].end_slice(said, room, || end(slice));
+        }
+    }
+}
+
+impl<T> Outbox<T> {
+    /// Into the only ring of each of some channels.
+    pub fn of_channels(place: Place<'_>, channels: &[Channel<T>]) -> Self {
+        let outlets = channels.iter().map(|channel| Outlet {
+            ring: Arc::clone(&channel.ring),
+            channel: Arc::clone(&channel.state),
+            index: 0,
+            says_marks: true,
+            sharing: 1,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    /// Into all rings of one channel.
+    pub fn of_rings(place: Place<'_>, rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+        let outlets = rings.iter().enumerate().map(|(index, ring)| Outlet {
+            ring: Arc::clone(ring),
+            channel: Arc::clone(channel),
+            index,
+            says_marks: true,
+            sharing: 1,
+        });
+        Outbox::new(place, outlets.collect())
+    }
+
+    fn new(place: Place<'_>, mut outlets: Vec<Outlet<T>>) -> Self {
+        for index in 0..outlets.len() {
+            let (before, behind) = outlets.split_at_mut(index + 1);
+            let is_same = |other: &Outlet<T>| Arc::ptr_eq(&other.ring, &before[index].ring);
+            let sharing = before
+                .iter()
+                .chain(&*behind)
+                .filter(|it| is_same(it))
+                .count();
+            before[index].says_marks = !behind.iter().any(is_same);
+            before[index].sharing = sharing;
+        }
+        Outbox {
+            outlets,
+            input: place.input.cloned(),
+            writer: place.writer,
+            open: Vec::new(),
+            small: Vec::new(),
+        }
+    }
+
+    /// How many rings there are.
+    pub fn len(&self) -> usize {
+        self.outlets.len()
+    }
+
+    /// Reserves room in every ring; `None` when one of them has none to speak of. Returns for how
+    /// many items there is room if they spread evenly.
+    pub fn reserve(&mut self, results: usize) -> Option<usize> {
+        let mut share = results.div_ceil(self.outlets.len()).max(1);
+        loop {
+            let room = self.try_reserve(share);
+            // What the first of two in one ring takes, the second lacks: less will do.
+            if room.is_some() || share == 1 || self.outlets.iter().all(|outlet| outlet.sharing == 1)
+            {
+                return room;
+            }
+            share /= 2;
+        }
+    }
+
+    /// Reserves room for so many items in each ring.
+    fn try_reserve(&mut self, share: usize) -> Option<usize> {
+        let mut room_min = share;
+        for (index, outlet) in self.outlets.iter().enumerate() {
+            let Outlet {
+                ring,
+                channel,
+                sharing,
+                ..
+            } = outlet;
+            let is_led_back = channel.is_led_back_from(self.input.as_deref());
+            // What comes into a cycle from outside leaves room for what is led back: that may have to
+            // find a place before the ring's own reader can go on.
+            if is_led_back == Some(false) && ring.readable() > ring.capacity_max() / 2 {
+                self.cancel();
+                return None;
+            }
+            let wanted = match sharing {
+                1 => share,
+                _ => share.min(ring.lane_capacity() / sharing).max(1),
+            };
+            let slice = ring.try_write_at_least(channel::room_min(ring, wanted), wanted);
+            let room = slice.as_ref().map_or(0, WriteSlice::room);
+            let may_grow = room < share && channel.may_grow(ring.capacity());
+            let Some(slice) = slice else {
+                if may_grow {
+                    ring.grow();
+                }
+                self.cancel();
+                return None;
+            };
+            self.open.push(slice);
+            if may_grow {
+                self.small.push(index);
+            }
+            room_min = room_min.min(room);
+        }
+        Some(room_min * self.outlets.len())
+    }
+
+    /// From the last to the first: where two are in one ring, the first can give back its room only
+    /// when nothing is reserved behind it.
+    pub fn cancel(&mut self) {
+        while let Some(slice) = self.open.pop() {
+            self.outlets[self.open.len()].end_slice(slice, None, drop);
+        }
+        self.small.clear();
+    }
+
+    #[inline]
+    pub fn put(&mut self, ring: usize, item: T) {
+        self.open[ring].push(item);
+    }
+
+    /// Passes the results on, and says `mark` behind them.
+    pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> usize {
+        let mut count = 0;
+        for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
+            count += slice.len();
+            slice.set_stamp(stamp);
+            let mark = mark.filter(|_| outlet.says_marks);
+            let said = mark.map(|mark| (self.writer, mark));
+            outlet.end_slice(slice, said, WriteSlice::commit);
+        }
+        // Not before there are results: a source that finds nothing needs no room.
+        for index in self.small.drain(..).filter(|_| count > 0) {
+            self.outlets[index].ring.grow();
+        }
+        count
+    }
+
+    /// Whether somebody further on goes by event time.
+    pub fn wants_marks(&self) -> bool {
+        let mut outlets = self.outlets.iter();
+        outlets.any(|outlet| outlet.channel.wants_marks())
+    }
+
+    /// Says that nothing more will come; `false` when there is no room for that.
+    pub fn finish(&mut self, end: InputEnd) -> bool {
+        if end == InputEnd::Stopped || !self.wants_marks() {
+            return true;
+        }
+        let has_room = self.reserve(1).is_some();
+        if has_room {
+            self.commit(0, Some(Mark::End));
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use millstream_base::Timestamp;
+    use millstream_ring::RingConfig;
+
+    use super::*;
+    use crate::stage::channel::AnyRing;
+
+    /// The room of a writer without items lay behind the room of another writer. The other writer gave its room back, and the
+    /// mark lay where no reader came until more items did: windows stayed open.
+    #[test]
+    fn a_mark_without_items_is_met_though_an_earlier_writer_gives_room_back() {
+        let ring = Ring::<u64>::new(RingConfig {
+            capacity_min: NonZeroUsize::new(64).expect("not zero"),
+            capacity_max: NonZeroUsize::new(64).expect("not zero"),
+            lanes: NonZeroUsize::MIN,
+        });
+        let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
+        let channel = ChannelState::new("c", rings);
+        channel.add_writer(&[1, 2]);
+        channel.want_marks();
+        let outbox = |writer| {
+            let place = Place {
+                input: None,
+                writer,
+            };
+            Outbox::of_rings(place, std::slice::from_ref(&ring), &channel)
+        };
+        let (mut earlier, mut later) = (outbox(1), outbox(2));
+        let time = Mark::Watermark(Timestamp(7));
+        earlier.reserve(8).expect("the ring is empty");
+        later.reserve(8).expect("there is room");
+        later.commit(0, Some(time));
+        earlier.put(0, 5);
+        earlier.commit(0, Some(time));
+        let slice = ring.try_read(8).expect("an item");
+        assert_eq!((slice.len(), slice.end()), (1, ring.read_to()));
+        assert_eq!(channel.marks[0].meet(slice.end()), Some(time));
+    }
+}

@@ -1,0 +1,200 @@
+//! Into windows that have all of their events, and from them on to the next stage.
+
+use std::fmt::Debug;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millstream_base::Timestamp;
+
+use crate::build::collecting::{CollectedState, Kept};
+use crate::error::Failure;
+use crate::stage::attempt::{Attempt, Label};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::parts::Parts;
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::time::control_events::Mark;
+use crate::windows::{EventStore, WindowEvents};
+
+/// Windows that go out at once, so that others are not held up.
+const WINDOWS_AT_ONCE: usize = 64;
+
+pub struct ToCollected<T: Parts, L> {
+    pub state: Arc<CollectedState>,
+    pub store: EventStore<T>,
+    pub outbox: Outbox<WindowEvents<T>>,
+    pub late: Option<Late<T, L>>,
+    pub label: Label,
+    /// What is to be said behind the windows that are over by it.
+    pub waiting: Option<Mark>,
+    /// Windows that were sent and not yet counted.
+    pub sent: usize,
+    /// What `state` was told of this.
+    pub told: Kept,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
+    pub has_ended: bool,
+}
+
+/// Where events go that come too late, and as what.
+pub struct Late<T: Parts, L> {
+    pub outbox: Outbox<L>,
+    pub function: Arc<LateFunction<T, L>>,
+    pub waiting: Vec<L>,
+    /// What is to be said behind these.
+    pub mark: Option<Mark>,
+}
+
+pub type LateFunction<T, L> = dyn Fn(&<T as Parts>::Part<'_>) -> L + Send + Sync;
+
+impl<T, L> ToCollected<T, L>
+where
+    T: Parts + Send + Sync,
+    L: Send + 'static,
+{
+    /// Sends what is due; `false` while there is no room for all of it.
+    fn send(&mut self) -> bool {
+        if !self.late.as_mut().is_none_or(|late| late.send(self.stamp)) {
+            return false;
+        }
+        while self.waiting.is_some() || self.store.has_changed() {
+            if self.outbox.reserve(WINDOWS_AT_ONCE).is_none() {
+                return false;
+            }
+            let mut windows = std::iter::from_fn(|| self.store.release()).take(WINDOWS_AT_ONCE);
+            let sent = windows
+                .by_ref()
+                .map(|window| self.outbox.put(0, window))
+                .count();
+            let is_all = sent < WINDOWS_AT_ONCE;
+            let mark = self.waiting.filter(|_| is_all);
+            self.outbox.commit(self.stamp, mark);
+            self.sent += sent;
+            if is_all {
+                self.waiting = None;
+            }
+        }
+        true
+    }
+}
+
+impl<T: Parts, L> ToCollected<T, L> {
+    /// Lets `state` know what is kept.
+    fn tell(&mut self) {
+        let kept = Kept {
+            items: self.store.items() as u64,
+            events: self.store.events(),
+        };
+        self.state.replace(mem::replace(&mut self.told, kept), kept);
+    }
+}
+
+impl<T: Parts, L> Late<T, L> {
+    fn send(&mut self, stamp: u64) -> bool {
+        let mark = self.mark.filter(|_| self.outbox.wants_marks());
+        if self.waiting.is_empty() && mark.is_none() {
+            return true;
+        }
+        if self.outbox.reserve(self.waiting.len().max(1)).is_none() {
+            return false;
+        }
+        self.mark = None;
+        self.waiting
+            .drain(..)
+            .for_each(|item| self.outbox.put(0, item));
+        self.outbox.commit(stamp, mark);
+        true
+    }
+}
+
+impl<T, L> End for ToCollected<T, L>
+where
+    T: Parts + Clone + Debug + Send + Sync,
+    L: Send + 'static,
+{
+    fn goes_by_time(&self) -> bool {
+        true
+    }
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.send().then_some(results))
+    }
+
+    fn cancel(&mut self) {}
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.stamp = stamp;
+        if let Some(Mark::Watermark(time) | Mark::Idle(time)) = mark {
+            self.store.advance(time);
+            self.waiting = mark;
+            if let Some(late) = &mut self.late {
+                late.mark = mark;
+            }
+        }
+        self.send();
+        self.tell();
+        Ok(mem::take(&mut self.sent))
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(self.send())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let late = self.late.as_ref();
+        let is_sent = self.waiting.is_none() && !self.store.has_changed();
+        is_sent && late.is_none_or(|late| late.waiting.is_empty())
+    }
+
+    /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        if end == InputEnd::Complete && !self.has_ended {
+            self.has_ended = true;
+            self.store.advance(Timestamp(i64::MAX));
+            self.waiting = Some(Mark::End);
+        }
+        let is_sent = self.send();
+        self.tell();
+        let late = self.late.as_mut();
+        let is_finished = is_sent && late.is_none_or(|late| late.outbox.finish(end));
+        Ok(is_finished.then(|| mem::take(&mut self.sent)))
+    }
+}
+
+impl<T, L> Terminal<T> for ToCollected<T, L>
+where
+    T: Parts + Clone + Debug + Send + Sync,
+    L: Send + 'static,
+{
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<T, L> Slice<T> for &mut ToCollected<T, L>
+where
+    T: Parts + Clone + Debug,
+{
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        let mut late = Vec::new();
+        let found = attempt.call(&self.label, item, || {
+            let found = self.store.find(item, |part| {
+                late.extend(self.late.as_ref().map(|late| (late.function)(part)));
+            });
+            (item.clone(), found)
+        });
+        let Some((kept, found)) = found else {
+            return;
+        };
+        if let Some(fault) = item.fault() {
+            return attempt.reject(&self.label, item, fault);
+        }
+        self.state.late.fetch_add(found.late(), Ordering::Relaxed);
+        if let Some(to) = &mut self.late {
+            to.waiting.append(&mut late);
+        }
+        attempt.change(&self.label, || self.store.keep(kept, found));
+    }
+}

@@ -1,0 +1,315 @@
+//! Pre-aggregation: into the panes of this instance, and from there to where the keys live.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millstream_base::{Clock, Timestamp};
+
+use crate::error::{BoxError, Failure};
+use crate::ranks::exchange::{Homes, Routed};
+use crate::ranks::remote::Outlets;
+use crate::stage::attempt::{Attempt, Label};
+use crate::stage::ends::held_back::HeldBack;
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::state::windowed::WindowSpec;
+use crate::time::alignment::Step;
+use crate::time::control_events::Mark;
+use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
+
+/// Partial results that are passed on in one turn, however many there are: other stages have theirs in between.
+const TURN_PARTIALS: usize = 8 << 10;
+
+/// What to do with items, whose code it is, and whom to tell.
+pub struct PaneCode<F, E> {
+    pub key: F,
+    pub time: E,
+    pub label: Label,
+}
+
+pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
+    pub spec: Arc<WindowSpec<A>>,
+    pub code: Arc<PaneCode<F, E>>,
+    pub panes: LocalPanes<K, A::State>,
+    pub routed: Routed<Partial<K, A::State>>,
+    pub homes: Homes,
+    /// What comes too late; without it that is dropped.
+    pub late: Option<Outbox<T>>,
+    pub late_items: Vec<T>,
+    pub step: Step,
+    /// Other instances read the same ring: what came of a slice goes out in its turn, with the room
+    /// that was reserved in its turn.
+    pub is_in_turn: bool,
+    pub clock: Arc<dyn Clock>,
+    pub held: HeldBack,
+    /// What is to be said, once there is room.
+    pub waiting: Waiting,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
+    pub has_ended: bool,
+    pub item: PhantomData<fn(&T)>,
+}
+
+/// What has not gone out for want of room.
+#[derive(Default)]
+pub struct Waiting {
+    /// Up to where panes are to be passed on.
+    until: Option<Timestamp>,
+    mark: Option<Mark>,
+    /// The last watermark that was passed on.
+    told: Option<Timestamp>,
+}
+
+impl<K, T, A, F, E> ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+{
+    /// Sends what is due; `false` when there is no room.
+    fn send(&mut self) -> Result<bool, Failure> {
+        if !self.send_late(self.waiting.mark) {
+            return Ok(false);
+        }
+        let Waiting { until, mark, .. } = &self.waiting;
+        if until.is_none() && mark.is_none() {
+            return Ok(true);
+        }
+        let until = until.unwrap_or(Timestamp(i64::MIN));
+        let wanted = (self.panes.len() + 1).min(TURN_PARTIALS);
+        if self.routed.reserve(wanted)?.is_none() {
+            return Ok(false);
+        }
+        let is_done = self.flush(until, TURN_PARTIALS)?;
+        // The mark comes only behind all that it closes.
+        let mark = self.waiting.mark.take_if(|_| is_done);
+        self.routed.commit(self.stamp, mark)?;
+        if is_done {
+            self.waiting.until = None;
+        }
+        Ok(is_done)
+    }
+
+    /// Puts up to `max` partial results into the room that was reserved, and those that go beyond it behind; returns
+    /// whether those were all.
+    fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
+        let mut result: Result<(), BoxError> = Ok(());
+        let (panes, routed, homes) = (&mut self.panes, &mut self.routed, &self.homes);
+        let held = &mut self.held;
+        held.begin(|| self.clock.monotonic());
+        let is_done = self.code.label.run(|| {
+            panes.flush_some(until, max, &mut |partial| {
+                held.given(partial.events);
+                if result.is_ok() {
+                    let home = homes.of(&partial.key, routed.ranks, routed.local.len());
+                    result = routed.put(home, partial);
+                }
+            })
+        });
+        if is_done {
+            held.end(self.clock.monotonic(), self.panes.is_empty());
+        }
+        result.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.code.label.0),
+            error,
+        })?;
+        Ok(is_done)
+    }
+
+    /// Sends what came late, and says `mark` behind it; `false` when there is no room.
+    fn send_late(&mut self, mark: Option<Mark>) -> bool {
+        let Some(late) = &mut self.late else {
+            return true;
+        };
+        let mark = mark.filter(|_| late.wants_marks());
+        if self.late_items.is_empty() && mark.is_none() {
+            return true;
+        }
+        let has_room = late.reserve(self.late_items.len().max(1)).is_some();
+        if has_room {
+            self.commit_late(mark);
+        }
+        has_room
+    }
+
+    /// Into the room that was reserved.
+    fn commit_late(&mut self, mark: Option<Mark>) {
+        if let Some(late) = &mut self.late {
+            self.late_items.drain(..).for_each(|item| late.put(0, item));
+            late.commit(self.stamp, mark);
+        }
+    }
+
+    /// Room for what comes of a slice, and for what of it comes late. Nobody knows how much that will
+    /// be; more will find a place.
+    fn reserve_in_turn(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        let late = self.late.as_mut();
+        if late.is_some_and(|late| late.reserve(1).is_none()) {
+            return Ok(None);
+        }
+        let room = self.routed.reserve(results)?;
+        if room.is_none() {
+            self.cancel_late();
+        }
+        Ok(room)
+    }
+
+    fn cancel_late(&mut self) {
+        if let Some(late) = &mut self.late {
+            late.cancel();
+        }
+    }
+
+    /// Takes note of what is to be said, if it makes a difference to any window.
+    fn note(&mut self, mark: Option<Mark>) {
+        let time = match mark {
+            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+            Some(Mark::End) | None => return,
+        };
+        let is_watermark = matches!(mark, Some(Mark::Watermark(_)));
+        let makes_no_difference = self.waiting.told.is_some_and(|told| {
+            let windows = &self.spec.windows;
+            // Without panes it may make one to windows further on.
+            let are_same =
+                windows.pane_of(told).start > Timestamp(i64::MIN) && windows.are_same(told, time);
+            are_same && !self.step.is_reached(told, time)
+        });
+        if is_watermark && makes_no_difference {
+            return;
+        }
+        self.waiting.mark = mark;
+        self.waiting.told = is_watermark.then_some(time);
+        self.waiting.until = self.waiting.until.max(Some(time));
+    }
+}
+
+impl<K, T, A, F, E> End for ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+{
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        if self.is_in_turn {
+            return self.reserve_in_turn(results);
+        }
+        Ok(self.send()?.then_some(results))
+    }
+
+    fn takes_any(&self) -> bool {
+        !self.is_in_turn
+    }
+
+    fn cancel(&mut self) {
+        self.routed.cancel();
+        self.cancel_late();
+    }
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.stamp = stamp;
+        if self.is_in_turn {
+            self.flush(Timestamp(i64::MAX), usize::MAX)?;
+            self.commit_late(mark);
+            return self.routed.commit(stamp, mark);
+        }
+        self.note(mark);
+        if self
+            .held
+            .is_due(self.panes.len(), || self.clock.monotonic())
+        {
+            self.waiting.until = Some(Timestamp(i64::MAX));
+        }
+        self.send()?;
+        Ok(0)
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        if !self.panes.is_empty() {
+            self.waiting.until = Some(Timestamp(i64::MAX));
+        }
+        Ok(self.send()? && self.routed.pause()?)
+    }
+
+    fn has_more(&self) -> bool {
+        self.waiting.until.is_some() || self.waiting.mark.is_some()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let is_sent = self.waiting.mark.is_none() && self.late_items.is_empty();
+        self.panes.is_empty() && is_sent && self.routed.is_at_rest()
+    }
+
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
+        self.routed.outlets()
+    }
+
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        let is_sent = self.pause()?;
+        let is_finished = is_sent && self.routed.finish(end, &mut self.has_ended)?;
+        let late = self.late.as_mut();
+        let is_finished = is_finished && late.is_none_or(|late| late.finish(end));
+        Ok(is_finished.then_some(0))
+    }
+}
+
+impl<K, T, A, F, E> Terminal<T> for ToPanes<K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug + Send + 'static,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    E: Fn(&T) -> Timestamp + Send + Sync + 'static,
+{
+    type Slice<'a> = PaneSlice<'a, K, T, A, F, E>;
+
+    fn begin(&mut self) -> PaneSlice<'_, K, T, A, F, E> {
+        PaneSlice {
+            code: &self.code,
+            spec: &self.spec,
+            panes: &mut self.panes,
+            late: self.late.is_some().then_some(&mut self.late_items),
+        }
+    }
+}
+
+/// What the loop over items needs, found once.
+pub struct PaneSlice<'a, K, T, A: Aggregate<T>, F, E> {
+    code: &'a PaneCode<F, E>,
+    spec: &'a WindowSpec<A>,
+    panes: &'a mut LocalPanes<K, A::State>,
+    /// For what comes too late, unless that is dropped.
+    late: Option<&'a mut Vec<T>>,
+}
+
+impl<K, T, A, F, E> Slice<T> for PaneSlice<'_, K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug,
+    A: Aggregate<T>,
+    F: Fn(&T) -> K,
+    E: Fn(&T) -> Timestamp,
+{
+    #[inline]
+    fn take<Try: Attempt>(&mut self, attempt: &Try, item: &T) {
+        let PaneCode { key, time, label } = self.code;
+        let Some((key, time)) = attempt.call(label, item, || (key(item), time(item))) else {
+            return;
+        };
+        let watermark = attempt.time().watermark();
+        let arrival = attempt.change(label, || {
+            self.panes
+                .add(&self.spec.aggregate, key, time, watermark, item)
+        });
+        if let Arrival::Late = arrival {
+            if let Some(late) = &mut self.late {
+                late.push(item.clone());
+            }
+            // Behind what may panic: an item that cannot be copied is a dead letter instead.
+            self.spec.late.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

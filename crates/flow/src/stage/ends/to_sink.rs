@@ -1,0 +1,170 @@
+//! Items that end in a sink.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::error::{BoxError, Failure};
+use crate::sinks::sink::Sink;
+use crate::stage::attempt::{Attempt, Label};
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::time::control_events::Mark;
+
+/// How often a sink is given something in one activation, at most: a flow that is to end waits no longer than that, however
+/// much there is to give and however little the sink takes.
+const PUSHES_MAX: usize = 16;
+
+/// Into a sink that all instances of the stage share.
+pub struct ToSink<T, K> {
+    pub sink: Arc<Mutex<K>>,
+    pub waker: Waker,
+    pub label: Label,
+    pub waiting: Waiting<T>,
+    /// Whether the sink got something since it was last flushed.
+    pub unflushed: bool,
+}
+
+/// Items that the sink has yet to take. They are bounded by what one slice of input expands to: nothing is read before the
+/// sink has taken them.
+pub struct Waiting<T> {
+    items: Vec<T>,
+    /// How many of them the sink has taken.
+    taken: usize,
+}
+
+/// What came of an attempt to send what waits.
+#[derive(PartialEq, Eq)]
+enum Sent {
+    All,
+    /// There was no time for the rest.
+    Some,
+    /// The sink takes no more for now.
+    Full,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Waiting {
+            items: Vec::new(),
+            taken: 0,
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    fn rest(&self) -> &[T] {
+        &self.items[self.taken..]
+    }
+
+    /// Each item is moved once at most, and twice as many as wait are in memory at most.
+    fn take(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken >= self.items.len() - self.taken {
+            self.items.drain(..self.taken);
+            self.taken = 0;
+        }
+    }
+}
+
+impl<T, K: Sink<T>> ToSink<T, K> {
+    fn send(&mut self) -> Result<Sent, Failure> {
+        for _ in 0..PUSHES_MAX {
+            let rest = self.waiting.rest();
+            if rest.is_empty() {
+                return Ok(Sent::All);
+            }
+            let mut sink = self.sink.lock();
+            let taken = self.label.run(|| sink.push(rest, &self.waker));
+            drop(sink);
+            let taken = taken.and_then(|taken| check_taken(taken, rest.len()));
+            match taken.map_err(|error| self.failure(error))? {
+                0 => return Ok(Sent::Full),
+                taken => self.waiting.take(taken),
+            }
+            self.unflushed = true;
+        }
+        if self.waiting.rest().is_empty() {
+            return Ok(Sent::All);
+        }
+        // The sink wakes only those to whom it said that it takes no more.
+        self.waker.wake_by_ref();
+        Ok(Sent::Some)
+    }
+
+    fn flush(&mut self) -> Result<bool, Failure> {
+        if self.unflushed {
+            let mut sink = self.sink.lock();
+            let arrived = self
+                .label
+                .run(|| sink.flush(&self.waker))
+                .map_err(|error| self.failure(error))?;
+            drop(sink);
+            self.unflushed = !arrived;
+        }
+        Ok(!self.unflushed)
+    }
+
+    fn failure(&self, error: BoxError) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        }
+    }
+}
+
+fn check_taken(taken: usize, given: usize) -> Result<usize, BoxError> {
+    match taken <= given {
+        true => Ok(taken),
+        false => Err(format!(
+            "the sink was given {given} items and says that it took {taken}; its push has to return how many it took of those"
+        )
+        .into()),
+    }
+}
+
+impl<T: Clone + Send + 'static, K: Sink<T>> End for ToSink<T, K> {
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok((self.send()? == Sent::All).then_some(results))
+    }
+
+    fn cancel(&mut self) {}
+
+    fn commit(&mut self, _: u64, _: Option<Mark>) -> Result<usize, Failure> {
+        let count = self.waiting.items.len();
+        self.send()?;
+        Ok(count)
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        let sent = self.send()?;
+        // A sink that takes no more may have to pass on what it holds first.
+        if sent != Sent::Some {
+            self.flush()?;
+        }
+        Ok(sent == Sent::All)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.waiting.items.is_empty() && !self.unflushed
+    }
+
+    fn finish(&mut self, _: InputEnd) -> Result<Option<usize>, Failure> {
+        Ok((self.send()? == Sent::All && self.flush()?).then_some(0))
+    }
+}
+
+impl<T: Clone + Send + 'static, K: Sink<T>> Terminal<T> for ToSink<T, K> {
+    type Slice<'a> = &'a mut Vec<T>;
+
+    fn begin(&mut self) -> &mut Vec<T> {
+        &mut self.waiting.items
+    }
+}
+
+impl<T: Clone> Slice<T> for &mut Vec<T> {
+    #[inline]
+    fn take<A: Attempt>(&mut self, _: &A, item: &T) {
+        self.push(item.clone());
+    }
+}

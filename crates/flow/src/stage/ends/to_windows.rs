@@ -1,0 +1,181 @@
+//! The place of keys: partial results of all instances and ranks are merged, and windows released.
+
+use std::mem;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::{Clock, Timestamp};
+use parking_lot::MutexGuard;
+
+use crate::error::Failure;
+use crate::stage::attempt::{Attempt, Label};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::state::windowed::{SharedStore, WindowSpec};
+use crate::time::control_events::Mark;
+use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};
+
+/// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
+/// are more, as long as that takes no longer than [`AT_ONCE`]. However many windows end at once, other stages have their
+/// turn in between, and the next one gets slices of this size.
+const RESULTS_AT_ONCE: RangeInclusive<usize> = 64..=8 << 10;
+
+/// The code of an aggregate may take long for a result.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// Into the windows of one partition, and from them on to the next stage.
+pub struct ToWindows<K, A: Combine> {
+    pub spec: Arc<WindowSpec<A>>,
+    pub store: SharedStore<K, A>,
+    pub label: Label,
+    pub outbox: Outbox<WindowResult<K, A::Out>>,
+    pub clock: Arc<dyn Clock>,
+    /// Calls a worker when there is more to release.
+    pub waker: Waker,
+    pub release: Release,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
+}
+
+/// How far what is due is released.
+pub struct Release {
+    /// Event time has come so far: not all that is over by it may be released.
+    until: Option<Timestamp>,
+    /// What is to be said behind the results.
+    mark: Option<Mark>,
+    /// How many results go out at once, of [`RESULTS_AT_ONCE`].
+    at_once: usize,
+    /// Results that were sent and not yet counted.
+    sent: usize,
+    has_closed: bool,
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Release {
+            until: None,
+            mark: None,
+            at_once: *RESULTS_AT_ONCE.start(),
+            sent: 0,
+            has_closed: false,
+        }
+    }
+}
+
+impl<K: Key, A: Combine> ToWindows<K, A> {
+    /// Sends what is due; `false` while there is more of it.
+    fn send(&mut self) -> bool {
+        let Some(until) = self.release.until else {
+            return true;
+        };
+        let (at_once, began_at) = (self.release.at_once, self.clock.monotonic());
+        if self.outbox.reserve(at_once).is_none() {
+            return false;
+        }
+        let (aggregate, outbox) = (&self.spec.aggregate, &mut self.outbox);
+        let mut store = self.store.lock();
+        let is_all = self.label.run(|| {
+            store.advance_some(aggregate, until, at_once, &mut |result| {
+                outbox.put(0, result);
+            })
+        });
+        drop(store);
+        let mark = self.release.mark.filter(|_| is_all);
+        self.release.sent += self.outbox.commit(self.stamp, mark);
+        if is_all {
+            self.release.until = None;
+            self.release.at_once = *RESULTS_AT_ONCE.start();
+        } else {
+            let took = self.clock.monotonic().saturating_sub(began_at);
+            let next = if took < AT_ONCE / 2 {
+                2 * at_once
+            } else {
+                at_once / 2
+            };
+            self.release.at_once = next.clamp(*RESULTS_AT_ONCE.start(), *RESULTS_AT_ONCE.end());
+            self.waker.wake_by_ref();
+        }
+        is_all
+    }
+}
+
+impl<K: Key, A: Combine> End for ToWindows<K, A> {
+    fn goes_by_time(&self) -> bool {
+        true
+    }
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(self.send().then_some(results))
+    }
+
+    fn cancel(&mut self) {}
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.stamp = stamp;
+        let time = match mark {
+            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+            // Results may be due by their count.
+            Some(Mark::End) | None => self.store.lock().watermark(),
+        };
+        self.release.until = Some(time);
+        self.release.mark = mark;
+        self.send();
+        Ok(mem::take(&mut self.release.sent))
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(self.send())
+    }
+
+    fn has_more(&self) -> bool {
+        self.release.until.is_some()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.has_more()
+    }
+
+    /// The end of a bounded input closes all windows; a flow that is stopped leaves them open.
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        if end == InputEnd::Complete && !mem::replace(&mut self.release.has_closed, true) {
+            self.store.lock().close();
+            self.release.until = Some(Timestamp(i64::MAX));
+            self.release.mark = Some(Mark::End);
+        }
+        Ok(self.send().then(|| mem::take(&mut self.release.sent)))
+    }
+}
+
+impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
+    type Slice<'a> = WindowSlice<'a, K, A>;
+
+    fn begin(&mut self) -> WindowSlice<'_, K, A> {
+        WindowSlice {
+            spec: &self.spec,
+            label: &self.label,
+            store: self.store.lock(),
+        }
+    }
+}
+
+/// Holds the partition's lock for the time of one slice.
+pub struct WindowSlice<'a, K: Key, A: Combine> {
+    spec: &'a WindowSpec<A>,
+    label: &'a Label,
+    store: MutexGuard<'a, WindowStore<K, A::State>>,
+}
+
+impl<K: Key, A: Combine> Slice<Partial<K, A::State>> for WindowSlice<'_, K, A> {
+    #[inline]
+    fn take<Try: Attempt>(&mut self, attempt: &Try, partial: &Partial<K, A::State>) {
+        let arrival = attempt.change(self.label, || {
+            self.store.merge(&self.spec.aggregate, partial.clone())
+        });
+        if let Arrival::Late = arrival {
+            self.spec.late.fetch_add(partial.events, Ordering::Relaxed);
+        }
+    }
+}

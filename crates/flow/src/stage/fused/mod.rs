@@ -1,0 +1,3 @@
+//! The one implementation of a stage: operators that are compiled into one loop over the items in hand.
+
+pub mod stage;

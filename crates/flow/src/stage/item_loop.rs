@@ -1,0 +1,177 @@
+//! How items in hand are processed: each as it is, and again when code of the user panics.
+
+use std::cell::RefCell;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
+
+use crate::stage::attempt;
+use crate::stage::attempt::{Again, First, Label, Rejected};
+use crate::stage::chain::Chain;
+use crate::stage::contract::Killed;
+use crate::stage::terminal::{Slice, Terminal};
+use crate::time::stage_time::StageTime;
+
+/// How many items a worker finishes before it looks whether it is to die.
+const MORTAL_ITEMS: usize = 64;
+
+/// How far the items in hand are processed.
+#[derive(Default, Clone, Copy)]
+pub struct Progress {
+    /// Items that are finished.
+    pub items: usize,
+    /// Results that were passed on of the item behind them.
+    pub results: usize,
+}
+
+/// Counts the results of an item where that costs nothing, and notes them when the item panics.
+struct PassedOn<'p> {
+    progress: &'p mut Progress,
+    results: usize,
+}
+
+impl<'p> PassedOn<'p> {
+    fn of(progress: &'p mut Progress) -> PassedOn<'p> {
+        let results = progress.results;
+        PassedOn { progress, results }
+    }
+}
+
+impl Drop for PassedOn<'_> {
+    fn drop(&mut self) {
+        self.progress.results = self.results;
+    }
+}
+
+/// Operators in a row, and how far they have come with the items in hand.
+pub struct Work<'w, C, T> {
+    /// Of the operators together.
+    pub name: &'w str,
+    pub chain: &'w C,
+    pub terminal: &'w mut T,
+    pub time: &'w StageTime,
+    pub progress: &'w mut Progress,
+}
+
+impl<C, T> Work<'_, C, T> {
+    /// Processes what is left of the items in hand. `enter` takes note of an item and gives what of it is
+    /// processed, `breathe` may unwind between items, and `keep` gets what is rejected. Unwinds as well when
+    /// code that changes state panics.
+    pub fn finish<In, Item, E>(
+        mut self,
+        in_hand: [&[In]; 2],
+        enter: impl Fn(&In) -> &Item,
+        breathe: impl Fn(),
+        mut keep: impl FnMut(Vec<Rejected>) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        C: Chain<Item>,
+        T: Terminal<C::Out>,
+    {
+        // Of items that a former attempt had put off; no other attempt finds it again.
+        let put_off = RefCell::default();
+        loop {
+            let first =
+                AssertUnwindSafe(|| self.first_attempt(&put_off, in_hand, &enter, &breathe));
+            let attempted = panic::catch_unwind(first);
+            let mut all = put_off.take();
+            match attempted {
+                // Code of the user caught the panic of code that it called by passing something on.
+                Ok(_) if attempt::is_state_broken() => {
+                    panic::resume_unwind(Box::new("its state is half changed"))
+                }
+                Ok(rejected) if rejected.is_empty() && all.is_empty() => return Ok(()),
+                Ok(rejected) => all.extend(rejected),
+                Err(panic) if panic.is::<Killed>() || attempt::is_state_broken() => {
+                    panic::resume_unwind(panic)
+                }
+                Err(panic) => {
+                    let [first, second] = in_hand;
+                    let mut items = first.iter().chain(second).skip(self.progress.items);
+                    let Some(item) = items.next() else {
+                        panic::resume_unwind(panic);
+                    };
+                    all.extend(self.second_attempt(&put_off, enter(item)));
+                    all.extend(put_off.take());
+                }
+            }
+            keep(all)?;
+        }
+    }
+
+    /// Goes on with the items in hand, up to one of which something is rejected; unwinds where code
+    /// of the user panics.
+    fn first_attempt<In, Item>(
+        &mut self,
+        put_off: &RefCell<Vec<Rejected>>,
+        in_hand: [&[In]; 2],
+        enter: &impl Fn(&In) -> &Item,
+        breathe: &impl Fn(),
+    ) -> Vec<Rejected>
+    where
+        C: Chain<Item>,
+        T: Terminal<C::Out>,
+    {
+        let progress = &mut *self.progress;
+        let first = First::new(self.time, put_off);
+        let mut slice = self.terminal.begin();
+        let mut before = progress.items;
+        for part in in_hand {
+            let done = before.min(part.len());
+            before -= done;
+            for items in part[done..].chunks(MORTAL_ITEMS) {
+                breathe();
+                for item in items {
+                    let mut passed_on = PassedOn::of(progress);
+                    self.chain.process(&first, enter(item), &mut |result| {
+                        slice.take(&first, result);
+                        passed_on.results += 1;
+                    });
+                    mem::forget(passed_on);
+                    progress.items += 1;
+                    if first.has_rejected() {
+                        return first.rejected.into_inner();
+                    }
+                }
+            }
+        }
+        slice.end(&first);
+        first.rejected.into_inner()
+    }
+
+    /// Processes the item again that code of the user panicked on.
+    #[cold]
+    fn second_attempt<Item>(
+        &mut self,
+        put_off: &RefCell<Vec<Rejected>>,
+        item: &Item,
+    ) -> Vec<Rejected>
+    where
+        C: Chain<Item>,
+        T: Terminal<C::Out>,
+    {
+        Label::take_panicked();
+        let again = Again(First::new(self.time, put_off));
+        let mut passed_on = self.progress.results;
+        let mut slice = self.terminal.begin();
+        let process = AssertUnwindSafe(|| {
+            self.chain.process(&again, item, &mut |result| {
+                if passed_on > 0 {
+                    passed_on -= 1;
+                } else {
+                    slice.take(&again, result);
+                }
+            });
+        });
+        // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
+        if let Err(panic) = panic::catch_unwind(process) {
+            if attempt::is_state_broken() {
+                panic::resume_unwind(panic);
+            }
+            again.0.reject_unseen(self.name, &*panic);
+        }
+        drop(slice);
+        self.progress.items += 1;
+        self.progress.results = 0;
+        again.0.rejected.into_inner()
+    }
+}

@@ -1,0 +1,23 @@
+//! Stages: an input, a row of operators that are compiled into one loop, and the end that takes the results.
+//!
+//! One item takes this way: an [`input`] takes it in hand, [`fused`] activates the instance, the [`chain`] of operators
+//! processes it, and one of the [`ends`] takes each result.
+//!
+//! - What a worker has in hand stays in the stage's instance, so a worker that dies leaves it to the next one.
+//! - A call of user code that panics becomes a dead letter, or fails the flow if it changes state.
+//!
+//! A stage does not know the graph around it, nor the workers that activate it.
+
+pub mod attempt;
+pub mod chain;
+pub mod channel;
+pub mod contract;
+pub mod dead_letter;
+pub mod ends;
+pub mod entry;
+pub mod fused;
+pub mod input;
+pub mod item_loop;
+pub mod metrics;
+pub mod parts;
+pub mod terminal;

@@ -1,0 +1,96 @@
+//! Where a stage's results go: rings of later stages, state, sinks.
+
+use std::sync::Arc;
+
+use crate::error::Failure;
+use crate::ranks::remote::Outlets;
+use crate::stage::attempt::Attempt;
+use crate::stage::channel::ChannelState;
+use crate::time::control_events::{Mark, WriterId};
+
+/// How the input of a stage came to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum InputEnd {
+    /// All of a bounded input was read.
+    Complete,
+    /// The flow was stopped; there would have been more.
+    Stopped,
+}
+
+/// Where results go, whatever they are, of one slice of input at a time: `reserve`, then
+/// [`begin`](Terminal::begin) (again after a panic, or by another worker), then `commit`.
+pub trait End: Send + 'static {
+    /// Whether it has results that come only when event time has come so far, or its input has ended.
+    fn goes_by_time(&self) -> bool {
+        false
+    }
+
+    /// Makes room for about `results` results, and passes on what former slices left behind. `None`
+    /// when that has to wait; otherwise for how many results there is room. More will find a place,
+    /// too: `results` is only what is expected.
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure>;
+
+    /// Whether it takes any number of results whatever room was made: it keeps them until they are due.
+    fn takes_any(&self) -> bool {
+        false
+    }
+
+    /// Gives back the room.
+    fn cancel(&mut self);
+
+    /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered
+    /// the flow, and `mark` what is to be said behind them.
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure>;
+
+    /// There is nothing to read just now. Passes on what former slices left behind; `false` when that
+    /// has to wait.
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    /// Whether it could pass on more of what former slices left behind, once there is room.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing is left of former slices, and all of it has arrived for good.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+
+    /// The ways to other ranks, if it leads there.
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
+        Vec::new()
+    }
+
+    /// There will never be anything to read again; `None` when something is still on its way, or
+    /// else how many results that gave.
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure>;
+}
+
+/// An [`End`] that takes results of one type.
+pub trait Terminal<T: ?Sized>: End {
+    type Slice<'a>: Slice<T>
+    where
+        Self: 'a;
+
+    /// Goes on taking in the results of the slice.
+    fn begin(&mut self) -> Self::Slice<'_>;
+}
+
+/// The results of one slice of input.
+pub trait Slice<T: ?Sized> {
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
+
+    /// These were all. What it has put off is done; nothing is, unless it says so.
+    fn end<A: Attempt>(&mut self, _attempt: &A) {}
+}
+
+/// Where a stage stands that is about to get a terminal for each of its instances.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// What the stage reads; none for a source.
+    pub input: Option<&'a Arc<ChannelState>>,
+    /// As whom the instance says marks.
+    pub writer: WriterId,
+}

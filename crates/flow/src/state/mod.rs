@@ -1,0 +1,8 @@
+//! State elements: what a flow has computed, readable by key while it runs, and saved in its checkpoints.
+//!
+//! Workers change a state element under a short lock, one slice at a time, so that readers see whole slices. This folder
+//! does not know stages, rings or event time.
+
+pub mod partial;
+pub mod table;
+pub mod windowed;

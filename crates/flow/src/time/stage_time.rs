@@ -1,0 +1,465 @@
+//! Event time: how far it has come, as seen by one instance of a stage.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+
+use crate::error::BoxError;
+use crate::time::alignment::Aligned;
+use crate::time::control_events::Mark;
+use crate::time::gauge::TimeGauge;
+use crate::time::lanes;
+use crate::time::lanes::{LaneId, Lanes};
+
+/// How a source tells how far event time has come: see
+/// [`Operators::watermarks`](crate::Operators::watermarks).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    disorder_max_ms: i64,
+    idle_after: Duration,
+    ahead_max: Option<Duration>,
+    goes_by_clock_when_idle: bool,
+    skew_max: Option<Duration>,
+}
+
+/// After which silence a source is not waited for any more, unless told otherwise.
+const IDLE_AFTER: Duration = Duration::from_secs(30);
+
+/// How far a source may be ahead of others, unless told otherwise: several times as long as a source may be silent
+/// before it is idle, so that no source whose times follow the clock is held for another's silence.
+const SKEW_MAX: Duration = Duration::from_secs(120);
+
+/// An idle source says so again after `idle_after`, but not more often than this.
+const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// How far an item's time may lie ahead of the clock, unless told otherwise.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Watermarks {
+    /// Items of a source are out of order by at most so much: one whose time lies further behind the
+    /// latest so far may be late.
+    pub fn bounded(disorder_max: Duration) -> Watermarks {
+        Watermarks {
+            disorder_max_ms: millis(disorder_max),
+            idle_after: IDLE_AFTER,
+            ahead_max: Some(AHEAD_MAX),
+            goes_by_clock_when_idle: false,
+            skew_max: Some(SKEW_MAX),
+        }
+    }
+
+    /// A source that gives nothing for so long is idle: it does not hold back event time where others go
+    /// on; 30 s by default. By itself an idle source moves no time beyond what its items have said, so
+    /// that nothing is late that it brings after a stall; but see
+    /// [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
+    pub fn idle_after(self, idle_after: Duration) -> Watermarks {
+        Watermarks { idle_after, ..self }
+    }
+
+    /// While a source is idle its event time goes on by the clock, so that windows close without further
+    /// items; off by default. What an idle source brings afterwards is late if the clock has passed it:
+    /// this is for sources that are silent when there is nothing, and not when they cannot be read.
+    pub fn by_clock_when_idle(self) -> Watermarks {
+        Watermarks {
+            goes_by_clock_when_idle: true,
+            ..self
+        }
+    }
+
+    /// A source whose event time is further ahead of that of another one which leads to the same windows, on whatever
+    /// rank, is not read until the other has caught up, is idle, or has ended: what it gives would only wait
+    /// in open windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None`
+    /// for a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
+    /// be where the first of all began.
+    pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
+        Watermarks { skew_max, ..self }
+    }
+
+    /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
+    /// late; a day by default, `None` for any time.
+    pub fn ahead_max(self, ahead_max: Option<Duration>) -> Watermarks {
+        Watermarks { ahead_max, ..self }
+    }
+}
+
+/// Event time as it stands at one instance of a stage.
+pub struct StageTime {
+    /// Only of sources that tell it.
+    watermarks: Option<Watermarks>,
+    /// The latest of an item.
+    latest: Cell<Timestamp>,
+    /// What follows from that, and from `floor`.
+    watermark: Cell<Timestamp>,
+    /// Of which lane of the source that is.
+    lane: Cell<LaneId>,
+    /// The latest of the other lanes that this instance has seen.
+    seen: RefCell<BTreeMap<LaneId, Timestamp>>,
+    /// Of a source of several lanes: how far it has read each.
+    lanes: Option<Lanes>,
+    /// Whether an item's time was seen since items were worked on last.
+    has_seen: Cell<bool>,
+    /// Whether one was since the current lane was entered, or the lanes were told of it.
+    has_seen_lane: Cell<bool>,
+    /// What the clock allows.
+    latest_allowed: Cell<Timestamp>,
+    /// What the input has said, or how far time has come during a silence: less than the end of time, which
+    /// the input's end alone says.
+    floor: Timestamp,
+    /// What this instance has said itself.
+    told: Option<Mark>,
+    silence: Option<Silence>,
+    /// Of an input that is aligned with others.
+    aligned: Option<Aligned>,
+    /// Shows all that to others.
+    gauge: Arc<TimeGauge>,
+}
+
+/// A source gives nothing.
+struct Silence {
+    since: Duration,
+    /// When it is told so next. It is told repeatedly: others may have forgotten.
+    told_at: Duration,
+    /// Where the watermark stood: what comes late after a silence may be as much out of order as before.
+    from: Timestamp,
+}
+
+impl StageTime {
+    /// Of a stage that reads a source of these `lanes`, if of several.
+    pub fn new(watermarks: Option<Watermarks>, lanes: Option<Lanes>) -> StageTime {
+        let goes_by_clock = watermarks.is_some_and(|it| it.goes_by_clock_when_idle);
+        StageTime {
+            watermarks,
+            latest: Cell::new(Timestamp(i64::MIN)),
+            watermark: Cell::new(Timestamp(i64::MIN)),
+            lane: Cell::new(LaneId(0)),
+            seen: RefCell::default(),
+            lanes,
+            has_seen: Cell::new(false),
+            has_seen_lane: Cell::new(false),
+            latest_allowed: Cell::new(Timestamp(i64::MAX)),
+            floor: Timestamp(i64::MIN),
+            told: None,
+            silence: None,
+            aligned: None,
+            gauge: Arc::new(TimeGauge::new(goes_by_clock)),
+        }
+    }
+
+    /// Others that lead to the same windows are not to be far from it in time.
+    pub fn align(&mut self, aligned: Aligned) {
+        self.aligned = Some(aligned);
+    }
+
+    pub fn skew_max_ms(&self) -> Option<i64> {
+        Some(millis(self.watermarks?.skew_max?))
+    }
+
+    /// Whether the source is too far ahead of others to be read.
+    pub fn is_held(&self) -> bool {
+        let skew_max_ms = self.skew_max_ms();
+        let aligned = self.aligned.as_ref().zip(skew_max_ms);
+        aligned.is_some_and(|(aligned, skew_max_ms)| aligned.is_ahead(skew_max_ms))
+    }
+
+    /// Aligns the lanes of the source, if windows wait for them: before it is polled at `now`.
+    pub fn align_lanes(&self, now: impl FnOnce() -> Duration) {
+        if let (Some(lanes), Some(_)) = (&self.lanes, &self.aligned)
+            && let Some(skew_max_ms) = self.skew_max_ms()
+        {
+            lanes.align(lanes::Alignment {
+                skew_max_ms,
+                idle_after: self.idle_after(),
+                now: now(),
+            });
+        }
+    }
+
+    /// The input has ended.
+    pub fn end(&self) {
+        if let Some(aligned) = &self.aligned {
+            aligned.leave();
+        }
+    }
+
+    pub fn gauge(&self) -> &Arc<TimeGauge> {
+        &self.gauge
+    }
+
+    /// After which silence later stages do not wait for the source; `None` where it does not tell the time.
+    pub fn idle_after_if_told(&self) -> Option<Duration> {
+        self.watermarks.map(|watermarks| watermarks.idle_after)
+    }
+
+    /// What is kept of it in a checkpoint: what makes items late.
+    pub fn save(&self) -> Vec<u8> {
+        self.note_latest();
+        let seen = self.seen.borrow();
+        let seen = seen.iter().map(|(lane, latest)| (lane.0, *latest));
+        let saved = (self.floor, seen.collect::<Vec<_>>());
+        // Plain numbers are always encoded.
+        postcard::to_stdvec(&saved).unwrap_or_default()
+    }
+
+    pub fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let (floor, seen): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
+        self.floor = floor;
+        let seen = seen.into_iter();
+        let seen: BTreeMap<_, _> = seen.map(|(lane, latest)| (LaneId(lane), latest)).collect();
+        for (lane, latest) in &seen {
+            if let Some(lanes) = &self.lanes {
+                lanes.see(*lane, *latest, None);
+            }
+        }
+        self.seen.replace(seen);
+        self.set_latest(self.latest_of(self.lane.get()));
+        Ok(())
+    }
+
+    /// The items that come now are of this lane.
+    #[inline]
+    pub fn enter_lane(&self, lane: LaneId, now: impl FnOnce() -> Duration) {
+        if self.lane.get() != lane {
+            self.change_lane(lane, now());
+        }
+    }
+
+    #[cold]
+    fn change_lane(&self, lane: LaneId, now: Duration) {
+        self.tell_lanes(now);
+        self.note_latest();
+        self.lane.set(lane);
+        self.set_latest(self.latest_of(lane));
+    }
+
+    fn latest_of(&self, lane: LaneId) -> Timestamp {
+        let latest = self.seen.borrow().get(&lane).copied();
+        latest.unwrap_or(Timestamp(i64::MIN))
+    }
+
+    fn set_latest(&self, latest: Timestamp) {
+        self.latest.set(latest);
+        self.watermark.set(self.watermark_of(latest));
+    }
+
+    /// Notes how far the current lane is.
+    fn note_latest(&self) {
+        let latest = self.latest.get();
+        if latest > Timestamp(i64::MIN) {
+            self.seen.borrow_mut().insert(self.lane.get(), latest);
+        }
+    }
+
+    /// Tells the lanes how far the current one is, if items of it were seen.
+    fn tell_lanes(&self, now: Duration) {
+        if let Some(lanes) = &self.lanes
+            && self.has_seen_lane.replace(false)
+        {
+            lanes.go_on(now, self.idle_after());
+            lanes.see(self.lane.get(), self.latest.get(), Some(now));
+        }
+    }
+
+    /// How far the lanes have come that are to be waited for, at `now`.
+    fn latest_of_all(&self, now: Duration) -> Timestamp {
+        let Some(lanes) = &self.lanes else {
+            return self.latest.get();
+        };
+        lanes.latest(now, self.idle_after())
+    }
+
+    fn idle_after(&self) -> Duration {
+        (self.watermarks).map_or(IDLE_AFTER, |watermarks| watermarks.idle_after)
+    }
+
+    /// Whether the source still has to give items that were there when it found their lane.
+    fn is_behind(&self) -> bool {
+        self.lanes.as_ref().is_some_and(Lanes::is_behind)
+    }
+
+    /// Before items are worked on.
+    pub fn begin(&self, now: impl FnOnce() -> Timestamp) {
+        if let Some(ahead_max) = self.watermarks.and_then(|watermarks| watermarks.ahead_max) {
+            let latest = now().0.saturating_add(millis(ahead_max));
+            self.latest_allowed.set(Timestamp(latest));
+        }
+    }
+
+    /// Takes note of an item's time; `false` if the clock forbids it.
+    #[inline]
+    pub fn see(&self, time: Timestamp) -> bool {
+        let is_allowed = time <= self.latest_allowed.get();
+        if is_allowed {
+            if time > self.latest.get() {
+                self.set_latest(time);
+            }
+            self.has_seen.set(true);
+            self.has_seen_lane.set(true);
+        }
+        is_allowed
+    }
+
+    /// The item that comes now is where time had come so far.
+    #[inline]
+    pub fn stand_at(&self, watermark: Timestamp) {
+        self.watermark.set(watermark);
+    }
+
+    /// How far the clock lets an item's time lie ahead.
+    pub fn ahead_max(&self) -> Duration {
+        let ahead_max = self.watermarks.and_then(|watermarks| watermarks.ahead_max);
+        ahead_max.unwrap_or(Duration::MAX)
+    }
+
+    /// No item of the current lane that is in time is earlier.
+    #[inline]
+    pub fn watermark(&self) -> Timestamp {
+        self.watermark.get()
+    }
+
+    #[inline]
+    fn watermark_of(&self, latest: Timestamp) -> Timestamp {
+        let disorder_max_ms = self
+            .watermarks
+            .map_or(0, |watermarks| watermarks.disorder_max_ms);
+        // The end of time is the end of the input: no item can say it.
+        let latest = latest.0.saturating_sub(disorder_max_ms).min(i64::MAX - 1);
+        self.floor.max(Timestamp(latest))
+    }
+
+    /// After items were worked on: what is to be said, `met` having been met behind them. A source of
+    /// whose items none tells the time is as good as silent.
+    pub fn after_items(
+        &mut self,
+        met: Option<Mark>,
+        now: impl FnOnce() -> Duration,
+    ) -> Option<Mark> {
+        self.meet(met);
+        if self.watermarks.is_none() {
+            return met;
+        }
+        let now = now();
+        self.tell_lanes(now);
+        let unread = self.lanes.as_ref().map_or(0, Lanes::behind);
+        self.gauge.set_unread_lanes(unread);
+        if self.has_seen.replace(false) {
+            if self.silence.take().is_some() {
+                self.gauge.set_silent(None);
+            }
+            let latest = self.watermark_of(self.latest_of_all(now));
+            let time = latest.max(self.time_told());
+            if let Some(aligned) = &self.aligned {
+                aligned.reach(time);
+            }
+            return self.tell(Mark::Watermark(time));
+        }
+        self.silent(now);
+        self.tell_silence(now)
+    }
+
+    /// The input said something.
+    pub fn meet(&mut self, met: Option<Mark>) {
+        if let Some(Mark::Watermark(time) | Mark::Idle(time)) = met {
+            self.reach(time);
+        }
+        if let Some(aligned) = &self.aligned {
+            match met {
+                Some(Mark::Watermark(time)) => aligned.reach(time),
+                Some(Mark::Idle(_) | Mark::End) => aligned.leave(),
+                None => {}
+            }
+        }
+    }
+
+    /// Time has come so far.
+    pub fn reach(&mut self, time: Timestamp) {
+        self.floor = self.floor.max(time);
+        self.watermark.set(self.watermark_of(self.latest.get()));
+    }
+
+    /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so. A source
+    /// that has not given what it found in its lanes is not silent; lanes that it holds may go on when another is idle.
+    pub fn silent(&mut self, now: Duration) -> Option<Duration> {
+        let watermarks = self.watermarks?;
+        if self.is_behind() {
+            self.silence = None;
+            self.gauge.set_silent(None);
+            let lanes = self.lanes.as_ref()?;
+            return lanes.idle_at(now, watermarks.idle_after);
+        }
+        let from = self.watermark_of(self.latest_of_all(now));
+        self.gauge.set_unread_lanes(0);
+        if self.silence.is_none() {
+            self.gauge.set_silent(Some(now));
+        }
+        // A source without lanes has nothing to wait for.
+        let has_lanes = self.lanes.as_ref().is_none_or(|lanes| !lanes.is_empty());
+        let idle_after = if has_lanes {
+            watermarks.idle_after
+        } else {
+            Duration::ZERO
+        };
+        let silence = self.silence.get_or_insert_with(|| Silence {
+            since: now,
+            told_at: now + idle_after,
+            from,
+        });
+        Some(silence.told_at)
+    }
+
+    /// What is to be said of the silence at `now`, if anything.
+    pub fn tell_silence(&mut self, now: Duration) -> Option<Mark> {
+        let Watermarks {
+            idle_after,
+            goes_by_clock_when_idle,
+            ..
+        } = self.watermarks?;
+        if let Some(Mark::Idle(time)) = self.told
+            && self.is_behind()
+        {
+            if let Some(aligned) = &self.aligned {
+                aligned.reach(time);
+            }
+            return self.tell(Mark::Watermark(time));
+        }
+        let silence = self
+            .silence
+            .as_mut()
+            .filter(|silence| now >= silence.told_at)?;
+        let lasted = now.saturating_sub(silence.since);
+        silence.told_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
+        let time = match silence.from {
+            // There is no time to go on from.
+            Timestamp(i64::MIN) => silence.from,
+            from if !goes_by_clock_when_idle => from,
+            Timestamp(from) => Timestamp(from.saturating_add(millis(lasted)).min(i64::MAX - 1)),
+        };
+        self.reach(time);
+        self.end();
+        let mark = Mark::Idle(self.floor);
+        self.gauge.set_mark(mark);
+        Some(*self.told.insert(mark))
+    }
+
+    fn time_told(&self) -> Timestamp {
+        match self.told {
+            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+            Some(Mark::End) | None => Timestamp(i64::MIN),
+        }
+    }
+
+    fn tell(&mut self, mark: Mark) -> Option<Mark> {
+        let says_nothing = self.told.is_none() && mark == Mark::Watermark(Timestamp(i64::MIN));
+        let is_new = self.told != Some(mark) && !says_nothing;
+        is_new.then(|| {
+            self.gauge.set_mark(mark);
+            *self.told.insert(mark)
+        })
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

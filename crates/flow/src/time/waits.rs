@@ -1,0 +1,167 @@
+//! Why windows stay open: which sources hold back event time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Timestamp;
+use serde::Serialize;
+
+use crate::stage::contract::Stage;
+use crate::time::gauge::SourceTime;
+
+/// A source that is this far behind another one is worth a word.
+const BEHIND_MS_MIN: i64 = 1_000;
+
+/// A source that gives nothing for so long is worth a word.
+const SILENT_MIN: Duration = Duration::from_secs(2);
+
+/// A source that windows wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// The source's stage.
+    pub stage: String,
+    /// Why, and when it ends if that is known: `source idle for 12 s; windows wait for it for another 18 s`. Where all sources are
+    /// idle, windows wait until one of them goes on: `sources idle for 42 s; windows wait for event time`.
+    pub reason: String,
+}
+
+/// What windows wait for at `now` of the flow's clock, by source. A flow that is not `alone` has sources on other ranks, which may
+/// tell the time while all of these are idle.
+pub fn of(stages: &[Arc<dyn Stage>], now: Duration, is_alone: bool) -> Vec<Wait> {
+    let sources = stages.iter().filter(|stage| !stage.has_ended());
+    let sources: Vec<_> = sources
+        .filter_map(|stage| Some((stage.name(), stage.source_times()?)))
+        .collect();
+    let all = || sources.iter().flat_map(|(_, (times, _))| times);
+    if is_alone && all().all(|time| time.is_idle && !time.goes_by_clock) {
+        let wait = |(name, (times, _)): &(&str, (Vec<SourceTime>, Duration))| {
+            let reason = all_idle(times, now)?;
+            let stage = (*name).to_owned();
+            Some(Wait { stage, reason })
+        };
+        return sources.iter().filter_map(wait).collect();
+    }
+    // Sources that are idle hold nothing back, and are as far as the others.
+    let live = all().filter(|time| !time.is_idle);
+    let furthest = live.filter_map(|time| time.watermark).max();
+    let wait = |(name, (times, idle_after)): &(&str, (Vec<SourceTime>, Duration))| {
+        let mut live = times.iter().filter(|time| !time.is_idle);
+        let reason = live.find_map(|time| reason(time, *idle_after, furthest, now))?;
+        Some(Wait {
+            stage: (*name).to_owned(),
+            reason,
+        })
+    };
+    sources.iter().filter_map(wait).collect()
+}
+
+/// Why windows stay open while all sources are idle, of which these are those of a stage.
+fn all_idle(times: &[SourceTime], now: Duration) -> Option<String> {
+    let since = times.iter().filter_map(|time| time.silent_since).max()?;
+    let silence = now.saturating_sub(since).as_secs();
+    Some(format!(
+        "sources idle for {silence} s; windows wait for event time"
+    ))
+}
+
+/// Why a source that is not idle holds others back.
+fn reason(
+    time: &SourceTime,
+    idle_after: Duration,
+    furthest: Option<Timestamp>,
+    now: Duration,
+) -> Option<String> {
+    let silence = time
+        .silent_since
+        .map(|since| now.saturating_sub(since))
+        .filter(|silence| *silence >= SILENT_MIN);
+    if let Some(silence) = silence {
+        let left = idle_after.saturating_sub(silence).as_secs();
+        return Some(format!(
+            "source idle for {} s; windows wait for it for another {left} s",
+            silence.as_secs()
+        ));
+    }
+    if time.unread_lanes > 0 {
+        return Some(format!(
+            "{} of its partitions have records that it has still to read",
+            time.unread_lanes
+        ));
+    }
+    let Some(watermark) = time.watermark else {
+        return Some("no item has told a time yet".to_owned());
+    };
+    let behind_ms = furthest?.0.saturating_sub(watermark.0);
+    (behind_ms >= BEHIND_MS_MIN).then(|| {
+        let behind = behind_ms as f64 / 1e3;
+        format!("its event time is {behind:.1} s behind that of another source")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE_AFTER: Duration = Duration::from_secs(30);
+    const LIVE: SourceTime = SourceTime {
+        goes_by_clock: false,
+        watermark: Some(Timestamp(10_000)),
+        is_idle: false,
+        silent_since: None,
+        unread_lanes: 0,
+    };
+
+    #[track_caller]
+    fn check(time: SourceTime, expected: Option<&str>) {
+        let furthest = Some(Timestamp(14_200));
+        let found = reason(&time, IDLE_AFTER, furthest, Duration::from_secs(20));
+        assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn of_idle_sources_the_one_that_gave_something_last_counts() {
+        let idle = |seconds| SourceTime {
+            is_idle: true,
+            silent_since: Some(Duration::from_secs(seconds)),
+            ..LIVE
+        };
+        let reason = all_idle(&[idle(3), idle(8)], Duration::from_secs(20));
+        let expected = "sources idle for 12 s; windows wait for event time";
+        assert_eq!(reason.as_deref(), Some(expected));
+        assert_eq!(all_idle(&[], Duration::from_secs(20)), None);
+    }
+
+    #[test]
+    fn windows_that_stay_open_say_which_source_they_wait_for() {
+        let silent_since = Some(Duration::from_secs(8));
+        let idle = "source idle for 12 s; windows wait for it for another 18 s";
+        check(
+            SourceTime {
+                silent_since,
+                ..LIVE
+            },
+            Some(idle),
+        );
+        let unread = "2 of its partitions have records that it has still to read";
+        check(
+            SourceTime {
+                unread_lanes: 2,
+                watermark: None,
+                ..LIVE
+            },
+            Some(unread),
+        );
+        let untold = "no item has told a time yet";
+        check(
+            SourceTime {
+                watermark: None,
+                ..LIVE
+            },
+            Some(untold),
+        );
+        let behind = "its event time is 4.2 s behind that of another source";
+        check(LIVE, Some(behind));
+        let watermark = Some(Timestamp(14_000));
+        check(SourceTime { watermark, ..LIVE }, None);
+    }
+}
