@@ -1,17 +1,15 @@
 //! Operators in a row behind a type that can be named.
 
-use std::any;
 use std::fmt::Debug;
-use std::iter;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::{any, iter};
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::ChannelState;
-use crate::stage::ends::fork;
-use crate::stage::ends::fork::{Arm, ToFork};
+use crate::stage::ends::fork::{self, Arm, ToFork};
 use crate::stage::ends::to_rings::Route;
 use crate::stage::entry::{EndRow, Entry, Give, Row};
 use crate::stage::terminal::Terminal;

@@ -3,106 +3,21 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::Timestamp;
-use parking_lot::Mutex;
-use serde_json::{Value, json};
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
-use crate::error::BoxError;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_collected::{Late, LateFunction, ToCollected};
 use crate::stage::entry::Entry;
-use crate::stage::input::RingInput;
 use crate::stage::parts::Parts;
+use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::Place;
-use crate::state::partial::StateReader;
+use crate::state::collected::{Collected, Kept};
 use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
-
-/// A state element: what is kept of windows that have all of their events. A clone is another handle of
-/// the same element.
-#[derive(Clone)]
-pub struct Collected {
-    windows: Windows,
-    state: Arc<CollectedState>,
-}
-
-#[derive(Default)]
-pub struct CollectedState {
-    /// Events that were left out since their time was over.
-    pub late: AtomicU64,
-    kept: Mutex<Kept>,
-}
-
-/// What one operator keeps, or several together.
-#[derive(Clone, Copy, Default)]
-pub struct Kept {
-    pub items: u64,
-    pub events: u64,
-}
-
-/// What items refer to is gone with the process.
-const NOT_KEPT: &str =
-    "windows that have all of their events refer to items, which no checkpoint holds";
-
-impl Collected {
-    /// Events that were left out since their window's time was over.
-    pub fn late_events(&self) -> u64 {
-        self.state.late.load(Ordering::Relaxed)
-    }
-
-    /// Items that are kept, each once, whatever the number of windows that it is in.
-    pub fn kept_items(&self) -> u64 {
-        self.state.kept.lock().items
-    }
-
-    /// Events of windows that are not closed.
-    pub fn open_events(&self) -> u64 {
-        self.state.kept.lock().events
-    }
-}
-
-impl CollectedState {
-    /// An operator keeps something else now.
-    pub fn replace(&self, before: Kept, now: Kept) {
-        let mut kept = self.kept.lock();
-        kept.items = kept.items - before.items + now.items;
-        kept.events = kept.events - before.events + now.events;
-    }
-}
-
-/// Read under the keys `late_events`, `kept_items` and `open_events`.
-impl StateReader for Collected {
-    fn get(&self, key: &str) -> Option<Value> {
-        match key {
-            "late_events" => Some(json!(self.late_events())),
-            "kept_items" => Some(json!(self.kept_items())),
-            "open_events" => Some(json!(self.open_events())),
-            _ => None,
-        }
-    }
-
-    fn keys(&self, limit: usize) -> Vec<String> {
-        let keys = ["late_events", "kept_items", "open_events"];
-        keys.into_iter().take(limit).map(str::to_owned).collect()
-    }
-
-    fn late_events(&self) -> Option<u64> {
-        Some(self.late_events())
-    }
-
-    fn save(&self) -> Result<Vec<u8>, BoxError> {
-        Err(NOT_KEPT.into())
-    }
-
-    fn restore(&self, _: &[u8]) -> Result<(), BoxError> {
-        Err(NOT_KEPT.into())
-    }
-}
 
 /// Operators whose results are about to be collected in windows.
 #[must_use = "operators whose results go nowhere do not run"]

@@ -2,105 +2,35 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Waker;
-use std::thread;
-use std::time::Duration;
 
-use millstream_base::{Clock, SystemClock};
-use millstream_exchange::Ranks;
 use millstream_ring::{Ring, RingConfig};
 
 use crate::build::operators::Operators;
-use crate::checkpoint::coordinator::Pause;
-use crate::checkpoint::shards::Checkpointing;
+use crate::checkpoint::participants::{AnySink, DeadLetterSink};
+use crate::checkpoint::pause::Pause;
 use crate::error::FlowError;
-use crate::ranks::exchange::Homes;
+use crate::ranks::owners::Homes;
 use crate::ranks::remote::{Meeting, Message, Outlets, RemoteInput};
 use crate::run::begin;
 use crate::run::doorbell::Doorbell;
 use crate::run::running::Running;
-use crate::run::scheduler::{Priority, Scheduler};
-use crate::sinks::sink::AnySink;
+use crate::settings::{FlowSettings, Order};
 use crate::sources::source::{Output, Source};
-use crate::stage::attempt::Label;
 use crate::stage::chain::Same;
 use crate::stage::channel::{AnyRing, Channel, ChannelState};
 use crate::stage::contract::Stage;
-use crate::stage::dead_letter::{DeadLetterSink, DeadLetters};
-use crate::stage::input::{RingInput, SourceInput};
+use crate::stage::ring_input::RingInput;
+use crate::stage::source_input::SourceInput;
+use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState, StateReader};
 use crate::state::windowed::{REMEMBERED_KEYS, Windowed};
 use crate::time::alignment::Step;
 use crate::time::control_events::WriterId;
 use crate::windows::{Combine, Key, Windows};
-
-/// What a flow takes from its surroundings. The defaults are right for most.
-#[derive(Clone)]
-pub struct FlowSettings {
-    /// Worker threads at most; as many as there are cores by default. There are fewer while they are
-    /// enough for the load.
-    pub workers: NonZeroUsize,
-    /// Whether another worker takes the place of one that has died; it does by default. Without it the flow goes on
-    /// with the workers that are left; the last one is replaced all the same, so that the flow ends.
-    pub replaces_workers: bool,
-    /// Whether the order of items counts; it does by default.
-    pub order: Order,
-    /// Who is activated next; [`Priority`] by default.
-    pub scheduler: Arc<dyn Scheduler>,
-    /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
-    pub interval: Duration,
-    /// How often sources that keep how far they are do so; every second by default.
-    pub commit_interval: Duration,
-    /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
-    /// larger one is used, and shrink when they are idle.
-    pub ring_items_max: NonZeroUsize,
-    /// Takes items that make code of the user panic twice, or for which it answers an error. Without
-    /// it they fail the flow.
-    pub dead_letters: Option<Arc<dyn DeadLetters>>,
-    /// What time it is.
-    pub clock: Arc<dyn Clock>,
-    /// Keeps what the flow needs to go on after its end, from time to time; off by default.
-    pub checkpoints: Option<Checkpointing>,
-    /// What else has to be the same on all ranks, such as the program's version and arguments.
-    pub program: String,
-    /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
-    pub ranks: Ranks,
-}
-
-/// Whether a flow keeps the order of its items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// What one source gives arrives everywhere in the order in which it was given, even where
-    /// several workers process it at once.
-    #[default]
-    Kept,
-    /// Items may overtake each other, so that no worker's results wait for another's.
-    Free,
-}
-
-impl Default for FlowSettings {
-    fn default() -> Self {
-        const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
-        FlowSettings {
-            workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            replaces_workers: true,
-            order: Order::default(),
-            scheduler: Arc::new(Priority::default()),
-            interval: Duration::from_millis(500),
-            commit_interval: Duration::from_secs(1),
-            ring_items_max: RING_ITEMS_MAX,
-            dead_letters: None,
-            clock: Arc::new(SystemClock::default()),
-            checkpoints: None,
-            program: String::new(),
-            ranks: Ranks::alone(),
-        }
-    }
-}
 
 /// Room of a ring at first.
 const RING_ITEMS_MIN: usize = 8;

@@ -1,8 +1,9 @@
 //! What ranks have found comes together on one of them.
 
-use crate::build::flow::{Flow, FlowSettings};
+use crate::build::flow::Flow;
 use crate::error::FlowError;
 use crate::ranks::remote::Message;
+use crate::settings::FlowSettings;
 use crate::sources::Generator;
 use crate::state::partial::PartialState;
 

@@ -9,27 +9,29 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 use parking_lot::Mutex;
 
-use crate::build::flow::{Flow, Order};
+use crate::build::flow::Flow;
+use crate::checkpoint::participants::SharedSink;
 use crate::error::BoxError;
-use crate::sinks::sink::{SharedSink, Sink};
+use crate::settings::Order;
+use crate::sinks::sink::Sink;
 use crate::sources::source::Source;
-use crate::stage::attempt::Label;
 use crate::stage::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
 use crate::stage::channel::{Channel, ChannelState};
-use crate::stage::ends::fork;
-use crate::stage::ends::fork::{Branch, ToFork};
+use crate::stage::ends::fork::{self, Branch, ToFork};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
 use crate::stage::ends::to_sink::{ToSink, Waiting};
 use crate::stage::ends::to_state::ToState;
 use crate::stage::entry::{Entry, Row};
-use crate::stage::input::{RingInput, SourceInput};
 use crate::stage::parts::{Flatten, Parts};
+use crate::stage::ring_input::RingInput;
+use crate::stage::source_input::SourceInput;
 use crate::stage::terminal::{Place, Terminal};
+use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState};
 use crate::state::table::Table;
 use crate::time::control_events::WriterId;
-use crate::time::stage_time::Watermarks;
+use crate::time::watermarks::Watermarks;
 
 /// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
 /// operators `C` to whatever is added next.

@@ -10,10 +10,9 @@ use crate::error::BoxError;
 use crate::ranks::remote::Message;
 use crate::stage::chain::{Chain, Map, Same};
 use crate::stage::entry::Entry;
-use crate::stage::input::RingInput;
+use crate::stage::ring_input::RingInput;
 use crate::state::partial::StateReader;
-use crate::state::windowed;
-use crate::state::windowed::{REMEMBERED_KEYS, Windowed};
+use crate::state::windowed::{self, REMEMBERED_KEYS, Windowed};
 use crate::windows::{All, Combine, Key, Ranked, TopWindows, WindowResult, Windows};
 
 /// The results of windows with the highest scores.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use crate::build::flow::{Flow, Order};
+use crate::build::flow::Flow;
 use crate::error::FlowError;
-use crate::stage::channel::ChannelState;
+use crate::settings::Order;
 use crate::stage::contract::Stage;
+use crate::stage::upstream::before;
 
 impl Flow {
     pub(crate) fn check(&self) -> Result<(), FlowError> {
@@ -95,55 +96,4 @@ impl Flow {
         }
         Ok(())
     }
-}
-
-/// Lets marks be said wherever they lead to somebody who goes by event time. What is led in circles
-/// has no order that they could tell of: windows behind a cycle close at the end.
-pub fn want_marks(stages: &[Arc<dyn Stage>]) {
-    for stage in stages.iter().filter(|stage| stage.goes_by_time()) {
-        let on_the_way = before(stages, stage);
-        let inputs = on_the_way
-            .into_iter()
-            .chain([stage])
-            .filter_map(|stage| stage.input());
-        inputs
-            .filter(|input| !input.is_in_cycle())
-            .for_each(|input| input.want_marks());
-    }
-}
-
-/// The stages that lead to `stage`, but for what lies before a cycle.
-fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
-    before_where(stages, stage, |input| !input.is_in_cycle())
-}
-
-/// All stages that lead to `stage`.
-pub fn all_before<'a>(
-    stages: &'a [Arc<dyn Stage>],
-    stage: &Arc<dyn Stage>,
-) -> Vec<&'a Arc<dyn Stage>> {
-    before_where(stages, stage, |_| true)
-}
-
-fn before_where<'a>(
-    stages: &'a [Arc<dyn Stage>],
-    stage: &Arc<dyn Stage>,
-    is_followed: impl Fn(&ChannelState) -> bool,
-) -> Vec<&'a Arc<dyn Stage>> {
-    let mut found: Vec<&Arc<dyn Stage>> = Vec::new();
-    let mut inputs: Vec<Arc<ChannelState>> = stage.input().cloned().into_iter().collect();
-    while let Some(input) = inputs.pop() {
-        if !is_followed(&input) {
-            continue;
-        }
-        for writer in stages {
-            let writes = |output: &Arc<ChannelState>| Arc::ptr_eq(output, &input);
-            let is_new = !found.iter().any(|known| Arc::ptr_eq(known, writer));
-            if writer.outputs().iter().any(writes) && is_new {
-                found.push(writer);
-                inputs.extend(writer.input().cloned());
-            }
-        }
-    }
-    found
 }

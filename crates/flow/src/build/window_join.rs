@@ -8,10 +8,11 @@ use crate::build::flow::Flow;
 use crate::build::keyed::{Keyed, Panes};
 use crate::build::operators::Operators;
 use crate::ranks::remote::Message;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::entry::Entry;
-use crate::stage::input::RingInput;
+use crate::stage::ring_input::RingInput;
+use crate::stage::user_code::Label;
 use crate::state::windowed::Windowed;
 use crate::windows::{Joined, Key, OneSide, WindowResult, WindowTotals, Windows};
 

@@ -17,26 +17,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::build::validate;
 use crate::checkpoint::decisions::Decisions;
-use crate::checkpoint::shards;
-use crate::checkpoint::shards::{Keeper, Saved};
+use crate::checkpoint::pause::Pause;
+use crate::checkpoint::shards::{self, Keeper};
+use crate::checkpoint::snapshot::{Elements, commit, rest};
 use crate::error::Failure;
 use crate::ranks::remote::Outlets;
-use crate::run::cycles::Cycle;
-use crate::sinks::sink::AnySink;
-use crate::stage::attempt::Label;
 use crate::stage::contract::{Rest, Stage};
-use crate::state::partial::StateReader;
-
-/// Who pauses, and up to which cut all is done. Known to all inputs.
-#[derive(Default)]
-pub struct Pause {
-    /// No source gives anything. Written by workers, read by sources.
-    pub is_on: AtomicBool,
-    /// The number of the last cut that was taken. Whoever met the barrier of a later one waits.
-    pub done: AtomicU64,
-}
+use crate::stage::upstream::all_before;
 
 pub struct Cuts {
     /// What they are for.
@@ -78,37 +66,6 @@ impl Gate {
     }
 }
 
-/// What a cut is taken of.
-pub struct Elements<'a> {
-    pub stages: &'a [Arc<dyn Stage>],
-    pub cycles: &'a [Cycle],
-    pub states: &'a [(String, Arc<dyn StateReader>)],
-    pub sinks: &'a [Arc<dyn AnySink>],
-}
-
-impl Elements<'_> {
-    /// What they need to go on from here, all being at rest.
-    pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
-        let mut saved = Saved::default();
-        for sink in self.sinks {
-            saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
-        }
-        for stage in self.stages {
-            stage.save(&mut saved)?;
-        }
-        for (name, state) in self.states {
-            let label = Label(name.as_str().into());
-            let bytes = label.run(|| state.save());
-            let bytes = bytes.map_err(|error| Failure::Error {
-                operator: label.0,
-                error,
-            })?;
-            saved.put(format!("state/{name}"), bytes);
-        }
-        Ok(saved)
-    }
-}
-
 impl Cuts {
     pub fn new(
         stages: &[Arc<dyn Stage>],
@@ -119,7 +76,7 @@ impl Cuts {
     ) -> Self {
         let gates = stages.iter().filter_map(|stage| {
             let outlets = stage.outlets();
-            let before = validate::all_before(stages, stage).into_iter();
+            let before = all_before(stages, stage).into_iter();
             (!outlets.is_empty()).then(|| Gate {
                 outlets,
                 before: before.chain([stage]).cloned().collect(),
@@ -332,45 +289,6 @@ impl Cuts {
             }
         }
     }
-}
-
-fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
-    stages.iter().try_for_each(|stage| stage.commit())
-}
-
-/// Names what is saved of a sink.
-pub fn sink_element(name: &str) -> String {
-    format!("sink/{name}")
-}
-
-/// Whether nothing is under way in stages whose sources pause, and nothing is left to do there: from then on nothing of them changes
-/// before the cut is taken, whatever other workers try. All stages are held when they are looked at; one after another
-/// they would show what never was at one moment.
-fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
-    let mut held = Vec::with_capacity(stages.len());
-    let mut rest = Rest::Quiet;
-    for stage in stages {
-        match stage.hold() {
-            Ok(stage) => held.push(stage),
-            Err(why) => {
-                rest = why;
-                break;
-            }
-        }
-    }
-    if rest == Rest::Quiet {
-        let are_at_rest = held.iter().all(|stage| stage.is_at_rest(number));
-        // One that is over ends its stages as soon as a worker closes it.
-        if !are_at_rest || cycles.iter().any(Cycle::is_over) {
-            rest = Rest::Busy;
-        }
-    }
-    for stage in held {
-        if stage.let_go() {
-            rest = Rest::Missed;
-        }
-    }
-    rest
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use millstream_exchange::{Ranks, Receiver, SendError, Sender};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::participants::AnySink;
 use crate::error::{BoxError, Failure};
 use crate::run::doorbell::Doorbell;
-use crate::sinks::sink::AnySink;
 
 /// Bytes on their way from one rank to another; each message has about ten.
 const CREDIT_BYTES: u64 = 16 << 10;

@@ -7,6 +7,13 @@
 //!
 //! This folder does not know what stages compute: it holds them, asks whether they are at rest, and saves them.
 
+pub mod completeness;
 pub mod coordinator;
+pub mod counts;
 pub mod decisions;
+pub mod participants;
+pub mod pause;
+pub mod shard;
 pub mod shards;
+pub mod snapshot;
+pub mod store;

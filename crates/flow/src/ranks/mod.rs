@@ -6,5 +6,8 @@
 //! This folder does not know which operators run, nor how messages travel: that is the crate `millstream-exchange`.
 
 pub mod exchange;
+pub mod owners;
 pub mod plain;
 pub mod remote;
+pub mod to_owner;
+pub mod to_rank;

@@ -18,15 +18,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::build::flow::Flow;
-use crate::checkpoint::coordinator::Pause;
+use crate::checkpoint::pause::Pause;
 use crate::error::{BoxError, Failure};
 use crate::run::doorbell::Doorbell;
 use crate::stage::chain::Chain;
-use crate::stage::entry;
 use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
-use crate::stage::terminal::InputEnd;
-use crate::stage::terminal::Terminal;
+use crate::stage::terminal::{InputEnd, Terminal};
 use crate::time::control_events::{Mark, RingMarks, WriterId};
 
 /// What goes to other ranks.
@@ -423,7 +422,7 @@ impl<T: Message> Give for RemoteInput<T> {
 
 impl<T: Message> EndRow<T> for RemoteInput<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
-        entry::add_stage(flow, row);
+        add_stage(flow, row);
     }
 }
 

@@ -7,12 +7,14 @@ use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
 use crate::build::flow::Flow;
-use crate::checkpoint::coordinator::{Elements, Purpose, sink_element};
+use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
-use crate::checkpoint::shards::{Beginning, Keeper, Saved};
+use crate::checkpoint::shard::Saved;
+use crate::checkpoint::shards::{Beginning, Keeper};
+use crate::checkpoint::snapshot::{Elements, sink_element};
 use crate::error::{BoxError, Failure, FlowError};
 use crate::sinks::sink::SinkStart;
-use crate::stage::attempt;
+use crate::stage::user_code::catch;
 
 /// Agrees with all other ranks; brings back what a checkpoint has kept, or keeps the first one. Returns what cuts are
 /// for.
@@ -86,7 +88,7 @@ pub fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), B
             takes_checkpoints: flow.settings.checkpoints.is_some(),
             prepared: prepared.transpose()?,
         };
-        attempt::catch(|| sink.recover(&start))
+        catch(|| sink.recover(&start))
             .map_err(|error| format!("sink \"{}\": {error}", sink.name()))?;
     }
     Ok(())
@@ -153,7 +155,7 @@ pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
         states: &flow.states,
         sinks: &flow.sinks,
     };
-    attempt::catch(|| {
+    catch(|| {
         elements.save(checkpoint).map_err(|failure| match failure {
             Failure::Error { operator, error } => format!("\"{operator}\": {error}").into(),
             Failure::Panicked { operator, message } => {
@@ -166,13 +168,13 @@ pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
 pub fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
     let saved = &beginning.saved;
     for stage in &flow.stages {
-        attempt::catch(|| stage.restore(saved))
+        catch(|| stage.restore(saved))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
     for (name, state) in &flow.states {
         let bytes = saved.get(&format!("state/{name}"));
         bytes
-            .and_then(|bytes| attempt::catch(|| state.restore(bytes)))
+            .and_then(|bytes| catch(|| state.restore(bytes)))
             .map_err(|error| format!("state \"{name}\": {error}"))?;
     }
     Ok(())

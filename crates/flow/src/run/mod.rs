@@ -6,6 +6,7 @@
 //!
 //! This folder does not know what stages compute or how a graph was built.
 
+pub mod align;
 pub mod begin;
 pub mod cycles;
 pub mod doorbell;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::build::flow::Flow;
 use crate::checkpoint::coordinator::Purpose;
-use crate::checkpoint::shards::CheckpointCounts;
+use crate::checkpoint::counts::CheckpointCounts;
 use crate::error::FlowError;
 use crate::run::scheduler::room;
 use crate::run::workers::Workers;
@@ -18,8 +18,7 @@ use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
 use crate::state::partial::StateReader;
 use crate::time::control_events::RingMarks;
-use crate::time::waits;
-use crate::time::waits::Wait;
+use crate::time::waits::{self, Wait};
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
 /// it stands.

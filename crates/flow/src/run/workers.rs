@@ -15,22 +15,22 @@ use millstream_exchange::{ExchangeError, Ranks};
 use parking_lot::{Condvar, Mutex};
 
 use crate::build::flow::Flow;
-use crate::build::validate;
-use crate::checkpoint::coordinator::{Cuts, Elements, Purpose};
+use crate::checkpoint::coordinator::{Cuts, Purpose};
+use crate::checkpoint::counts::CheckpointCounts;
 use crate::checkpoint::decisions::Decisions;
-use crate::checkpoint::shards::CheckpointCounts;
+use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::snapshot::Elements;
 use crate::error::{Failure, FlowError};
-use crate::run::cycles;
-use crate::run::cycles::Cycle;
+use crate::run::align::align;
+use crate::run::cycles::{self, Cycle};
 use crate::run::doorbell::{Doorbell, Woken};
 use crate::run::scheduler::{Pick, Scheduler, Stages};
-use crate::sinks::sink::AnySink;
-use crate::stage::attempt::{Label, panic_message};
 use crate::stage::contract::{Activation, Context, Killed, Stage};
 use crate::stage::dead_letter::DeadLetters;
 use crate::stage::metrics::SLICE_NS;
+use crate::stage::upstream::want_marks;
+use crate::stage::user_code::{Label, panic_message};
 use crate::state::partial::StateReader;
-use crate::time::alignment;
 
 /// Work for others that makes a worker call for help: enough to be worth waking a thread for.
 const HELP_NS: f64 = 100_000.0;
@@ -132,8 +132,8 @@ impl Workers {
                 flow: flow.name,
             });
         }
-        validate::want_marks(&flow.stages);
-        alignment::align(&flow.stages, &flow.step);
+        want_marks(&flow.stages);
+        align(&flow.stages, &flow.step);
         let cut_interval = match &settings.checkpoints {
             Some(checkpoints) => checkpoints.interval,
             None => settings.commit_interval,

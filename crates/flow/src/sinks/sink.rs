@@ -1,13 +1,8 @@
 //! Where items go.
 
-use std::marker::PhantomData;
-use std::sync::Arc;
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
-use crate::error::{BoxError, Failure};
-use crate::stage::attempt::Label;
+use crate::error::BoxError;
 
 /// Takes the items of a flow. One worker at a time uses it.
 ///
@@ -115,70 +110,5 @@ impl<T, S: Sink<T> + ?Sized> Sink<T> for Box<S> {
 
     fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
         (**self).commit(checkpoint, waker)
-    }
-}
-
-/// A sink of any items, as checkpoints see it.
-pub trait AnySink: Send + Sync {
-    fn name(&self) -> &str;
-
-    /// Whether a flow may go on with it from a checkpoint that holds nothing of it.
-    fn may_be_new(&self) -> bool {
-        false
-    }
-
-    fn waits_for_commit(&self) -> bool;
-
-    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError>;
-
-    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure>;
-
-    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure>;
-}
-
-/// The sink that all instances of a stage share.
-pub struct SharedSink<T, K> {
-    sink: Arc<Mutex<K>>,
-    label: Label,
-    item: PhantomData<fn(&T)>,
-}
-
-impl<T, K> SharedSink<T, K> {
-    pub fn new(sink: Arc<Mutex<K>>, label: Label) -> Self {
-        SharedSink {
-            sink,
-            label,
-            item: PhantomData,
-        }
-    }
-
-    fn run<R>(&self, code: impl FnOnce(&mut K) -> Result<R, BoxError>) -> Result<R, Failure> {
-        let result = self.label.run(|| code(&mut self.sink.lock()));
-        result.map_err(|error| Failure::Error {
-            operator: Arc::clone(&self.label.0),
-            error,
-        })
-    }
-}
-
-impl<T, K: Sink<T>> AnySink for SharedSink<T, K> {
-    fn name(&self) -> &str {
-        &self.label.0
-    }
-
-    fn waits_for_commit(&self) -> bool {
-        self.label.run(|| self.sink.lock().waits_for_commit())
-    }
-
-    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
-        self.label.run(|| self.sink.lock().recover(start))
-    }
-
-    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
-        self.run(|sink| sink.prepare(checkpoint))
-    }
-
-    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
-        self.run(|sink| sink.commit(checkpoint, waker))
     }
 }

@@ -17,20 +17,15 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::fmt::{self, Debug, Write};
-use std::mem;
+use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use crate::error::{BoxError, Failure};
-use crate::stage::dead_letter::{DeadLetter, Origin};
+use crate::stage::dead_letter::Origin;
+use crate::stage::rejected::Rejected;
+use crate::stage::user_code::{Label, is_state_broken, panic_message};
 use crate::time::stage_time::StageTime;
-
-/// Of an item or an error in a dead letter.
-const TEXT_BYTES_MAX: usize = 64 << 10;
-
-/// Of an item in an error message.
-const TOLD_BYTES_MAX: usize = 256;
 
 pub trait Attempt {
     /// Calls `code` of the operator `label` on `item`; `None` when `item` is rejected.
@@ -58,61 +53,6 @@ pub trait Attempt {
 
     /// Event time where the item is.
     fn time(&self) -> &StageTime;
-}
-
-/// What code of the user failed on, and how.
-pub struct Rejected {
-    item: String,
-    failure: Failure,
-    origin: Option<Arc<Origin>>,
-}
-
-impl Rejected {
-    /// An item of a stage that panicked where it is not known as what.
-    pub fn unseen(stage: &str, panic: &(dyn Any + Send)) -> Rejected {
-        Rejected {
-            item: "an item whose copying, hashing or dropping panics".to_owned(),
-            failure: Failure::Panicked {
-                operator: stage.into(),
-                message: panic_message(panic),
-            },
-            origin: None,
-        }
-    }
-
-    /// What ends a flow that keeps no dead letters.
-    pub fn into_failure(self) -> Failure {
-        let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
-        let cut = if end < self.item.len() { " …" } else { "" };
-        let item = &self.item[..end];
-        match self.failure {
-            Failure::Error { operator, error } => Failure::Error {
-                operator,
-                error: format!("{error}; it was given {item}{cut}").into(),
-            },
-            Failure::Panicked { operator, message } => Failure::Panicked {
-                operator,
-                message: format!("{message}; it was given {item}{cut}"),
-            },
-        }
-    }
-
-    pub fn letter(&self) -> DeadLetter {
-        let (operator, error) = match &self.failure {
-            Failure::Error { operator, error } => {
-                let mut text = BoundedText::default();
-                let _ = write!(text, "{error}");
-                (operator, text.0)
-            }
-            Failure::Panicked { operator, message } => (operator, message.clone()),
-        };
-        DeadLetter {
-            operator: Arc::clone(operator),
-            item: self.item.clone(),
-            error,
-            origin: self.origin.clone(),
-        }
-    }
 }
 
 pub struct First<'a> {
@@ -182,14 +122,8 @@ impl Attempt for First<'_> {
 
     #[cold]
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
-        self.add(Rejected {
-            item: text_of(item),
-            failure: Failure::Error {
-                operator: Arc::clone(&label.0),
-                error,
-            },
-            origin: None,
-        });
+        let operator = Arc::clone(&label.0);
+        self.add(Rejected::new(item, Failure::Error { operator, error }));
     }
 
     fn reject_all(&self, rejected: Vec<Rejected>) {
@@ -228,14 +162,11 @@ impl Attempt for Again<'_> {
             // What the code had passed on came to a state.
             Err(panic) if is_state_broken() => panic::resume_unwind(panic),
             Err(panic) => {
-                self.0.add(Rejected {
-                    item: text_of(item),
-                    failure: Failure::Panicked {
-                        operator: Arc::clone(&label.0),
-                        message: panic_message(&*panic),
-                    },
-                    origin: None,
-                });
+                let failure = Failure::Panicked {
+                    operator: Arc::clone(&label.0),
+                    message: panic_message(&*panic),
+                };
+                self.0.add(Rejected::new(item, failure));
                 None
             }
         }
@@ -255,113 +186,5 @@ impl Attempt for Again<'_> {
 
     fn time(&self) -> &StageTime {
         self.0.time()
-    }
-}
-
-/// The name of an operator, to say whose code panicked.
-#[derive(Clone)]
-pub struct Label(pub(crate) Arc<str>);
-
-thread_local! {
-    /// The innermost operator whose code panicked on this thread.
-    static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-
-    /// A call that changes state panicked on this thread: the flow is to fail, whoever caught it.
-    static BROKE_STATE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the panic that was caught on this thread has left a state half changed.
-pub fn is_state_broken() -> bool {
-    BROKE_STATE.get()
-}
-
-impl Label {
-    /// Runs code of the user. Costs nothing unless that panics: then the label is remembered
-    /// while the stack unwinds.
-    #[inline(always)]
-    pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
-        struct Unwinding<'a>(&'a Arc<str>);
-        impl Drop for Unwinding<'_> {
-            #[cold]
-            fn drop(&mut self) {
-                PANICKED.with_borrow_mut(|first| {
-                    first.get_or_insert_with(|| Arc::clone(self.0));
-                });
-            }
-        }
-        let unwinding = Unwinding(&self.0);
-        let result = code();
-        mem::forget(unwinding);
-        result
-    }
-
-    /// The same for code that changes state: nothing on this thread goes on after its panic.
-    #[inline(always)]
-    pub(crate) fn change<R>(&self, code: impl FnOnce() -> R) -> R {
-        struct Unwinding;
-        impl Drop for Unwinding {
-            #[cold]
-            fn drop(&mut self) {
-                BROKE_STATE.set(true);
-            }
-        }
-        self.run(|| {
-            let unwinding = Unwinding;
-            let result = code();
-            mem::forget(unwinding);
-            result
-        })
-    }
-
-    /// Whose code panicked last on this thread; asked once per panic.
-    pub(crate) fn take_panicked() -> Option<Arc<str>> {
-        BROKE_STATE.set(false);
-        PANICKED.take()
-    }
-}
-
-/// Runs code of the user, and makes an error of its panic.
-pub fn catch<R>(code: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
-    panic::catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
-        Label::take_panicked();
-        Err(format!("it panicked: {}", panic_message(&*panic)).into())
-    })
-}
-
-pub fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let message = if let Some(message) = panic.downcast_ref::<&str>() {
-        message
-    } else if let Some(message) = panic.downcast_ref::<String>() {
-        message
-    } else {
-        "(no message)"
-    };
-    let mut text = BoundedText::default();
-    // It says that it is full by an error; then the beginning has to do.
-    let _ = text.write_str(message);
-    text.0
-}
-
-fn text_of<T: Debug + ?Sized>(item: &T) -> String {
-    panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut text = BoundedText::default();
-        let _ = write!(text, "{item:?}");
-        text.0
-    }))
-    .unwrap_or_else(|_| "(an item that cannot be printed)".to_owned())
-}
-
-#[derive(Default)]
-struct BoundedText(String);
-
-impl Write for BoundedText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = text.floor_char_boundary(TEXT_BYTES_MAX - self.0.len());
-        self.0.push_str(&text[..end]);
-        if end < text.len() {
-            Err(fmt::Error)
-        } else {
-            Ok(())
-        }
     }
 }

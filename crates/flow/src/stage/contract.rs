@@ -1,13 +1,13 @@
 //! The unit that workers activate: an input, a chain of fused operators, and where its results go.
 
-use std::panic::{self};
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream_base::Clock;
 
-use crate::checkpoint::shards::Saved;
+use crate::checkpoint::shard::Saved;
 use crate::error::{BoxError, Failure};
 use crate::ranks::remote::Outlets;
 use crate::sources::positions::Position;

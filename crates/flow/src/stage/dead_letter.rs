@@ -5,9 +5,8 @@ use std::task::Waker;
 
 use millstream_base::{Offset, Timestamp};
 
-use crate::error::{BoxError, Failure};
-use crate::sinks::sink::{AnySink, SinkStart};
-use crate::stage::attempt::Label;
+use crate::error::BoxError;
+use crate::sinks::sink::SinkStart;
 
 /// The name by which dead letters are known to checkpoints, and to errors about them.
 pub const DEAD_LETTERS: &str = "dead letters";
@@ -84,58 +83,5 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// Ends the flow.
     fn commit(&self, _checkpoint: u64, _waker: &Waker) -> Result<bool, BoxError> {
         Ok(true)
-    }
-}
-
-/// Dead letters as checkpoints see them.
-pub struct DeadLetterSink {
-    letters: Arc<dyn DeadLetters>,
-    label: Label,
-}
-
-impl DeadLetterSink {
-    pub fn new(letters: &Arc<dyn DeadLetters>) -> Self {
-        DeadLetterSink {
-            letters: Arc::clone(letters),
-            label: Label(DEAD_LETTERS.into()),
-        }
-    }
-
-    fn run<R>(
-        &self,
-        code: impl FnOnce(&dyn DeadLetters) -> Result<R, BoxError>,
-    ) -> Result<R, Failure> {
-        let result = self.label.run(|| code(&*self.letters));
-        result.map_err(|error| Failure::Error {
-            operator: Arc::clone(&self.label.0),
-            error,
-        })
-    }
-}
-
-impl AnySink for DeadLetterSink {
-    fn name(&self) -> &str {
-        &self.label.0
-    }
-
-    /// A flow that kept none may keep them from now on.
-    fn may_be_new(&self) -> bool {
-        true
-    }
-
-    fn waits_for_commit(&self) -> bool {
-        self.label.run(|| self.letters.waits_for_commit())
-    }
-
-    fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
-        self.label.run(|| self.letters.recover(start))
-    }
-
-    fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
-        self.run(|letters| letters.prepare(checkpoint))
-    }
-
-    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
-        self.run(|letters| letters.commit(checkpoint, waker))
     }
 }

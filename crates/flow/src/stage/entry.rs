@@ -1,18 +1,12 @@
 //! Where operators in a row begin: with an input of their own, or within the stage of others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-
-use parking_lot::Mutex;
 
 use crate::build::flow::Flow;
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
-use crate::stage::fused::stage::{FusedStage, Instance, Slot, WatchedSource};
-use crate::stage::input::Input;
-use crate::stage::metrics::Counters;
 use crate::stage::terminal::Terminal;
-use crate::time::stage_time::{StageTime, Watermarks};
+use crate::time::watermarks::Watermarks;
 
 /// What operators in a row get their items from, once for each instance of them.
 pub trait Entry: Give + EndRow<<Self as Give>::Item> {}
@@ -48,41 +42,4 @@ pub struct Row<E, C, T> {
     pub watermarks: Option<Watermarks>,
     pub tells_time: bool,
     pub outputs: Vec<Arc<ChannelState>>,
-}
-
-/// Adds what has an input of its own: a stage.
-pub fn add_stage<I, C, T>(flow: &mut Flow, row: Row<I, C, T>)
-where
-    I: Input,
-    C: Chain<I::Item>,
-    T: Terminal<C::Out>,
-{
-    let mut watched = WatchedSource::default();
-    let instances = row.instances.into_iter();
-    let instances: Vec<_> = instances
-        .map(|(input, terminal)| {
-            let time = StageTime::new(row.watermarks, input.lanes());
-            watched.add(&input, &time);
-            Slot::new(Instance::new(input, terminal, time))
-        })
-        .collect();
-    flow.stages.push(Arc::new(FusedStage {
-        name: row.name,
-        chain: row.chain,
-        live: AtomicUsize::new(instances.len()),
-        order: (row.keeps_order && instances.len() > 1).then(Mutex::default),
-        instances,
-        turn: AtomicUsize::new(0),
-        busy: AtomicUsize::new(0),
-        giving_since_ns: AtomicU64::new(0),
-        having_more: AtomicUsize::new(0),
-        is_blocked: AtomicBool::new(false),
-        idle_since: AtomicU64::new(0),
-        tells_time: row.tells_time,
-        watched,
-        input: row.channel,
-        outputs: row.outputs,
-        stopping: Arc::clone(&flow.stopping),
-        counters: Counters::default(),
-    }));
 }

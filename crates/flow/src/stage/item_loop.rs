@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::stage::attempt;
-use crate::stage::attempt::{Again, First, Label, Rejected};
+use crate::stage::attempt::{Again, First};
 use crate::stage::chain::Chain;
 use crate::stage::contract::Killed;
+use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{Slice, Terminal};
+use crate::stage::user_code::{Label, is_state_broken};
 use crate::time::stage_time::StageTime;
 
 /// How many items a worker finishes before it looks whether it is to die.
@@ -76,12 +77,12 @@ impl<C, T> Work<'_, C, T> {
             let mut all = put_off.take();
             match attempted {
                 // Code of the user caught the panic of code that it called by passing something on.
-                Ok(_) if attempt::is_state_broken() => {
+                Ok(_) if is_state_broken() => {
                     panic::resume_unwind(Box::new("its state is half changed"))
                 }
                 Ok(rejected) if rejected.is_empty() && all.is_empty() => return Ok(()),
                 Ok(rejected) => all.extend(rejected),
-                Err(panic) if panic.is::<Killed>() || attempt::is_state_broken() => {
+                Err(panic) if panic.is::<Killed>() || is_state_broken() => {
                     panic::resume_unwind(panic)
                 }
                 Err(panic) => {
@@ -164,7 +165,7 @@ impl<C, T> Work<'_, C, T> {
         });
         // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
         if let Err(panic) = panic::catch_unwind(process) {
-            if attempt::is_state_broken() {
+            if is_state_broken() {
                 panic::resume_unwind(panic);
             }
             again.0.reject_unseen(self.name, &*panic);

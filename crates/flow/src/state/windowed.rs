@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use crate::build::flow::Flow;
 use crate::error::{BoxError, FlowError};
-use crate::ranks::exchange::Homes;
+use crate::ranks::owners::Homes;
 use crate::state::partial::StateReader;
-use crate::windows;
-use crate::windows::{Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
+use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
 /// The windows of a keyed state element; a clone is another handle of the same element. On several ranks
 /// each has the keys that live there.

@@ -14,10 +14,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use millstream_base::Timestamp;
 
-use crate::build::validate::all_before;
-use crate::ranks::remote::Outlets;
-use crate::stage::contract::Stage;
-
 /// An input that holds nobody back: it is idle, or has ended.
 const OVER: i64 = i64::MAX;
 
@@ -44,7 +40,8 @@ impl Step {
         to.0.saturating_sub(from.0) >= self.0.load(Ordering::Relaxed)
     }
 
-    fn lessen(&self, ahead_max_ms: i64) {
+    /// Lessens it where a source may be no more than `ahead_max_ms` ahead of others.
+    pub fn lessen(&self, ahead_max_ms: i64) {
         let step_ms = (ahead_max_ms / STEPS).max(1);
         self.0.fetch_min(step_ms, Ordering::Relaxed);
     }
@@ -66,6 +63,18 @@ pub struct Aligned {
 }
 
 impl Aligned {
+    /// The places of so many inputs, which are aligned with each other.
+    pub fn group(count: usize) -> impl Iterator<Item = Aligned> {
+        let group = Arc::new(Group {
+            times: (0..count).map(|_| AtomicI64::new(UNKNOWN)).collect(),
+            beginning: AtomicI64::new(OVER),
+        });
+        (0..count).map(move |place| Aligned {
+            group: Arc::clone(&group),
+            place,
+        })
+    }
+
     /// The input has come so far.
     pub fn reach(&self, Timestamp(time): Timestamp) {
         if time == UNKNOWN {
@@ -96,77 +105,4 @@ impl Aligned {
         });
         own.saturating_sub(least) > ahead_max_ms
     }
-}
-
-/// Finds the groups, and gives each input its place, also one that is alone: its lanes are aligned.
-pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
-    let is_source = |stage: &Arc<dyn Stage>| {
-        stage.tells_time() && stage.input().is_none() && stage.inlet().is_none()
-    };
-    let windows = stages.iter().filter(|stage| stage.goes_by_time());
-    // The indices of the sources of each group.
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for windows in windows {
-        let mut group = indices(stages, &all_before(stages, windows));
-        group.retain(|index| is_source(&stages[*index]));
-        let (joined, others): (Vec<_>, Vec<_>) = groups
-            .into_iter()
-            .partition(|other| other.iter().any(|source| group.contains(source)));
-        group.extend(joined.into_iter().flatten());
-        group.sort_unstable();
-        group.dedup();
-        groups = others;
-        groups.push(group);
-    }
-    for sources in groups {
-        let remote = remote_inputs(stages, &sources);
-        let local = sources.iter().map(|index| &stages[*index]);
-        if !remote.is_empty() {
-            let ahead_max_ms = local.clone().filter_map(|stage| stage.skew_max_ms());
-            ahead_max_ms.for_each(|ahead_max_ms| step.lessen(ahead_max_ms));
-        }
-        let inputs: Vec<_> = local.chain(remote).collect();
-        let count: usize = inputs.iter().map(|stage| stage.instances()).sum();
-        let group = Arc::new(Group {
-            times: (0..count).map(|_| AtomicI64::new(UNKNOWN)).collect(),
-            beginning: AtomicI64::new(OVER),
-        });
-        let mut places = (0..count).map(|place| Aligned {
-            group: Arc::clone(&group),
-            place,
-        });
-        for stage in inputs {
-            stage.align(&mut places);
-        }
-    }
-}
-
-/// What comes from the same sources on other ranks, without windows in between.
-fn remote_inputs<'a>(stages: &'a [Arc<dyn Stage>], sources: &[usize]) -> Vec<&'a Arc<dyn Stage>> {
-    let is_from = |inlet: &Arc<Outlets>| {
-        let is_exit = |stage: &&Arc<dyn Stage>| {
-            let mut outlets = stage.outlets().into_iter();
-            outlets.any(|outlets| Arc::ptr_eq(&outlets, inlet))
-        };
-        stages.iter().find(is_exit).is_some_and(|exit| {
-            let mut before = all_before(stages, exit);
-            before.push(exit);
-            let is_first = before.iter().all(|stage| stage.inlet().is_none());
-            is_first
-                && indices(stages, &before)
-                    .iter()
-                    .any(|stage| sources.contains(stage))
-        })
-    };
-    let is_remote = |stage: &&Arc<dyn Stage>| stage.inlet().is_some_and(|inlet| is_from(&inlet));
-    stages.iter().filter(is_remote).collect()
-}
-
-fn indices(stages: &[Arc<dyn Stage>], some: &[&Arc<dyn Stage>]) -> Vec<usize> {
-    let is_some = |stage: &Arc<dyn Stage>| some.iter().any(|other| Arc::ptr_eq(other, stage));
-    let stages = stages.iter().enumerate();
-    stages
-        .filter(|(_, stage)| is_some(stage))
-        .map(|(index, _)| index)
-        .collect()
 }

@@ -12,3 +12,4 @@ pub mod gauge;
 pub mod lanes;
 pub mod stage_time;
 pub mod waits;
+pub mod watermarks;

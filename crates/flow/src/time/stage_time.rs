@@ -11,79 +11,11 @@ use crate::error::BoxError;
 use crate::time::alignment::Aligned;
 use crate::time::control_events::Mark;
 use crate::time::gauge::TimeGauge;
-use crate::time::lanes;
-use crate::time::lanes::{LaneId, Lanes};
-
-/// How a source tells how far event time has come: see
-/// [`Operators::watermarks`](crate::Operators::watermarks).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watermarks {
-    disorder_max_ms: i64,
-    idle_after: Duration,
-    ahead_max: Option<Duration>,
-    goes_by_clock_when_idle: bool,
-    skew_max: Option<Duration>,
-}
-
-/// After which silence a source is not waited for any more, unless told otherwise.
-const IDLE_AFTER: Duration = Duration::from_secs(30);
-
-/// How far a source may be ahead of others, unless told otherwise: several times as long as a source may be silent
-/// before it is idle, so that no source whose times follow the clock is held for another's silence.
-const SKEW_MAX: Duration = Duration::from_secs(120);
+use crate::time::lanes::{self, LaneId, Lanes};
+use crate::time::watermarks::{IDLE_AFTER, Watermarks, millis};
 
 /// An idle source says so again after `idle_after`, but not more often than this.
 const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
-
-/// How far an item's time may lie ahead of the clock, unless told otherwise.
-const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-impl Watermarks {
-    /// Items of a source are out of order by at most so much: one whose time lies further behind the
-    /// latest so far may be late.
-    pub fn bounded(disorder_max: Duration) -> Watermarks {
-        Watermarks {
-            disorder_max_ms: millis(disorder_max),
-            idle_after: IDLE_AFTER,
-            ahead_max: Some(AHEAD_MAX),
-            goes_by_clock_when_idle: false,
-            skew_max: Some(SKEW_MAX),
-        }
-    }
-
-    /// A source that gives nothing for so long is idle: it does not hold back event time where others go
-    /// on; 30 s by default. By itself an idle source moves no time beyond what its items have said, so
-    /// that nothing is late that it brings after a stall; but see
-    /// [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
-    pub fn idle_after(self, idle_after: Duration) -> Watermarks {
-        Watermarks { idle_after, ..self }
-    }
-
-    /// While a source is idle its event time goes on by the clock, so that windows close without further
-    /// items; off by default. What an idle source brings afterwards is late if the clock has passed it:
-    /// this is for sources that are silent when there is nothing, and not when they cannot be read.
-    pub fn by_clock_when_idle(self) -> Watermarks {
-        Watermarks {
-            goes_by_clock_when_idle: true,
-            ..self
-        }
-    }
-
-    /// A source whose event time is further ahead of that of another one which leads to the same windows, on whatever
-    /// rank, is not read until the other has caught up, is idle, or has ended: what it gives would only wait
-    /// in open windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None`
-    /// for a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
-    /// be where the first of all began.
-    pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
-        Watermarks { skew_max, ..self }
-    }
-
-    /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
-    /// late; a day by default, `None` for any time.
-    pub fn ahead_max(self, ahead_max: Option<Duration>) -> Watermarks {
-        Watermarks { ahead_max, ..self }
-    }
-}
 
 /// Event time as it stands at one instance of a stage.
 pub struct StageTime {
@@ -458,8 +390,4 @@ impl StageTime {
             *self.told.insert(mark)
         })
     }
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

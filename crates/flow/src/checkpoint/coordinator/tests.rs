@@ -2,6 +2,7 @@
 //! a try of a cut on some rank. Workers may take these steps in any order, so in no order is anything lost or counted
 //! twice.
 
+use crate::run::cycles::Cycle;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -13,17 +14,19 @@ use millstream_base::{Clock, Timestamp};
 use millstream_exchange::Ranks;
 
 use super::*;
-use crate::build::flow::{Flow, FlowSettings};
-use crate::checkpoint::shards::{Checkpoints, PartKey, Resume};
+use crate::build::flow::Flow;
+use crate::checkpoint::store::{Checkpoints, PartKey, Resume};
 use crate::error::BoxError;
+use crate::run::align::align;
 use crate::run::begin;
 use crate::run::cycles;
+use crate::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
 use crate::stage::contract::Context;
+use crate::stage::upstream::want_marks;
 use crate::state::partial::StateReader;
-use crate::time::alignment;
-use crate::time::stage_time::Watermarks;
+use crate::time::watermarks::Watermarks;
 use crate::windows::{Count, Trigger, WindowResult, Windows, fold};
 
 const ITEMS: u64 = 80;
@@ -259,8 +262,8 @@ impl Rank {
             dice: u64::from(rank),
         });
         let cycles = cycles::find(&flow.stages);
-        validate::want_marks(&flow.stages);
-        alignment::align(&flow.stages, &flow.step);
+        want_marks(&flow.stages);
+        align(&flow.stages, &flow.step);
         let purpose = Purpose::Checkpoints(Box::new(keeper), None);
         let pause = Arc::clone(&flow.pause);
         let cuts = Cuts::new(&flow.stages, purpose, pause, Duration::ZERO, Duration::ZERO);

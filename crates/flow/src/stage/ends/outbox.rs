@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use millstream_ring::{Ring, WriteSlice};
 
-use crate::stage::channel;
-use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::channel::{self, Channel, ChannelState};
 use crate::stage::terminal::{InputEnd, Place};
 use crate::time::control_events::{Mark, WriterId};
 

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 
 use millstream_base::Timestamp;
 
-use crate::build::collecting::{CollectedState, Kept};
 use crate::error::Failure;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::parts::Parts;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
+use crate::state::collected::{CollectedState, Kept};
 use crate::time::control_events::Mark;
 use crate::windows::{EventStore, WindowEvents};
 

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 use millstream_base::{Clock, Timestamp};
 
 use crate::error::{BoxError, Failure};
-use crate::ranks::exchange::{Homes, Routed};
+use crate::ranks::exchange::Routed;
+use crate::ranks::owners::Homes;
 use crate::ranks::remote::Outlets;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::ends::held_back::HeldBack;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
 use crate::state::windowed::WindowSpec;
 use crate::time::alignment::Step;
 use crate::time::control_events::Mark;

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::error::Failure;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
 use crate::time::control_events::Mark;
 
 /// Into rings, as `W` says.

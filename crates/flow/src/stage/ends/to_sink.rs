@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 
 use crate::error::{BoxError, Failure};
 use crate::sinks::sink::Sink;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
 use crate::time::control_events::Mark;
 
 /// How often a sink is given something in one activation, at most: a flow that is to end waits no longer than that, however

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Failure;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
 use crate::time::control_events::Mark;
 
 /// Into this instance's part of a partial state.

@@ -11,9 +11,10 @@ use millstream_base::{Clock, Timestamp};
 use parking_lot::MutexGuard;
 
 use crate::error::Failure;
-use crate::stage::attempt::{Attempt, Label};
+use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
 use crate::state::windowed::{SharedStore, WindowSpec};
 use crate::time::control_events::Mark;
 use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};

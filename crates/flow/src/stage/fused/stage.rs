@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::checkpoint::shards::Saved;
+use crate::checkpoint::shard::Saved;
 use crate::error::{BoxError, Failure};
 use crate::ranks::remote::Outlets;
-use crate::sources::positions;
-use crate::sources::positions::{Position, Positions};
-use crate::stage::attempt::{Label, Rejected};
+use crate::sources::positions::{self, Position, Positions};
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::{Activation, Context, Held, Killed, Rest, Stage};
@@ -21,7 +19,9 @@ use crate::stage::dead_letter::DEAD_LETTERS;
 use crate::stage::input::{Input, Took};
 use crate::stage::item_loop::{Progress, Work};
 use crate::stage::metrics::Counters;
+use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Terminal};
+use crate::stage::user_code::Label;
 use crate::time::alignment::Aligned;
 use crate::time::control_events::Mark;
 use crate::time::gauge::{SourceTime, TimeGauge};

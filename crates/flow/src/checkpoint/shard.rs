@@ -1,0 +1,107 @@
+//! The format of a shard: one rank's part of a checkpoint.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BoxError;
+
+/// A rank's part of a checkpoint: of each element of the flow what it needs to go on.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    elements: BTreeMap<String, Vec<u8>>,
+}
+
+impl Saved {
+    pub fn put(&mut self, element: String, bytes: Vec<u8>) {
+        self.elements.insert(element, bytes);
+    }
+
+    /// # Errors
+    /// When there is no such element.
+    pub fn get(&self, element: &str) -> Result<&[u8], BoxError> {
+        let bytes = self.elements.get(element);
+        bytes.map(Vec::as_slice).ok_or_else(|| {
+            format!("it holds nothing of \"{element}\": it is of another flow").into()
+        })
+    }
+}
+
+/// Of which flow a part is.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    pub flow: String,
+    pub ranks: u32,
+    /// Which of the flow's runs kept it: a number that its ranks agreed on.
+    pub run: u64,
+    /// By which keys are spread.
+    pub seed: u64,
+}
+
+/// Version of the format.
+const VERSION: u8 = 4;
+
+/// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
+pub fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
+    let mut bytes = vec![VERSION, 0, 0, 0, 0];
+    postcard::to_io(head, &mut bytes)?;
+    postcard::to_io(saved, &mut bytes)?;
+    let checksum = millstream_base::crc32c(&bytes[5..]);
+    bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
+    Ok(bytes)
+}
+
+pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
+    let [version, a, b, c, d, body @ ..] = bytes else {
+        return Err("it is cut short".into());
+    };
+    if *version != VERSION {
+        return Err(
+            format!("its format has version {version}, and this program reads {VERSION}").into(),
+        );
+    }
+    if u32::from_le_bytes([*a, *b, *c, *d]) != millstream_base::crc32c(body) {
+        return Err("its checksum is wrong".into());
+    }
+    let (head, rest) = postcard::take_from_bytes(body)?;
+    Ok((head, postcard::from_bytes(rest)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part() -> Vec<u8> {
+        let head = Head {
+            flow: "ads".to_owned(),
+            ranks: 3,
+            run: 5,
+            seed: 7,
+        };
+        let mut saved = Saved::default();
+        saved.put("state/counts".to_owned(), vec![1, 2, 3]);
+        encode(&head, &saved).unwrap()
+    }
+
+    #[test]
+    fn a_part_is_read_as_it_was_written() {
+        let (head, saved) = decode(&part()).unwrap();
+        assert_eq!((head.flow.as_str(), head.ranks), ("ads", 3));
+        assert_eq!((head.run, head.seed), (5, 7));
+        assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
+        assert!(saved.get("state/others").is_err());
+    }
+
+    #[test]
+    fn a_part_that_is_cut_short_or_damaged_is_refused() {
+        let part = part();
+        for len in 0..part.len() {
+            assert!(decode(&part[..len]).is_err());
+        }
+        for index in 0..part.len() {
+            let mut damaged = part.clone();
+            damaged[index] ^= 1;
+            assert!(decode(&damaged).is_err());
+        }
+    }
+}

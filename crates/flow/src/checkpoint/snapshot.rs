@@ -1,0 +1,81 @@
+//! What a checkpoint saves: the elements of a flow while all are at rest.
+
+use std::sync::Arc;
+
+use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::shard::Saved;
+use crate::error::Failure;
+use crate::run::cycles::Cycle;
+use crate::stage::contract::{Rest, Stage};
+use crate::stage::user_code::Label;
+use crate::state::partial::StateReader;
+
+/// What a cut is taken of.
+pub struct Elements<'a> {
+    pub stages: &'a [Arc<dyn Stage>],
+    pub cycles: &'a [Cycle],
+    pub states: &'a [(String, Arc<dyn StateReader>)],
+    pub sinks: &'a [Arc<dyn AnySink>],
+}
+
+impl Elements<'_> {
+    /// What they need to go on from here, all being at rest.
+    pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
+        let mut saved = Saved::default();
+        for sink in self.sinks {
+            saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
+        }
+        for stage in self.stages {
+            stage.save(&mut saved)?;
+        }
+        for (name, state) in self.states {
+            let label = Label(name.as_str().into());
+            let bytes = label.run(|| state.save());
+            let bytes = bytes.map_err(|error| Failure::Error {
+                operator: label.0,
+                error,
+            })?;
+            saved.put(format!("state/{name}"), bytes);
+        }
+        Ok(saved)
+    }
+}
+
+pub fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
+    stages.iter().try_for_each(|stage| stage.commit())
+}
+
+/// Names what is saved of a sink.
+pub fn sink_element(name: &str) -> String {
+    format!("sink/{name}")
+}
+
+/// Whether nothing is under way in stages whose sources pause, and nothing is left to do there: from then on nothing of them changes
+/// before the cut is taken, whatever other workers try. All stages are held when they are looked at; one after another
+/// they would show what never was at one moment.
+pub fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
+    let mut held = Vec::with_capacity(stages.len());
+    let mut rest = Rest::Quiet;
+    for stage in stages {
+        match stage.hold() {
+            Ok(stage) => held.push(stage),
+            Err(why) => {
+                rest = why;
+                break;
+            }
+        }
+    }
+    if rest == Rest::Quiet {
+        let are_at_rest = held.iter().all(|stage| stage.is_at_rest(number));
+        // One that is over ends its stages as soon as a worker closes it.
+        if !are_at_rest || cycles.iter().any(Cycle::is_over) {
+            rest = Rest::Busy;
+        }
+    }
+    for stage in held {
+        if stage.let_go() {
+            rest = Rest::Missed;
+        }
+    }
+    rest
+}

@@ -1,0 +1,37 @@
+//! The way of partial results that arrived from another rank: to the partition that owns the key.
+
+use std::hash::Hash;
+
+use crate::ranks::owners::Homes;
+use crate::stage::attempt::Attempt;
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_rings::Way;
+use crate::stage::user_code::Label;
+use crate::windows::Partial;
+
+/// To the partition where the key lives, which is at home on this rank.
+pub struct ToHome {
+    pub homes: Homes,
+    pub ranks: u32,
+    pub label: Label,
+}
+
+impl<K, S> Way<Partial<K, S>> for ToHome
+where
+    K: Hash + Clone,
+    S: Clone,
+{
+    #[inline]
+    fn put<A: Attempt>(
+        &self,
+        attempt: &A,
+        item: &Partial<K, S>,
+        outbox: &mut Outbox<Partial<K, S>>,
+    ) {
+        // It is what many items add up to: no dead letter could say what was lost with it.
+        attempt.change(&self.label, || {
+            let home = self.homes.of(&item.key, self.ranks, outbox.len());
+            outbox.put(home.partition, item.clone());
+        });
+    }
+}

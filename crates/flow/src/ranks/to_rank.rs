@@ -1,0 +1,71 @@
+//! The end of a stage whose results all come together on one rank.
+
+use std::sync::Arc;
+
+use crate::error::Failure;
+use crate::ranks::exchange::Routed;
+use crate::ranks::owners::Home;
+use crate::ranks::remote::{Message, Outlets};
+use crate::stage::attempt::Attempt;
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
+use crate::time::control_events::Mark;
+
+/// To one rank, in whose only ring all meet.
+pub struct ToRank<T> {
+    pub routed: Routed<T>,
+    pub home: Home,
+    pub label: Label,
+    pub has_ended: bool,
+}
+
+impl<T: Message + Clone> End for ToRank<T> {
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        self.routed.reserve(results)
+    }
+
+    fn cancel(&mut self) {
+        self.routed.cancel();
+    }
+
+    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+        self.routed.commit(stamp, mark)
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        self.routed.pause()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.routed.is_at_rest()
+    }
+
+    fn outlets(&self) -> Vec<Arc<Outlets>> {
+        self.routed.outlets()
+    }
+
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        let is_finished = self.routed.finish(end, &mut self.has_ended)?;
+        Ok(is_finished.then_some(0))
+    }
+}
+
+impl<T: Message + Clone> Terminal<T> for ToRank<T> {
+    type Slice<'a> = &'a mut Self;
+
+    fn begin(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<T: Message + Clone> Slice<T> for &mut ToRank<T> {
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
+        if let Err(error) = self.routed.put(self.home, item.clone()) {
+            attempt.reject(
+                &self.label,
+                "an item that cannot be sent to another rank",
+                error,
+            );
+        }
+    }
+}

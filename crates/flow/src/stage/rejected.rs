@@ -1,0 +1,85 @@
+//! Items on which user code failed, before they become dead letters or end the flow.
+
+use std::any::Any;
+use std::fmt::{Debug, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use crate::error::Failure;
+use crate::stage::dead_letter::{DeadLetter, Origin};
+use crate::stage::user_code::{BoundedText, panic_message};
+
+/// What code of the user failed on, and how.
+pub struct Rejected {
+    item: String,
+    failure: Failure,
+    pub origin: Option<Arc<Origin>>,
+}
+
+impl Rejected {
+    pub fn new<T: Debug + ?Sized>(item: &T, failure: Failure) -> Rejected {
+        Rejected {
+            item: text_of(item),
+            failure,
+            origin: None,
+        }
+    }
+
+    /// An item of a stage that panicked where it is not known as what.
+    pub fn unseen(stage: &str, panic: &(dyn Any + Send)) -> Rejected {
+        Rejected {
+            item: "an item whose copying, hashing or dropping panics".to_owned(),
+            failure: Failure::Panicked {
+                operator: stage.into(),
+                message: panic_message(panic),
+            },
+            origin: None,
+        }
+    }
+
+    /// What ends a flow that keeps no dead letters.
+    pub fn into_failure(self) -> Failure {
+        let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
+        let cut = if end < self.item.len() { " …" } else { "" };
+        let item = &self.item[..end];
+        match self.failure {
+            Failure::Error { operator, error } => Failure::Error {
+                operator,
+                error: format!("{error}; it was given {item}{cut}").into(),
+            },
+            Failure::Panicked { operator, message } => Failure::Panicked {
+                operator,
+                message: format!("{message}; it was given {item}{cut}"),
+            },
+        }
+    }
+
+    pub fn letter(&self) -> DeadLetter {
+        let (operator, error) = match &self.failure {
+            Failure::Error { operator, error } => {
+                let mut text = BoundedText::default();
+                let _ = write!(text, "{error}");
+                (operator, text.0)
+            }
+            Failure::Panicked { operator, message } => (operator, message.clone()),
+        };
+        DeadLetter {
+            operator: Arc::clone(operator),
+            item: self.item.clone(),
+            error,
+            origin: self.origin.clone(),
+        }
+    }
+}
+
+fn text_of<T: Debug + ?Sized>(item: &T) -> String {
+    panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut text = BoundedText::default();
+        let _ = write!(text, "{item:?}");
+        text.0
+    }))
+    .unwrap_or_else(|_| "(an item that cannot be printed)".to_owned())
+}
+
+/// Of an item in an error message.
+const TOLD_BYTES_MAX: usize = 256;

@@ -1,0 +1,108 @@
+//! The input of a stage that reads the rings that other stages write.
+
+use std::sync::Arc;
+
+use millstream_base::Timestamp;
+use millstream_ring::{ReadSlice, Ring};
+
+use crate::build::flow::Flow;
+use crate::error::Failure;
+use crate::stage::chain::Chain;
+use crate::stage::channel::ChannelState;
+use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::fused::register::add_stage;
+use crate::stage::input::{Input, Took};
+use crate::stage::terminal::Terminal;
+use crate::time::control_events::Mark;
+
+pub struct RingInput<T> {
+    pub ring: Arc<Ring<T>>,
+    pub channel: Arc<ChannelState>,
+    /// Which of the channel's rings it is.
+    pub index: usize,
+    pub slice: Option<ReadSlice<T>>,
+    /// Of the last item that was sampled.
+    pub stamp: u64,
+}
+
+impl<T> RingInput<T> {
+    /// Reads the ring of this index of a channel.
+    pub fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>, index: usize) -> Self {
+        RingInput {
+            ring: Arc::clone(ring),
+            channel: Arc::clone(channel),
+            index,
+            slice: None,
+            stamp: 0,
+        }
+    }
+}
+
+impl<T: Send + 'static> Give for RingInput<T> {
+    type Item = T;
+
+    const IS_SHARED: bool = true;
+}
+
+impl<T: Send + 'static> EndRow<T> for RingInput<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+        add_stage(flow, row);
+    }
+}
+
+impl<T: Send + 'static> Input for RingInput<T> {
+    fn readable(&self) -> usize {
+        self.ring.readable()
+    }
+
+    /// Items that another worker has in hand may come back.
+    fn is_finished(&self) -> bool {
+        self.channel.is_closed() && self.ring.is_empty()
+    }
+
+    fn meets_mark(&self) -> bool {
+        self.channel.marks[self.index].are_met(self.ring.read_to())
+    }
+
+    /// Behind the items in hand; or where nothing is in hand, behind all that anybody has taken.
+    fn meet_mark(&mut self) -> Option<Mark> {
+        let slice = self.slice.as_ref();
+        let position = slice.map_or_else(|| self.ring.read_to(), ReadSlice::end);
+        self.channel.marks[self.index].meet(position)
+    }
+
+    fn time(&self) -> Timestamp {
+        self.channel.marks[self.index].time()
+    }
+
+    fn take(&mut self, budget: usize) -> Result<Took, Failure> {
+        self.slice = self.ring.try_read(budget);
+        Ok(match &self.slice {
+            Some(_) => Took::Items,
+            None => Took::Idle,
+        })
+    }
+
+    fn parts(&self) -> [&[T]; 2] {
+        self.slice.as_ref().map_or([&[], &[]], ReadSlice::parts)
+    }
+
+    fn stamp(&mut self) -> u64 {
+        if let Some(stamp) = self.slice.as_ref().and_then(|slice| slice.stamps().last()) {
+            self.stamp = stamp;
+        }
+        self.stamp
+    }
+
+    fn sample(&mut self, mut visit: impl FnMut(u64, u64)) {
+        if let Some(slice) = &self.slice {
+            slice.stamps().for_each(|stamp| visit(stamp, 1));
+        }
+    }
+
+    fn done(&mut self) {
+        if let Some(slice) = self.slice.take() {
+            slice.done();
+        }
+    }
+}
