@@ -96,6 +96,7 @@
 mod build;
 mod checkpoint;
 mod error;
+mod graph;
 mod ranks;
 mod run;
 mod settings;
@@ -116,8 +117,8 @@ pub use build::window_join::WindowJoin;
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{Checkpointing, Checkpoints, PartKey, PlaceLock, Resume};
 pub use error::{BoxError, FlowError};
+pub use ranks::message::Message;
 pub use ranks::plain::Plain;
-pub use ranks::remote::Message;
 pub use run::running::{LateEvents, Running, Summary};
 pub use run::scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
 pub use settings::{FlowSettings, Order};

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::{any, iter};
 
-use crate::build::flow::Flow;
 use crate::build::operators::Operators;
+use crate::graph::Graph;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::ChannelState;
 use crate::stage::ends::fork::{self, Arm, ToFork};
@@ -25,7 +25,7 @@ pub struct Boxed<T> {
 
 /// Ends the operators of a stage before the box in those behind it, one for each instance.
 pub(crate) type EndBefore<T> =
-    Box<dyn FnOnce(&mut Flow, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
+    Box<dyn FnOnce(&mut Graph, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
 
 impl<T: Send + 'static> Give for Boxed<T> {
     type Item = T;
@@ -37,17 +37,18 @@ impl<T: Send + 'static> Give for Boxed<T> {
 }
 
 impl<T: Send + 'static> EndRow<T> for Boxed<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
-        flow.agreed
+        graph
+            .agreed
             .push(format!("{} behind a box: {code}", row.name));
         // The last box of a stage comes to its end first.
-        let before = flow.boxed.get_mut(&row.name).and_then(Vec::pop);
+        let before = graph.boxed.get_mut(&row.name).and_then(Vec::pop);
         let before = before.and_then(|before| before.downcast::<EndBefore<T>>().ok());
         let before = before.expect("what is before a box waits for what is behind it");
         let terminals = row.instances.into_iter().map(|(_, terminal)| terminal);
         let arms = fork::arms(row.name, row.chain, terminals).collect();
-        before(flow, arms, row.outputs);
+        before(graph, arms, row.outputs);
     }
 }
 
@@ -82,6 +83,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Clone + Debug + Send + Sized + 'static,
     {
         let label = self.label("boxed");
+        let keeps_order = self.keeps_order();
         let Operators {
             flow,
             stage,
@@ -95,7 +97,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         } = self;
         let entries = inputs.iter().map(|_| Boxed { item: PhantomData });
         let (entries, name, input) = (entries.collect(), stage.clone(), channel.clone());
-        let end: EndBefore<C::Out> = Box::new(move |flow, arms, outputs| {
+        let end: EndBefore<C::Out> = Box::new(move |graph, arms, outputs| {
             let function = Arc::new(|_: &C::Out| 0);
             let instances = inputs.into_iter().zip(arms).map(|(input, arm)| {
                 let (function, label) = (Arc::clone(&function), label.clone());
@@ -105,20 +107,19 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
                 )
             });
             let instances = instances.collect();
-            let before = Operators {
-                flow,
-                stage,
+            let row = Row {
+                name: stage,
                 channel,
-                inputs: Vec::new(),
-                is_shared,
                 chain,
-                operators,
+                instances,
+                keeps_order,
                 watermarks,
                 tells_time,
+                outputs,
             };
-            before.end_with(instances, outputs);
+            I::end(graph, row);
         });
-        let boxes = flow.boxed.entry(name.clone()).or_default();
+        let boxes = flow.graph.boxed.entry(name.clone()).or_default();
         boxes.push(Box::new(end));
         Operators {
             flow,

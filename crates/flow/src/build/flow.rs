@@ -1,20 +1,19 @@
 //! Building a flow: the typed API.
 
-use std::any::Any;
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 
 use millstream_ring::{Ring, RingConfig};
 
 use crate::build::operators::Operators;
-use crate::checkpoint::participants::{AnySink, DeadLetterSink};
-use crate::checkpoint::pause::Pause;
+use crate::checkpoint::participants::DeadLetterSink;
 use crate::error::FlowError;
-use crate::ranks::owners::Homes;
-use crate::ranks::remote::{Meeting, Message, Outlets, RemoteInput};
+use crate::graph::Graph;
+use crate::ranks::channel::Meeting;
+use crate::ranks::message::Message;
+use crate::ranks::outlets::Outlets;
+use crate::ranks::remote_input::RemoteInput;
 use crate::run::begin;
 use crate::run::doorbell::Doorbell;
 use crate::run::running::Running;
@@ -22,13 +21,11 @@ use crate::settings::{FlowSettings, Order};
 use crate::sources::source::{Output, Source};
 use crate::stage::chain::Same;
 use crate::stage::channel::{AnyRing, Channel, ChannelState};
-use crate::stage::contract::Stage;
 use crate::stage::ring_input::RingInput;
 use crate::stage::source_input::SourceInput;
 use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState, StateReader};
-use crate::state::windowed::{REMEMBERED_KEYS, Windowed};
-use crate::time::alignment::Step;
+use crate::state::windowed::{REMEMBERED_KEYS, WindowSpec, Windowed};
 use crate::time::control_events::WriterId;
 use crate::windows::{Combine, Key, Windows};
 
@@ -41,35 +38,18 @@ const RING_BYTES_MAX: usize = 1 << 20;
 
 /// A dataflow graph that is being built; [`run`](Flow::run) starts it.
 pub struct Flow {
-    pub(crate) name: String,
+    pub(crate) graph: Graph,
     pub(crate) settings: FlowSettings,
-    pub(crate) doorbell: Arc<Doorbell>,
-    pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) pause: Arc<Pause>,
-    pub(crate) stages: Vec<Arc<dyn Stage>>,
-    pub(crate) channels: Vec<Arc<ChannelState>>,
-    pub(crate) states: Vec<(String, Arc<dyn StateReader>)>,
-    pub(crate) sinks: Vec<Arc<dyn AnySink>>,
     /// Stages that were begun and have no end yet.
     pub(crate) open: Vec<String>,
     /// Joins of two streams that have no second one yet.
     pub(crate) one_sided: Vec<String>,
-    /// By the names of stages: what ends the operators before each of its boxes, the last box last.
-    pub(crate) boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
-    /// What was found wrong while it was built.
+    /// Errors that the builder found, the first one first.
     pub(crate) faults: Vec<FlowError>,
-    /// By the names of branches that have come to their ends: the channels that they write.
-    pub(crate) branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
-    /// Who says marks so far.
+    /// The next free id of a writer of control events.
     pub(crate) writers: WriterId,
-    /// The ways to other ranks so far.
-    pub(crate) exits: Vec<Arc<Outlets>>,
-    /// What the types of the graph do not show and has to be the same on all ranks.
-    pub(crate) agreed: Vec<String>,
-    pub(crate) homes: Homes,
     /// For how long after the ends of windows, of those that there are so far, their results may come again.
     pub(crate) updates_for_ms: i64,
-    pub(crate) step: Step,
 }
 
 impl Flow {
@@ -80,27 +60,15 @@ impl Flow {
 
     /// An empty flow with other than the default settings.
     pub fn with_settings(name: &str, settings: FlowSettings) -> Self {
+        let doorbell = Doorbell::new(Arc::clone(&settings.clock));
         Flow {
-            name: name.to_owned(),
-            doorbell: Arc::new(Doorbell::new(Arc::clone(&settings.clock))),
+            graph: Graph::new(name, doorbell),
             settings,
-            stopping: Arc::default(),
-            pause: Arc::default(),
-            stages: Vec::new(),
-            channels: Vec::new(),
-            states: Vec::new(),
-            sinks: Vec::new(),
             open: Vec::new(),
             one_sided: Vec::new(),
-            boxed: HashMap::new(),
             faults: Vec::new(),
-            branch_outputs: HashMap::new(),
             writers: 0,
-            exits: Vec::new(),
-            agreed: Vec::new(),
-            homes: Homes::default(),
             updates_for_ms: 0,
-            step: Step::default(),
         }
     }
 
@@ -124,10 +92,10 @@ impl Flow {
             .map(|source| SourceInput {
                 source,
                 label: Label(name.into()),
-                doorbell: Arc::clone(&self.doorbell),
+                doorbell: Arc::clone(&self.graph.doorbell),
                 waker: self.waker(),
-                stopping: Arc::clone(&self.stopping),
-                pause: Arc::clone(&self.pause),
+                stopping: Arc::clone(&self.graph.stopping),
+                pause: Arc::clone(&self.graph.pause),
                 clock: Arc::clone(&self.settings.clock),
                 output: Output::default(),
                 stamp: 0,
@@ -224,10 +192,20 @@ impl Flow {
         aggregate: A,
         remembered_keys: usize,
     ) -> Windowed<K, A> {
-        self.agreed.push(format!("{name}: {windows:?}"));
+        self.graph.agreed.push(format!("{name}: {windows:?}"));
         self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
-        let (homes, ranks) = (self.homes.clone(), self.settings.ranks.count());
+        let (homes, ranks) = (self.graph.homes.clone(), self.settings.ranks.count());
         Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
+    }
+
+    /// Reserves a state of windows for the operator `name`, or notes the fault.
+    pub(crate) fn reserve<A>(&mut self, spec: &WindowSpec<A>, name: &str) {
+        if !spec.reserve() {
+            self.faults.push(FlowError::StateTaken {
+                flow: self.graph.name.clone(),
+                operator: name.to_owned(),
+            });
+        }
     }
 
     /// Starts the workers.
@@ -246,15 +224,17 @@ impl Flow {
 
     fn start(mut self) -> Result<Running, FlowError> {
         if let Some(letters) = &self.settings.dead_letters {
-            self.sinks.push(Arc::new(DeadLetterSink::new(letters)));
+            self.graph
+                .sinks
+                .push(Arc::new(DeadLetterSink::new(letters)));
         }
         self.check()?;
-        let purpose = begin::begin(&self)?;
-        Running::start(self, purpose)
+        let purpose = begin::begin(&self.graph, &self.settings)?;
+        Running::start(self.graph, self.settings, purpose)
     }
 
     pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
-        self.states.push((name.to_owned(), Arc::new(state)));
+        self.graph.states.push((name.to_owned(), Arc::new(state)));
     }
 
     /// The two ends of a channel between this rank and each other one; none if there is no other.
@@ -270,13 +250,13 @@ impl Flow {
             channel: self.settings.ranks.next_channel(),
             operator: operator.into(),
             clock: &self.settings.clock,
-            doorbell: &self.doorbell,
-            stopping: &self.stopping,
-            pause: &self.pause,
+            doorbell: &self.graph.doorbell,
+            stopping: &self.graph.stopping,
+            pause: &self.graph.pause,
         };
         let outlets = meeting.outlets();
         let inputs = meeting.inputs(&outlets);
-        self.exits.push(Arc::clone(&outlets));
+        self.graph.exits.push(Arc::clone(&outlets));
         Some((outlets, inputs))
     }
 
@@ -292,7 +272,7 @@ impl Flow {
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.doorbell))
+        Waker::from(Arc::clone(&self.graph.doorbell))
     }
 
     /// So many rings of one channel.
@@ -320,7 +300,7 @@ impl Flow {
             .iter()
             .map(|ring| -> Arc<dyn AnyRing> { Arc::new(Arc::clone(ring)) });
         let state = ChannelState::new(name, erased.collect());
-        self.channels.push(Arc::clone(&state));
+        self.graph.channels.push(Arc::clone(&state));
         (rings, state)
     }
 }

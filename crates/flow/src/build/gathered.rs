@@ -2,7 +2,7 @@
 
 use crate::build::flow::Flow;
 use crate::error::FlowError;
-use crate::ranks::remote::Message;
+use crate::ranks::message::Message;
 use crate::settings::FlowSettings;
 use crate::sources::Generator;
 use crate::state::partial::PartialState;

@@ -11,8 +11,11 @@ use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::error::FlowError;
 use crate::ranks::exchange::Routed;
+use crate::ranks::message::Message;
+use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::Home;
-use crate::ranks::remote::{Message, Outlets, Remote, RemoteInput};
+use crate::ranks::remote::Remote;
+use crate::ranks::remote_input::RemoteInput;
 use crate::ranks::to_owner::ToHome;
 use crate::ranks::to_rank::ToRank;
 use crate::stage::chain::{Chain, Same};
@@ -120,11 +123,14 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         C::Out: Message + Clone + Sized,
     {
         let channel = self.flow.channel::<C::Out>(name);
-        self.flow.agreed.push(format!("{name}: on rank {rank}"));
+        self.flow
+            .graph
+            .agreed
+            .push(format!("{name}: on rank {rank}"));
         let exchange = self.exchange::<C::Out>(name);
         if rank >= exchange.ranks {
             self.flow.faults.push(FlowError::NoSuchRank {
-                flow: self.flow.name.clone(),
+                flow: self.flow.graph.name.clone(),
                 operator: name.to_owned(),
                 rank,
                 ranks: exchange.ranks,
@@ -216,7 +222,7 @@ where
         A: Aggregate<T>,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
     {
-        state.spec.take(self.operators.flow, name);
+        self.operators.flow.reserve(&state.spec, name);
         let panes = Panes::new(self.operators.flow, name);
         let spec = Arc::clone(&state.spec);
         let flow = self.end_in_panes("aggregate", name, spec, &panes, time);
@@ -244,8 +250,8 @@ where
         let Panes { rings, channel } = panes;
         let flow = &mut *operators.flow;
         let received_name = format!("{exchange}/received");
-        let step = flow.step.clone();
-        let (homes, clock) = (flow.homes.clone(), Arc::clone(&flow.settings.clock));
+        let step = flow.graph.step.clone();
+        let (homes, clock) = (flow.graph.homes.clone(), Arc::clone(&flow.settings.clock));
         let exchange = operators.exchange::<Partial<K, A::State>>(exchange);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {

@@ -373,7 +373,13 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             // What one alone may bring is brought by one.
             self.inputs.truncate(arms.len().max(1));
             branches.push(arms.into_iter());
-            outputs.extend(self.flow.branch_outputs.remove(&name).unwrap_or_default());
+            outputs.extend(
+                self.flow
+                    .graph
+                    .branch_outputs
+                    .remove(&name)
+                    .unwrap_or_default(),
+            );
         }
         let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
             let arms = branches.iter_mut().filter_map(Iterator::next);
@@ -427,7 +433,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let label = Label(name.into());
         let waker = self.flow.waker();
         let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
-        self.flow.sinks.push(Arc::new(shared));
+        self.flow.graph.sinks.push(Arc::new(shared));
         if self.keeps_order() {
             // One worker at a time brings the items, in their order.
             self.inputs.truncate(1);
@@ -514,7 +520,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             tells_time: self.tells_time,
             outputs,
         };
-        I::end(flow, row);
+        I::end(&mut flow.graph, row);
         flow
     }
 

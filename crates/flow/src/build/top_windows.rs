@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::build::operators::Operators;
 use crate::error::BoxError;
-use crate::ranks::remote::Message;
+use crate::ranks::message::Message;
 use crate::stage::chain::{Chain, Map, Same};
 use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
@@ -76,7 +76,9 @@ where
         F: Fn(&WindowResult<K, O>) -> S + Clone + Send + Sync + 'static,
     {
         let flow = &mut *self.flow;
-        flow.agreed.push(format!("{name}: the highest {count}"));
+        flow.graph
+            .agreed
+            .push(format!("{name}: the highest {count}"));
         // What ends at one moment is in one millisecond.
         let updates_for_ms = flow.updates_for_ms;
         let moments = Windows::tumbling(1).allowed_lateness(updates_for_ms);

@@ -17,23 +17,23 @@ impl Flow {
         }
         if let Some(operator) = self.open.first() {
             return Err(FlowError::Unconnected {
-                flow: self.name.clone(),
+                flow: self.graph.name.clone(),
                 operator: operator.clone(),
             });
         }
-        if self.stages.is_empty() {
+        if self.graph.stages.is_empty() {
             return Err(FlowError::Empty {
-                flow: self.name.clone(),
+                flow: self.graph.name.clone(),
             });
         }
         if let Some(name) = self.duplicate_name() {
             return Err(FlowError::DuplicateName {
-                flow: self.name.clone(),
+                flow: self.graph.name.clone(),
                 name,
             });
         }
         if let Some(join) = self.one_sided.first() {
-            let (flow, join) = (self.name.clone(), join.clone());
+            let (flow, join) = (self.graph.name.clone(), join.clone());
             return Err(FlowError::OneSided { flow, join });
         }
         self.check_channels()?;
@@ -42,9 +42,17 @@ impl Flow {
 
     fn duplicate_name(&self) -> Option<String> {
         let mut seen = HashSet::new();
-        let stages = self.stages.iter().map(|stage| ("stage", stage.name()));
-        let states = self.states.iter().map(|(name, _)| ("state", name.as_str()));
-        let sinks = self.sinks.iter().map(|sink| ("sink", sink.name()));
+        let stages = self
+            .graph
+            .stages
+            .iter()
+            .map(|stage| ("stage", stage.name()));
+        let states = self
+            .graph
+            .states
+            .iter()
+            .map(|(name, _)| ("state", name.as_str()));
+        let sinks = self.graph.sinks.iter().map(|sink| ("sink", sink.name()));
         let (_, name) = stages
             .chain(states)
             .chain(sinks)
@@ -53,17 +61,17 @@ impl Flow {
     }
 
     fn check_channels(&self) -> Result<(), FlowError> {
-        for channel in &self.channels {
+        for channel in &self.graph.channels {
             let reads = |stage: &&Arc<dyn Stage>| {
                 stage
                     .input()
                     .is_some_and(|input| Arc::ptr_eq(input, channel))
             };
-            let readers = self.stages.iter().filter(reads).count();
+            let readers = self.graph.stages.iter().filter(reads).count();
             let writers = channel.writers();
             if writers == 0 || readers != 1 {
                 return Err(FlowError::Channel {
-                    flow: self.name.clone(),
+                    flow: self.graph.name.clone(),
                     channel: channel.name.clone(),
                     writers,
                     readers,
@@ -76,19 +84,24 @@ impl Flow {
     /// Whoever goes by event time is told it: all sources that lead there tell it, and their items do
     /// not overtake what they say.
     fn check_time(&self) -> Result<(), FlowError> {
-        for stage in self.stages.iter().filter(|stage| stage.goes_by_time()) {
+        for stage in self
+            .graph
+            .stages
+            .iter()
+            .filter(|stage| stage.goes_by_time())
+        {
             if self.settings.order == Order::Free {
                 return Err(FlowError::TimeWithoutOrder {
-                    flow: self.name.clone(),
+                    flow: self.graph.name.clone(),
                     operator: stage.name().to_owned(),
                 });
             }
-            let mut silent = before(&self.stages, stage)
+            let mut silent = before(&self.graph.stages, stage)
                 .into_iter()
                 .filter(|before| before.input().is_none() && !before.tells_time());
             if let Some(source) = silent.next() {
                 return Err(FlowError::NoWatermarks {
-                    flow: self.name.clone(),
+                    flow: self.graph.name.clone(),
                     operator: stage.name().to_owned(),
                     source_stage: source.name().to_owned(),
                 });

@@ -7,7 +7,7 @@ use millstream_base::Timestamp;
 use crate::build::flow::Flow;
 use crate::build::keyed::{Keyed, Panes};
 use crate::build::operators::Operators;
-use crate::ranks::remote::Message;
+use crate::ranks::message::Message;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::entry::Entry;
@@ -160,7 +160,7 @@ where
         R: Message + Clone,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
     {
-        join.windows.spec.take(self.operators.flow, &join.name);
+        self.operators.flow.reserve(&join.windows.spec, &join.name);
         let exchange = format!("{}/{}", join.name, self.operators.stage);
         let put: fn(&mut (Vec<T>, Vec<R>), &T) = |(lefts, _), item| lefts.push(item.clone());
         let spec = join.windows.spec.with(OneSide { put });

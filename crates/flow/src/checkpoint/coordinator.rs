@@ -22,7 +22,7 @@ use crate::checkpoint::pause::Pause;
 use crate::checkpoint::shards::{self, Keeper};
 use crate::checkpoint::snapshot::{Elements, commit, rest};
 use crate::error::Failure;
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::upstream::all_before;
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::error::{BoxError, Failure};
+use crate::ranks::message::Message;
+use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::Home;
-use crate::ranks::remote::{Message, Outlets, Remote};
+use crate::ranks::remote::Remote;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::InputEnd;
 use crate::time::control_events::Mark;

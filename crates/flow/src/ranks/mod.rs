@@ -5,9 +5,13 @@
 //!
 //! This folder does not know which operators run, nor how messages travel: that is the crate `millstream-exchange`.
 
+pub mod channel;
 pub mod exchange;
+pub mod message;
+pub mod outlets;
 pub mod owners;
 pub mod plain;
 pub mod remote;
+pub mod remote_input;
 pub mod to_owner;
 pub mod to_rank;

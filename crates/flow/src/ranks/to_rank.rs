@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::error::Failure;
 use crate::ranks::exchange::Routed;
+use crate::ranks::message::Message;
+use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::Home;
-use crate::ranks::remote::{Message, Outlets};
 use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;

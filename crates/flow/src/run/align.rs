@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::stage::contract::Stage;
 use crate::stage::upstream::all_before;
 use crate::time::alignment::{Aligned, Step};

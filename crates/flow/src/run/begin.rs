@@ -6,54 +6,63 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
-use crate::build::flow::Flow;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::shard::Saved;
 use crate::checkpoint::shards::{Beginning, Keeper};
 use crate::checkpoint::snapshot::{Elements, sink_element};
 use crate::error::{BoxError, Failure, FlowError};
+use crate::graph::Graph;
+use crate::settings::FlowSettings;
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::catch;
 
 /// Agrees with all other ranks; brings back what a checkpoint has kept, or keeps the first one. Returns what cuts are
 /// for.
-pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
+pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowError> {
     let wrong = |error: BoxError| FlowError::Checkpoint {
-        flow: flow.name.clone(),
+        flow: graph.name.clone(),
         error: error.into(),
     };
-    let mut keeper = keeper(flow);
-    let decisions = decisions(flow, keeper.as_mut());
-    let resume = flow.settings.checkpoints.as_ref().map(|it| it.resume);
+    let mut keeper = keeper(graph, settings);
+    let decisions = decisions(graph, settings, keeper.as_mut());
+    let resume = settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (&keeper, resume) {
         (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
         _ => None,
     };
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
-    let run = agree(flow, &describe(flow, beginning.as_ref()))?;
+    let run = agree(
+        graph,
+        settings,
+        &describe(graph, settings, beginning.as_ref()),
+    )?;
     let seed = beginning.as_ref().map_or(run, |beginning| beginning.seed);
-    flow.homes.settle(seed);
+    graph.homes.settle(seed);
     if let Some(beginning) = &beginning {
-        restore(flow, beginning).map_err(wrong)?;
+        restore(graph, beginning).map_err(wrong)?;
     }
-    recover_sinks(flow, beginning.as_ref()).map_err(wrong)?;
+    recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
     Ok(match keeper {
         Some(keeper) => {
             keeper.begin(number, run, seed).map_err(wrong)?;
             // Else a part of the first checkpoint could meet one that another rank has yet to remove.
-            agree(flow, "has removed the parts of later checkpoints")?;
+            agree(
+                graph,
+                settings,
+                "has removed the parts of later checkpoints",
+            )?;
             if beginning.is_none() {
-                let saved = save_first(flow, keeper.checkpoint(1)).map_err(wrong)?;
+                let saved = save_first(graph, keeper.checkpoint(1)).map_err(wrong)?;
                 keeper.keep_first(saved).map_err(wrong)?;
                 // Else there could be results of a flow that has no checkpoint to go on from.
-                agree(flow, "has kept its part of the first checkpoint")?;
+                agree(graph, settings, "has kept its part of the first checkpoint")?;
             }
             Purpose::Checkpoints(Box::new(keeper), decisions)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
-        None if flow.settings.ranks.count() > 1 => Purpose::None,
-        None => match flow.stages.iter().any(|stage| stage.wants_commits()) {
+        None if settings.ranks.count() > 1 => Purpose::None,
+        None => match graph.stages.iter().any(|stage| stage.wants_commits()) {
             true => Purpose::Commits,
             false => Purpose::None,
         },
@@ -61,31 +70,39 @@ pub fn begin(flow: &Flow) -> Result<Purpose, FlowError> {
 }
 
 /// What tells sinks which checkpoints are complete, if one of them waits for that.
-fn decisions(flow: &Flow, keeper: Option<&mut Keeper>) -> Option<Decisions> {
+fn decisions(
+    graph: &Graph,
+    settings: &FlowSettings,
+    keeper: Option<&mut Keeper>,
+) -> Option<Decisions> {
     let keeper = keeper?;
-    let sinks = flow.sinks.iter();
+    let sinks = graph.sinks.iter();
     let sinks: Vec<_> = sinks.filter(|it| it.waits_for_commit()).cloned().collect();
     if sinks.is_empty() {
         return None;
     }
-    let decisions = Decisions::new(&flow.settings.ranks, &flow.doorbell, sinks);
+    let decisions = Decisions::new(&settings.ranks, &graph.doorbell, sinks);
     keeper.tell(Arc::clone(decisions.news()));
     Some(decisions)
 }
 
 /// Lets sinks decide what an earlier run has left.
-pub fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), BoxError> {
-    for sink in &flow.sinks {
+pub fn recover_sinks(
+    graph: &Graph,
+    settings: &FlowSettings,
+    beginning: Option<&Beginning>,
+) -> Result<(), BoxError> {
+    for sink in &graph.sinks {
         let element = sink_element(sink.name());
         let prepared = beginning
             .map(|it| it.saved.get(&element))
             .filter(|saved| saved.is_ok() || !sink.may_be_new());
         let start = SinkStart {
-            flow: &flow.name,
+            flow: &graph.name,
             sink: sink.name(),
-            rank: flow.settings.ranks.rank(),
-            ranks: flow.settings.ranks.count(),
-            takes_checkpoints: flow.settings.checkpoints.is_some(),
+            rank: settings.ranks.rank(),
+            ranks: settings.ranks.count(),
+            takes_checkpoints: settings.checkpoints.is_some(),
             prepared: prepared.transpose()?,
         };
         catch(|| sink.recover(&start))
@@ -94,24 +111,24 @@ pub fn recover_sinks(flow: &Flow, beginning: Option<&Beginning>) -> Result<(), B
     Ok(())
 }
 
-fn keeper(flow: &Flow) -> Option<Keeper> {
-    let checkpoints = flow.settings.checkpoints.as_ref()?;
-    let ranks = &flow.settings.ranks;
+fn keeper(graph: &Graph, settings: &FlowSettings) -> Option<Keeper> {
+    let checkpoints = settings.checkpoints.as_ref()?;
+    let ranks = &settings.ranks;
     let place = std::sync::Arc::clone(&checkpoints.place);
     Some(Keeper::new(
         place,
-        &flow.name,
+        &graph.name,
         ranks.rank(),
         ranks.count(),
-        &flow.settings.clock,
+        &settings.clock,
     ))
 }
 
 /// What has to be the same on all ranks.
-fn describe(flow: &Flow, beginning: Option<&Beginning>) -> String {
-    let mut description: Vec<String> = flow.stages.iter().map(|stage| stage.describe()).collect();
-    description.push(format!("program {}", flow.settings.program));
-    description.extend_from_slice(&flow.agreed);
+fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&Beginning>) -> String {
+    let mut description: Vec<String> = graph.stages.iter().map(|stage| stage.describe()).collect();
+    description.push(format!("program {}", settings.program));
+    description.extend_from_slice(&graph.agreed);
     let begins = match beginning {
         Some(Beginning {
             number, run, seed, ..
@@ -120,7 +137,7 @@ fn describe(flow: &Flow, beginning: Option<&Beginning>) -> String {
         }
         None => "begins without a checkpoint".to_owned(),
     };
-    let keeps = match flow.settings.checkpoints {
+    let keeps = match settings.checkpoints {
         Some(_) => "keeps",
         None => "does not keep",
     };
@@ -129,31 +146,31 @@ fn describe(flow: &Flow, beginning: Option<&Beginning>) -> String {
 }
 
 /// Returns a random number, the same on all ranks.
-fn agree(flow: &Flow, description: &str) -> Result<u64, FlowError> {
+fn agree(graph: &Graph, settings: &FlowSettings, description: &str) -> Result<u64, FlowError> {
     let random = RandomState::new().build_hasher().finish();
-    let ranks = &flow.settings.ranks;
+    let ranks = &settings.ranks;
     if ranks.count() == 1 {
         return Ok(random);
     }
     let fingerprint = Fingerprint {
-        program: flow.name.clone(),
+        program: graph.name.clone(),
         graph: FixedState::default().hash_one(description),
         description: description.to_owned(),
     };
     let agreed = ranks.agree(fingerprint, random);
     agreed.map_err(|error| FlowError::Ranks {
-        flow: flow.name.clone(),
+        flow: graph.name.clone(),
         error,
     })
 }
 
 /// The beginning, as a checkpoint of which a run goes on that was killed before its next one.
-pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
+pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<Saved, BoxError> {
     let elements = Elements {
-        stages: &flow.stages,
+        stages: &graph.stages,
         cycles: &[],
-        states: &flow.states,
-        sinks: &flow.sinks,
+        states: &graph.states,
+        sinks: &graph.sinks,
     };
     catch(|| {
         elements.save(checkpoint).map_err(|failure| match failure {
@@ -165,13 +182,13 @@ pub fn save_first(flow: &Flow, checkpoint: u64) -> Result<Saved, BoxError> {
     })
 }
 
-pub fn restore(flow: &Flow, beginning: &Beginning) -> Result<(), BoxError> {
+pub fn restore(graph: &Graph, beginning: &Beginning) -> Result<(), BoxError> {
     let saved = &beginning.saved;
-    for stage in &flow.stages {
+    for stage in &graph.stages {
         catch(|| stage.restore(saved))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
-    for (name, state) in &flow.states {
+    for (name, state) in &graph.states {
         let bytes = saved.get(&format!("state/{name}"));
         bytes
             .and_then(|bytes| catch(|| state.restore(bytes)))

@@ -7,12 +7,13 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 use serde::Serialize;
 
-use crate::build::flow::Flow;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::counts::CheckpointCounts;
 use crate::error::FlowError;
+use crate::graph::Graph;
 use crate::run::scheduler::room;
 use crate::run::workers::Workers;
+use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
@@ -71,8 +72,12 @@ fn silent_since(stage: &dyn Stage) -> Option<Duration> {
 }
 
 impl Running {
-    pub(crate) fn start(flow: Flow, purpose: Purpose) -> Result<Running, FlowError> {
-        let workers = Workers::start(flow, purpose)?;
+    pub(crate) fn start(
+        graph: Graph,
+        settings: FlowSettings,
+        purpose: Purpose,
+    ) -> Result<Running, FlowError> {
+        let workers = Workers::start(graph, settings, purpose)?;
         Ok(Running { workers })
     }
 

@@ -14,17 +14,18 @@ use millstream_base::Clock;
 use millstream_exchange::{ExchangeError, Ranks};
 use parking_lot::{Condvar, Mutex};
 
-use crate::build::flow::Flow;
 use crate::checkpoint::coordinator::{Cuts, Purpose};
 use crate::checkpoint::counts::CheckpointCounts;
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::participants::AnySink;
 use crate::checkpoint::snapshot::Elements;
 use crate::error::{Failure, FlowError};
+use crate::graph::Graph;
 use crate::run::align::align;
 use crate::run::cycles::{self, Cycle};
 use crate::run::doorbell::{Doorbell, Woken};
 use crate::run::scheduler::{Pick, Scheduler, Stages};
+use crate::settings::FlowSettings;
 use crate::stage::contract::{Activation, Context, Killed, Stage};
 use crate::stage::dead_letter::DeadLetters;
 use crate::stage::metrics::SLICE_NS;
@@ -115,48 +116,51 @@ struct Adjusted {
 
 impl Workers {
     /// Starts the first worker, which calls for more when there is more to do.
-    pub fn start(flow: Flow, purpose: Purpose) -> Result<Arc<Workers>, FlowError> {
-        let exits = flow.exits;
-        let settings = flow.settings;
+    pub fn start(
+        graph: Graph,
+        settings: FlowSettings,
+        purpose: Purpose,
+    ) -> Result<Arc<Workers>, FlowError> {
+        let exits = graph.exits;
         let now = settings.clock.monotonic();
-        let cycles = cycles::find(&flow.stages);
+        let cycles = cycles::find(&graph.stages);
         if let Some(operator) = cycles.iter().find_map(Cycle::windows) {
             return Err(FlowError::WindowsInCycle {
                 operator: operator.to_owned(),
-                flow: flow.name,
+                flow: graph.name,
             });
         }
         if let Some(operator) = cycles.iter().find_map(Cycle::exit) {
             return Err(FlowError::RanksInCycle {
                 operator: operator.to_owned(),
-                flow: flow.name,
+                flow: graph.name,
             });
         }
-        want_marks(&flow.stages);
-        align(&flow.stages, &flow.step);
+        want_marks(&graph.stages);
+        align(&graph.stages, &graph.step);
         let cut_interval = match &settings.checkpoints {
             Some(checkpoints) => checkpoints.interval,
             None => settings.commit_interval,
         };
         let workers = Arc::new(Workers {
-            name: flow.name,
+            name: graph.name,
             cycles,
-            cuts: Cuts::new(&flow.stages, purpose, flow.pause, cut_interval, now),
+            cuts: Cuts::new(&graph.stages, purpose, graph.pause, cut_interval, now),
             ranks: settings.ranks,
-            states: flow.states,
-            goes_by_time: flow.stages.iter().any(|stage| stage.goes_by_time()),
-            sinks: flow.sinks,
+            states: graph.states,
+            goes_by_time: graph.stages.iter().any(|stage| stage.goes_by_time()),
+            sinks: graph.sinks,
             adjusted: Mutex::new(Adjusted {
                 at: now,
-                items_in: vec![0; flow.stages.len()],
+                items_in: vec![0; graph.stages.len()],
             }),
             adjust_at_ns: AtomicU64::new((now + settings.interval).as_nanos() as u64),
             interval: settings.interval,
             started_at: now,
             clock: settings.clock,
-            doorbell: flow.doorbell,
-            stages: flow.stages,
-            stopping: flow.stopping,
+            doorbell: graph.doorbell,
+            stages: graph.stages,
+            stopping: graph.stopping,
             scheduler: settings.scheduler,
             dead_letters: settings.dead_letters,
             leaving: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use millstream_base::Clock;
 
 use crate::checkpoint::shard::Saved;
 use crate::error::{BoxError, Failure};
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Position;
 use crate::stage::channel::ChannelState;
 use crate::stage::dead_letter::DeadLetters;

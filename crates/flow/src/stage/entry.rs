@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::build::flow::Flow;
+use crate::graph::Graph;
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
 use crate::stage::terminal::Terminal;
@@ -26,8 +26,8 @@ pub trait Give: Send + Sized + 'static {
 
 /// An [`Entry`] that gives `In`.
 pub trait EndRow<In>: Sized {
-    /// Adds operators that have come to their end to the flow.
-    fn end<C: Chain<In>, T: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, T>);
+    /// Adds operators that have come to their end to the graph.
+    fn end<C: Chain<In>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>);
 }
 
 /// Operators in a row, from what they read to where their results go.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millstream_base::Timestamp;
 
 use crate::error::{BoxError, Failure};
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Positions;
 use crate::stage::entry::Entry;
 use crate::time::control_events::Mark;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 use millstream_ring::{ReadSlice, Ring};
 
-use crate::build::flow::Flow;
 use crate::error::Failure;
+use crate::graph::Graph;
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
 use crate::stage::entry::{EndRow, Give, Row};
@@ -45,8 +45,8 @@ impl<T: Send + 'static> Give for RingInput<T> {
 }
 
 impl<T: Send + 'static> EndRow<T> for RingInput<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
-        add_stage(flow, row);
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
+        add_stage(graph, row);
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use millstream_base::Clock;
 use millstream_ring::SAMPLE_EVERY;
 
-use crate::build::flow::Flow;
 use crate::checkpoint::pause::Pause;
 use crate::error::{BoxError, Failure};
+use crate::graph::Graph;
 use crate::run::doorbell::Doorbell;
 use crate::sources::positions::Positions;
 use crate::sources::source::{Output, Source, SourceStatus};
@@ -50,8 +50,8 @@ impl<S: Source> Give for SourceInput<S> {
 }
 
 impl<S: Source> EndRow<S::Item> for SourceInput<S> {
-    fn end<C: Chain<S::Item>, T: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, T>) {
-        add_stage(flow, row);
+    fn end<C: Chain<S::Item>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>) {
+        add_stage(graph, row);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Failure;
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::channel::ChannelState;
 use crate::time::control_events::{Mark, WriterId};

@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::build::flow::Flow;
-use crate::error::{BoxError, FlowError};
+use crate::error::BoxError;
 use crate::ranks::owners::Homes;
 use crate::state::partial::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
@@ -34,14 +33,9 @@ pub struct WindowSpec<A> {
 }
 
 impl<A> WindowSpec<A> {
-    /// The operator `name` fills the state: no other may.
-    pub fn take(&self, flow: &mut Flow, name: &str) {
-        if self.is_used.swap(true, Ordering::Relaxed) {
-            flow.faults.push(FlowError::StateTaken {
-                flow: flow.name.clone(),
-                operator: name.to_owned(),
-            });
-        }
+    /// Reserves the state for one operator; `false` if another operator has it already.
+    pub fn reserve(&self) -> bool {
+        !self.is_used.swap(true, Ordering::Relaxed)
     }
 
     /// The same windows, into which `aggregate` adds the items of one of several streams.

@@ -8,7 +8,7 @@ use super::Key;
 use super::aggregate::{Aggregate, Combine};
 use super::released::WindowResult;
 use super::top::{Top, top};
-use crate::ranks::remote::Message;
+use crate::ranks::message::Message;
 
 /// Of the windows that end at one moment those with the highest scores, and how many there are. The last result of each
 /// window counts.

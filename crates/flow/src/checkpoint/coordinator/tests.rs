@@ -243,32 +243,46 @@ impl Rank {
         let others = Others::default();
         let flow = build(shape, settings, results, &others);
         let beginning = keeper.beginning(Resume::IfAny).unwrap();
-        flow.homes.settle(1);
+        flow.graph.homes.settle(1);
         if let Some(beginning) = &beginning {
-            begin::restore(&flow, beginning).unwrap();
+            begin::restore(&flow.graph, beginning).unwrap();
         }
-        begin::recover_sinks(&flow, beginning.as_ref()).unwrap();
+        begin::recover_sinks(&flow.graph, &flow.settings, beginning.as_ref()).unwrap();
         let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
         keeper.begin(number, 1, 1).unwrap();
         if beginning.is_none() {
-            let saved = begin::save_first(&flow, keeper.checkpoint(1)).unwrap();
+            let saved = begin::save_first(&flow.graph, keeper.checkpoint(1)).unwrap();
             keeper.keep_first(saved).unwrap();
         }
-        let states = flow.states.iter().filter(|(name, _)| name != "others");
+        let states = flow
+            .graph
+            .states
+            .iter()
+            .filter(|(name, _)| name != "others");
         *others.0.lock() = Some(Work {
-            stages: flow.stages.clone(),
+            stages: flow.graph.stages.clone(),
             clock,
             states: states.cloned().collect(),
             dice: u64::from(rank),
         });
-        let cycles = cycles::find(&flow.stages);
-        want_marks(&flow.stages);
-        align(&flow.stages, &flow.step);
+        let cycles = cycles::find(&flow.graph.stages);
+        want_marks(&flow.graph.stages);
+        align(&flow.graph.stages, &flow.graph.step);
         let purpose = Purpose::Checkpoints(Box::new(keeper), None);
-        let pause = Arc::clone(&flow.pause);
-        let cuts = Cuts::new(&flow.stages, purpose, pause, Duration::ZERO, Duration::ZERO);
-        flow.stages.iter().for_each(|stage| stage.begin());
-        let unused = flow.exits.iter().try_for_each(|exit| exit.end_if_unused());
+        let pause = Arc::clone(&flow.graph.pause);
+        let cuts = Cuts::new(
+            &flow.graph.stages,
+            purpose,
+            pause,
+            Duration::ZERO,
+            Duration::ZERO,
+        );
+        flow.graph.stages.iter().for_each(|stage| stage.begin());
+        let unused = flow
+            .graph
+            .exits
+            .iter()
+            .try_for_each(|exit| exit.end_if_unused());
         assert!(unused.is_ok());
         Rank {
             flow,
@@ -280,10 +294,10 @@ impl Rank {
 
     fn elements(&self) -> Elements<'_> {
         Elements {
-            stages: &self.flow.stages,
+            stages: &self.flow.graph.stages,
             cycles: &self.cycles,
-            states: &self.flow.states,
-            sinks: &self.flow.sinks,
+            states: &self.flow.graph.states,
+            sinks: &self.flow.graph.sinks,
         }
     }
 
@@ -292,18 +306,18 @@ impl Rank {
         let cut = self.cuts.pause.done.load(Ordering::SeqCst);
         let now = self.flow.settings.clock.monotonic();
         let elements = self.elements();
-        if self.flow.stages.iter().all(|stage| stage.has_ended()) {
+        if self.flow.graph.stages.iter().all(|stage| stage.has_ended()) {
             assert!(self.cuts.end(&elements, |_| true).is_ok());
             self.has_ended = true;
         } else {
             match dice % 64 {
-                0 => self.flow.pause.is_on.store(true, Ordering::SeqCst),
+                0 => self.flow.graph.pause.is_on.store(true, Ordering::SeqCst),
                 1..24 => assert!(self.cuts.take_if_at_rest(&elements, now).is_ok()),
                 24..26 => self.cycles.iter().for_each(|cycle| {
                     cycle.close_if_at_rest();
                     cycle.grow_full_rings();
                 }),
-                _ => activate(&self.flow.stages, &*self.flow.settings.clock, dice),
+                _ => activate(&self.flow.graph.stages, &*self.flow.settings.clock, dice),
             }
         }
         let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() else {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 use parking_lot::Mutex;
 
-use crate::build::flow::Flow;
 use crate::error::Failure;
-use crate::ranks::remote::Outlets;
+use crate::graph::Graph;
+use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Chain;
 use crate::stage::ends::to_rings::Route;
@@ -54,11 +54,11 @@ impl<T: Send + 'static> Give for Branch<T> {
 }
 
 impl<T: Send + 'static> EndRow<T> for Branch<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(flow: &mut Flow, row: Row<Self, C, E>) {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
-        flow.agreed.push(format!("{}: {code}", row.name));
+        graph.agreed.push(format!("{}: {code}", row.name));
         // Also of a stage without instances.
-        flow.branch_outputs.insert(row.name.clone(), row.outputs);
+        graph.branch_outputs.insert(row.name.clone(), row.outputs);
         let (entries, terminals): (Vec<_>, Vec<_>) = row.instances.into_iter().unzip();
         let built = arms(row.name, row.chain, terminals);
         for (Branch { arms }, arm) in entries.into_iter().zip(built) {

@@ -9,8 +9,8 @@ use millstream_base::{Clock, Timestamp};
 
 use crate::error::{BoxError, Failure};
 use crate::ranks::exchange::Routed;
+use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::Homes;
-use crate::ranks::remote::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::held_back::HeldBack;
 use crate::stage::ends::outbox::Outbox;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use crate::build::flow::Flow;
+use crate::graph::Graph;
 use crate::stage::chain::Chain;
 use crate::stage::entry::Row;
 use crate::stage::fused::stage::{FusedStage, Instance, Slot, WatchedSource};
@@ -15,7 +15,7 @@ use crate::stage::terminal::Terminal;
 use crate::time::stage_time::StageTime;
 
 /// Adds what has an input of its own: a stage.
-pub fn add_stage<I, C, T>(flow: &mut Flow, row: Row<I, C, T>)
+pub fn add_stage<I, C, T>(graph: &mut Graph, row: Row<I, C, T>)
 where
     I: Input,
     C: Chain<I::Item>,
@@ -30,7 +30,7 @@ where
             Slot::new(Instance::new(input, terminal, time))
         })
         .collect();
-    flow.stages.push(Arc::new(FusedStage {
+    graph.stages.push(Arc::new(FusedStage {
         name: row.name,
         chain: row.chain,
         live: AtomicUsize::new(instances.len()),
@@ -46,7 +46,7 @@ where
         watched,
         input: row.channel,
         outputs: row.outputs,
-        stopping: Arc::clone(&flow.stopping),
+        stopping: Arc::clone(&graph.stopping),
         counters: Counters::default(),
     }));
 }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::checkpoint::shard::Saved;
 use crate::error::{BoxError, Failure};
-use crate::ranks::remote::Outlets;
+use crate::ranks::outlets::Outlets;
 use crate::sources::positions::{self, Position, Positions};
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;

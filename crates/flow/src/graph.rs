@@ -1,0 +1,69 @@
+//! The plain graph of a flow: stages register into it, and a run takes it over.
+//!
+//! It does not know the types of items, nor the builder that filled it.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::pause::Pause;
+use crate::ranks::outlets::Outlets;
+use crate::ranks::owners::Homes;
+use crate::run::doorbell::Doorbell;
+use crate::stage::channel::ChannelState;
+use crate::stage::contract::Stage;
+use crate::state::partial::StateReader;
+use crate::time::alignment::Step;
+
+/// The elements of a flow.
+pub struct Graph {
+    /// The flow's name.
+    pub name: String,
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub channels: Vec<Arc<ChannelState>>,
+    /// State elements by their names.
+    pub states: Vec<(String, Arc<dyn StateReader>)>,
+    pub sinks: Vec<Arc<dyn AnySink>>,
+    /// The ways to other ranks.
+    pub exits: Vec<Arc<Outlets>>,
+    /// Descriptions of what all ranks must have in common and the types of the graph do not show.
+    pub agreed: Vec<String>,
+    /// By the names of branches that have come to their ends: the channels that they write. Used only while the graph is
+    /// built.
+    pub branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
+    /// By the names of stages: closures that end the operators before each box, the last box last. Used only while the
+    /// graph is built.
+    pub boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
+    /// Wakes workers that sleep.
+    pub doorbell: Arc<Doorbell>,
+    /// Set when the flow's owner stops it: sources are not read any more.
+    pub stopping: Arc<AtomicBool>,
+    /// Pauses the sources for a checkpoint.
+    pub pause: Arc<Pause>,
+    pub homes: Homes,
+    pub step: Step,
+}
+
+impl Graph {
+    /// A graph without elements.
+    pub fn new(name: &str, doorbell: Doorbell) -> Graph {
+        Graph {
+            name: name.to_owned(),
+            stages: Vec::new(),
+            channels: Vec::new(),
+            states: Vec::new(),
+            sinks: Vec::new(),
+            exits: Vec::new(),
+            agreed: Vec::new(),
+            branch_outputs: HashMap::new(),
+            boxed: HashMap::new(),
+            doorbell: Arc::new(doorbell),
+            stopping: Arc::default(),
+            pause: Arc::default(),
+            homes: Homes::default(),
+            step: Step::default(),
+        }
+    }
+}

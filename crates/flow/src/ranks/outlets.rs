@@ -1,0 +1,235 @@
+//! The ways of one operator to all other ranks, which its instances share.
+//!
+//! Elements of several slices go together in one message, until there are enough of them or they have waited for a
+//! millisecond.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::Clock;
+use millstream_exchange::{SendError, Sender};
+use parking_lot::Mutex;
+
+use crate::error::{BoxError, Failure};
+use crate::ranks::message::Element;
+use crate::time::control_events::{Mark, RingMarks, WriterId};
+
+/// What the instances of a stage share: the way to every other rank.
+pub struct Outlets {
+    /// By rank; none to this one.
+    outlets: Vec<Option<Mutex<Outlet>>>,
+    /// What the instances have said. Locked until what it comes to is handed over, so that this is
+    /// said in its order.
+    marks: Mutex<RingMarks>,
+    /// Instances of the stage that have not ended.
+    live: AtomicUsize,
+    clock: Arc<dyn Clock>,
+    operator: Arc<str>,
+}
+
+struct Outlet {
+    sender: Sender,
+    /// Elements that are not sent yet.
+    batch: Vec<u8>,
+    /// When the first of them came.
+    since: Duration,
+    /// Where a barrier ends that is among them: a message of its own begins behind it.
+    barrier: Option<usize>,
+    /// A message for which there was no credit.
+    unsent: Option<Bytes>,
+}
+
+impl Outlets {
+    /// Sends by these, of which there is one for each rank but this one.
+    pub fn new(
+        senders: impl Iterator<Item = Option<Sender>>,
+        clock: Arc<dyn Clock>,
+        operator: Arc<str>,
+    ) -> Outlets {
+        let outlet = |sender| {
+            Mutex::new(Outlet {
+                sender,
+                batch: Vec::new(),
+                since: Duration::ZERO,
+                barrier: None,
+                unsent: None,
+            })
+        };
+        Outlets {
+            outlets: senders.map(|sender| sender.map(outlet)).collect(),
+            marks: Mutex::default(),
+            live: AtomicUsize::new(0),
+            clock,
+            operator,
+        }
+    }
+
+    /// The operator's name.
+    pub fn operator(&self) -> &Arc<str> {
+        &self.operator
+    }
+
+    /// How many ranks there are, with this one.
+    pub fn ranks(&self) -> usize {
+        self.outlets.len()
+    }
+
+    /// A further instance uses the ways, and emits control events as this writer.
+    pub fn add_instance(&self, writer: WriterId) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.marks.lock().add_writer(writer);
+    }
+
+    /// Adds the elements that an instance has staged by rank, as far as they are whole, and clears them.
+    pub fn add(&self, staged: &mut [(Vec<u8>, usize)]) {
+        let now = self.clock.monotonic();
+        for ((staged, whole), outlet) in staged.iter_mut().zip(&self.outlets) {
+            if let Some(outlet) = outlet.as_ref().filter(|_| *whole > 0) {
+                outlet.lock().add(&staged[..*whole], now);
+            }
+            staged.clear();
+            *whole = 0;
+        }
+    }
+
+    /// An instance emits a control event behind its elements.
+    pub fn say(&self, writer: WriterId, mark: Mark) -> Result<(), Failure> {
+        let marks = self.marks.lock();
+        marks.say(0, writer, mark);
+        match marks.meet(0) {
+            Some(sum) => self.put(&Element::Said(sum)),
+            None => Ok(()),
+        }
+    }
+
+    /// An instance has ended, or was stopped: the last one sends the end.
+    pub fn end_instance(&self, is_stopped: bool) -> Result<(), Failure> {
+        match self.live.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.put(&Element::End { is_stopped }),
+            _ => Ok(()),
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Mutex<Outlet>> {
+        self.outlets.iter().flatten()
+    }
+
+    fn failure(&self, error: impl Into<BoxError>) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(&self.operator),
+            error: error.into(),
+        }
+    }
+
+    /// Sends what there is, of each rank if it is enough or has waited long enough, or `all` of it.
+    /// Returns whether nothing that should have gone is left.
+    fn send(&self, all: bool) -> Result<bool, Failure> {
+        let now = self.clock.monotonic();
+        let mut is_sent = true;
+        for outlet in self.others() {
+            let mut outlet = outlet.lock();
+            let sent = outlet.send(all, now).map_err(|error| self.failure(error))?;
+            is_sent &= sent;
+        }
+        Ok(is_sent)
+    }
+
+    /// Sends what is enough for a message or has waited long enough. Returns whether nothing of that is left.
+    pub fn send_due(&self) -> Result<bool, Failure> {
+        self.send(false)
+    }
+
+    /// Sends all that there is; what there is no credit for goes when it is called again.
+    pub fn send_all(&self) -> Result<bool, Failure> {
+        self.send(true)
+    }
+
+    /// Says that all that was handed over so far is part of the cut `number`.
+    pub fn say_barrier(&self, number: u64) -> Result<(), Failure> {
+        match self.live.load(Ordering::Acquire) {
+            // The end is said.
+            0 => Ok(()),
+            _ => {
+                let now = self.clock.monotonic();
+                let encoded = self.encode(&Element::Barrier(number))?;
+                for outlet in self.others() {
+                    let outlet = &mut *outlet.lock();
+                    outlet.add(&encoded, now);
+                    outlet.barrier = Some(outlet.batch.len());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// For a rank where the stage has no instance: nobody else says the end.
+    pub fn end_if_unused(&self) -> Result<(), Failure> {
+        if self.live.load(Ordering::Acquire) == 0 {
+            self.put(&Element::End { is_stopped: false })?;
+            self.send_all()?;
+        }
+        Ok(())
+    }
+
+    pub fn is_at_rest(&self) -> bool {
+        self.others().all(|outlet| {
+            let outlet = outlet.lock();
+            outlet.batch.is_empty() && outlet.unsent.is_none()
+        })
+    }
+
+    fn put(&self, element: &Element<()>) -> Result<(), Failure> {
+        let now = self.clock.monotonic();
+        let encoded = self.encode(element)?;
+        for outlet in self.others() {
+            outlet.lock().add(&encoded, now);
+        }
+        Ok(())
+    }
+
+    fn encode(&self, element: &Element<()>) -> Result<Vec<u8>, Failure> {
+        postcard::to_stdvec(element).map_err(|error| self.failure(error))
+    }
+}
+
+impl Outlet {
+    fn add(&mut self, elements: &[u8], now: Duration) {
+        if self.batch.is_empty() {
+            self.since = now;
+        }
+        self.batch.extend_from_slice(elements);
+    }
+
+    /// What is to go in one message.
+    fn next(&mut self, all: bool, now: Duration) -> Option<Bytes> {
+        let len = self.batch.len();
+        let is_due = all || len >= BATCH_BYTES || now.saturating_sub(self.since) >= BATCH_WAIT;
+        if len == 0 || (self.barrier.is_none() && !is_due) {
+            return None;
+        }
+        let rest = self.batch.split_off(self.barrier.take().unwrap_or(len));
+        Some(std::mem::replace(&mut self.batch, rest).into())
+    }
+
+    fn send(&mut self, all: bool, now: Duration) -> Result<bool, SendError> {
+        while let Some(message) = self.unsent.take().or_else(|| self.next(all, now)) {
+            match self.sender.send(message) {
+                Ok(()) => {}
+                Err(SendError::Full(message)) => {
+                    self.unsent = Some(message);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Bytes that are enough for a message.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How long items wait for others at most.
+const BATCH_WAIT: Duration = Duration::from_millis(1);

@@ -1,0 +1,163 @@
+//! The input of a stage that reads what one other rank sends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millstream_base::Clock;
+use millstream_exchange::Receiver;
+
+use crate::checkpoint::pause::Pause;
+use crate::error::{BoxError, Failure};
+use crate::graph::Graph;
+use crate::ranks::message::{Element, Message};
+use crate::ranks::outlets::Outlets;
+use crate::stage::chain::Chain;
+use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::fused::register::add_stage;
+use crate::stage::input::{Input, Took};
+use crate::stage::terminal::Terminal;
+use crate::time::control_events::Mark;
+
+/// What comes from one other rank.
+pub struct RemoteInput<T> {
+    receiver: Receiver,
+    /// The way on which this rank sends the same.
+    outlets: Arc<Outlets>,
+    clock: Arc<dyn Clock>,
+    /// Whoever stops stops all.
+    stopping: Arc<AtomicBool>,
+    pause: Arc<Pause>,
+    /// The last barrier: nothing is read behind it before that cut is taken.
+    met: u64,
+    items: Vec<T>,
+    said: Option<Mark>,
+    stamp: u64,
+    has_ended: bool,
+}
+
+impl<T: Message> RemoteInput<T> {
+    pub fn new(
+        receiver: Receiver,
+        outlets: Arc<Outlets>,
+        clock: Arc<dyn Clock>,
+        stopping: Arc<AtomicBool>,
+        pause: Arc<Pause>,
+    ) -> Self {
+        RemoteInput {
+            receiver,
+            outlets,
+            clock,
+            stopping,
+            pause,
+            met: 0,
+            items: Vec::new(),
+            said: None,
+            stamp: 0,
+            has_ended: false,
+        }
+    }
+
+    fn read(&mut self, message: &[u8]) -> Result<(), BoxError> {
+        let mut rest = message;
+        while !rest.is_empty() {
+            let (element, behind) =
+                postcard::take_from_bytes::<Element<T>>(rest).map_err(|error| {
+                    format!(
+                        "a message from rank {} is wrong: {error}",
+                        self.receiver.from()
+                    )
+                })?;
+            rest = behind;
+            match element {
+                Element::Item(item) => self.items.push(item),
+                // Said a little later than it could be.
+                Element::Said(mark) => self.said = Some(mark),
+                Element::Barrier(number) => {
+                    let next = self.pause.done.load(Ordering::SeqCst) + 1;
+                    if number != next || !rest.is_empty() {
+                        let from = self.receiver.from();
+                        return Err(format!("rank {from} says the barrier {number} where {next} is due, or goes on behind it").into());
+                    }
+                    self.met = number;
+                    // This rank's part of the cut is due as well.
+                    self.pause.is_on.store(true, Ordering::SeqCst);
+                }
+                Element::End { is_stopped } => {
+                    self.has_ended = true;
+                    if is_stopped {
+                        self.stopping.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: impl Into<BoxError>) -> Failure {
+        Failure::Error {
+            operator: Arc::clone(self.outlets.operator()),
+            error: error.into(),
+        }
+    }
+}
+
+impl<T: Message> Give for RemoteInput<T> {
+    type Item = T;
+
+    const IS_SHARED: bool = false;
+}
+
+impl<T: Message> EndRow<T> for RemoteInput<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
+        add_stage(graph, row);
+    }
+}
+
+impl<T: Message> Input for RemoteInput<T> {
+    const IS_REMOTE: bool = true;
+
+    fn readable(&self) -> usize {
+        let is_held = self.met > self.pause.done.load(Ordering::SeqCst);
+        usize::from(!self.has_ended && !is_held)
+    }
+
+    fn is_at_rest(&self, number: u64) -> bool {
+        self.has_ended || self.met == number
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_ended
+    }
+
+    fn take(&mut self, _: usize) -> Result<Took, Failure> {
+        let taken = self.receiver.take();
+        let Some(message) = taken.map_err(|error| self.failure(error))? else {
+            return Ok(Took::Idle);
+        };
+        self.stamp = self.clock.monotonic().as_nanos() as u64;
+        self.read(&message).map_err(|error| self.failure(error))?;
+        Ok(Took::Items)
+    }
+
+    fn meet_mark(&mut self) -> Option<Mark> {
+        self.said.take()
+    }
+
+    fn inlet(&self) -> Option<Arc<Outlets>> {
+        Some(Arc::clone(&self.outlets))
+    }
+
+    fn parts(&self) -> [&[T]; 2] {
+        [&self.items, &[]]
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.stamp
+    }
+
+    fn sample(&mut self, _: impl FnMut(u64, u64)) {}
+
+    fn done(&mut self) {
+        self.items.clear();
+    }
+}
