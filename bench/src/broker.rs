@@ -1,8 +1,8 @@
 //! The broker beside Apache Kafka: the same clients, the same bytes, in turn.
 
-mod connection;
 mod contender;
 mod cost;
+mod durability;
 mod fetcher;
 mod latency;
 mod load;
@@ -14,13 +14,9 @@ mod tools;
 
 use anyhow::Result;
 
-pub use self::connection::{
-    Connection, check_produced, chunk, frame, produce_frame, produce_request, text,
-};
-pub use self::contender::our_command;
 use crate::benchmark::Benchmark;
-use crate::engine::build_peers;
 use crate::measure::Bench;
+use crate::project::build_peers;
 use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
@@ -41,28 +37,4 @@ fn cost(bench: &Bench) -> Result<Vec<Case>> {
         build_peers();
     }
     cost::cost(bench)
-}
-
-/// What a record's value has.
-const RECORD_BYTES: usize = 100;
-
-/// When a producer is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durability {
-    /// When the records are in the broker's memory.
-    Async,
-    /// When the broker has handed them to the system, which is Kafka's default.
-    Written,
-    /// When the records are on disk.
-    Fdatasync,
-}
-
-impl Durability {
-    fn name(self) -> &'static str {
-        match self {
-            Durability::Async => "async",
-            Durability::Written => "written",
-            Durability::Fdatasync => "fdatasync",
-        }
-    }
 }

@@ -1,45 +1,56 @@
-//! Parts of benchmarks that need a process of their own: to be killed, to have its memory or its processor
-//! time looked at, or because what is measured goes from process to process.
+//! Child processes: a benchmark gives work to a process of its own to kill it, to measure its memory or processor time,
+//! or because it measures what goes from process to process.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::{log, push, ranks, windows};
-
-/// The first word of a command line that asks this program to be a child of a benchmark.
+/// The first word of a command line that starts this program as a child.
 pub const CHILD: &str = "child";
 
-/// What a child does.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Task {
-    Log(log::Task),
-    Push(push::Task),
-    Windows(windows::Task),
-    Ranks(ranks::Task),
+/// The work of a child process.
+pub trait Task: Serialize + DeserializeOwned {
+    /// Distinguishes it from all other tasks.
+    const NAME: &'static str;
+
+    /// Does the work, in the child process.
+    ///
+    /// # Errors
+    /// When the work fails; the child process ends then.
+    fn run(self) -> Result<()>;
 }
 
-/// Runs the task that the command line names.
-pub fn run(task: &str) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    match serde_json::from_str(task)? {
-        Task::Log(task) => log::run_child(task),
-        Task::Push(task) => push::run_child(task),
-        Task::Windows(task) => windows::run_child(&task),
-        Task::Ranks(task) => ranks::run_child(task),
+/// A task in a list of tasks.
+pub struct Entry {
+    pub name: &'static str,
+    /// Reads the task from JSON, and runs it.
+    pub run: fn(&str) -> Result<()>,
+}
+
+impl Entry {
+    pub const fn of<T: Task>() -> Entry {
+        Entry {
+            name: T::NAME,
+            run: |json| serde_json::from_str::<T>(json)?.run(),
+        }
     }
 }
 
-/// Tells the parent something, on a line of its own.
+/// The command line, behind the program, of a child process that runs a task.
+pub fn words<T: Task>(task: &T) -> Result<[String; 3]> {
+    let json = serde_json::to_string(task)?;
+    Ok([CHILD.to_owned(), T::NAME.to_owned(), json])
+}
+
+/// Sends the parent a value, on a line of its own.
 pub fn say(what: &impl Serialize) -> Result<()> {
     write_line(&mut std::io::stdout().lock(), what)
 }
 
-/// What the parent says next; `None` when it says nothing more.
+/// Reads the next value that the parent sends; `None` at the end of its input.
 pub fn hear<T: DeserializeOwned>() -> Result<Option<T>> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
@@ -64,10 +75,10 @@ pub struct Working {
 }
 
 impl Working {
-    pub fn start(task: &Task) -> Result<Working> {
+    pub fn start<T: Task>(task: &T) -> Result<Working> {
         let program = std::env::current_exe()?;
         let mut child = Command::new(program)
-            .args([CHILD, &serde_json::to_string(task)?])
+            .args(words(task)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -11,10 +11,7 @@ mod schedulers;
 mod seda;
 mod staging;
 mod swings;
-mod text;
 
-pub use self::peers::{build_peers, our_program};
-pub use self::text::{Text, Words};
 use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {
@@ -31,6 +28,3 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (peers::PEERS, peers::peers),
     ],
 };
-
-/// Worker threads of a flow, and threads of a loop by hand, where the case does not vary them.
-const WORKERS: usize = 2;

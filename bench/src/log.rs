@@ -9,11 +9,8 @@ mod read;
 mod restart;
 mod streams;
 
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
 use crate::benchmark::Benchmark;
-use crate::child::say;
+use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "log",
@@ -32,21 +29,10 @@ pub const BENCHMARK: Benchmark = Benchmark {
     ],
 };
 
-/// What a child does.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Task {
-    IngestAndReadAgain(large::Task),
-    IngestUntilKilled(restart::Task),
-    CreateStreams(streams::Task),
-    CountInstructions(instructions::Task),
-}
-
-/// The child's part.
-pub fn run_child(task: Task) -> Result<()> {
-    match task {
-        Task::IngestAndReadAgain(task) => say(&large::run(&task)?),
-        Task::IngestUntilKilled(task) => restart::run(&task),
-        Task::CreateStreams(task) => say(&streams::run(&task)?),
-        Task::CountInstructions(task) => instructions::run(&task),
-    }
-}
+/// The work of child processes.
+pub const TASKS: [Entry; 4] = [
+    Entry::of::<large::Task>(),
+    Entry::of::<restart::Task>(),
+    Entry::of::<streams::Task>(),
+    Entry::of::<instructions::Task>(),
+];

@@ -16,7 +16,7 @@ pub fn commit() -> Option<String> {
     let git = |words: &[&str]| {
         let output = Command::new("git")
             .arg("-C")
-            .arg(project())
+            .arg(project::root())
             .args(words)
             .stderr(Stdio::null())
             .output()

@@ -7,23 +7,29 @@ mod benchmark;
 mod broker;
 mod catalog;
 mod child;
+mod clock;
+mod connection;
 mod docs;
 mod engine;
+mod folder;
 mod log;
 mod machine;
 mod measure;
 mod plot;
 mod proc;
+mod project;
 mod push;
 mod ranks;
 mod report;
 mod server;
 mod soak;
 mod stamp;
+mod tasks;
+mod text;
 mod torture;
 mod windows;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -35,10 +41,10 @@ use crate::report::Report;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, task] = &words[..]
+    if let [first, name, task] = &words[..]
         && first == child::CHILD
     {
-        return exit(child::run(task));
+        return exit(tasks::run(name, task));
     }
     match Arguments::parse(&words) {
         Ok(arguments) => exit(run(&arguments)),
@@ -62,10 +68,10 @@ fn exit(result: Result<()>) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let out = match &arguments.out {
         Some(out) => out.clone(),
-        None => project().join("target/bench"),
+        None => project::root().join("target/bench"),
     };
     if arguments.write_docs {
-        return docs::write(&project().join("docs/benchmarks.md"), &out);
+        return docs::write(&project::root().join("docs/benchmarks.md"), &out);
     }
     for benchmark in arguments.benchmarks() {
         run_one(benchmark, arguments, &out.join(benchmark.name))?;
@@ -98,10 +104,4 @@ fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<(
         eprintln!("JSON and plots: {}", out.display());
     }
     Ok(())
-}
-
-/// The root of the project.
-fn project() -> PathBuf {
-    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-    bench.parent().unwrap_or(bench).to_owned()
 }

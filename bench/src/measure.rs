@@ -1,17 +1,18 @@
 //! What all benchmarks share: rounds, times, folders.
 
 use std::cell::OnceCell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use millstream_base::EnergyMeter;
 use millstream_base::energy::ENERGY_FOLDER;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
-use crate::engine::Text;
+use crate::clock::cpu_s;
+use crate::folder::Folder;
 use crate::soak;
+use crate::text::Text;
 
 /// How often each contender has its turn.
 pub const ROUNDS: usize = 5;
@@ -59,7 +60,9 @@ impl Bench {
         if let Some(text) = self.text.get() {
             return Ok(text);
         }
-        let text = Text::of_words(self, self.size(2 << 30, 4 << 20))?;
+        let bytes = self.size(2 << 30, 4 << 20);
+        let text = Text::of_words(self.folder("text", bytes)?, bytes)?;
+        self.settle_disk();
         Ok(self.text.get_or_init(|| text))
     }
 
@@ -113,10 +116,8 @@ impl Bench {
     /// # Errors
     /// When the disk has less room.
     pub fn folder(&self, case: &str, bytes_max: u64) -> Result<Folder> {
-        let path = self.path(case);
-        let folder = Folder { path };
-        folder.empty()?;
-        let disk = rustix::fs::statvfs(&folder.path)?;
+        let folder = Folder::create(self.path(case))?;
+        let disk = rustix::fs::statvfs(folder.path())?;
         let free = disk.f_bavail * disk.f_frsize;
         // A disk that is nearly full is slow, and others want to write too.
         let wanted = bytes_max + bytes_max / 4;
@@ -125,42 +126,10 @@ impl Bench {
             "{case} stores up to {} MB in {}, where {} MB are free: make room, or name another \
              folder with --dir",
             wanted / 1_000_000,
-            folder.path.display(),
+            folder.path().display(),
             free / 1_000_000
         );
         Ok(folder)
-    }
-}
-
-/// A folder that is removed with all that it holds when it is no longer needed.
-pub struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Leaves it with what it holds, for the next one who asks for it to empty it.
-    pub fn keep(self) {
-        std::mem::forget(self);
-    }
-
-    /// Removes what it holds.
-    pub fn empty(&self) -> Result<()> {
-        let path = &self.path;
-        if path.exists() {
-            fs::remove_dir_all(path).with_context(|| format!("cannot remove {path:?}"))?;
-        }
-        fs::create_dir_all(path).with_context(|| format!("cannot create {path:?}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What stays is removed by the next run.
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -230,19 +199,14 @@ pub fn energy_suffix() -> &'static str {
 /// Does a piece of work and tells what it took.
 pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Took> {
     let mut energy = energy_meter();
-    let cpu_before = cpu_seconds();
+    let cpu_before = cpu_s(ClockId::ProcessCPUTime);
     let before = Instant::now();
     work()?;
     Ok(Took {
         seconds: before.elapsed().as_secs_f64(),
-        cpu_seconds: cpu_seconds() - cpu_before,
+        cpu_seconds: cpu_s(ClockId::ProcessCPUTime) - cpu_before,
         joules: energy.as_mut().and_then(EnergyMeter::joules),
     })
-}
-
-fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// The rate of each round.

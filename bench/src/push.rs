@@ -20,10 +20,8 @@ mod windowed;
 mod words;
 mod work;
 
-use anyhow::Result;
-use serde::{Deserialize, Serialize};
-
 use crate::benchmark::Benchmark;
+use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "push",
@@ -40,17 +38,5 @@ pub const BENCHMARK: Benchmark = Benchmark {
     ],
 };
 
-/// What a child does.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Task {
-    Host(host::Task),
-    Consume(consumer::Task),
-}
-
-/// The child's part.
-pub fn run_child(task: Task) -> Result<()> {
-    match task {
-        Task::Host(task) => host::run(&task),
-        Task::Consume(task) => consumer::run(&task),
-    }
-}
+/// The work of child processes.
+pub const TASKS: [Entry; 2] = [Entry::of::<host::Task>(), Entry::of::<consumer::Task>()];

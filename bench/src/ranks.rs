@@ -9,8 +9,8 @@ mod words;
 
 use millstream_ads::benchmark::App;
 
-pub use self::transports::{Task, run as run_child};
 use crate::benchmark::Benchmark;
+use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "ranks",
@@ -24,3 +24,6 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (transports::TRANSPORTS, transports::transports),
     ],
 };
+
+/// The work of child processes.
+pub const TASKS: [Entry; 1] = [Entry::of::<transports::Task>()];

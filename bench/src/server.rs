@@ -4,15 +4,15 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::broker::our_command;
 use crate::proc::status_mib;
+use crate::project::our_program;
 
 /// Settings of the server, by the names that they have in its environment.
 pub type Settings = Vec<(&'static str, String)>;
@@ -205,9 +205,24 @@ impl Drop for Server {
     }
 }
 
+/// The command that starts the server, with its data in a folder of `data`.
+pub fn command(address: SocketAddr, data: &Path) -> Result<Command> {
+    let program = our_program().context("build the program millstream first")?;
+    let mut command = Command::new(program);
+    command.args([
+        "start",
+        "--json",
+        "--listen",
+        &address.to_string(),
+        "--data",
+    ]);
+    command.arg(data.join("data"));
+    Ok(command)
+}
+
 fn spawn(address: SocketAddr, data: &Path, log: &Path, settings: &Settings) -> Result<Child> {
     let printed = File::options().append(true).open(log)?;
-    let mut command = our_command(address, data)?;
+    let mut command = command(address, data)?;
     command
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())

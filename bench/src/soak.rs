@@ -21,7 +21,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 pub use self::options::Options;
-use self::plan::Plan;
+use self::plan::{POOL_MIB, Plan};
+use self::report::MIX;
 use self::run::Run;
 use self::stages::Soak;
 use crate::benchmark::Benchmark;
@@ -35,17 +36,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
     cases: &[(MIX, mix)],
 };
 
-const MIX: &str = "mix";
-
-/// The server's memory for segments: little, so that it is full soon.
-const POOL_MIB: f64 = 128.0;
-
 /// The highest p99 of the probe that is no fault; a quick run shares the machine with other tests.
 const PROBE_MS_MAX: f64 = 1_000.0;
 const PROBE_MS_MAX_QUICK: f64 = 10_000.0;
-
-/// What those ask for who never read.
-const BALLAST_PARTITIONS: usize = 4;
 
 /// All kinds of clients together.
 fn mix(bench: &Bench) -> Result<Vec<Case>> {

@@ -25,11 +25,11 @@ use tokio::runtime::Runtime;
 
 use self::drive::Drive;
 use self::plan::Plan;
-use self::tally::Tally;
+use self::tally::{TRIALS, Tally};
 use self::trial::{Story, Trial};
 use crate::benchmark::Benchmark;
-use crate::engine::our_program;
 use crate::measure::Bench;
+use crate::project::our_program;
 use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
@@ -37,8 +37,6 @@ pub const BENCHMARK: Benchmark = Benchmark {
     measures: "A server that is killed, loses power, runs out of disk and finds its files damaged, at random, with every record checked.",
     cases: &[(TRIALS, trials)],
 };
-
-const TRIALS: &str = "trials";
 
 /// After so many findings the run ends: their directories take room.
 const FINDINGS_MAX: usize = 5;

@@ -10,10 +10,9 @@ mod sliding;
 
 use anyhow::{Result, ensure};
 
-use self::operators::{Keep, Measured};
-pub use self::operators::{Task, run as run_child};
+use self::operators::{Keep, Measured, Task};
 use crate::benchmark::Benchmark;
-use crate::child::{self, Working};
+use crate::child::{Entry, Working};
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 
@@ -26,6 +25,9 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (keys::KEYS, keys::keys),
     ],
 };
+
+/// The work of child processes.
+pub const TASKS: [Entry; 1] = [Entry::of::<Task>()];
 
 const SHARED: &str = "shared";
 
@@ -94,7 +96,7 @@ fn measure(bench: &Bench, operators: usize, keep: Keep) -> Result<Measured> {
         events_per_second: bench.size(100_000, 10_000),
         windows: bench.size(30, 3),
     };
-    Working::start(&child::Task::Windows(task))?.hear()
+    Working::start(&task)?.hear()
 }
 
 /// Ten operators that share what they keep, beside one, and beside ten that do not.

@@ -43,7 +43,7 @@ impl Peer {
     /// # Errors
     /// When it does not start.
     pub fn start(name: &str, app: App) -> Result<Peer> {
-        let mut process = Command::new(project().join("bench/peers/ads.sh"))
+        let mut process = Command::new(project::root().join("bench/peers/ads.sh"))
             .arg(name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -14,10 +14,9 @@ use super::contender::{Contender, INSTANCES};
 use super::ours::Ours;
 use super::peer::Peer;
 use super::search::{Base, Run, Search, Sustained};
-use crate::engine::build_peers;
 use crate::measure::{Bench, ROUNDS, energy_meter, energy_suffix, median, order_of_turns};
 use crate::plot;
-use crate::project;
+use crate::project::{self, build_peers};
 use crate::report::{Better, Case};
 
 const OURS: &str = "ours";
@@ -148,7 +147,7 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
 }
 
 fn start(bench: &Bench, app: App, peer: &Target) -> Result<Option<Peer>> {
-    let is_built = project().join("target/peers").join(peer.built).exists();
+    let is_built = project::peer(peer.built).exists();
     if !is_built || bench.is_quick() && peer.takes_long_to_start {
         return Ok(None);
     }

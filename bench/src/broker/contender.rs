@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::Durability;
-use super::connection::{Connection, check_produced, chunk, produce_frame};
+use super::durability::Durability;
 use super::fetcher::Fetcher;
 use super::load::{self, Producer};
-use crate::engine::our_program;
-use crate::measure::{Bench, Folder};
+use crate::connection::{Connection, check_produced, chunk, produce_frame};
+use crate::folder::Folder;
+use crate::measure::Bench;
 use crate::proc::{cpu_by_thread, cpu_of_write_back, status_mib, took};
-use crate::project;
+use crate::project::{self, is_built, our_program};
+use crate::server;
 
 /// A broker that does not answer by then does not work.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -49,7 +50,7 @@ impl Node {
         };
         let data = bench.folder(name, bytes_max)?;
         let mut command = match contender {
-            Contender::Ours => our_command(address, data.path())?,
+            Contender::Ours => server::command(address, data.path())?,
             Contender::Kafka => kafka_command(address, data.path())?,
         };
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -179,23 +180,8 @@ impl Drop for Node {
     }
 }
 
-/// Our server, with its data in a folder of `data`.
-pub fn our_command(address: SocketAddr, data: &Path) -> Result<Command> {
-    let program = our_program().context("build the program millstream first")?;
-    let mut command = Command::new(program);
-    command.args([
-        "start",
-        "--json",
-        "--listen",
-        &address.to_string(),
-        "--data",
-    ]);
-    command.arg(data.join("data"));
-    Ok(command)
-}
-
 fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
-    let script = project().join("bench/peers/kafka/run.sh");
+    let script = project::root().join("bench/peers/kafka/run.sh");
     let prepared = Command::new(&script)
         .arg("prepare")
         .arg(data)
@@ -213,20 +199,6 @@ fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
 /// Whether Kafka is there to be measured; says so if not. A quick run does not wait for it.
 pub fn has_kafka(bench: &Bench) -> bool {
     !bench.is_quick() && is_built("kafka/lib", "Apache Kafka")
-}
-
-/// Whether a peer is built; says so if not.
-pub fn is_built(path: &str, what: &str) -> bool {
-    let is_there = target(path).exists();
-    if !is_there {
-        eprintln!("bench: {what} left out: bench/peers/setup.sh has not built it");
-    }
-    is_there
-}
-
-/// Something that bench/peers/setup.sh builds.
-pub fn target(path: impl AsRef<Path>) -> std::path::PathBuf {
-    project().join("target/peers").join(path)
 }
 
 /// A port that is free, as is the one behind it.

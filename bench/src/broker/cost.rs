@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use super::Durability;
 use super::contender::{Nodes, Side};
+use super::durability::Durability;
 use super::rdkafka;
 use crate::measure::{Bench, median};
 use crate::plot;

@@ -9,7 +9,7 @@ use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{ApiKey, Response, decode_response};
 
-use super::connection::{Connection, frame, text};
+use crate::connection::{Connection, frame, text};
 
 const FETCH_VERSION: i16 = 11;
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::Durability;
-use super::connection::{Connection, check_produced, chunk, produce_frame};
 use super::contender::{Nodes, Side};
+use super::durability::Durability;
 use super::fetcher::Fetcher;
+use crate::connection::{Connection, check_produced, chunk, produce_frame};
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 

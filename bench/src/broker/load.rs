@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
 
-use super::connection::Connection;
+use crate::connection::Connection;
 
 /// What one producer sends.
 pub struct Producer {

@@ -4,8 +4,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 
-use super::RECORD_BYTES;
-use super::contender::{Node, is_built, target};
+use super::contender::Node;
+use crate::connection::RECORD_BYTES;
+use crate::project::{self, is_built};
 
 const PROGRAM: &str = "librdkafka/rdkafka_performance";
 
@@ -48,7 +49,7 @@ pub fn consume(node: &Node, topic: &str, records: u64) -> Result<()> {
 }
 
 fn run(node: &Node, words: &[&str], records: u64, settings: &[&str]) -> Result<()> {
-    let mut command = Command::new(target(PROGRAM));
+    let mut command = Command::new(project::peer(PROGRAM));
     command.args(["-q", "-b", &node.address().to_string()]);
     command.args(words).args(["-c", &records.to_string()]);
     for setting in settings {

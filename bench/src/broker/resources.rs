@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::Durability;
-use super::connection::{check_produced, chunk, produce_frame};
 use super::contender::{Contender, Node, has_kafka};
+use super::durability::Durability;
 use super::load::{self, Producer};
+use crate::connection::{check_produced, chunk, produce_frame};
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 

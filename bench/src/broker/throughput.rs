@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::Durability;
-use super::connection::{check_produced, chunk, produce_frame};
 use super::contender::{Node, Nodes, Side};
+use super::durability::Durability;
 use super::load::{self, Producer, Sent};
 use super::sink;
+use crate::connection::{check_produced, chunk, produce_frame};
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 

@@ -4,9 +4,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::Durability;
-use super::contender::{Node, Nodes, is_built, target};
+use super::contender::{Node, Nodes};
+use super::durability::Durability;
 use crate::measure::{Bench, median};
+use crate::project::{self, is_built};
 use crate::report::{Better, Case};
 
 pub const TOOLS: &str = "tools";
@@ -147,7 +148,7 @@ fn number(word: Option<&str>, said: &str) -> Result<f64> {
 fn run(program: &str, node: &Node, records: u64, words: &[&str]) -> Result<String> {
     let done = Command::new("java")
         .args(["-Xmx512m", "-cp"])
-        .arg(target("kafka/lib/*"))
+        .arg(project::peer("kafka/lib/*"))
         .arg(format!("org.apache.kafka.tools.{program}"))
         .args(["--bootstrap-server", &node.address().to_string()])
         .args(["--topic", TOPIC, "--num-records", &records.to_string()])

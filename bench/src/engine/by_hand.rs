@@ -10,9 +10,8 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 
-use super::ours::Counted;
-use super::text::{PREFIX, Text};
 use crate::measure::{Took, time};
+use crate::text::{Counted, PREFIX, Text};
 
 /// As much as the flow reads at a time: it stays in a core's cache.
 const RANGE_BYTES: u64 = 128 << 10;

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use millstream_logparser::Staging;
 
-use super::text::Text;
-use super::{WORKERS, by_hand, ours};
+use super::by_hand;
+use super::ours::{self, WORKERS};
 use crate::measure::{Bench, ROUNDS, median, rounds_of};
 use crate::plot;
 use crate::report::{Better, Case};
+use crate::text::Text;
 
 pub const EQUILIBRIUM: &str = "equilibrium";
 

@@ -9,11 +9,11 @@ use millstream_flow::FlowSettings;
 use millstream_logparser::Staging;
 
 use super::ours;
-use super::text::Text;
 use crate::measure::{
     Bench, ROUNDS, Took, cpu_median, energy_median, energy_suffix, median, rounds_of, time,
 };
 use crate::report::{Better, Case};
+use crate::text::Text;
 
 pub const KILLS: &str = "kills";
 

@@ -9,36 +9,11 @@ use millstream_flow::sources::{LineFiles, LineLimits};
 use millstream_flow::{FlowSettings, Order};
 use millstream_logparser::{LogParser, Staging};
 
-use super::WORKERS;
-use super::text::{PREFIX, Text};
 use crate::measure::{Took, time};
+use crate::text::{Counted, PREFIX, Text};
 
-/// What was found in a text.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// Words that start with the prefix.
-    pub count: u64,
-    /// All words.
-    pub words: u64,
-}
-
-impl Counted {
-    /// In so many passes.
-    pub fn times(self, passes: u64) -> Counted {
-        Counted {
-            count: self.count * passes,
-            words: self.words * passes,
-        }
-    }
-
-    /// Both together.
-    pub fn plus(self, other: Counted) -> Counted {
-        Counted {
-            count: self.count + other.count,
-            words: self.words + other.words,
-        }
-    }
-}
+/// Worker threads of a flow, and threads of a loop by hand, where the case does not vary them.
+pub const WORKERS: usize = 2;
 
 /// What the log parser is run with if nothing else is said: a count depends on no order.
 pub fn settings(workers: usize) -> FlowSettings {

@@ -1,22 +1,22 @@
 //! Other programs that do the same.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use millstream_base::EnergyMeter;
 use serde::Deserialize;
 
-use super::WORKERS;
-use super::text::{PREFIX, Text};
+use super::ours::WORKERS;
 use crate::measure::{Bench, ROUNDS, energy_meter, median, order_of_turns};
-use crate::project;
+use crate::project::{self, build_peers, is_built, our_program};
 use crate::report::{Better, Case};
+use crate::text::{PREFIX, Text};
 
 pub const PEERS: &str = "peers";
 
@@ -100,13 +100,8 @@ pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
     if !bench.is_quick() {
         build_peers();
     }
-    let out = project().join("target/peers");
-    let (peers, missing): (Vec<&Peer>, Vec<&Peer>) =
-        ALL.iter().partition(|peer| out.join(peer.built).exists());
-    for peer in missing {
-        let name = peer.name;
-        eprintln!("bench: {PEERS}/{name} left out: bench/peers/setup.sh has not built it");
-    }
+    let is_built = |peer: &&Peer| is_built(peer.built, &format!("{PEERS}/{}", peer.name));
+    let peers: Vec<&Peer> = ALL.iter().filter(is_built).collect();
     if peers.is_empty() {
         return Ok(Vec::new());
     }
@@ -181,27 +176,8 @@ fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> Vec<Case> {
     cases
 }
 
-/// The program that is measured is built with this one.
-pub fn our_program() -> Option<PathBuf> {
-    let named = env::var_os("MILLSTREAM_BIN").map(PathBuf::from);
-    let beside = || Some(env::current_exe().ok()?.with_file_name("millstream"));
-    named.or_else(beside).filter(|program| program.exists())
-}
-
-/// Builds the peers that are missing, as far as it goes; the script tells what is wrong.
-pub fn build_peers() {
-    let status = Command::new(project().join("bench/peers/setup.sh"))
-        .stdin(Stdio::null())
-        .status();
-    match status {
-        Ok(status) if status.success() => {}
-        Ok(status) => eprintln!("bench: setup.sh failed ({status}); see above"),
-        Err(error) => eprintln!("bench: cannot start setup.sh: {error}"),
-    }
-}
-
 fn run_peer(name: &str, text: &Text) -> Result<Count> {
-    let mut command = Command::new(project().join("bench/peers/run.sh"));
+    let mut command = Command::new(project::root().join("bench/peers/run.sh"));
     let prefix = str::from_utf8(PREFIX)?;
     command.args([name]).arg(&text.path).arg(prefix);
     run(&mut command, text, |_| 0)

@@ -6,11 +6,11 @@ use anyhow::Result;
 use millstream_flow::{FlowSettings, RoundRobin};
 use millstream_logparser::Staging;
 
+use super::ours::{self, WORKERS};
 use super::seda::seda;
-use super::text::Text;
-use super::{WORKERS, ours};
 use crate::measure::{Bench, Took, median, megabytes_per_second, rounds_of};
 use crate::report::{Better, Case};
+use crate::text::Text;
 
 pub const REGULAR: &str = "priority-regular";
 
@@ -27,7 +27,9 @@ const WEIGHTS: [[usize; 4]; 5] = [
 /// As in Ordo (section 3.4.2): the same line again and again, so that weights can be right. They are
 /// tuned in rounds of their own: the best of several in the rounds that count would be the luckiest.
 pub fn regular(bench: &Bench) -> Result<Vec<Case>> {
-    let text = Text::of_one_line(bench, bench.size(1 << 30, 4 << 20))?;
+    let bytes = bench.size(1 << 30, 4 << 20);
+    let text = Text::of_one_line(bench.folder("one-line", bytes)?, bytes)?;
+    bench.settle_disk();
     let run = |settings| ours::run(&text, Staging::Separate, settings);
     let rates = |took: &[Took]| megabytes_per_second(text.bytes as f64, took);
     let rounds = bench.turns(WEIGHTS.len(), |n| run(round_robin(&WEIGHTS[n])))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_flow::{FlowSettings, Pick, Scheduler, Stages};
 use parking_lot::Mutex;
 
-use super::{WORKERS, ours};
+use super::ours::{self, WORKERS};
 
 /// Items of a batch at most, and at first.
 const BATCH_MAX: f64 = 1024.0;

@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, FlowSettings};
 
+use super::ours::{self, WORKERS};
 use super::schedulers::round_robin;
 use super::seda::seda;
-use super::{WORKERS, ours};
 use crate::measure::{Bench, Took, cpu_median, energy_median, energy_suffix, time};
 use crate::report::{Better, Case};
 

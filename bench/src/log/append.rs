@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::data::Chunks;
-use crate::measure::{Bench, Folder, Took, cpu_per_million, median, megabytes_per_second, time};
+use crate::folder::Folder;
+use crate::measure::{Bench, Took, cpu_per_million, median, megabytes_per_second, time};
 use crate::report::{Better, Case};
 
 pub const MEMORY: &str = "append-memory";

@@ -12,7 +12,7 @@ use millstream_log::{Durability, Log, LogConfig, StreamConfig};
 use serde::{Deserialize, Serialize};
 
 use super::data::Chunks;
-use crate::child::{self, CHILD};
+use crate::child;
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 
@@ -28,6 +28,14 @@ pub struct Task {
     has_one_record: bool,
     count: usize,
     is_by_hand: bool,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "log/instructions";
+
+    fn run(self) -> Result<()> {
+        run(&self)
+    }
 }
 
 /// Chunks of one size, as appended and as copied by hand.
@@ -99,10 +107,7 @@ fn run_counted(task: Task) -> Result<u64> {
         .arg("--toggle-collect=*instructions::counted*")
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe()?)
-        .args([
-            CHILD,
-            &serde_json::to_string(&child::Task::Log(super::Task::CountInstructions(task)))?,
-        ])
+        .args(child::words(&task)?)
         .stdout(Stdio::null())
         .status()
         .context("cannot start valgrind")?;
@@ -118,8 +123,7 @@ fn total(out: &Path) -> Result<u64> {
     Ok(total.trim().parse()?)
 }
 
-/// The child.
-pub fn run(task: &Task) -> Result<()> {
+fn run(task: &Task) -> Result<()> {
     let mut chunks = Chunks::of_records(task.records, 1)?;
     if task.has_one_record {
         chunks = Chunks::of_one_record(chunks.chunk_bytes(), 1)?;

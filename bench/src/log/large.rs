@@ -13,7 +13,7 @@ use super::durable::{Reserve, write_plain};
 use super::read::{
     append_round_lanes, cat, expect, group_files, open, read_all, read_bare, written_soon,
 };
-use crate::child::{self, Working};
+use crate::child::{self, Working, say};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -28,12 +28,20 @@ const RE_READS: usize = 3;
 /// What a plain program writes at once.
 const PLAIN_WRITE_BYTES: usize = 8 << 20;
 
-/// What a child is to do.
+/// The work of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     dir: PathBuf,
     lanes: u32,
     bytes: u64,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "log/large";
+
+    fn run(self) -> Result<()> {
+        say(&run(&self)?)
+    }
 }
 
 /// What a child has measured.
@@ -57,12 +65,12 @@ pub fn ten_gb(bench: &Bench) -> Result<Vec<Case>> {
         // Beside the log's files, the plain file lies there.
         let folder = bench.folder(TEN_GB, 2 * bytes)?;
         bench.settle_disk();
-        let task = super::Task::IngestAndReadAgain(Task {
+        let task = Task {
             dir: folder.path().join("log"),
             lanes,
             bytes,
-        });
-        let measured: Measured = Working::start(&child::Task::Log(task))?.hear()?;
+        };
+        let measured: Measured = Working::start(&task)?.hear()?;
         let files = group_files(&folder.path().join("log"))?;
         let cat = time(|| cat(&files))?;
         folder.empty()?;
@@ -109,8 +117,7 @@ pub fn ten_gb(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The child's part.
-pub fn run(task: &Task) -> Result<Measured> {
+fn run(task: &Task) -> Result<Measured> {
     let peak_own = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

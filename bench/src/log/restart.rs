@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::Chunks;
 use super::read::{append_round_lanes, open, written_soon};
-use crate::child::{self, Working};
+use crate::child::{self, Working, say};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -18,13 +18,21 @@ pub const RESTART: &str = "restart";
 /// From opening to a durable append.
 const READY_S_MAX: f64 = 2.0;
 
-/// What a child is to do.
+/// The work of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     dir: PathBuf,
     lanes: u32,
     /// After so many bytes it says so, and goes on.
     bytes: u64,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "log/restart";
+
+    fn run(self) -> Result<()> {
+        run(&self)
+    }
 }
 
 /// 10 GB are stored once; then, in every round, a child that goes on ingesting is killed, and the log
@@ -39,12 +47,12 @@ pub fn restart(bench: &Bench) -> Result<Vec<Case>> {
         let dir = folder.path().join("log");
         let mut bytes = stored_bytes;
         let rounds = bench.rounds(|| {
-            let task = super::Task::IngestUntilKilled(Task {
+            let task = Task {
                 dir: dir.clone(),
                 lanes,
                 bytes,
-            });
-            let mut child = Working::start(&child::Task::Log(task))?;
+            };
+            let mut child = Working::start(&task)?;
             bytes = more_bytes;
             let _stored: u64 = child.hear()?;
             std::thread::sleep(Duration::from_millis(200));
@@ -76,8 +84,7 @@ pub fn restart(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The child's part.
-pub fn run(task: &Task) -> Result<()> {
+fn run(task: &Task) -> Result<()> {
     let log = open(&task.dir)?;
     let stream = match log.stream("stream") {
         Ok(stream) => stream,
@@ -93,7 +100,7 @@ pub fn run(task: &Task) -> Result<()> {
     let lanes: Vec<Lane> = lanes.collect::<Result<_, _>>()?;
     let chunks = Chunks::of_usual_size()?;
     append_round_lanes(&lanes, &chunks, chunks.count_of(task.bytes))?;
-    child::say(&task.bytes)?;
+    say(&task.bytes)?;
     loop {
         append_round_lanes(&lanes, &chunks, lanes.len())?;
     }

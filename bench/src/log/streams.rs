@@ -9,17 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::large::memory_kib;
-use crate::child::{self, Working};
+use crate::child::{self, Working, say};
 use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 
 pub const TEN_THOUSAND: &str = "ten-thousand-streams";
 
-/// What a child is to do.
+/// The work of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     dir: PathBuf,
     streams: u32,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "log/streams";
+
+    fn run(self) -> Result<()> {
+        say(&run(&self)?)
+    }
 }
 
 /// What a child has measured.
@@ -41,11 +49,11 @@ pub fn ten_thousand(bench: &Bench) -> Result<Vec<Case>> {
     let rounds = bench.rounds(|| {
         folder.empty()?;
         bench.settle_disk();
-        let task = super::Task::CreateStreams(Task {
+        let task = Task {
             dir: folder.path().join("log"),
             streams,
-        });
-        let ours: Measured = Working::start(&child::Task::Log(task))?.hear()?;
+        };
+        let ours: Measured = Working::start(&task)?.hear()?;
         bench.settle_disk();
         // By hand, an entry of the catalog is appended to a file, and synced.
         let by_hand = write_plain(
@@ -90,8 +98,7 @@ pub fn ten_thousand(bench: &Bench) -> Result<Vec<Case>> {
 /// About what the log's catalog stores of a stream.
 const CATALOG_ENTRY_BYTES: usize = 400;
 
-/// The child's part.
-pub fn run(task: &Task) -> Result<Measured> {
+fn run(task: &Task) -> Result<Measured> {
     let log = Log::open(LogConfig::new(&task.dir))?;
     let chunks = Chunks::of_records(1, 1)?;
     let before_mib = memory_kib(&["RssAnon:", "RssShmem:"])? as f64 / 1024.0;

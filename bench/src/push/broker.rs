@@ -10,8 +10,9 @@ use super::data::Data;
 use super::host::{self, Command, Used};
 use super::order::{Consumed, Delivery, Order, Place};
 use super::work::Work;
-use crate::child::{self, Working};
-use crate::measure::{Bench, Folder};
+use crate::child::Working;
+use crate::folder::Folder;
+use crate::measure::Bench;
 
 /// The stream of the run that is under way.
 pub const STREAM: &str = "stream";
@@ -63,8 +64,7 @@ impl Broker {
             has_one_core,
             is_remote,
         };
-        let task = super::Task::Host(task);
-        let mut process = Working::start(&child::Task::Push(task))?;
+        let mut process = Working::start(&task)?;
         let place = process.hear()?;
         Ok(Broker {
             process,
@@ -141,8 +141,7 @@ impl Broker {
             delivery,
             order,
         };
-        let task = super::Task::Consume(task);
-        let mut process = Working::start(&child::Task::Push(task))?;
+        let mut process = Working::start(&task)?;
         process.hear::<()>()?;
         Ok(Consuming::Here(process))
     }

@@ -3,20 +3,21 @@
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 use super::feed::{self, Feed};
 use super::order::{Consumed, Delivery, Order, Place};
 use super::windowed;
-use super::work::{Work, Worker, monotonic_ns};
-use crate::child::{hear, say};
+use super::work::{Work, Worker};
+use crate::child::{self, hear, say};
+use crate::clock::{cpu_s, monotonic_ns};
 use crate::proc::cpu_by_thread;
 
 /// A thread that took less did not work.
 pub const WORKING_NS_MIN: u64 = 1_000_000;
 
-/// What a process of consumers is to do.
+/// The work of a process of consumers.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub place: Place,
@@ -24,8 +25,16 @@ pub struct Task {
     pub order: Order,
 }
 
-/// The child's part: says that it is ready, then what it has done; and stays until its parent has seen enough.
-pub fn run(task: &Task) -> Result<()> {
+impl child::Task for Task {
+    const NAME: &'static str = "push/consumer";
+
+    fn run(self) -> Result<()> {
+        run(&self)
+    }
+}
+
+/// Says that it is ready, then what it has done; and stays until its parent has seen enough.
+fn run(task: &Task) -> Result<()> {
     let before_s = cpu_s(ClockId::ProcessCPUTime);
     let consumers = Consumers::start(&task.order, || {
         feed::open(&task.place, task.delivery, &task.order)
@@ -127,9 +136,4 @@ fn ended() -> Consumed {
         threads: threads.values().filter(|ns| **ns >= WORKING_NS_MIN).count(),
         ..Consumed::default()
     }
-}
-
-pub fn cpu_s(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

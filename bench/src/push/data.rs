@@ -8,7 +8,7 @@ use millstream_record::{ChunkBuilder, Compression};
 use serde::{Deserialize, Serialize};
 
 use super::work::{InPlace, Work, Worker};
-use crate::engine::Words;
+use crate::text::Words;
 
 /// What a record of the paper's synthetic workloads has …
 const RECORD_BYTES: usize = 100;

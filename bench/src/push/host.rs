@@ -14,15 +14,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
-use super::consumer::{Consumers, WORKING_NS_MIN, cpu_s};
+use super::consumer::{Consumers, WORKING_NS_MIN};
 use super::data::Data;
 use super::feed;
 use super::order::{Consumed, Order, Place};
-use super::work::monotonic_ns;
-use crate::child::{hear, say};
+use crate::child::{self, hear, say};
+use crate::clock::{cpu_s, monotonic_ns};
 use crate::proc::{cpu_by_thread, took};
 
-/// What the process is to do.
+/// The work of the broker's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub dir: PathBuf,
@@ -31,6 +31,14 @@ pub struct Task {
     pub has_one_core: bool,
     /// It shares no memory, as a server on another machine.
     pub is_remote: bool,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "push/host";
+
+    fn run(self) -> Result<()> {
+        run(&self)
+    }
 }
 
 /// What it is told, each answered by one line.
@@ -74,8 +82,7 @@ pub struct Used {
     pub threads: usize,
 }
 
-/// The child's part.
-pub fn run(task: &Task) -> Result<()> {
+fn run(task: &Task) -> Result<()> {
     if task.has_one_core {
         take_one_core()?;
     }

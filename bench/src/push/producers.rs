@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::data::{Chunks, Data};
 use super::work::Work;
-use crate::broker::{Connection, check_produced, produce_frame};
+use crate::connection::{Connection, check_produced, produce_frame};
 
 /// What is produced, and by how many.
 #[derive(Debug, Clone, Copy)]

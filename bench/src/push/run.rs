@@ -8,7 +8,8 @@ use super::broker::{Broker, Brokers, Consuming, STREAM};
 use super::host::Used;
 use super::order::{Consumed, Delivery};
 use super::producers::{Load, Producers};
-use super::work::{Work, monotonic_ns};
+use super::work::Work;
+use crate::clock::monotonic_ns;
 use crate::measure::{Bench, ROUNDS, median, rounds_of};
 use crate::report::{Better, Case};
 

@@ -20,21 +20,12 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::consumer::cpu_s;
 use super::feed::Feed;
-use super::work::Worker;
+use super::work::{Text, Worker};
+use crate::clock::cpu_s;
 
 /// Records of a streamlet are a millisecond apart: a window has 1,000 of each streamlet that the consumer reads.
 const WINDOW_MS: i64 = 1000;
-
-/// A record as the flow gets it: the consumer's memory is given back when the next chunks are asked for.
-#[derive(Debug, Clone)]
-pub struct Text {
-    pub partition: u32,
-    pub offset: Offset,
-    pub time: Timestamp,
-    pub value: Box<[u8]>,
-}
 
 /// What the flow has counted.
 pub struct Counted {

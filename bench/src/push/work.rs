@@ -6,14 +6,13 @@ use std::ops::ControlFlow;
 use std::vec::Drain;
 
 use anyhow::Result;
-use millstream_base::Timestamp;
+use millstream_base::{Offset, Timestamp};
 use millstream_client::{Fetched, Pushed};
 use millstream_logparser::for_each_word;
 use millstream_record::{Chunks, Filter, Record, Scratch};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::windowed::Text;
+use crate::clock::monotonic_ns;
 
 /// What is done with each record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +89,15 @@ impl Records for Pushed {
     fn partition(&self) -> u32 {
         self.place().partition as u32
     }
+}
+
+/// A record as the flow gets it: the consumer's memory is given back when the next chunks are asked for.
+#[derive(Debug, Clone)]
+pub struct Text {
+    pub partition: u32,
+    pub offset: Offset,
+    pub time: Timestamp,
+    pub value: Box<[u8]>,
 }
 
 /// The work of one source.
@@ -212,10 +220,4 @@ fn count_words(words: &mut Words, record: &Record<'_>) -> u64 {
 fn made_at(record: &Record<'_>) -> u64 {
     let first = record.value.and_then(|value| value.first_chunk());
     first.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-/// Nanoseconds that all processes count from the same moment on.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

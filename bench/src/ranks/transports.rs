@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::link::{Figure, Plan};
 use super::launch::{Mpi, Ranks, printed};
-use crate::child::{self, CHILD};
+use crate::child;
 use crate::measure::{Bench, ROUNDS, rounds_of};
 use crate::report::{Better, Case};
 
@@ -41,8 +41,16 @@ pub struct Task {
     plan: Plan,
 }
 
+impl child::Task for Task {
+    const NAME: &'static str = "ranks/transports";
+
+    fn run(self) -> Result<()> {
+        run(self)
+    }
+}
+
 /// Runs the contender; the first rank says its figures.
-pub fn run(task: Task) -> Result<()> {
+fn run(task: Task) -> Result<()> {
     let Task {
         contender, plan, ..
     } = task;
@@ -101,7 +109,7 @@ fn start(mpi: Option<&Mpi>, task: Task) -> Result<Vec<Figure>> {
         (Ranks::Mpi, None) => bail!("there is no MPI here"),
         (Ranks::Threads, _) => Command::new(program),
     };
-    command.args([CHILD, &serde_json::to_string(&child::Task::Ranks(task))?]);
+    command.args(child::words(&task)?);
     printed(&mut command)
 }
 

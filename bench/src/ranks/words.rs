@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use super::launch::{Launcher, Setting};
-use crate::engine::Text;
 use crate::measure::{Bench, ROUNDS, rounds_of};
 use crate::report::{Better, Case};
+use crate::text::Text;
 
 pub const WORDS: &str = "words";
 
@@ -41,7 +41,9 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     let Some(launcher) = Launcher::find(WORDS) else {
         return Ok(Vec::new());
     };
-    let text = Text::of_words(bench, bench.size(512 << 20, 1 << 20))?;
+    let bytes = bench.size(512 << 20, 1 << 20);
+    let text = Text::of_words(bench.folder("text", bytes)?, bytes)?;
+    bench.settle_disk();
     let path = text.path.to_str().context("the text's path is no UTF-8")?;
     let settings = launcher.startable(SETTINGS);
     let mut counted: Option<Vec<Counted>> = None;

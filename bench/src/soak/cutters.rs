@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::run::{BACKOFF, Run, STREAM, count};
 use super::writers::rest;
-use crate::broker::{produce_frame, produce_request};
+use crate::connection::{produce_frame, produce_request};
 
 const CHUNK_RECORDS_MAX: usize = 5;
 

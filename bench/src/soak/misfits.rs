@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::cutters::outcome;
-use super::run::{BACKOFF, BALLAST, Phase, Run, STREAM, count};
-use crate::broker::{chunk, frame, produce_frame, produce_request, text};
+use super::run::{BACKOFF, BALLAST, BALLAST_PARTITIONS, Phase, Run, STREAM, count};
+use crate::connection::{chunk, frame, produce_frame, produce_request, text};
 
 /// A client that asked for nothing, or asks for more than it takes, looks after its connection so often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub async fn be_silent(run: Arc<Run>) -> Result<()> {
 
 /// Asks for much, and reads nothing.
 pub async fn be_greedy(run: Arc<Run>, number: usize) -> Result<()> {
-    let partition = (number % super::BALLAST_PARTITIONS) as i32;
+    let partition = (number % BALLAST_PARTITIONS) as i32;
     let request = fetch_frame(partition)?;
     while !run.is_in(Phase::Leave) {
         let mut stream = connect(&run).await;

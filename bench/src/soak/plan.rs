@@ -1,4 +1,4 @@
-//! How many clients of each kind make up the connections.
+//! How many clients of each kind make up the connections, and how much memory the server has.
 
 use anyhow::{Result, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -15,6 +15,9 @@ const AWAY_PERCENT: usize = 18;
 
 /// This program's own files, beside connections.
 const FILES_MAX: usize = 200;
+
+/// The server's memory for segments: little, so that it is full soon.
+pub const POOL_MIB: f64 = 128.0;
 
 /// Clients by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::MIX;
 use super::probe::Times;
 use super::run::Run;
 use super::watch::Watch;
 use crate::report::{Better, Case};
 use crate::server::Sample;
+
+/// The name of the only case.
+pub const MIX: &str = "mix";
 
 /// A line of how it goes.
 pub fn progress(run: &Run, sample: &Sample, times: &Times) -> String {

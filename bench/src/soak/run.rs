@@ -18,6 +18,8 @@ use super::plan::Plan;
 /// What the records go to, and what those ask for who never read.
 pub const STREAM: &str = "soak";
 pub const BALLAST: &str = "soak-ballast";
+/// Its partitions.
+pub const BALLAST_PARTITIONS: usize = 4;
 
 /// More faults than this tell nothing new.
 const FAULTS_MAX: usize = 10;

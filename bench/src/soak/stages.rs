@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::plan::Plan;
 use super::probe::{self, Times};
 use super::report::{Outcome, progress};
-use super::run::{BALLAST, Phase, Run, STREAM};
+use super::run::{BALLAST, BALLAST_PARTITIONS, Phase, Run, STREAM};
 use super::watch::Watch;
-use super::{BALLAST_PARTITIONS, cutters, members, misfits, readers, writers};
+use super::{cutters, members, misfits, readers, writers};
 use crate::report::Case;
 use crate::server::{Sample, Server};
 

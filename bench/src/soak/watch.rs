@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::POOL_MIB;
+use super::plan::POOL_MIB;
 use super::run::{Phase, Run};
 use crate::server::{Sample, Server};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::engine::our_program;
+use crate::project::our_program;
 use crate::server::Settings;
 
 /// It has ended by then, however busy the machine is.

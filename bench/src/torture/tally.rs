@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::TRIALS;
 use crate::report::{Better, Case};
+
+/// The name of the only case.
+pub const TRIALS: &str = "trials";
 
 /// Everything that was done.
 #[derive(Default)]

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::copies::{Copies, Event};
-use crate::child::say;
+use crate::child::{self, say};
 use crate::measure::{median, time};
 use crate::proc::status_mib;
 
@@ -47,6 +47,14 @@ pub struct Task {
     pub events_per_second: u64,
     /// How many windows are measured.
     pub windows: u64,
+}
+
+impl child::Task for Task {
+    const NAME: &'static str = "windows/operators";
+
+    fn run(self) -> Result<()> {
+        run(&self)
+    }
 }
 
 /// What operators keep of the stream.
@@ -93,8 +101,7 @@ struct Said {
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<Vec<Said>>>);
 
-/// The child's part.
-pub fn run(task: &Task) -> Result<()> {
+fn run(task: &Task) -> Result<()> {
     let log = Log::open(LogConfig::with_pool(&task.dir, POOL))?;
     let config = StreamConfig {
         durability: Durability::Memory,

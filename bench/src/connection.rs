@@ -17,7 +17,8 @@ use millstream_wire::{
     ApiKey, Request, RequestHeader, Response, StrBytes, decode_response, encode_request, take_frame,
 };
 
-use super::RECORD_BYTES;
+/// The size of a record's value.
+pub const RECORD_BYTES: usize = 100;
 
 /// Both brokers speak these.
 pub const PRODUCE_VERSION: i16 = 9;

@@ -1,4 +1,4 @@
-//! What the log parser reads.
+//! A made-up text whose words programs count.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 
-use super::ours::Counted;
-use crate::measure::{Bench, Folder};
+use crate::folder::Folder;
 
 /// Words that start with this are counted.
 pub const PREFIX: &[u8] = b"a";
@@ -29,6 +28,33 @@ const LETTERS: [u16; 26] = [
     20, 1,
 ];
 
+/// What was found in a text.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Words that start with the prefix.
+    pub count: u64,
+    /// All words.
+    pub words: u64,
+}
+
+impl Counted {
+    /// In so many passes.
+    pub fn times(self, passes: u64) -> Counted {
+        Counted {
+            count: self.count * passes,
+            words: self.words * passes,
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Counted) -> Counted {
+        Counted {
+            count: self.count + other.count,
+            words: self.words + other.words,
+        }
+    }
+}
+
 /// A file, and what there is to count in it.
 pub struct Text {
     pub path: PathBuf,
@@ -40,10 +66,10 @@ pub struct Text {
 impl Text {
     /// Lines of made-up words, which are as long and as frequent as those of a language: the word
     /// with rank r occurs about 1/r as often as the first. Always the same.
-    pub fn of_words(bench: &Bench, bytes: u64) -> Result<Text> {
+    pub fn of_words(folder: Folder, bytes: u64) -> Result<Text> {
         let mut random = Rng::with_seed(1);
         let words = Words::new(&mut random);
-        Text::write(bench, "text", bytes, |line| {
+        Text::write(folder, bytes, |line| {
             let count = random.usize(1..=LINE_WORDS_MAX);
             for n in 0..count {
                 line.extend_from_slice(words.any(&mut random));
@@ -58,8 +84,8 @@ impl Text {
     }
 
     /// The same line again and again.
-    pub fn of_one_line(bench: &Bench, bytes: u64) -> Result<Text> {
-        Text::write(bench, "one-line", bytes, |line| {
+    pub fn of_one_line(folder: Folder, bytes: u64) -> Result<Text> {
+        Text::write(folder, bytes, |line| {
             line.extend_from_slice(
                 b"all that the mill asks of a stream is that it runs and runs\n",
             );
@@ -67,13 +93,7 @@ impl Text {
     }
 
     /// Lines that `add` makes, until there are so many bytes.
-    fn write(
-        bench: &Bench,
-        name: &str,
-        bytes_min: u64,
-        mut add: impl FnMut(&mut Vec<u8>),
-    ) -> Result<Text> {
-        let folder = bench.folder(name, bytes_min)?;
+    fn write(folder: Folder, bytes_min: u64, mut add: impl FnMut(&mut Vec<u8>)) -> Result<Text> {
         let path = folder.path().join("text");
         let file = File::create(&path).with_context(|| format!("cannot create {path:?}"))?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -93,8 +113,6 @@ impl Text {
             file.write_all(&line)?;
         }
         file.flush()?;
-        drop(file);
-        bench.settle_disk();
         Ok(Text {
             path,
             bytes,
