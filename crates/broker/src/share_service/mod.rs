@@ -310,36 +310,53 @@ impl ShareService {
         }
     }
 
-    /// Forgets the share-partitions that `is_gone` says; returns up to where the ledger has to be durable.
-    fn forget(&self, is_gone: impl Fn(&Key) -> bool) -> Result<Option<Offset>, ResponseError> {
-        let mut partitions = self.partitions.lock();
-        let gone: Vec<_> = partitions.extract_if(.., |key, _| is_gone(key)).collect();
-        drop(partitions);
+    /// Forgets share-partitions; returns up to where the ledger has to be durable.
+    ///
+    /// # Errors
+    /// When the ledger does not take it: the share-partition and those behind it stay as they are.
+    fn forget(
+        &self,
+        going: impl IntoIterator<Item = (Key, Arc<Mutex<Kept>>)>,
+    ) -> Result<Option<Offset>, ResponseError> {
         let mut durable = None;
-        for (key, kept) in gone {
+        for (key, kept) in going {
             let mut kept = kept.lock();
+            if kept.is_gone {
+                continue;
+            }
+            durable = Some(self.store(&key, None)?);
             kept.is_gone = true;
             self.count(&mut kept);
-            durable = Some(self.store(&key, None)?);
+            drop(kept);
+            // No other one has come under the key: it was not free.
+            self.partitions.lock().remove(&key);
         }
         Ok(durable)
     }
 
     /// Forgets all that deleted groups have. What cannot be forgotten now is forgotten at the next start.
     pub async fn forget_groups(&self, groups: impl Iterator<Item = &GroupName>) {
+        let mut durable = None;
         for group in groups {
             self.sessions.end_group(group);
-            if let Ok(durable) = self.forget(|key| key.group == *group) {
-                // Otherwise the next start looks again.
-                let _ = self.durable(durable).await;
+            if let Ok(appended) = self.forget(self.of_group(group)) {
+                durable = durable.max(appended);
             }
         }
+        // Without it the next start looks again.
+        let _ = self.durable(durable).await;
     }
 
     /// Forgets the share-partitions whose group or topic is gone.
     pub fn forget_missing(&self) {
+        let partitions = self.partitions.lock();
+        let missing = partitions.iter().filter(|(key, _)| self.is_missing(key));
+        let missing: Vec<_> = missing
+            .map(|(key, kept)| (key.clone(), Arc::clone(kept)))
+            .collect();
+        drop(partitions);
         // What cannot be forgotten now is forgotten at the next start.
-        let _ = self.forget(|key| self.is_missing(key));
+        let _ = self.forget(missing);
     }
 
     /// Whether the group or the topic of a share-partition is gone.

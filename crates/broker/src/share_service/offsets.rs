@@ -159,7 +159,8 @@ pub fn delete_offsets(
         let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
         let deleted = stream.as_ref().map_err(|error| *error).and_then(|stream| {
             let id = TopicId(stream.uuid().as_u128());
-            let appended = service.forget(|key| key.group == group && key.topic == id)?;
+            let of_group = service.of_group(&group).into_iter();
+            let appended = service.forget(of_group.filter(|(key, _)| key.topic == id))?;
             appended.ok_or(ResponseError::UnknownTopicOrPartition)
         });
         let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());

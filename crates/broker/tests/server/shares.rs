@@ -1,7 +1,9 @@
 //! Share groups over the wire: which member gets which record, how often, and what outlives the broker.
 
+mod hostile;
 mod member;
 mod renewal;
+mod scale;
 
 use std::collections::BTreeMap;
 
