@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use millstream_wire::messages::MetadataRequest;
+use millstream_wire::StrBytes;
+use millstream_wire::messages::DescribeClusterRequest;
 use millstream_wire::native::LocalSocketRequest;
 
 use crate::config::ClientConfig;
 use crate::connection::Connection;
 use crate::error::ClientError;
+
+/// In DescribeCluster: the brokers are asked for, not the controllers.
+const BROKERS: i8 = 1;
 
 /// A connection over the socket for clients on the server's machine.
 ///
@@ -40,11 +44,12 @@ pub(crate) async fn connect(
     }
 }
 
-/// What tells a server's data from that of all others.
-async fn cluster(connection: &Connection) -> Result<Option<String>, ClientError> {
-    let request = MetadataRequest::default()
-        .with_topics(Some(Vec::new()))
-        .with_allow_auto_topic_creation(false);
+/// Returns what tells a server's data from that of all others.
+async fn cluster(connection: &Connection) -> Result<StrBytes, ClientError> {
+    let request = DescribeClusterRequest::default().with_endpoint_type(BROKERS);
     let answer = connection.ask(request).await?;
-    Ok(answer.cluster_id.map(|id| id.to_string()))
+    let message = answer.error_message.as_deref();
+    let what = format!("asking {} which server's it is", connection.address());
+    ClientError::check(answer.error_code, message, what)?;
+    Ok(answer.cluster_id)
 }

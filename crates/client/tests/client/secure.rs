@@ -11,7 +11,9 @@ use millstream_client::{
     Acl, AclOperation, Client, ClientConfig, ClientError, Consumer, DeliveryPath, Hash,
     LocalConfig, LocalSource, Login, Mechanism, PatternType, Permission, ResourceType, Start, Tls,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 use tempfile::TempDir;
 
 use crate::consuming::{place, values};
@@ -19,10 +21,12 @@ use crate::push::{next, pushed};
 use crate::push_paths::path_of;
 use crate::support::{Node, produce};
 
-/// An authority, and a server's certificate that it has signed.
+/// An authority, and the certificates that it has signed: of a server, and of the user `CN=alice`.
 struct Pki {
     folder: TempDir,
     authority: String,
+    /// The certificate and the key of the user.
+    user: [String; 2],
 }
 
 impl Pki {
@@ -37,10 +41,17 @@ impl Pki {
         let params = CertificateParams::new(names.to_vec()).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &authority).unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        let user_key = KeyPair::generate().unwrap();
+        let user = params.signed_by(&user_key, &authority).unwrap();
         let pki = Pki {
             folder: tempfile::tempdir().unwrap(),
             authority: authority.pem(),
+            user: [user.pem(), user_key.serialize_pem()],
         };
+        fs::write(pki.path("authority.pem"), &pki.authority).unwrap();
         fs::write(pki.path("server.pem"), certificate.pem()).unwrap();
         fs::write(pki.path("server.key"), key.serialize_pem()).unwrap();
         pki
@@ -131,6 +142,36 @@ async fn memory_is_shared_with_who_logs_in_on_the_local_socket_too() {
     let fetched = next(&mut consumer.await.unwrap()).await.unwrap();
     assert_eq!(fetched.path(), DeliveryPath::Shared);
     assert_eq!(values(&fetched), ["value"]);
+}
+
+/// The client shows a certificate to the listener, and the local socket has no TLS. The error said that the socket was
+/// another server's, on another machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_local_socket_that_asks_for_a_login_is_not_taken_for_another_servers() {
+    let pki = Pki::new();
+    let node = Node::with_user("alice", "secret", |config| {
+        config.tls = Some(TlsFiles {
+            authorities: Some(pki.path("authority.pem")),
+            ..pki.files()
+        });
+        config.security.authentication = true;
+        config.security.super_users = Principal::user("CN=alice").into_iter().collect();
+    });
+    node.create("t", 1);
+    let tls = Tls::new(pki.authority.as_bytes()).unwrap();
+    let [user, key] = pki.user.each_ref().map(|pem| pem.as_bytes());
+    let tls = tls.with_certificate(user, key).unwrap();
+    let client = client(&node, |config| config.tls = Some(tls));
+    produce(&client, "t", ["value".to_owned()]).await;
+    let source = LocalSource::Partitions(vec![(place("t", 0), Start::Earliest)]);
+    let refused = client
+        .subscribe_local(&LocalConfig::default(), &[source])
+        .await;
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("log in first"), "{told}");
+    assert!(!told.contains("another machine"), "{told}");
+    // A consumer goes on over the network.
+    assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
 }
 
 /// A node with a local socket and two listeners, of which the first asks for a login; and a client of each.
