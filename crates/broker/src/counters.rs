@@ -20,7 +20,7 @@ pub struct Counters {
     pub accepted: Counter,
     /// Connections that have ended.
     pub ended: Counter,
-    /// Connections that were closed at once, since there were too many.
+    /// Connections that were closed unserved, since there were too many, or more than the quota of their address.
     pub refused: Counter,
     /// Connections that were closed since their client did what it must not.
     pub failed: Counter,

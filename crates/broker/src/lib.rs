@@ -9,12 +9,14 @@
 mod access;
 mod answer_errors;
 mod broker;
+mod buckets;
 mod client;
 mod cluster;
 mod commits;
 mod config;
 mod configs;
 mod connection;
+mod connection_pace;
 mod counters;
 mod error;
 mod features;

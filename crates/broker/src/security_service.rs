@@ -1,7 +1,7 @@
 //! Security at work: its records in a ledger, logins, and the requests about users and access rules.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::config::SecurityConfig;
+use crate::connection_pace::ConnectionPace;
 use crate::counters::Counter;
 use crate::error::response_error;
 use crate::ledger::Ledger;
@@ -71,11 +72,14 @@ pub struct SecurityService {
     store: RwLock<Store>,
     /// Whether there is anything that somebody may not do.
     is_restricted: AtomicBool,
-    /// Whether anybody has a quota.
+    /// Whether any user or client id has a quota.
     is_limited: AtomicBool,
+    /// Whether any address has a quota.
+    is_paced: AtomicBool,
     /// Grows with every change.
     version: AtomicU64,
     throttle: Throttle,
+    connection_pace: ConnectionPace,
     /// Changes are made one after another.
     changes: tokio::sync::Mutex<()>,
     ledger: Arc<Ledger>,
@@ -122,8 +126,10 @@ impl SecurityService {
             tokens,
             is_restricted: AtomicBool::new(false),
             is_limited: AtomicBool::new(false),
+            is_paced: AtomicBool::new(false),
             version: AtomicU64::new(0),
             throttle: Throttle::default(),
+            connection_pace: ConnectionPace::default(),
             store: RwLock::new(store),
             changes: tokio::sync::Mutex::new(()),
             ledger: Arc::new(ledger),
@@ -143,10 +149,13 @@ impl SecurityService {
     }
 
     fn restrict(&self) {
-        let is_restricted = !self.mechanisms.is_empty() || !self.store.read().acls().is_empty();
+        let store = self.store.read();
+        let is_restricted = !self.mechanisms.is_empty() || !store.acls().is_empty();
         self.is_restricted.store(is_restricted, Ordering::Release);
-        let is_limited = !self.store.read().quotas().is_empty();
+        let is_limited = store.quotas().limits_bytes();
         self.is_limited.store(is_limited, Ordering::Relaxed);
+        let is_paced = !store.quotas().connection_rates().is_empty();
+        self.is_paced.store(is_paced, Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -253,7 +262,22 @@ impl SecurityService {
         store.quotas().find(traffic, principal.name(), client_id)
     }
 
-    /// Whether anybody has a quota.
+    /// Counts a connection from an address, if the address has a quota of connections.
+    ///
+    /// # Errors
+    /// When the address is over its quota: for how long the connection is held before it is closed.
+    pub fn admit_connection(&self, from: IpAddr) -> Result<(), Duration> {
+        if !self.is_paced.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let rate = self.store.read().quotas().connection_rates().find(from);
+        rate.map_or(Ok(()), |rate| {
+            let now = self.clock.monotonic();
+            self.connection_pace.admit(from, rate, now)
+        })
+    }
+
+    /// Whether any user or client id has a quota.
     fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }

@@ -33,6 +33,9 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long connections have to answer what they were asked when the broker ends.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
+/// Connections over the quota of their address that are held at once, before they are closed; further ones are closed at once.
+const HELD_MAX: usize = 1_000;
+
 /// Threads that work on requests, for each core: one of them may wait for the disk.
 const THREADS_PER_CORE: usize = 2;
 
@@ -194,15 +197,19 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
-        let room = Arc::new(Semaphore::new(broker.config().connections_max));
-        let shared = || (Arc::clone(&room), Arc::clone(&broker), stopping.clone());
+        let shared = Shared {
+            room: Arc::new(Semaphore::new(broker.config().connections_max)),
+            room_to_hold: Arc::new(Semaphore::new(HELD_MAX)),
+            broker: Arc::clone(&broker),
+            stop: stopping,
+        };
         for (listener, door) in listeners {
-            runtime.spawn(accept_all(listener, door, shared()));
+            runtime.spawn(accept_all(listener, door, shared.clone()));
         }
         if let Some((listener, door)) = local_listener.zip(local_door) {
-            runtime.spawn(accept_all(listener, door, shared()));
+            runtime.spawn(accept_all(listener, door, shared.clone()));
         }
-        drop(stopping);
+        drop(shared);
         Ok(Server {
             runtime: Some(runtime),
             stop,
@@ -430,15 +437,26 @@ fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfi
     }
 }
 
-/// What listeners share: room for connections, the broker, and its end.
-type Shared = (Arc<Semaphore>, Arc<Broker>, watch::Receiver<bool>);
+/// What listeners share.
+#[derive(Clone)]
+struct Shared {
+    /// Room for connections.
+    room: Arc<Semaphore>,
+    /// Room for connections over the quota of their address, see [`HELD_MAX`].
+    room_to_hold: Arc<Semaphore>,
+    broker: Arc<Broker>,
+    /// The end of the broker.
+    stop: watch::Receiver<bool>,
+}
 
 /// Serves until `stop` says `true`; then requests that came are still answered.
-async fn accept_all(
-    mut listener: impl Listener<Stream: Stream>,
-    door: Door,
-    (room, broker, mut stop): Shared,
-) {
+async fn accept_all(mut listener: impl Listener<Stream: Stream>, door: Door, shared: Shared) {
+    let Shared {
+        room,
+        room_to_hold,
+        broker,
+        mut stop,
+    } = shared;
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -461,6 +479,28 @@ async fn accept_all(
                 continue;
             }
         };
+        // The socket on this machine has no IP address.
+        let admitted = match door.is_local {
+            true => Ok(()),
+            false => broker.security().admit_connection(from.ip()),
+        };
+        if let Err(hold) = admitted {
+            broker.counters.refused.add_one();
+            broker.warn_of(
+                from,
+                format_args!(
+                    "connection refused: its address opens more than its connection_creation_rate"
+                ),
+            );
+            if let Ok(place) = Arc::clone(&room_to_hold).try_acquire_owned() {
+                let mut stop = stop.clone();
+                connections.spawn(async move {
+                    let _ = timeout(hold, stop.wait_for(|stop| *stop)).await;
+                    drop((stream, place));
+                });
+            }
+            continue;
+        }
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
             broker.counters.refused.add_one();
             broker.warn_of(from, format_args!("connection refused: there are too many"));

@@ -4,25 +4,30 @@
 //! What goes over the wire is taken out of it, even if that is more than there is: then whoever took it
 //! waits until the bucket is not in debt any more, however long that takes.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use millstream_wire::{ApiKey, Response};
 use parking_lot::Mutex;
 
+use crate::buckets::Buckets;
 use crate::security::{ByteRate, Share, Traffic};
-
-/// Names are the clients' choice: when there are so many buckets, those that are full are forgotten, or else
-/// all.
-const BUCKETS_MAX: usize = 10_000;
 
 /// How many bytes may go over the wire at once after a rest: what so much time brings.
 const BURST: Duration = Duration::from_secs(1);
 
 /// What those who share limits have left.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Throttle {
-    buckets: Mutex<HashMap<Share, Bucket>>,
+    /// In bytes.
+    buckets: Mutex<Buckets<Share>>,
+}
+
+impl Default for Throttle {
+    fn default() -> Throttle {
+        Throttle {
+            buckets: Mutex::new(Buckets::new(BURST)),
+        }
+    }
 }
 
 /// How many bytes of records a client gets at once that may be sent so much: what it may be sent after a rest,
@@ -32,71 +37,13 @@ pub fn answer_bytes_max(rate: ByteRate) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    /// How many bytes may go over the wire; negative in debt.
-    bytes: f64,
-    /// When that was so.
-    at: Duration,
-    rate: ByteRate,
-}
-
-impl Bucket {
-    fn full(rate: ByteRate, now: Duration) -> Bucket {
-        let mut bucket = Bucket {
-            bytes: 0.0,
-            at: now,
-            rate,
-        };
-        bucket.bytes = bucket.bytes_max();
-        bucket
-    }
-
-    fn per_second(&self) -> f64 {
-        self.rate.bytes_per_second() as f64
-    }
-
-    fn bytes_max(&self) -> f64 {
-        self.per_second() * BURST.as_secs_f64()
-    }
-
-    fn refill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.at).as_secs_f64();
-        self.bytes = (self.bytes + passed * self.per_second()).min(self.bytes_max());
-        self.at = now;
-    }
-
-    /// For how long it is in debt.
-    fn debt(&self) -> Duration {
-        let seconds = (-self.bytes / self.per_second()).max(0.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-}
-
 impl Throttle {
     /// Takes bytes that go over the wire; for how long their client is to wait after that.
     pub fn take(&self, share: Share, rate: ByteRate, bytes: usize, now: Duration) -> Duration {
         let mut buckets = self.buckets.lock();
-        if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&share) {
-            make_room(&mut buckets, now);
-        }
-        let bucket = buckets.entry(share);
-        let bucket = bucket.or_insert_with(|| Bucket::full(rate, now));
-        bucket.refill(now);
-        // Another limit is for what comes: the debt is in bytes.
-        bucket.rate = rate;
-        bucket.bytes -= bytes as f64;
-        bucket.debt()
-    }
-}
-
-fn make_room(buckets: &mut HashMap<Share, Bucket>, now: Duration) {
-    buckets.retain(|_, bucket| {
-        bucket.refill(now);
-        bucket.bytes < bucket.bytes_max()
-    });
-    if buckets.len() >= BUCKETS_MAX {
-        buckets.clear();
+        let bucket = buckets.get(share, rate.bytes_per_second() as f64, now);
+        bucket.take(bytes as f64);
+        bucket.time_until(0.0)
     }
 }
 
@@ -131,6 +78,7 @@ mod tests {
     use millstream_wire::messages::ProduceResponse;
 
     use super::*;
+    use crate::buckets::BUCKETS_MAX;
 
     fn share(client_id: &str) -> Share {
         Share {

@@ -7,6 +7,7 @@ use millstream_wire::sasl::{Hash, Mechanism};
 
 use super::Record;
 use super::acl::{Acl, Operation, Resource};
+use super::ip_quotas::{ConnectionRate, IpEntity};
 use super::principal::Principal;
 use super::quotas::{Entity, EntityPart, Limits};
 use super::record::Change;
@@ -42,6 +43,8 @@ pub enum Action<'a> {
     RemoveAcl(&'a Acl),
     /// Sets limits of clients.
     Limit(&'a Entity, Limits),
+    /// Sets how many connections a second addresses may open.
+    LimitConnections(IpEntity, Option<ConnectionRate>),
 }
 
 /// One line. It has nothing secret in it, since nothing secret can be put in.
@@ -111,6 +114,7 @@ impl<'a> Action<'a> {
             Change::Acl(acl, true) => Some(Action::AddAcl(acl)),
             Change::Acl(acl, false) => Some(Action::RemoveAcl(acl)),
             Change::Quota(entity, limits) => Some(Action::Limit(entity, *limits)),
+            Change::ConnectionRate(entity, rate) => Some(Action::LimitConnections(*entity, *rate)),
         }
     }
 }
@@ -182,6 +186,13 @@ impl fmt::Display for Action<'_> {
                     }
                 }
                 Ok(())
+            }
+            Action::LimitConnections(entity, None) => {
+                write!(f, "limit {entity}, connecting freely")
+            }
+            Action::LimitConnections(entity, Some(rate)) => {
+                let per_second = rate.per_second();
+                write!(f, "limit {entity}, connecting {per_second} times a second")
             }
         }
     }

@@ -19,6 +19,7 @@ mod acls;
 mod audit;
 mod decoy;
 mod exposure;
+mod ip_quotas;
 mod principal;
 mod quota_requests;
 mod quotas;
@@ -42,6 +43,7 @@ pub use self::audit::{
     Action as AuditAction, Event as AuditEvent, TARGET as AUDIT_TARGET, Who, log_changes,
 };
 pub use self::exposure::{Exposed, Exposure, check_exposure};
+pub use self::ip_quotas::{ConnectionRate, ConnectionRates, InvalidIp, IpEntity};
 pub use self::principal::{Host, InvalidHost, InvalidPrincipal, NAME_BYTES_MAX, Principal};
 pub use self::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX, Quotas, Share, Traffic};
 pub(crate) use self::sasl::response as sasl_response;

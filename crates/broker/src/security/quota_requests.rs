@@ -10,37 +10,47 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+use super::ip_quotas::{ConnectionRate, InvalidIp, IpEntity};
 use super::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX};
 use super::record::Change;
 use super::{Record, Store};
 
 const USER: &str = "user";
 const CLIENT_ID: &str = "client-id";
+const IP: &str = "ip";
 
 const PRODUCED: &str = "producer_byte_rate";
 const CONSUMED: &str = "consumer_byte_rate";
+const CONNECTED: &str = "connection_creation_rate";
 
 /// Why a request, or a part of it, is refused.
 struct Refused {
     error: ResponseError,
-    why: &'static str,
+    why: String,
 }
 
-fn invalid(why: &'static str) -> Refused {
-    let error = ResponseError::InvalidRequest;
+fn invalid(why: impl Into<String>) -> Refused {
+    let (error, why) = (ResponseError::InvalidRequest, why.into());
     Refused { error, why }
 }
 
+/// The limits that a request is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Target {
+    Client(Entity),
+    Ip(IpEntity),
+}
+
 /// What a part of an entity must be to be described.
-enum Wanted {
+enum Wanted<P> {
     Anything,
     Nothing,
     Something,
-    This(EntityPart),
+    This(P),
 }
 
-impl Wanted {
-    fn matches(&self, part: Option<&EntityPart>) -> bool {
+impl<P: PartialEq> Wanted<P> {
+    fn matches(&self, part: Option<&P>) -> bool {
         match self {
             Wanted::Anything => true,
             Wanted::Nothing => part.is_none(),
@@ -49,21 +59,39 @@ impl Wanted {
         }
     }
 
-    fn of(component: &filter::ComponentData) -> Result<Wanted, Refused> {
+    /// `named` reads a name, and `default` stands for the default.
+    fn of(
+        component: &filter::ComponentData,
+        default: P,
+        named: impl FnOnce(&str) -> Result<P, Refused>,
+    ) -> Result<Wanted<P>, Refused> {
         match (component.match_type, component._match.as_deref()) {
-            (0, Some(name)) => {
-                let part = EntityPart::named(name).ok_or_else(|| invalid(NO_NAME))?;
-                Ok(Wanted::This(part))
-            }
-            (1, None) => Ok(Wanted::This(EntityPart::Default)),
+            (0, Some(name)) => Ok(Wanted::This(named(name)?)),
+            (1, None) => Ok(Wanted::This(default)),
             (2, None) => Ok(Wanted::Something),
             _ => Err(invalid("a name is matched exactly, by default, or any")),
         }
     }
 }
 
+/// What is to be described: each part of an entity must match.
+struct Filter {
+    user: Wanted<EntityPart>,
+    client_id: Wanted<EntityPart>,
+    ip: Wanted<IpEntity>,
+}
+
 const NO_NAME: &str = "nobody can be called so";
-const NO_TYPE: &str = "limits are of users and client ids only, each named once";
+const NO_TYPE: &str = "limits are of a user, a client id or both, or of an ip, each named once";
+
+fn part_of(name: &str) -> Result<EntityPart, Refused> {
+    EntityPart::named(name).ok_or_else(|| invalid(NO_NAME))
+}
+
+fn ip_of(name: &str) -> Result<IpEntity, Refused> {
+    let ip = name.parse();
+    ip.map_err(|error: InvalidIp| invalid(error.to_string()))
+}
 
 impl Store {
     /// Tells the limits that the request is about.
@@ -72,22 +100,32 @@ impl Store {
         request: &DescribeClientQuotasRequest,
     ) -> DescribeClientQuotasResponse {
         let response = DescribeClientQuotasResponse::default().with_error_message(None);
-        let (user, client_id) = match wanted(request) {
-            Ok(wanted) => wanted,
+        let filter = match wanted(request) {
+            Ok(filter) => filter,
             Err(Refused { error, why }) => {
                 return response
                     .with_error_code(error.code())
-                    .with_error_message(Some(StrBytes::from_static_str(why)))
+                    .with_error_message(Some(StrBytes::from_string(why)))
                     .with_entries(None);
             }
         };
-        let found = self.quotas().iter().filter(|(entity, _)| {
-            user.matches(entity.user.as_ref()) && client_id.matches(entity.client_id.as_ref())
+        let quotas = self.quotas();
+        let of_clients = quotas.iter().filter(|(entity, _)| {
+            filter.user.matches(entity.user.as_ref())
+                && filter.client_id.matches(entity.client_id.as_ref())
+                && filter.ip.matches(None)
         });
-        let entries = found.map(|(entity, limits)| {
+        let of_clients =
+            of_clients.map(|(entity, limits)| (describe_entity(entity), describe_limits(limits)));
+        let of_ips = quotas.connection_rates().iter().filter(|(entity, _)| {
+            let is_of_clients = !filter.user.matches(None) || !filter.client_id.matches(None);
+            !is_of_clients && filter.ip.matches(Some(entity))
+        });
+        let of_ips = of_ips.map(|(entity, rate)| (describe_ip(entity), describe_rate(rate)));
+        let entries = of_clients.chain(of_ips).map(|(entity, values)| {
             described::EntryData::default()
-                .with_entity(describe_entity(entity))
-                .with_values(describe_limits(limits))
+                .with_entity(entity)
+                .with_values(values)
         });
         response.with_entries(Some(entries.collect()))
     }
@@ -117,7 +155,7 @@ impl Store {
                 }
                 Err(Refused { error, why }) => response
                     .with_error_code(error.code())
-                    .with_error_message(Some(StrBytes::from_static_str(why))),
+                    .with_error_message(Some(StrBytes::from_string(why))),
             }
         });
         let entries = entries.collect();
@@ -130,74 +168,135 @@ impl Store {
     fn alter_quota(
         &self,
         entry: &asked::EntryData,
-        named: &mut HashSet<Entity>,
+        named: &mut HashSet<Target>,
         count: &mut usize,
     ) -> Result<Option<Record>, Refused> {
-        let entity = entity_of(&entry.entity)?;
-        if !named.insert(entity.clone()) {
+        let target = target_of(&entry.entity)?;
+        if !named.insert(target.clone()) {
             return Err(invalid(
                 "limits of one entity are altered once in a request",
             ));
         }
-        let old = self.quotas().get(&entity);
-        let mut limits = old.copied().unwrap_or_default();
-        for change in &entry.ops {
-            alter(&mut limits, change)?;
-        }
-        if old.is_none() && !limits.is_empty() {
+        let (change, is_new) = match target {
+            Target::Client(entity) => self.limits_change(entity, &entry.ops)?,
+            Target::Ip(entity) => self.rate_change(entity, &entry.ops)?,
+        };
+        if is_new {
             if *count >= QUOTAS_MAX {
                 let error = ResponseError::PolicyViolation;
-                let why = "there are as many limits as there may be";
+                let why = "there are as many limits as there may be".to_owned();
                 return Err(Refused { error, why });
             }
             *count += 1;
         }
-        let is_same = limits == old.copied().unwrap_or_default();
-        Ok((!is_same).then(|| Change::Quota(entity, limits).encode()))
+        Ok(change.map(|change| change.encode()))
+    }
+
+    /// What changes of the limits of users and client ids, if anything does, and whether they had none before.
+    fn limits_change(
+        &self,
+        entity: Entity,
+        changes: &[asked::OpData],
+    ) -> Result<(Option<Change>, bool), Refused> {
+        let old = self.quotas().get(&entity).copied().unwrap_or_default();
+        let mut limits = old;
+        for change in changes {
+            alter(&mut limits, change)?;
+        }
+        let is_new = old.is_empty() && !limits.is_empty();
+        let change = (limits != old).then_some(Change::Quota(entity, limits));
+        Ok((change, is_new))
+    }
+
+    /// The same of the connection rate of addresses.
+    fn rate_change(
+        &self,
+        entity: IpEntity,
+        changes: &[asked::OpData],
+    ) -> Result<(Option<Change>, bool), Refused> {
+        let old = self.quotas().connection_rates().get(entity);
+        let mut rate = old;
+        for change in changes {
+            if &*change.key != CONNECTED {
+                return Err(invalid(
+                    "an ip has a limit for connection_creation_rate only",
+                ));
+            }
+            rate = match change.remove {
+                true => None,
+                false => Some(connection_rate_of(change.value)?),
+            };
+        }
+        let is_new = old.is_none() && rate.is_some();
+        let change = (rate != old).then_some(Change::ConnectionRate(entity, rate));
+        Ok((change, is_new))
     }
 }
 
-fn wanted(request: &DescribeClientQuotasRequest) -> Result<(Wanted, Wanted), Refused> {
-    let (mut user, mut client_id) = (None, None);
+fn wanted(request: &DescribeClientQuotasRequest) -> Result<Filter, Refused> {
+    let (mut user, mut client_id, mut ip) = (None, None, None);
     for component in &request.components {
-        let place = match &*component.entity_type {
-            USER => &mut user,
-            CLIENT_ID => &mut client_id,
-            _ => return Err(invalid(NO_TYPE)),
+        let is_second = match &*component.entity_type {
+            USER => {
+                let wanted = Wanted::of(component, EntityPart::Default, part_of)?;
+                user.replace(wanted).is_some()
+            }
+            CLIENT_ID => {
+                let wanted = Wanted::of(component, EntityPart::Default, part_of)?;
+                client_id.replace(wanted).is_some()
+            }
+            IP => {
+                let wanted = Wanted::of(component, IpEntity::Default, ip_of)?;
+                ip.replace(wanted).is_some()
+            }
+            _ => true,
         };
-        if place.replace(Wanted::of(component)?).is_some() {
+        if is_second || (ip.is_some() && (user.is_some() || client_id.is_some())) {
             return Err(invalid(NO_TYPE));
         }
     }
-    let otherwise = || match request.strict {
+    Ok(Filter {
+        user: user.unwrap_or(otherwise(request.strict)),
+        client_id: client_id.unwrap_or(otherwise(request.strict)),
+        ip: ip.unwrap_or(otherwise(request.strict)),
+    })
+}
+
+/// What a part must be that the request does not name.
+fn otherwise<P>(strict: bool) -> Wanted<P> {
+    match strict {
         true => Wanted::Nothing,
         false => Wanted::Anything,
-    };
-    Ok((
-        user.unwrap_or_else(otherwise),
-        client_id.unwrap_or_else(otherwise),
-    ))
+    }
 }
 
-fn entity_of(parts: &[asked::EntityData]) -> Result<Entity, Refused> {
-    let mut entity = Entity::default();
+fn target_of(parts: &[asked::EntityData]) -> Result<Target, Refused> {
+    let (mut entity, mut ip) = (Entity::default(), None);
     for part in parts {
-        let place = match &*part.entity_type {
-            USER => &mut entity.user,
-            CLIENT_ID => &mut entity.client_id,
-            _ => return Err(invalid(NO_TYPE)),
+        let name = part.entity_name.as_deref();
+        let is_second = match &*part.entity_type {
+            USER => {
+                let part = name.map_or(Ok(EntityPart::Default), part_of)?;
+                entity.user.replace(part).is_some()
+            }
+            CLIENT_ID => {
+                let part = name.map_or(Ok(EntityPart::Default), part_of)?;
+                entity.client_id.replace(part).is_some()
+            }
+            IP => {
+                let address = name.map_or(Ok(IpEntity::Default), ip_of)?;
+                ip.replace(address).is_some()
+            }
+            _ => true,
         };
-        let named = match &part.entity_name {
-            None => EntityPart::Default,
-            Some(name) => EntityPart::named(name).ok_or_else(|| invalid(NO_NAME))?,
-        };
-        if place.replace(named).is_some() {
+        if is_second {
             return Err(invalid(NO_TYPE));
         }
     }
-    match entity == Entity::default() {
-        true => Err(invalid(NO_TYPE)),
-        false => Ok(entity),
+    match (ip, entity == Entity::default()) {
+        (Some(ip), true) => Ok(Target::Ip(ip)),
+        (None, false) => Ok(Target::Client(entity)),
+        _ => Err(invalid(NO_TYPE)),
     }
 }
 
@@ -206,7 +305,7 @@ fn alter(limits: &mut Limits, change: &asked::OpData) -> Result<(), Refused> {
         PRODUCED => &mut limits.produced,
         CONSUMED => &mut limits.consumed,
         _ => {
-            let why = "there are limits for producer_byte_rate and consumer_byte_rate only";
+            let why = "a user or a client id has limits for producer_byte_rate and consumer_byte_rate only";
             return Err(invalid(why));
         }
     };
@@ -223,6 +322,13 @@ fn rate_of(value: f64) -> Result<ByteRate, Refused> {
     rate.ok_or_else(|| invalid("a limit is a whole number of bytes per second, 1 to 2^53"))
 }
 
+fn connection_rate_of(value: f64) -> Result<ConnectionRate, Refused> {
+    let rate = ConnectionRate::new(value as u32).filter(|_| value.fract() == 0.0);
+    rate.ok_or_else(|| {
+        invalid("a limit is a whole number of connections per second, 1 to 2,147,483,647")
+    })
+}
+
 fn describe_entity(entity: &Entity) -> Vec<described::EntityData> {
     let parts = [(USER, &entity.user), (CLIENT_ID, &entity.client_id)];
     let parts = parts.into_iter().filter_map(|(kind, part)| {
@@ -235,6 +341,21 @@ fn describe_entity(entity: &Entity) -> Vec<described::EntityData> {
         Some(entity.with_entity_name(name))
     });
     parts.collect()
+}
+
+fn describe_ip(entity: IpEntity) -> Vec<described::EntityData> {
+    let name = match entity {
+        IpEntity::Default => None,
+        IpEntity::Address(address) => Some(StrBytes::from_string(address.to_string())),
+    };
+    let kind = StrBytes::from_static_str(IP);
+    let entity = described::EntityData::default().with_entity_type(kind);
+    vec![entity.with_entity_name(name)]
+}
+
+fn describe_rate(rate: ConnectionRate) -> Vec<described::ValueData> {
+    let value = described::ValueData::default().with_key(StrBytes::from_static_str(CONNECTED));
+    vec![value.with_value(f64::from(rate.per_second()))]
 }
 
 fn describe_limits(limits: &Limits) -> Vec<described::ValueData> {

@@ -1,8 +1,9 @@
-//! How many bytes a second clients may send and be sent.
+//! How many bytes a second clients may send and be sent, and how many connections a second they may open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::ip_quotas::{ConnectionRate, ConnectionRates, IpEntity};
 use super::principal::is_name;
 
 /// There are no more entities with limits.
@@ -101,6 +102,7 @@ pub struct Share {
 #[derive(Debug, Clone, Default)]
 pub struct Quotas {
     entities: BTreeMap<Entity, Limits>,
+    connection_rates: ConnectionRates,
 }
 
 impl Quotas {
@@ -112,24 +114,38 @@ impl Quotas {
         };
     }
 
+    pub(super) fn set_connection_rate(&mut self, entity: IpEntity, rate: Option<ConnectionRate>) {
+        self.connection_rates.set(entity, rate);
+    }
+
+    /// How many connections a second addresses may open.
+    pub fn connection_rates(&self) -> &ConnectionRates {
+        &self.connection_rates
+    }
+
     /// The limits of an entity itself.
     pub fn get(&self, entity: &Entity) -> Option<&Limits> {
         self.entities.get(entity)
     }
 
-    /// All entities with limits.
+    /// All users and client ids with limits.
     pub fn iter(&self) -> impl Iterator<Item = (&Entity, &Limits)> {
         self.entities.iter()
     }
 
-    /// How many entities have limits.
+    /// How many users, client ids and addresses have limits.
     pub fn len(&self) -> usize {
-        self.entities.len()
+        self.entities.len() + self.connection_rates.len()
     }
 
-    /// Whether nobody has a limit.
+    /// Whether there are no limits.
     pub fn is_empty(&self) -> bool {
-        self.entities.is_empty()
+        self.len() == 0
+    }
+
+    /// Whether any user or client id has a limit in bytes.
+    pub fn limits_bytes(&self) -> bool {
+        !self.entities.is_empty()
     }
 
     /// The limit for a client of a user, and with whom it is shared. The first that there is counts, in

@@ -13,10 +13,12 @@
 //!       permission u8
 //! 4     user: part, client id: part          limits: bytes per second of what is produced ?u64, of what is
 //!                                            consumed ?u64
+//! 5     ip: part                             connections per second u32
 //! ```
 //!
 //! Hashes are 1 for SHA-256 and 2 for SHA-512, of 32 and 64 bytes. They and the numbers of access rules are
-//! those of Kafka's protocol. A `part` is a u8: 0 for none, 1 for the default, 2 before a text. Principals are written `User:name`, hosts as addresses or `*`.
+//! those of Kafka's protocol. A `part` is a u8: 0 for none, 1 for the default, 2 before a text. Principals are written `User:name`, hosts as addresses or `*`. The
+//! part of kind 5 is an address, or the default for all others.
 
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use bytes::Bytes;
 use millstream_wire::sasl::{Credential, Hash, Iterations};
 
 use super::acl::{Acl, Operation, Pattern, PatternType, Permission, ResourceType};
+use super::ip_quotas::{ConnectionRate, IpEntity};
 use super::principal::Principal;
 use super::quotas::{ByteRate, Entity, EntityPart, Limits};
 use super::users::{self, SECRET_BYTES, Secret};
@@ -33,6 +36,7 @@ const SECRET: u8 = 1;
 const CREDENTIAL: u8 = 2;
 const ACL: u8 = 3;
 const QUOTA: u8 = 4;
+const CONNECTION_RATE: u8 = 5;
 
 /// What a record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub(super) enum Change {
     Acl(Acl, bool),
     /// Who has which limits from now on.
     Quota(Entity, Limits),
+    /// How many connections a second addresses may open from now on.
+    ConnectionRate(IpEntity, Option<ConnectionRate>),
 }
 
 impl Change {
@@ -64,6 +70,10 @@ impl Change {
             Change::Quota(entity, limits) => Record {
                 key: encode_entity(entity),
                 value: (!limits.is_empty()).then(|| encode_limits(limits)),
+            },
+            Change::ConnectionRate(entity, rate) => Record {
+                key: encode_ip(*entity),
+                value: rate.map(|rate| Writer::value().u32(rate.per_second()).done()),
             },
             Change::Acl(acl, exists) => Record {
                 key: encode_acl(acl),
@@ -102,6 +112,11 @@ impl Change {
                     entity,
                     limits.transpose()?.unwrap_or_default(),
                 ))
+            }
+            CONNECTION_RATE => {
+                let entity = decode_ip(key)?;
+                let rate = value.map(|value| Reader::value(value, decode_connection_rate));
+                Ok(Change::ConnectionRate(entity, rate.transpose()?))
             }
             kind => Err(RecordError::unknown("kind", kind)),
         })
@@ -248,4 +263,25 @@ fn decode_limits(value: &mut Reader) -> Result<Limits, RecordError> {
         produced: rate("limit of what is produced")?,
         consumed: rate("limit of what is consumed")?,
     })
+}
+
+fn encode_ip(entity: IpEntity) -> Bytes {
+    let mut writer = Writer::key(CONNECTION_RATE);
+    match entity {
+        IpEntity::Default => writer.u8(DEFAULT_PART).done(),
+        IpEntity::Address(address) => writer.u8(NAMED_PART).text(&address.to_string()).done(),
+    }
+}
+
+fn decode_ip(key: &mut Reader) -> Result<IpEntity, RecordError> {
+    match key.u8("ip")? {
+        DEFAULT_PART => Ok(IpEntity::Default),
+        NAMED_PART => key.parsed("ip"),
+        part => Err(RecordError::unknown("ip", part)),
+    }
+}
+
+fn decode_connection_rate(value: &mut Reader) -> Result<ConnectionRate, RecordError> {
+    let field = "connections per second";
+    ConnectionRate::new(value.u32(field)?).ok_or(RecordError::Invalid { field })
 }

@@ -82,6 +82,7 @@ impl Store {
             Change::Acl(acl, true) => self.acls.insert(&acl),
             Change::Acl(acl, false) => self.acls.remove(&acl),
             Change::Quota(entity, limits) => self.quotas.set(entity, limits),
+            Change::ConnectionRate(entity, rate) => self.quotas.set_connection_rate(entity, rate),
         }
     }
 
@@ -98,8 +99,10 @@ impl Store {
         let acls = acls.map(|acl| Change::Acl(acl, true));
         let quotas = self.quotas.iter();
         let quotas = quotas.map(|(entity, limits)| Change::Quota(entity.clone(), *limits));
+        let rates = self.quotas.connection_rates().iter();
+        let rates = rates.map(|(entity, rate)| Change::ConnectionRate(entity, Some(rate)));
         let changes = std::iter::once(secret).chain(credentials).chain(acls);
-        let changes = changes.chain(quotas);
+        let changes = changes.chain(quotas).chain(rates);
         changes.map(|change| change.encode()).collect()
     }
 
@@ -113,7 +116,7 @@ impl Store {
         &self.acls
     }
 
-    /// How many bytes a second clients may send and be sent.
+    /// How many bytes a second clients may send and be sent, and how many connections a second they may open.
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
     }

@@ -254,7 +254,7 @@ fn where_nobody_has_to_log_in_a_login_is_out_of_place() {
 }
 
 /// A connection whose own address is another one of this machine.
-fn connect_from(node: &Node, from: [u8; 4]) -> Connection {
+pub fn connect_from(node: &Node, from: [u8; 4]) -> Connection {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()

@@ -1,18 +1,25 @@
 //! Quotas: who sends or is sent more than he may is told to wait, and waits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use millstream_base::{SystemDisk, Timestamp};
+use millstream_log::SOCKET;
+use millstream_sim::SimClock;
 use millstream_wire::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
 use millstream_wire::messages::describe_client_quotas_request::ComponentData;
 use millstream_wire::messages::{
-    AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeClientQuotasResponse,
+    AlterClientQuotasRequest, ApiVersionsRequest, DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 };
 use millstream_wire::{ApiKey, Response, ResponseError};
 
+use crate::logins::connect_from;
 use crate::support::{Connection, Node, ask, chunk, fetch_request, produce_request, text};
 
 const PRODUCED: &str = "producer_byte_rate";
 const CONSUMED: &str = "consumer_byte_rate";
+const CONNECTED: &str = "connection_creation_rate";
 
 /// A value that is a little larger than a megabyte with what is around it.
 fn megabyte() -> String {
@@ -263,6 +270,116 @@ fn quotas_are_described_altered_and_kept() {
 }
 
 #[test]
+fn connection_rates_are_described_altered_and_kept() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let one = [("ip", Some("10.0.0.1"))];
+    let other = [("ip", Some("::1"))];
+    assert_eq!(set(&mut client, &one, CONNECTED, Some(5.0)), 0);
+    // The same address, as a socket of IPv6 shows it.
+    let mapped = [("ip", Some("::ffff:10.0.0.1"))];
+    assert_eq!(set(&mut client, &mapped, CONNECTED, Some(6.0)), 0);
+    assert_eq!(set(&mut client, &other, CONNECTED, Some(7.0)), 0);
+    assert_eq!(set(&mut client, &[("ip", None)], CONNECTED, Some(1e9)), 0);
+    assert_eq!(set(&mut client, &[("user", None)], CONSUMED, Some(8.0)), 0);
+    let node = node.restart();
+    let mut client = node.connect();
+    let of_default = "ip <default>, connection_creation_rate 1000000000";
+    let of_one = "ip 10.0.0.1, connection_creation_rate 6";
+    let of_other = "ip ::1, connection_creation_rate 7";
+    let of_users = "user <default>, consumer_byte_rate 8";
+    let all = describe(&mut client, Vec::new());
+    assert_eq!(all, [of_users, of_default, of_one, of_other]);
+    let ips = describe(&mut client, vec![component("ip", 2, None)]);
+    assert_eq!(ips, [of_default, of_one, of_other]);
+    let default = describe(&mut client, vec![component("ip", 1, None)]);
+    assert_eq!(default, [of_default]);
+    let exact = vec![component("ip", 0, Some("10.0.0.1"))];
+    assert_eq!(describe(&mut client, exact.clone()), [of_one]);
+    let users = describe(&mut client, vec![component("user", 2, None)]);
+    assert_eq!(users, [of_users]);
+    assert_eq!(set(&mut client, &one, CONNECTED, None), 0);
+    assert_eq!(set(&mut client, &[("ip", None)], CONNECTED, None), 0);
+    let node = node.restart();
+    let ips = describe(&mut node.connect(), vec![component("ip", 2, None)]);
+    assert_eq!(ips, [of_other]);
+}
+
+/// How many connections from an address of this machine the broker serves before it refuses one, at most `max`.
+fn served(node: &Node, last: u8, max: usize) -> usize {
+    let is_served = |_: &usize| {
+        let mut client = connect_from(node, [127, 0, 0, last]);
+        let frame = client.frame(3, ApiVersionsRequest::default());
+        client.try_send(&frame) && client.receive_frame().is_some()
+    };
+    (0..max).take_while(is_served).count()
+}
+
+#[test]
+fn an_address_that_connects_too_often_is_refused_for_a_while_and_others_are_not() {
+    let clock = SimClock::new(Timestamp(1));
+    let node = Node::simulated(Arc::new(SystemDisk), Arc::new(clock.clone()));
+    let mut admin = node.connect();
+    let limited = [("ip", Some("127.0.0.2"))];
+    assert_eq!(set(&mut admin, &limited, CONNECTED, Some(2.0)), 0);
+    // Ten seconds' worth may come at once.
+    assert_eq!(served(&node, 2, 30), 20);
+    assert_eq!(node.broker().status().connections_refused, 1);
+    assert_eq!(served(&node, 3, 30), 30, "another address");
+    clock.advance(Duration::from_millis(1500));
+    assert_eq!(served(&node, 2, 30), 3);
+    // Connections that are open go on.
+    admin.create_topic("t", 1);
+    // The default is for each address that has none of its own.
+    assert_eq!(set(&mut admin, &[("ip", None)], CONNECTED, Some(1.0)), 0);
+    assert_eq!(served(&node, 4, 30), 10);
+    assert_eq!(served(&node, 5, 30), 10);
+    assert_eq!(served(&node, 2, 30), 0);
+    // Without a quota, every connection is served.
+    assert_eq!(set(&mut admin, &limited, CONNECTED, None), 0);
+    assert_eq!(set(&mut admin, &[("ip", None)], CONNECTED, None), 0);
+    assert_eq!(served(&node, 2, 30), 30);
+    assert_eq!(served(&node, 4, 30), 30);
+}
+
+#[test]
+fn connection_rates_count_after_a_restart() {
+    let node = Node::start();
+    let limited = [("ip", Some("127.0.0.2"))];
+    assert_eq!(set(&mut node.connect(), &limited, CONNECTED, Some(1.0)), 0);
+    let node = node.restart();
+    // Some more come with time; a thousand would take a quarter of an hour.
+    assert!((10..1000).contains(&served(&node, 2, 1000)));
+}
+
+/// It slows down a client that connects again at once.
+#[test]
+fn a_connection_over_the_rate_is_held_before_it_is_closed() {
+    let clock = SimClock::new(Timestamp(1));
+    let node = Node::simulated(Arc::new(SystemDisk), Arc::new(clock));
+    let limited = [("ip", Some("127.0.0.2"))];
+    assert_eq!(set(&mut node.connect(), &limited, CONNECTED, Some(1.0)), 0);
+    assert_eq!(served(&node, 2, 10), 10);
+    let started = Instant::now();
+    let mut held = connect_from(&node, [127, 0, 0, 2]);
+    assert_eq!(held.receive_frame(), None);
+    assert!(started.elapsed() >= Duration::from_millis(990));
+}
+
+#[test]
+fn clients_on_the_same_machine_that_use_the_socket_have_no_connection_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket_dir = dir.path().to_owned();
+    let node = Node::on(dir, |_| {}, |config| config.local_socket = Some(socket_dir));
+    let local = [("ip", Some("127.0.0.1"))];
+    assert_eq!(set(&mut node.connect(), &local, CONNECTED, Some(1.0)), 0);
+    for _ in 0..100 {
+        let mut client = Connection::local(&node.dir().join(SOCKET));
+        client.ask(3, ApiVersionsRequest::default());
+    }
+}
+
+#[test]
 fn quotas_that_mean_nothing_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
@@ -273,19 +390,42 @@ fn quotas_that_mean_nothing_are_refused() {
     }
     let unknown = "request_percentage";
     assert_eq!(set(&mut client, &app, unknown, Some(1.0)), invalid);
-    let entities: [&[_]; 4] = [
+    let entities: [&[_]; 6] = [
         &[],
-        &[("ip", None)],
+        &[("ip", Some("10.0.0.1"))],
+        &[("ip", None), ("user", None)],
+        &[("group", None)],
         &[("user", None), ("user", None)],
         &[("user", Some(""))],
     ];
     for parts in entities {
         assert_eq!(set(&mut client, parts, PRODUCED, Some(1.0)), invalid);
     }
-    let request =
-        DescribeClientQuotasRequest::default().with_components(vec![component("ip", 2, None)]);
-    let described = ask!(client, DescribeClientQuotas, 1, request);
-    assert_eq!(described.error_code, invalid);
+    for components in [
+        vec![component("group", 2, None)],
+        vec![component("ip", 2, None), component("ip", 2, None)],
+        vec![component("ip", 2, None), component("user", 2, None)],
+        vec![component("client-id", 2, None), component("ip", 2, None)],
+        vec![component("ip", 0, Some("localhost"))],
+    ] {
+        let request = DescribeClientQuotasRequest::default().with_components(components);
+        let described = ask!(client, DescribeClientQuotas, 1, request);
+        assert_eq!(described.error_code, invalid);
+    }
+    let address = [("ip", Some("10.0.0.1"))];
+    for value in [0.0, -1.0, 0.5, 2_147_483_648.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(set(&mut client, &address, CONNECTED, Some(value)), invalid);
+    }
+    let entities: [&[_]; 5] = [
+        &[("ip", Some("localhost"))],
+        &[("ip", Some(""))],
+        &[("user", None)],
+        &[("ip", None), ("ip", None)],
+        &[("ip", None), ("client-id", None)],
+    ];
+    for parts in entities {
+        assert_eq!(set(&mut client, parts, CONNECTED, Some(1.0)), invalid);
+    }
     // Twice, and only to see whether it would do.
     let change = OpData::default().with_key(text(PRODUCED)).with_value(1.0);
     let entry = EntryData::default()

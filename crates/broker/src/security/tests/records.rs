@@ -72,6 +72,21 @@ fn golden_bytes() {
     let value = "0101000000000000010200";
     check(&Change::Quota(entity.clone(), limits), key, Some(value));
     check(&Change::Quota(entity, Limits::default()), key, None);
+
+    let rate = ConnectionRate::new(258);
+    let address = IpEntity::of("::ffff:10.0.0.1".parse().unwrap());
+    let key = "05020000000831302e302e302e31";
+    check(
+        &Change::ConnectionRate(address, rate),
+        key,
+        Some("0100000102"),
+    );
+    check(&Change::ConnectionRate(address, None), key, None);
+    check(
+        &Change::ConnectionRate(IpEntity::Default, rate),
+        "0501",
+        Some("0100000102"),
+    );
 }
 
 #[track_caller]
@@ -110,6 +125,13 @@ fn damaged_records_are_refused() {
     let zero = Some(&b"\x01\x01\0\0\0\0\0\0\0\0\0"[..]);
     let limit = invalid("limit of what is produced");
     assert_eq!(refused(b"\x04\x01\0", zero), limit);
+    assert_eq!(refused(b"\x05\0", None), unknown("ip", 0));
+    assert_eq!(refused(b"\x05\x02\0\0\0\x01a", None), invalid("ip"));
+    let zero = Some(&b"\x01\0\0\0\0"[..]);
+    assert_eq!(
+        refused(b"\x05\x01", zero),
+        invalid("connections per second")
+    );
     assert_eq!(refused(b"\x03\x06\x03", None), unknown("resource type", 6));
     assert_eq!(
         refused(b"\x03\x04\x03\0\0\0\x01a", None),
@@ -174,7 +196,7 @@ fn rules_that_mean_nothing_are_refused() {
 proptest! {
     #[test]
     fn any_bytes_are_refused_or_understood(
-        kind in 0..6u8,
+        kind in 0..7u8,
         key in prop::collection::vec(any::<u8>(), 0..40),
         value in prop::option::of(prop::collection::vec(any::<u8>(), 0..140)),
     ) {
