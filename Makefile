@@ -50,7 +50,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
 
 # What measures no ranks measures the program as it is without MPI.
-bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak, NAME=torture; more words in ARGS="--for 2h"
+bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@scripts/setup.sh bench
 	@cargo build --release --locked -p millstream -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/release/millstream-bench $(NAME) $(ARGS)

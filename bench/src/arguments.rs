@@ -203,8 +203,18 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = [
-            "log", "engine", "broker", "push", "swa", "ysb", "ysb-star", "windows", "ranks",
-            "soak", "torture",
+            "log",
+            "engine",
+            "broker",
+            "push",
+            "swa",
+            "ysb",
+            "ysb-star",
+            "windows",
+            "ranks",
+            "soak",
+            "torture",
+            "librdkafka",
         ];
         assert_eq!(names(""), all);
         assert_eq!(names("engine"), ["engine"]);

@@ -1,10 +1,10 @@
 //! All benchmarks.
 
 use crate::benchmark::Benchmark;
-use crate::{ads, broker, engine, log, push, ranks, soak, torture, windows};
+use crate::{ads, broker, engine, librdkafka, log, push, ranks, soak, torture, windows};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 11] = [
+pub const BENCHMARKS: [Benchmark; 12] = [
     log::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
@@ -16,4 +16,5 @@ pub const BENCHMARKS: [Benchmark; 11] = [
     ranks::BENCHMARK,
     soak::BENCHMARK,
     torture::BENCHMARK,
+    librdkafka::BENCHMARK,
 ];
