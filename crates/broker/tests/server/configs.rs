@@ -384,6 +384,15 @@ fn settings_are_replaced_as_a_whole() {
     );
     let durability = value(&mut client, place, "millstream.durability");
     assert_eq!(durability, ("written".to_owned(), 1));
+    // Nor can it be changed alone.
+    let invalid = ResponseError::InvalidConfig.code();
+    for (operation, other) in [(SET, "sync"), (DELETE, "")] {
+        let change = ("millstream.durability", operation, other);
+        let (error, message) = alter(&mut client, place, change);
+        assert_eq!(error, invalid, "{message}");
+    }
+    let durability = value(&mut client, place, "millstream.durability");
+    assert_eq!(durability, ("written".to_owned(), 1));
 }
 
 #[test]
@@ -691,6 +700,9 @@ fn settings_of_groups_count_and_are_kept() {
         ("consumer.heartbeat.interval.ms", "45000"),
         ("share.isolation.level", "foo"),
         ("share.auto.offset.reset", "none"),
+        ("consumer.session.timeout.ms", "x"),
+        ("consumer.session.timeout.ms", ""),
+        ("consumer.sesion.timeout.ms", "50000"),
         ("nope", "1"),
     ] {
         let altered = alter(&mut client, place, (name, SET, value));
@@ -745,6 +757,8 @@ fn subscriptions_to_metrics_are_kept_and_all_that_has_settings_is_listed() {
         ("match", "foo=a"),
         ("match", "client_id"),
         ("interval.ms", "50"),
+        ("interval.ms", "x"),
+        ("intervall.ms", "5000"),
     ] {
         assert_eq!(alter(&mut client, place, (name, SET, value)).0, invalid);
     }

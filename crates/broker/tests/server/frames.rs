@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use millstream_wire::messages::ApiVersionsRequest;
 use millstream_wire::{ApiKey, Response, ResponseError, decode_response};
 
+use crate::logins::{ADMIN, guarded};
 use crate::support::{Connection, Node, chunk, produce_request};
 
 /// Sends bytes, and expects nothing but the end of the connection.
@@ -105,53 +106,80 @@ fn what_came_before_a_frame_that_is_none_is_answered() {
     assert_eq!(client.receive_frame(), None);
 }
 
+/// A request without a body, with the number 7 and without a name.
+fn bare_request(api_key: i16, version: i16) -> Vec<u8> {
+    let mut bytes = 10_i32.to_be_bytes().to_vec();
+    bytes.extend(api_key.to_be_bytes());
+    bytes.extend(version.to_be_bytes());
+    bytes.extend(7_i32.to_be_bytes());
+    bytes.extend((-1_i16).to_be_bytes());
+    bytes
+}
+
+/// Requests that no client knows the answer to: their keys and versions.
+const UNKNOWN: [(i16, i16); 11] = [
+    // No request has these keys.
+    (9999, 0),
+    (-1, 0),
+    // These were requests once, or are for controllers alone.
+    (4, 0),
+    (7, 3),
+    (52, 0),
+    (59, 0),
+    // These are in other versions: Produce, Metadata, CreateTopics.
+    (0, 2),
+    (0, 99),
+    (3, 99),
+    (3, -1),
+    (19, 1),
+];
+
+/// Sends ApiVersions in a version; returns the error of the answer, which comes in the oldest version and names those
+/// that there are.
+fn ask_versions_in(client: &mut Connection, version: i16) -> i16 {
+    client.send_bytes(&bare_request(18, version));
+    let frame = client.receive_frame().unwrap();
+    let (id, response) = decode_response(ApiKey::ApiVersions, 0, frame).unwrap();
+    let Response::ApiVersions(response) = response else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(id, 7, "version {version}");
+    assert!(response.api_keys.len() > 40, "version {version}");
+    response.error_code
+}
+
 /// What a broker of Kafka 4.3.1 did with each of them.
 #[test]
 fn unknown_requests_and_versions_are_answered_or_end_the_connection_as_with_kafka() {
     let node = Node::start();
-    // Without a body, for number 7 and without a name.
-    let request = |api_key: i16, version: i16| {
-        let mut bytes = 10_i32.to_be_bytes().to_vec();
-        bytes.extend(api_key.to_be_bytes());
-        bytes.extend(version.to_be_bytes());
-        bytes.extend(7_i32.to_be_bytes());
-        bytes.extend((-1_i16).to_be_bytes());
-        bytes
-    };
-    for (api_key, version) in [
-        // No request has these keys.
-        (9999, 0),
-        (-1, 0),
-        // These were requests once, or are for controllers alone.
-        (4, 0),
-        (7, 3),
-        (52, 0),
-        (59, 0),
-        // These are in other versions: Produce, Metadata, CreateTopics.
-        (0, 2),
-        (0, 99),
-        (3, 99),
-        (3, -1),
-        (19, 1),
-    ] {
-        assert_closes(&node, &request(api_key, version));
+    for (api_key, version) in UNKNOWN {
+        assert_closes(&node, &bare_request(api_key, version));
     }
     // Those alone that ask for the versions are answered, in the oldest one.
     let unsupported = ResponseError::UnsupportedVersion.code();
     for (version, expected) in [(0, 0), (-1, unsupported), (99, unsupported)] {
-        let mut client = node.connect();
-        client.send_bytes(&request(18, version));
-        let frame = client.receive_frame().unwrap();
-        let (id, response) = decode_response(ApiKey::ApiVersions, 0, frame).unwrap();
-        let Response::ApiVersions(response) = response else {
-            panic!("it is an answer to that");
-        };
-        assert_eq!(
-            (id, response.error_code),
-            (7, expected),
-            "version {version}"
-        );
+        let error = ask_versions_in(&mut node.connect(), version);
+        assert_eq!(error, expected, "version {version}");
     }
+}
+
+#[test]
+fn unknown_requests_and_versions_are_answered_alike_before_and_after_a_login() {
+    let node = guarded();
+    for (api_key, version) in UNKNOWN {
+        let request = bare_request(api_key, version);
+        assert_closes(&node, &request);
+        let mut client = node.connect().log_in(ADMIN);
+        client.send_bytes(&request);
+        assert_eq!(client.receive_frame(), None, "{api_key} in {version}");
+    }
+    let unsupported = ResponseError::UnsupportedVersion.code();
+    let mut client = node.connect();
+    assert_eq!(ask_versions_in(&mut client, 99), unsupported);
+    // Asking so does not keep a client from its login, nor from going on after it.
+    let mut client = client.log_in(ADMIN);
+    assert_eq!(ask_versions_in(&mut client, 99), unsupported);
+    client.create_topic("t", 1);
 }
 
 #[test]
