@@ -20,6 +20,7 @@ MAINS = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
     "kafka-console-producer": f"{TOOLS}.ConsoleProducer",
+    "kafka-console-share-consumer": f"{TOOLS}.consumer.ConsoleShareConsumer",
     "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": f"{TOOLS}.ConsumerPerformance",
     "kafka-delete-records": f"{TOOLS}.DeleteRecordsCommand",
@@ -31,14 +32,21 @@ MAINS = {
     "kafka-metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
     "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
     "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
+    "kafka-share-consumer-perf-test": f"{TOOLS}.ShareConsumerPerformance",
+    "kafka-share-groups": f"{TOOLS}.consumer.group.ShareGroupCommand",
     "kafka-topics": f"{TOOLS}.TopicCommand",
     "kafka-transactions": f"{TOOLS}.TransactionsCommand",
     "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
     "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
+    "kafka-verifiable-share-consumer": f"{TOOLS}.VerifiableShareConsumer",
 }
 
 # These print what they have done when their JVM ends.
-ALONE = ["kafka-verifiable-consumer", "kafka-verifiable-producer"]
+ALONE = [
+    "kafka-verifiable-consumer",
+    "kafka-verifiable-producer",
+    "kafka-verifiable-share-consumer",
+]
 SECONDS_MAX = 60
 
 JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -177,6 +185,18 @@ def test_settings_of_all_else(tools):
     shown = configs("users", "alice", "--describe")
     assert "producer_byte_rate=1000000" in shown and "iterations=4096" in shown, shown
 
+    rate = "connection_creation_rate=1000"
+    configs("ips", "127.0.0.1", "--alter", "--add-config", rate, says=["for ip 127.0.0.1."])
+    configs("ips", None, "--alter", "--add-config", "connection_creation_rate=2000")
+    shown = f"Quota configs for ip '127.0.0.1' are {rate}.0"
+    configs("ips", "127.0.0.1", "--describe", says=[shown])
+    default = "Quota configs for the default ip are connection_creation_rate=2000.0"
+    tools.run("kafka-configs", "--entity-type", "ips", "--describe", says=[shown, default])
+    configs("ips", "127.0.0.1", "--alter", "--delete-config", "connection_creation_rate")
+    assert "rate" not in configs("ips", "127.0.0.1", "--describe")
+    many = ["--entity-type", "ips", "--entity-name", "10.0.0.1", "--alter", "--add-config"]
+    tools.refused("kafka-configs", *many, "connection_creation_rate=0", says="1 to 2,147,483,647")
+
     metrics = ["kafka-client-metrics", "--name", "m"]
     chosen = ["--metrics", "org.apache.kafka.producer.", "--interval", 10_000]
     tools.run(*metrics, "--alter", *chosen, says=["Altered client metrics config for m."])
@@ -224,6 +244,40 @@ def test_records_and_groups(tools, tmp_path):
     read = ["--topic", "t", "--num-records", 2000, "--timeout", 20_000]
     said = tools.run("kafka-consumer-perf-test", *read, says=["nMsg.sec"])
     assert int(said.splitlines()[-1].split(", ")[4]) >= 2000, said
+
+
+def test_share_groups(tools):
+    tools.run("kafka-topics", "--create", "--topic", "t", "--partitions", 1)
+    tools.run("kafka-verifiable-producer", "--topic", "t", "--max-messages", 10)
+    earliest = ["--alter", "--add-config", "share.auto.offset.reset=earliest"]
+    for group in ["s", "u", "v"]:
+        entity = ["--entity-type", "groups", "--entity-name", group]
+        tools.run("kafka-configs", *entity, *earliest, says=[f"for group {group}."])
+    ten = ["--topic", "t", "--max-messages", 10]
+    consumed = tools.run("kafka-verifiable-share-consumer", *ten, "--group-id", "s")
+    counts = [line for line in consumed.splitlines() if '"records_consumed"' in line]
+    assert sum(json.loads(line)["count"] for line in counts) == 10, consumed
+    said = tools.run("kafka-console-share-consumer", *ten, "--group", "u")
+    assert "Processed a total of 10 messages" in said, said
+
+    groups = "kafka-share-groups"
+    assert set(tools.run(groups, "--list").split()) == {"s", "u"}
+    row = ["s", "t", "0", "10"]
+    said = tools.run(groups, "--describe", "--group", "s")
+    assert any(line.split()[: len(row)] == row for line in said.splitlines()), said
+    tools.run(groups, "--describe", "--group", "s", "--state", says=["Empty"])
+    reset = ["--reset-offsets", "--to-earliest", "--execute", "--topic", "t"]
+    tools.run(groups, "--group", "s", *reset)
+    row = ["s", "t", "0", "0"]
+    said = tools.run(groups, "--describe", "--group", "s")
+    assert any(line.split()[: len(row)] == row for line in said.splitlines()), said
+    tools.run("kafka-groups", "--list", "--share", says=["Share"])
+    tools.run(groups, "--delete-offsets", "--group", "u", "--topic", "t", says=["Successful"])
+    tools.run(groups, "--delete", "--group", "u", says=["successful"])
+    assert tools.run(groups, "--list").split() == ["s"]
+
+    read = ["--topic", "t", "--group", "v", "--num-records", 10, "--timeout", 20_000]
+    tools.run("kafka-share-consumer-perf-test", *read, says=["nMsg.sec"])
 
 
 def test_the_cluster(tools, tmp_path):
