@@ -74,24 +74,47 @@ pub fn headings(page: &str) -> Vec<String> {
     headings
 }
 
-/// The first cells of the rows of all tables, where they hold code: `` | `crates/log` | … | ``.
-pub fn row_names(page: &str) -> Vec<At<String>> {
-    let mut names = Vec::new();
-    let mut in_first_cell = false;
-    let mut row_is_new = false;
+/// The rows of all tables below their heads: for each cell the pieces of code in it.
+pub fn rows(page: &str) -> Vec<At<Vec<Vec<String>>>> {
+    let mut rows = Vec::new();
+    let mut is_in_cell = false;
     for (event, range) in events(page) {
         match event {
-            Event::Start(Tag::TableRow) => row_is_new = true,
-            Event::Start(Tag::TableCell) => in_first_cell = std::mem::take(&mut row_is_new),
-            Event::End(TagEnd::TableCell) => in_first_cell = false,
-            Event::Code(name) if in_first_cell => names.push(At {
+            Event::Start(Tag::TableRow) => rows.push(At {
                 line: line_of(page, range.start),
-                value: name.into_string(),
+                value: Vec::new(),
             }),
+            Event::Start(Tag::TableCell) => {
+                is_in_cell = true;
+                rows.iter_mut()
+                    .last()
+                    .into_iter()
+                    .for_each(|row: &mut At<Vec<_>>| {
+                        row.value.push(Vec::new());
+                    });
+            }
+            Event::End(TagEnd::TableCell) => is_in_cell = false,
+            Event::Code(code) if is_in_cell => {
+                let cell = rows.last_mut().and_then(|row| row.value.last_mut());
+                cell.into_iter()
+                    .for_each(|cell| cell.push(code.to_string()));
+            }
             _ => {}
         }
     }
-    names
+    rows
+}
+
+/// The pieces of code in the text of a page.
+pub fn codes(page: &str) -> Vec<At<String>> {
+    let codes = events(page).filter_map(|(event, range)| match event {
+        Event::Code(code) => Some(At {
+            line: line_of(page, range.start),
+            value: code.into_string(),
+        }),
+        _ => None,
+    });
+    codes.collect()
 }
 
 /// The part of a page from a heading of the second level to the next one, and the lines before it.
@@ -168,16 +191,23 @@ $ ls [no](link)
             )]
         );
         assert_eq!(headings(PAGE), ["A page", "Map", "More"]);
+        let codes_found = [
+            (1, "page"),
+            (3, "[no](link)"),
+            (13, "crates/log"),
+            (13, "this"),
+        ];
+        let codes_found = codes_found.map(|(line, code)| at(line, code.to_owned()));
+        assert_eq!(codes(PAGE)[..4], codes_found);
     }
 
     #[test]
     fn finds_the_rows_of_a_section() {
         let (lines_before, map) = section(PAGE, "Map").unwrap();
         assert_eq!(lines_before, 8);
-        assert_eq!(
-            row_names(map),
-            [at(5, "crates/log".to_owned()), at(6, "xtask".to_owned())]
-        );
+        let log = vec![vec!["crates/log".to_owned()], vec!["this".to_owned()]];
+        let xtask = vec![vec!["xtask".to_owned()], Vec::new()];
+        assert_eq!(rows(map), [at(5, log), at(6, xtask)]);
         assert_eq!(section(PAGE, "Mapp"), None);
     }
 }

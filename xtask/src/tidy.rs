@@ -5,6 +5,7 @@ mod commands;
 mod layout;
 mod manifests;
 mod map;
+mod names;
 mod pages;
 mod problem;
 mod unsafe_code;
@@ -18,10 +19,17 @@ use crate::workspace::Package;
 
 /// Runs all checks; the commands of the guide come last, since they take their time.
 pub fn run(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
-    let mut problems = layout::check(packages);
+    let mut problems = Vec::new();
+    match map::rows(tree) {
+        Ok(rows) => {
+            problems.extend(map::check(tree, &rows));
+            problems.extend(layout::check(&rows, packages));
+        }
+        Err(problem) => problems.push(problem),
+    }
     problems.extend(manifests::check(tree, packages));
     problems.extend(unsafe_code::check(tree));
-    problems.extend(map::check(tree));
+    problems.extend(names::check(tree));
     problems.extend(pages::check_links(tree));
     problems.extend(pages::check_index(tree));
     problems.extend(pages::check_changelog(tree, packages));

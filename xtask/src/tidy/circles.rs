@@ -45,7 +45,7 @@ fn circles(files: &Files) -> Vec<Problem> {
         .collect()
 }
 
-/// The folder of a file. A module `a.rs` with modules in `a/` belongs to these.
+/// The folder of a file. One that has modules in a folder of its name lies with these.
 fn folder(files: &Files, file: usize) -> &str {
     let path = &files.paths[file];
     let stem = path.trim_end_matches(".rs");

@@ -1,110 +1,132 @@
-//! Which crate may depend on which.
+//! Which crate may depend on which: what the map in ARCHITECTURE.md says.
 
 use std::collections::BTreeSet;
 
 use super::Problem;
+use super::map::{PAGE, Row};
 use crate::workspace::{Dependency, Package};
-
-/// A crate may depend on what its line names, and on what that may depend on. Every line names
-/// only crates above it, so that there is no circle.
-const LAYOUT: [(&str, &[&str]); 17] = [
-    ("base", &[]),
-    ("record", &["base"]),
-    ("ring", &["base"]),
-    ("share", &[]),
-    ("log", &["record"]),
-    ("wire", &["record"]),
-    ("replica", &["base"]),
-    ("exchange", &["base"]),
-    ("flow", &["ring", "exchange"]),
-    ("client", &["wire", "share"]),
-    ("connect", &["flow", "log", "client"]),
-    ("broker", &["log", "wire", "replica", "share"]),
-    ("serve", &["connect", "broker"]),
-    ("ads", &["connect"]),
-    ("logparser", &["flow"]),
-    ("millstream", &["serve", "ads", "logparser"]),
-    ("sim", &["broker", "connect"]),
-];
 
 /// For tests only: every crate may use it there, none elsewhere.
 const SIMULATOR: &str = "sim";
 
 /// Crates that are tested with others, on which they do not stand.
-const TESTED_WITH: [(&str, &str); 2] = [("client", "broker"), ("connect", "broker")];
+const TESTED_WITH: [(&str, &str); 3] =
+    [("client", "broker"), ("connect", "broker"), ("sim", "log")];
 
-pub fn check(packages: &[Package]) -> Vec<Problem> {
-    packages.iter().flat_map(check_package).collect()
-}
-
-fn check_package(package: &Package) -> Vec<Problem> {
-    let place = package.manifest_path.display().to_string();
-    let Some(allowed) = allowed(package) else {
-        return vec![Problem::new(
-            place,
-            format!("this crate is missing in the layout ({})", file!()),
-        )];
-    };
-    let for_tests = for_tests(package);
-    let is_allowed = |dependency: &Dependency, name: &&str| {
-        allowed.contains(*name)
-            || for_tests.contains(*name) && dependency.kind.as_deref() == Some("dev")
-    };
-    package
-        .dependencies
-        .iter()
-        .filter_map(|dependency| Some((dependency, crate_of(&dependency.name)?)))
-        .filter(|(dependency, name)| !is_allowed(dependency, name))
-        .map(|(_, name)| {
-            Problem::new(
-                &place,
-                format!("the layout ({}) does not let it depend on {name}", file!()),
-            )
-        })
-        .collect()
-}
-
-/// The crates that a package may depend on; `None` if it should be in the layout and is not.
-fn allowed(package: &Package) -> Option<BTreeSet<&'static str>> {
-    match package.crate_name() {
-        Some(name) => LAYOUT
+/// Holds the dependencies of all packages against the map. A crate may depend on the crates that its row names, and on
+/// those that these stand on. A row names only crates above it, so there is no circle, and only real dependencies.
+pub fn check(rows: &[Row], packages: &[Package]) -> Vec<Problem> {
+    let layout = Layout { rows };
+    let of_rows = rows.iter().enumerate();
+    let mut problems: Vec<Problem> = of_rows
+        .flat_map(|(index, row)| layout.check_row(index, row, packages))
+        .collect();
+    problems.extend(
+        packages
             .iter()
-            .any(|(known, _)| *known == name)
-            .then(|| below(name)),
-        None if package.name == env!("CARGO_PKG_NAME") => Some(BTreeSet::new()),
-        // Benchmarks and end-to-end tests stand on top of everything.
-        None => {
-            let mut all = below("millstream");
-            all.insert("millstream");
-            Some(all)
+            .flat_map(|package| layout.check_package(package)),
+    );
+    problems
+}
+
+struct Layout<'a> {
+    rows: &'a [Row],
+}
+
+impl<'a> Layout<'a> {
+    fn check_row(&self, index: usize, row: &Row, packages: &[Package]) -> Vec<Problem> {
+        let package = packages.iter().find(|package| is_of(row, package));
+        let uses = |name: &str| match package {
+            Some(package) => package.dependencies.iter().any(|dependency| {
+                dependency.kind.is_none() && crate_of(&dependency.name) == Some(name)
+            }),
+            // A package outside of the workspace.
+            None => true,
+        };
+        let problem = |what| Problem::at_line(PAGE, row.line, what);
+        row.stands_on
+            .iter()
+            .filter_map(|name| {
+                let above = self.rows[..index].iter().any(|row| row.name() == name);
+                match () {
+                    () if !above => Some(problem(format!("no row above is that of {name}"))),
+                    () if !uses(name) => {
+                        let path = &row.path;
+                        Some(problem(format!(
+                            "{path} does not depend on {name}: remove it"
+                        )))
+                    }
+                    () => None,
+                }
+            })
+            .collect()
+    }
+
+    fn check_package(&self, package: &Package) -> Vec<Problem> {
+        let place = package.manifest_path.display().to_string();
+        let Some(row) = self.rows.iter().find(|row| is_of(row, package)) else {
+            return vec![Problem::new(
+                place,
+                format!("the map in {PAGE} has no row for it"),
+            )];
+        };
+        let allowed = self.below(row);
+        let for_tests = self.for_tests(row.name());
+        let is_allowed = |dependency: &Dependency, name: &&str| {
+            allowed.contains(*name)
+                || for_tests.contains(*name) && dependency.kind.as_deref() == Some("dev")
+        };
+        package
+            .dependencies
+            .iter()
+            .filter_map(|dependency| Some((dependency, crate_of(&dependency.name)?)))
+            .filter(|(dependency, name)| !is_allowed(dependency, name))
+            .map(|(_, name)| {
+                let what = format!("the map in {PAGE} does not let it depend on {name}");
+                Problem::new(&place, what)
+            })
+            .collect()
+    }
+
+    /// The crates that the tests of a crate may use beyond those that it stands on.
+    fn for_tests(&self, name: &str) -> BTreeSet<&'a str> {
+        let mut found = BTreeSet::from([SIMULATOR]);
+        for (_, other) in TESTED_WITH.iter().filter(|(known, _)| *known == name) {
+            found.insert(*other);
+            found.extend(
+                self.named(other)
+                    .into_iter()
+                    .flat_map(|row| self.below(row)),
+            );
         }
+        found
     }
-}
 
-/// What the tests of a package may use beyond that.
-fn for_tests(package: &Package) -> BTreeSet<&'static str> {
-    let mut found = BTreeSet::from([SIMULATOR]);
-    let name = package.crate_name();
-    for (_, other) in TESTED_WITH.iter().filter(|(known, _)| Some(*known) == name) {
-        found.insert(*other);
-        found.extend(below(other));
-    }
-    found
-}
-
-/// Everything that a crate of the layout may depend on.
-fn below(name: &str) -> BTreeSet<&'static str> {
-    let mut found = BTreeSet::new();
-    for (_, direct) in LAYOUT.iter().filter(|(known, _)| *known == name) {
-        for dependency in *direct {
-            found.insert(*dependency);
-            found.extend(below(dependency));
+    /// Everything that a crate may depend on.
+    fn below(&self, row: &'a Row) -> BTreeSet<&'a str> {
+        let mut found = BTreeSet::new();
+        for name in &row.stands_on {
+            found.insert(name.as_str());
+            // A row that names itself or one below it is a problem of its own, and must not be followed.
+            let rows = self
+                .named(name)
+                .into_iter()
+                .filter(|other| other.line < row.line);
+            found.extend(rows.flat_map(|row| self.below(row)));
         }
+        found
     }
-    found
+
+    fn named(&self, name: &str) -> Option<&'a Row> {
+        self.rows.iter().find(|row| row.name() == name)
+    }
 }
 
-/// The name in the layout of one of our own packages.
+fn is_of(row: &Row, package: &Package) -> bool {
+    package.folder().to_str() == Some(&row.path)
+}
+
+/// The name of a crate's folder, if the package is one of ours.
 fn crate_of(package_name: &str) -> Option<&str> {
     match package_name {
         "millstream" => Some(package_name),
@@ -116,52 +138,86 @@ fn crate_of(package_name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_line_names_only_crates_above_it() {
-        for (index, (name, direct)) in LAYOUT.iter().enumerate() {
-            for dependency in *direct {
-                let above = LAYOUT[..index].iter().any(|(known, _)| known == dependency);
-                assert!(above, "{name} → {dependency}");
-            }
+    fn row(line: usize, path: &str, stands_on: &[&str]) -> Row {
+        Row {
+            line,
+            path: path.to_owned(),
+            stands_on: stands_on.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
 
-    #[test]
-    fn the_library_stands_on_all_but_the_simulator() {
-        let mut all = below("millstream");
-        all.extend(["millstream", SIMULATOR]);
-        assert_eq!(all, LAYOUT.iter().map(|(name, _)| *name).collect());
+    fn rows() -> [Row; 6] {
+        [
+            row(1, "crates/base", &[]),
+            row(2, "crates/record", &["base"]),
+            row(3, "crates/sim", &["base"]),
+            row(4, "crates/log", &["record"]),
+            row(5, "crates/broker", &["log"]),
+            row(6, "crates/client", &["record"]),
+        ]
     }
 
     #[track_caller]
-    fn check_one(folder: &str, dependencies: &[(&str, Option<&str>)], problems: usize) {
+    fn check_one(folder: &str, dependencies: &[(&str, Option<&str>)], problems: &[&str]) {
         let package = Package::of(folder, "", dependencies);
-        assert_eq!(check(&[package]).len(), problems);
+        let found = check(&rows(), &[package]);
+        let found: Vec<String> = found.into_iter().map(|problem| problem.what).collect();
+        assert_eq!(found, problems);
     }
 
     #[test]
-    fn allows_what_the_layout_names_and_what_that_stands_on() {
-        check_one("crates/log", &[("millstream-record", None)], 0);
+    fn a_crate_depends_on_its_row_and_on_what_that_stands_on() {
+        let record = ("millstream-record", None);
+        let refused = ["the map in ARCHITECTURE.md does not let it depend on client"];
+        check_one("crates/log", &[record], &[]);
         check_one(
             "crates/log",
-            &[("millstream-base", None), ("tokio", None)],
-            0,
+            &[record, ("millstream-base", None), ("tokio", None)],
+            &[],
         );
-        check_one("crates/log", &[("millstream-flow", None)], 1);
-        check_one("crates/log", &[("millstream-wire", Some("dev"))], 1);
-        check_one("crates/log", &[("millstream-sim", Some("dev"))], 0);
-        check_one("crates/log", &[("millstream-sim", None)], 1);
-        check_one("crates/log", &[("millstream-bench", None)], 1);
-        check_one("crates/sim", &[("millstream-log", None)], 0);
-        check_one("crates/client", &[("millstream-log", Some("dev"))], 0);
-        check_one("crates/client", &[("millstream-broker", None)], 1);
-        check_one("crates/other", &[], 1);
-        check_one("apps/ads", &[("millstream-log", None)], 0);
-        check_one("apps/ads", &[("millstream", None)], 1);
         check_one(
-            "bench",
-            &[("millstream", None), ("millstream-log", None)],
-            0,
+            "crates/log",
+            &[record, ("millstream-client", None)],
+            &refused,
+        );
+        check_one(
+            "crates/log",
+            &[record, ("millstream-client", Some("dev"))],
+            &refused,
+        );
+        check_one(
+            "crates/log",
+            &[record, ("millstream-sim", Some("dev"))],
+            &[],
+        );
+        let refused = ["the map in ARCHITECTURE.md does not let it depend on sim"];
+        check_one("crates/log", &[record, ("millstream-sim", None)], &refused);
+        check_one(
+            "crates/client",
+            &[record, ("millstream-log", Some("dev"))],
+            &[],
+        );
+        let refused = ["the map in ARCHITECTURE.md does not let it depend on log"];
+        check_one(
+            "crates/client",
+            &[record, ("millstream-log", None)],
+            &refused,
+        );
+        let missing = ["the map in ARCHITECTURE.md has no row for it"];
+        check_one("crates/other", &[], &missing);
+    }
+
+    #[test]
+    fn a_row_names_crates_above_it_on_which_its_crate_depends() {
+        let unused = ["crates/log does not depend on record: remove it"];
+        check_one("crates/log", &[("millstream-base", None)], &unused);
+        check_one("crates/log", &[("millstream-record", Some("dev"))], &unused);
+        let circle = [row(1, "crates/a", &["b"]), row(2, "crates/b", &["a", "b"])];
+        let found = check(&circle, &[]);
+        let found: Vec<String> = found.into_iter().map(|problem| problem.what).collect();
+        assert_eq!(
+            found,
+            ["no row above is that of b", "no row above is that of b"]
         );
     }
 }

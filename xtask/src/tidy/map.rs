@@ -6,39 +6,61 @@ use super::Problem;
 use crate::markdown;
 use crate::tree::Tree;
 
-const PAGE: &str = "ARCHITECTURE.md";
+pub const PAGE: &str = "ARCHITECTURE.md";
 const SECTION: &str = "Map of the code";
 
 /// Folders whose children are named one by one.
-const SHELVES: [&str; 2] = ["crates", "apps"];
+pub const SHELVES: [&str; 2] = ["crates", "apps"];
 
-pub fn check(tree: &Tree) -> Vec<Problem> {
-    let Some((lines_before, map)) = tree
-        .text(PAGE)
-        .and_then(|page| markdown::section(page, SECTION))
-    else {
-        return vec![Problem::new(
-            PAGE,
-            format!("the section \"{SECTION}\" is missing"),
-        )];
+/// A row of the map.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    pub line: usize,
+    /// A folder, relative to the root of the repository.
+    pub path: String,
+    /// The crates that this one stands on, by the names of their folders.
+    pub stands_on: Vec<String>,
+}
+
+impl Row {
+    /// The name of the folder.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// The rows of the map, or the problem that there is none.
+pub fn rows(tree: &Tree) -> Result<Vec<Row>, Problem> {
+    let page = tree.text(PAGE);
+    let Some((lines_before, map)) = page.and_then(|page| markdown::section(page, SECTION)) else {
+        let what = format!("the section \"{SECTION}\" is missing");
+        return Err(Problem::new(PAGE, what));
     };
-    let named = markdown::row_names(map);
-    let mut problems: Vec<Problem> = named
-        .iter()
-        .filter(|name| !tree.has(&name.value))
-        .map(|name| {
-            let what = format!("the map names {}, which does not exist", name.value);
-            Problem::at_line(PAGE, lines_before + name.line, what)
+    let rows = markdown::rows(map).into_iter().filter_map(|row| {
+        let [path, .., stands_on] = &row.value[..] else {
+            return None;
+        };
+        Some(Row {
+            line: lines_before + row.line,
+            path: path.first()?.trim_end_matches('/').to_owned(),
+            stands_on: stands_on.clone(),
         })
-        .collect();
-    let missing = folders(tree).into_iter().filter(|folder| {
-        !named
-            .iter()
-            .any(|name| name.value.trim_end_matches('/') == folder)
     });
-    problems
-        .extend(missing.map(|folder| Problem::new(PAGE, format!("the map has no row `{folder}`"))));
-    problems
+    Ok(rows.collect())
+}
+
+/// Checks that the map names each folder that there is, and no other.
+pub fn check(tree: &Tree, rows: &[Row]) -> Vec<Problem> {
+    let gone = rows.iter().filter(|row| !tree.has(&row.path));
+    let gone = gone.map(|row| {
+        let what = format!("the map names {}, which does not exist", row.path);
+        Problem::at_line(PAGE, row.line, what)
+    });
+    let folders = folders(tree).into_iter();
+    let missing = folders.filter(|folder| !rows.iter().any(|row| row.path == *folder));
+    let missing =
+        missing.map(|folder| Problem::new(PAGE, format!("the map has no row `{folder}`")));
+    gone.chain(missing).collect()
 }
 
 /// All folders that the map must name: those of the first level, and what stands on a shelf.
@@ -67,11 +89,11 @@ mod tests {
 
 ## Map of the code
 
-| path | what |
-|---|---|
-| `crates/base` | |
-| `crates/gone` | |
-| `docs/` | |
+| path | what | stands on |
+|---|---|---|
+| `crates/base` | not `x` | |
+| `crates/gone` | | `base` |
+| `docs/` | | |
 
 ## Invariants
 ";
@@ -83,8 +105,18 @@ mod tests {
             ("docs/README.md", ""),
             ("tests/x.rs", ""),
         ]);
+        let rows = rows(&tree).unwrap();
+        let stand_on: Vec<(&str, &[String])> = rows
+            .iter()
+            .map(|row| (row.name(), &row.stands_on[..]))
+            .collect();
+        let base = ["base".to_owned()];
         assert_eq!(
-            check(&tree),
+            stand_on,
+            [("base", &[][..]), ("gone", &base), ("docs", &[])]
+        );
+        assert_eq!(
+            check(&tree, &rows),
             [
                 Problem::new(
                     "ARCHITECTURE.md:8",
@@ -94,6 +126,6 @@ mod tests {
                 Problem::new(PAGE, "the map has no row `tests`"),
             ]
         );
-        assert_eq!(check(&Tree::of(&[])).len(), 1);
+        assert!(super::rows(&Tree::of(&[])).is_err());
     }
 }

@@ -1,0 +1,97 @@
+//! Files that pages and comments name.
+
+use super::Problem;
+use crate::markdown;
+use crate::tree::Tree;
+
+/// A piece of code that ends so names a file of the project.
+const SOURCES: [&str; 2] = [".rs", ".py"];
+
+/// Folders of the project: a piece of code that begins so names something in them.
+const FOLDERS: [&str; 8] = [
+    "apps/", "bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/", "xtask/",
+];
+
+/// Looks for names of files and folders that do not exist, on pages and in comments.
+pub fn check(tree: &Tree) -> Vec<Problem> {
+    let texts = tree.texts().filter(|(path, _)| !is_history(path));
+    texts
+        .flat_map(|(path, text)| {
+            let named = match () {
+                () if path.ends_with(".md") => markdown::codes(text),
+                () if path.ends_with(".rs") => in_comments(text),
+                () => Vec::new(),
+            };
+            let gone = named.into_iter().filter(|name| !exists(tree, &name.value));
+            gone.map(|name| {
+                let what = format!("`{}` does not exist", name.value);
+                Problem::at_line(path, name.line, what)
+            })
+            .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The change log names what there was.
+fn is_history(path: &str) -> bool {
+    path == "CHANGELOG.md"
+}
+
+/// The pieces of code in the comments of a source file.
+fn in_comments(text: &str) -> Vec<markdown::At<String>> {
+    let lines = text.lines().enumerate();
+    let comments = lines.filter_map(|(index, line)| {
+        let comment = line.trim_start().strip_prefix("//")?;
+        Some((index + 1, comment))
+    });
+    comments
+        .flat_map(|(line, comment)| {
+            let codes = comment.split('`').skip(1).step_by(2);
+            codes.map(move |code| markdown::At {
+                line,
+                value: code.to_owned(),
+            })
+        })
+        .collect()
+}
+
+/// Whether a piece of code names no file, or one that exists: by its path, or by the end of it.
+fn exists(tree: &Tree, code: &str) -> bool {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let is_source = SOURCES
+        .iter()
+        .any(|end| code.strip_suffix(end).is_some_and(|stem| !stem.is_empty()));
+    let is_inside = FOLDERS.iter().any(|folder| code.starts_with(folder));
+    if !code.chars().all(is_path) || !(is_source || is_inside) {
+        return true;
+    }
+    let end = format!("/{code}");
+    tree.has(code) || tree.paths().any(|path| path.ends_with(&end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_named_must_exist() {
+        let page = "`a.rs`, `x/a.rs`, `crates/x/`, `gone.rs`, `crates/y`, `f()`, `.rs`\n";
+        let code =
+            "//! As `gone.rs` says.\nlet x = \"`other.rs`\"; // `fine`\n    // See `a.rs`.\n";
+        let tree = Tree::of(&[
+            ("README.md", page),
+            ("crates/x/a.rs", code),
+            ("CHANGELOG.md", page),
+        ]);
+        let gone =
+            |place: &str, name: &str| Problem::new(place, format!("`{name}` does not exist"));
+        assert_eq!(
+            check(&tree),
+            [
+                gone("README.md:1", "gone.rs"),
+                gone("README.md:1", "crates/y"),
+                gone("crates/x/a.rs:1", "gone.rs"),
+            ]
+        );
+    }
+}
