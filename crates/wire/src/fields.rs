@@ -25,6 +25,13 @@ impl Input {
         value.map_err(|_| self.cut_off(name))
     }
 
+    pub(crate) fn uint16(&mut self, name: &str) -> Result<u16, Malformed> {
+        let value = self.try_get_i16();
+        value
+            .map(|value| value as u16)
+            .map_err(|_| self.cut_off(name))
+    }
+
     pub(crate) fn int32(&mut self, name: &str) -> Result<i32, Malformed> {
         let value = self.try_get_i32();
         value.map_err(|_| self.cut_off(name))
@@ -92,13 +99,24 @@ impl Input {
         name: &str,
         element: impl Fn(&mut Input) -> Result<T, Malformed>,
     ) -> Result<Vec<T>, Malformed> {
-        let length = self.length(name)?;
+        self.nullable_array(name, element)?
+            .ok_or_else(|| self.malformed(format!("{name} is null")))
+    }
+
+    pub(crate) fn nullable_array<T>(
+        &mut self,
+        name: &str,
+        element: impl Fn(&mut Input) -> Result<T, Malformed>,
+    ) -> Result<Option<Vec<T>>, Malformed> {
+        let Some(length) = self.nullable_length(name)? else {
+            return Ok(None);
+        };
         // No more than what is left of the frame: varints are checked.
         let mut elements = Vec::with_capacity(length);
         for _ in 0..length {
             elements.push(element(self)?);
         }
-        Ok(elements)
+        Ok(Some(elements))
     }
 
     /// Skips tagged fields.
@@ -158,6 +176,10 @@ impl Output {
 
     pub(crate) fn int16(&mut self, value: i16) {
         self.copied().put_i16(value);
+    }
+
+    pub(crate) fn uint16(&mut self, value: u16) {
+        self.copied().put_u16(value);
     }
 
     pub(crate) fn int32(&mut self, value: i32) {

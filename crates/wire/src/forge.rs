@@ -67,6 +67,18 @@ impl Forge {
         self.uint64() as i16
     }
 
+    pub(crate) fn int8(&mut self) -> i8 {
+        self.uint64() as i8
+    }
+
+    pub(crate) fn uint16(&mut self) -> u16 {
+        self.uint64() as u16
+    }
+
+    pub(crate) fn int32(&mut self) -> i32 {
+        self.uint64() as i32
+    }
+
     pub(crate) fn uint32(&mut self) -> u32 {
         self.uint64() as u32
     }

@@ -73,6 +73,7 @@ mod produce;
 mod refusal;
 pub mod sasl;
 mod share;
+pub mod streams_group;
 #[cfg(test)]
 mod tests;
 

@@ -182,7 +182,11 @@ macro_rules! field {
 // Type, its name in the documentation, how it is read and written, and the value inside.
 field! {
     bool, "bool", boolean, value => value, field => *field;
+    i8, "int8", int8, value => value, field => *field;
     i16, "int16", int16, value => value, field => *field;
+    i32, "int32", int32, value => value, field => *field;
+    i64, "int64", int64, value => value, field => *field;
+    u16, "uint16", uint16, value => value, field => *field;
     u32, "uint32", uint32, value => value, field => *field;
     u64, "uint64", uint64, value => value, field => *field;
     StreamId, "uint64", uint64, value => StreamId(value), field => field.0;
@@ -218,6 +222,30 @@ impl<T: Field> Field for Vec<T> {
     #[cfg(test)]
     fn forge(forge: &mut Forge) -> Vec<T> {
         (0..forge.below(3)).map(|_| T::forge(forge)).collect()
+    }
+}
+
+/// Null arrays have the length 0, as null strings do.
+impl<T: Field> Field for Option<Vec<T>> {
+    fn decode(input: &mut Input, name: &str) -> Result<Option<Vec<T>>, Malformed> {
+        input.nullable_array(name, |input| T::decode(input, name))
+    }
+
+    fn encode(&self, output: &mut Output) {
+        match self {
+            Some(elements) => elements.encode(output),
+            None => output.varint32(0),
+        }
+    }
+
+    #[cfg(test)]
+    fn type_name() -> String {
+        format!("nullable array of {}", T::type_name())
+    }
+
+    #[cfg(test)]
+    fn forge(forge: &mut Forge) -> Option<Vec<T>> {
+        forge.boolean().then(|| Field::forge(forge))
     }
 }
 
@@ -303,7 +331,7 @@ impl Field for Cursor {
 
 impl Input {
     /// Whether a value that can be null is there.
-    fn presence(&mut self, name: &str) -> Result<bool, Malformed> {
+    pub(crate) fn presence(&mut self, name: &str) -> Result<bool, Malformed> {
         match self.int8(name)? {
             PRESENT => Ok(true),
             NULL => Ok(false),
@@ -313,7 +341,7 @@ impl Input {
 }
 
 impl Output {
-    fn presence(&mut self, is_present: bool) {
+    pub(crate) fn presence(&mut self, is_present: bool) {
         self.int8(if is_present { PRESENT } else { NULL });
     }
 }
