@@ -406,7 +406,9 @@ fn create_topic(
         streamlets: partitions,
         ..StreamConfig::default()
     };
-    configs::set_of_created(&mut config, &topic.configs)
+    let settings = topic.configs.iter();
+    let settings = settings.map(|setting| (&*setting.name, setting.value.as_deref()));
+    configs::set_of_created(&mut config, &topic.name, settings)
         .map_err(|refused| Refusal::new(refused.error, refused.message))?;
     let id = match validate_only {
         true if broker.log().stream(&topic.name).is_ok() => {

@@ -11,6 +11,7 @@ mod started;
 mod store;
 mod topic_table;
 mod topics;
+mod uncompacted;
 mod value;
 
 use std::collections::HashSet;
@@ -20,7 +21,6 @@ use millstream_log::StreamConfig;
 use millstream_wire::messages::alter_configs_response::{
     AlterConfigsResourceResponse, AlterConfigsResponse,
 };
-use millstream_wire::messages::create_topics_request::CreatableTopicConfig;
 use millstream_wire::messages::create_topics_response::CreatableTopicConfigs;
 use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
 use millstream_wire::messages::describe_configs_response::{
@@ -45,6 +45,7 @@ use self::setting::{Asked, Found, Setting, Source};
 pub use self::store::ConfigStore;
 use self::store::Kind;
 use self::topic_table::{DURABILITY, SETTINGS, TopicSetting};
+use self::uncompacted::keep_whole;
 use crate::broker::Broker;
 use crate::client::stream_of_users;
 use crate::error::response_error;
@@ -193,18 +194,18 @@ pub fn of_created(broker: &Broker, config: &StreamConfig) -> Vec<CreatableTopicC
     settings.collect()
 }
 
-/// Gives a topic that is to be created its settings.
+/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that asks
+/// for compaction keeps every record.
 ///
 /// # Errors
 /// When there is no such setting, or a value is none of its values.
-pub fn set_of_created(
+pub fn set_of_created<'a>(
     config: &mut StreamConfig,
-    configs: &[CreatableTopicConfig],
+    topic: &str,
+    settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<(), Refused> {
-    let changes = configs.iter().map(|setting| {
-        let value = setting.value.as_deref();
-        (&*setting.name, value.map_or(Change::Delete, Change::Set))
-    });
+    let settings = keep_whole(topic, settings).into_iter();
+    let changes = settings.map(|(name, value)| (name, value.map_or(Change::Delete, Change::Set)));
     let changes: Changes<'_> = changes.collect();
     let before = topics::own(config);
     let after = changed_topic(&before, &changes)?;

@@ -58,7 +58,7 @@ fn alter(client: &mut Connection, topic: &str, name: &str, value: Option<&str>) 
 }
 
 /// The value of a setting of a topic.
-fn setting(client: &mut Connection, topic: &str, name: &str) -> Result<String, i16> {
+pub fn setting(client: &mut Connection, topic: &str, name: &str) -> Result<String, i16> {
     let resource = DescribeConfigsResource::default()
         .with_resource_type(TOPIC)
         .with_resource_name(text(topic))
@@ -511,4 +511,39 @@ fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
     // Fewer are allowed than there are: all are served.
     let node = Node::with_log(node.stop(), |config| config.partitions_max = 1);
     assert_eq!(node.connect().produce("w", 59, &["value"]), 0);
+}
+
+#[test]
+fn a_new_topic_that_asks_for_compaction_keeps_every_record() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let mut create = |name: &str, policy: &'static str| {
+        let configs = [("cleanup.policy", policy), ("retention.ms", "5000")];
+        let configs = configs.map(|(name, value)| {
+            let config = CreatableTopicConfig::default().with_name(text(name));
+            config.with_value(Some(text(value)))
+        });
+        let topic = creatable(name, 1).with_configs(configs.to_vec());
+        let request = CreateTopicsRequest::default().with_topics(vec![topic]);
+        let mut created = ask!(client, CreateTopics, 5, request);
+        let topic = created.topics.remove(0);
+        let mut told = topic.configs.unwrap_or_default();
+        told.retain(|config| configs_told(&config.name));
+        told.sort_by(|one, other| one.name.cmp(&other.name));
+        let told = told
+            .into_iter()
+            .map(|config| config.value.unwrap().to_string());
+        (topic.error_code, told.collect::<Vec<String>>())
+    };
+    let told = |values: [&str; 2]| (0, values.map(str::to_owned).to_vec());
+    assert_eq!(create("a", "compact"), told(["delete", "-1"]));
+    assert_eq!(create("b", "compact,delete"), told(["delete", "5000"]));
+    let invalid = ResponseError::InvalidConfig.code();
+    assert_eq!(create("c", "compact,other").0, invalid);
+    let retention = |name| node.log().stream(name).unwrap().config().retention_ms;
+    assert_eq!((retention("a"), retention("b")), (None, Some(5000)));
+}
+
+fn configs_told(name: &str) -> bool {
+    ["cleanup.policy", "retention.ms"].contains(&name)
 }
