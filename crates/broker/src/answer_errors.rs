@@ -32,6 +32,7 @@ pub fn has_error(response: &Response) -> bool {
         R::SyncGroup(response) => response.error_code != 0,
         R::Heartbeat(response) => response.error_code != 0,
         R::ConsumerGroupHeartbeat(response) => response.error_code != 0,
+        R::StreamsGroupHeartbeat(response) => response.error_code != 0,
         R::LeaveGroup(response) => response.error_code != 0,
         R::FindCoordinator(response) => {
             response.error_code != 0 || any_error!(response.coordinators)
@@ -65,6 +66,7 @@ pub fn has_error(response: &Response) -> bool {
         R::DeleteShareGroupOffsets(response) => {
             response.error_code != 0 || any_error!(response.responses)
         }
+        R::StreamsGroupDescribe(response) => any_error!(response.groups),
         R::ListGroups(response) => response.error_code != 0,
         R::DeleteGroups(response) => any_error!(response.results),
         R::OffsetDelete(response) => {

@@ -71,6 +71,7 @@ impl Broker {
         log.internal_stream(OFFSETS)?;
         let configs = ConfigStore::open(&log, Arc::clone(&clock))?;
         let of_groups = groups::Config {
+            partitions_max: config.partitions_max,
             of_groups: configs::group_configs(&configs),
             ..config.groups.clone()
         };
@@ -256,7 +257,9 @@ impl Broker {
             | Request::ConsumerGroupHeartbeat(_)
             | Request::ConsumerGroupDescribe(_)
             | Request::ShareGroupHeartbeat(_)
-            | Request::ShareGroupDescribe(_)) => {
+            | Request::ShareGroupDescribe(_)
+            | Request::StreamsGroupHeartbeat(_)
+            | Request::StreamsGroupDescribe(_)) => {
                 group_service::handle(self, client, version, request)
             }
             Request::ShareFetch(request) => share_service::fetch(self, client, request),

@@ -46,6 +46,7 @@ mod shares;
 mod status;
 mod throttle;
 mod token_check;
+mod topic_names;
 mod topics;
 mod transaction_service;
 pub mod transactions;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use millstream_log::{LogError, Stream, StreamConfig, is_reserved};
+use millstream_log::{LogError, Stream, StreamConfig};
 use millstream_wire::messages::create_partitions_response::{
     CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
@@ -35,15 +35,13 @@ use crate::configs;
 use crate::error::response_error;
 use crate::reply::Reply;
 use crate::security::Operation;
+use crate::topic_names::check_name;
 
 /// The epoch of every partition's leader, of which there is only one, ever.
 pub const LEADER_EPOCH: i32 = 0;
 
 /// The most partitions in one page of a description.
 const PAGE_PARTITIONS_MAX: i32 = 2_000;
-
-/// Kafka's bound on names of topics.
-pub const NAME_BYTES_MAX: usize = 249;
 
 /// How a request names a topic.
 pub enum Named<'a> {
@@ -211,21 +209,6 @@ fn create_missing(broker: &Broker, name: &str) -> Result<Stream, LogError> {
 /// Whether clients of Kafka can name it.
 fn is_topic(stream: &Stream) -> bool {
     check_name(stream.name()).is_ok()
-}
-
-/// Kafka's rules for the names of topics.
-fn check_name(name: &str) -> Result<(), &'static str> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    match name {
-        "" => Err("a topic has a name"),
-        name if is_reserved(name) => Err("it is the name of one of the broker's own topics"),
-        "." | ".." => Err("a topic is not called . or .."),
-        name if name.len() > NAME_BYTES_MAX => Err("the name is longer than 249 characters"),
-        name if !name.bytes().all(is_allowed) => {
-            Err("a name has letters, digits, '.', '_' and '-' only")
-        }
-        _ => Ok(()),
-    }
 }
 
 fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {

@@ -15,7 +15,7 @@ use crate::error::{EncodeError, Malformed};
 use crate::input::Input;
 use crate::native;
 use crate::pieces::Output;
-use crate::share;
+use crate::{share, streams_group};
 
 /// For requests without flexible versions.
 const NEVER: i16 = i16::MAX;
@@ -25,12 +25,14 @@ const NEVER: i16 = i16::MAX;
 const PRODUCE_VERSION_MIN_ANNOUNCED: i16 = 0;
 
 /// The features that clients look for, each at its only level.
-const FEATURES: [(&str, i16); 2] = [
+const FEATURES: [(&str, i16); 3] = [
     // Partitions and groups take part in a transaction without being added before, and every transaction has an
     // epoch of its own (KIP-890).
     ("transaction.version", 2),
     // There are share groups (KIP-932).
     ("share.version", 1),
+    // There are groups of Kafka Streams (KIP-1071).
+    ("streams.version", 1),
 ];
 
 /// A request that is supported, and in which versions.
@@ -275,6 +277,8 @@ apis! {
     ShareGroupDescribe = 77, messages::ShareGroupDescribeRequest, messages::ShareGroupDescribeResponse, 1..=1, 0;
     ShareFetch = 78, share::ShareFetchRequest, share::ShareFetchResponse, 1..=2, 0;
     ShareAcknowledge = 79, share::ShareAcknowledgeRequest, share::ShareAcknowledgeResponse, 1..=2, 0;
+    StreamsGroupHeartbeat = 88, streams_group::StreamsGroupHeartbeatRequest, streams_group::StreamsGroupHeartbeatResponse, 0..=0, 0;
+    StreamsGroupDescribe = 89, streams_group::StreamsGroupDescribeRequest, streams_group::StreamsGroupDescribeResponse, 0..=0, 0;
     DescribeShareGroupOffsets = 90, messages::DescribeShareGroupOffsetsRequest, share::DescribeShareGroupOffsetsResponse, 0..=1, 0;
     AlterShareGroupOffsets = 91, messages::AlterShareGroupOffsetsRequest, messages::AlterShareGroupOffsetsResponse, 0..=0, 0;
     DeleteShareGroupOffsets = 92, messages::DeleteShareGroupOffsetsRequest, messages::DeleteShareGroupOffsetsResponse, 0..=0, 0;

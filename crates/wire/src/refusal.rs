@@ -117,6 +117,8 @@ impl Refusal {
             Request::DeleteGroups(request) => self.delete_groups(request).into(),
             Request::ConsumerGroupHeartbeat(_) => self.consumer_group_heartbeat().into(),
             Request::ConsumerGroupDescribe(request) => self.consumer_group_describe(request).into(),
+            Request::StreamsGroupHeartbeat(_) => self.streams_group_heartbeat().into(),
+            Request::StreamsGroupDescribe(request) => self.streams_group_describe(request).into(),
 
             Request::ShareGroupHeartbeat(_) => self.share_group_heartbeat().into(),
             Request::ShareGroupDescribe(request) => self.share_group_describe(request).into(),

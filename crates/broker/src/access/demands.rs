@@ -2,6 +2,7 @@
 
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::{AddPartitionsToTxnRequest, GroupId, TopicName};
+use millstream_wire::streams_group::StreamsGroupHeartbeatRequest;
 use millstream_wire::{Request, ResponseError};
 
 use super::unknown::denied_by_id;
@@ -74,6 +75,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::FindCoordinator(request) if request.key_type == KEY_OF_SHARE => {
             cluster(ClusterAction)
         }
+        Request::StreamsGroupHeartbeat(request) => streams_heartbeat(access, request),
         Request::FindCoordinator(request) if version < SEVERAL_KEYS_FROM => {
             match request.key_type {
                 KEY_OF_GROUP => group(Describe, &request.key),
@@ -199,6 +201,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         | Request::ConsumerGroupDescribe(_)
         | Request::ShareGroupDescribe(_)
         | Request::DescribeShareGroupOffsets(_)
+        | Request::StreamsGroupDescribe(_)
         | Request::ListGroups(_)
         | Request::DescribeTransactions(_)
         | Request::ListTransactions(_)
@@ -228,6 +231,21 @@ fn heartbeat(access: &Access, group: &GroupId, topics: Option<&[TopicName]>) -> 
     need(access, Read, Resource::group(group))?;
     each(topics.unwrap_or_default(), |name| {
         need(access, Describe, Resource::topic(name))
+    })
+}
+
+/// Of a group of Kafka Streams, what the application reads, and what the broker makes for it.
+fn streams_heartbeat(access: &Access, request: &StreamsGroupHeartbeatRequest) -> Checked {
+    need(access, Read, Resource::group(&request.group_id))?;
+    let topology = request.topology.iter();
+    each(topology.flat_map(|it| &it.subtopologies), |part| {
+        let internal = part.state_changelog_topics.iter();
+        let internal = internal.chain(&part.repartition_source_topics);
+        let names = part
+            .source_topics
+            .iter()
+            .chain(internal.map(|topic| &topic.name));
+        each(names, |name| need(access, Describe, Resource::topic(name)))
     })
 }
 

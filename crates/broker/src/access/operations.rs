@@ -17,6 +17,7 @@ pub fn tell(access: &Access, request: &Request) -> Option<Change> {
         Request::DescribeGroups(request) => (false, request.include_authorized_operations),
         Request::ConsumerGroupDescribe(request) => (false, request.include_authorized_operations),
         Request::ShareGroupDescribe(request) => (false, request.include_authorized_operations),
+        Request::StreamsGroupDescribe(request) => (false, request.include_authorized_operations),
         // There is nothing to ask it with.
         Request::DescribeTopicPartitions(_) => (false, true),
         _ => return None,
@@ -77,6 +78,11 @@ fn tell_of_others(access: &Access, response: &mut Response) {
             }
         }
         Response::ShareGroupDescribe(response) => {
+            for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
+                group.authorized_operations = of_group(&group.group_id);
+            }
+        }
+        Response::StreamsGroupDescribe(response) => {
             for group in response.groups.iter_mut().filter(|g| g.error_code == 0) {
                 group.authorized_operations = of_group(&group.group_id);
             }

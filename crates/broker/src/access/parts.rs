@@ -157,6 +157,11 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
                 Describe, name
             ));
         }
+        Request::StreamsGroupDescribe(request) => {
+            keep!(request.group_ids, GROUP_DENIED, |name| group(
+                Describe, name
+            ));
+        }
         Request::DescribeShareGroupOffsets(request) => {
             keep!(request.groups, GROUP_DENIED, |asked| group(
                 Describe,
@@ -277,6 +282,7 @@ pub fn merge(response: &mut Response, refused: Response) {
         ConsumerGroupDescribe.groups,
         ShareGroupDescribe.groups,
         DescribeShareGroupOffsets.groups,
+        StreamsGroupDescribe.groups,
         DeleteGroups.results,
         DescribeTransactions.transaction_states,
         FindCoordinator.coordinators,

@@ -23,6 +23,8 @@ const SHARE_LOCK_DURATION: &str = "share.record.lock.duration.ms";
 const SHARE_DELIVERIES: &str = "share.delivery.count.limit";
 const SHARE_LOCKS: &str = "share.partition.max.record.locks";
 const SHARE_RENEWALS: &str = "share.renew.acknowledge.enable";
+const STREAMS_SESSION: &str = "streams.session.timeout.ms";
+const STREAMS_HEARTBEAT: &str = "streams.heartbeat.interval.ms";
 const READ_COMMITTED: &str = "read_committed";
 
 /// The least time between heartbeats, so that members do not keep the broker busy with them.
@@ -48,7 +50,6 @@ const SESSION: Values = Values::Int(SESSION_MS_MIN, SESSION_MS_MAX);
 const HEARTBEAT: Values = Values::Int(HEARTBEAT_MS_MIN, SESSION_MS_MAX);
 const OWN_PACE: &str =
     "Has no effect: the broker assigns when members come, go or change what they read.";
-const NO_STREAMS: &str = "Has no effect: this server has no groups of Kafka Streams' own protocol.";
 
 /// All settings of groups, by their names.
 const SETTINGS: [Setting; 17] = [
@@ -128,27 +129,32 @@ const SETTINGS: [Setting; 17] = [
         "streams.assignment.interval.ms",
         Values::Int(0, i32::MAX),
         "1000",
-        NO_STREAMS,
+        OWN_PACE,
     ),
     setting(
-        "streams.heartbeat.interval.ms",
+        STREAMS_HEARTBEAT,
         HEARTBEAT,
         "5000",
-        NO_STREAMS,
+        "How often a member of a group of Kafka Streams sends a heartbeat; less than the session timeout.",
     ),
     setting(
         "streams.initial.rebalance.delay.ms",
         Values::Int(0, i32::MAX),
         "3000",
-        NO_STREAMS,
+        "Has no effect: the first member gets its tasks at once.",
     ),
     setting(
         "streams.num.standby.replicas",
         Values::Int(0, 2),
         "0",
-        NO_STREAMS,
+        "Has no effect: no standby tasks are assigned.",
     ),
-    setting("streams.session.timeout.ms", SESSION, "45000", NO_STREAMS),
+    setting(
+        STREAMS_SESSION,
+        SESSION,
+        "45000",
+        "How long a member of a group of Kafka Streams may be silent before its tasks go to others. Counts for each member from its next heartbeat on.",
+    ),
 ];
 
 /// Checks where a share group begins.
@@ -192,6 +198,14 @@ pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -
         SHARE_HEARTBEAT => (
             "group.share.heartbeat.interval.ms",
             Some(of_broker.share_heartbeat_interval),
+        ),
+        STREAMS_SESSION => (
+            "group.streams.session.timeout.ms",
+            Some(of_broker.streams_session_timeout),
+        ),
+        STREAMS_HEARTBEAT => (
+            "group.streams.heartbeat.interval.ms",
+            Some(of_broker.streams_heartbeat_interval),
         ),
         name => (name, None),
     };
@@ -259,6 +273,7 @@ fn check(own: &Own, of_broker: &groups::Config) -> Result<(), Refused> {
     let pairs = [
         (CONSUMER_HEARTBEAT, CONSUMER_SESSION),
         (SHARE_HEARTBEAT, SHARE_SESSION),
+        (STREAMS_HEARTBEAT, STREAMS_SESSION),
     ];
     for (heartbeat, session) in pairs {
         let value = |name: &str| {
@@ -286,6 +301,8 @@ fn group_config(own: &Own) -> groups::GroupConfig {
         consumer_heartbeat_interval: duration(CONSUMER_HEARTBEAT),
         share_session_timeout: duration(SHARE_SESSION),
         share_heartbeat_interval: duration(SHARE_HEARTBEAT),
+        streams_session_timeout: duration(STREAMS_SESSION),
+        streams_heartbeat_interval: duration(STREAMS_HEARTBEAT),
     }
 }
 

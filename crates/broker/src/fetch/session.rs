@@ -15,7 +15,8 @@ use crate::client::Client;
 use crate::error::response_error;
 use crate::offsets::{epoch_error, lane_of};
 use crate::security::Operation;
-use crate::topics::{NAME_BYTES_MAX, Named, topic_name};
+use crate::topic_names::NAME_BYTES_MAX;
+use crate::topics::{Named, topic_name};
 
 /// Sessions at the same time. The one that was used least lately makes room for another.
 const SESSIONS_MAX: usize = 1_000;

@@ -2,8 +2,10 @@
 //! on the clock.
 
 mod access;
+mod internal_topics;
 mod requests;
 mod responses;
+mod streams;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use self::access::Rules;
+use self::internal_topics::Outcomes;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
@@ -48,6 +51,7 @@ pub struct GroupService {
     security: Arc<SecurityService>,
     /// The next deadline may have come nearer.
     changed: Notify,
+    outcomes: Outcomes,
     /// The ledger is damaged: nothing is answered, since members and positions would be wrong.
     is_damaged: AtomicBool,
 }
@@ -100,6 +104,7 @@ impl GroupService {
             clock,
             security,
             changed: Notify::new(),
+            outcomes: Outcomes::default(),
             is_damaged: AtomicBool::new(is_damaged),
         })
     }
@@ -161,8 +166,16 @@ impl GroupService {
         // It has to know them before anything else.
         let needs_topics = matches!(
             request,
-            Request::ConsumerHeartbeat(_) | Request::ShareHeartbeat(_)
+            Request::ConsumerHeartbeat(_)
+                | Request::ShareHeartbeat(_)
+                | Request::StreamsHeartbeat(_)
         );
+        for (group, made) in std::mem::take(&mut *self.outcomes.lock()) {
+            match made {
+                Ok(()) => at_work.topics_known_at = None,
+                Err(why) => at_work.coordinator.creation_failed(&group, why),
+            }
+        }
         if needs_topics || at_work.topics_known_at.is_none() {
             self.learn_topics(&mut at_work, now);
             self.learn_access(&mut at_work);
@@ -186,6 +199,9 @@ impl GroupService {
                 Action::Persist(record) => records.push(record),
                 Action::Answer(id, answer) => {
                     released.extend(at_work.waiting.remove(&id).map(|sender| (sender, answer)));
+                }
+                Action::CreateTopics(creation) => {
+                    internal_topics::create(&self.log, &self.security, &self.outcomes, creation);
                 }
             }
         }

@@ -12,7 +12,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{Request as WireRequest, ResponseError, StrBytes};
 
-use super::random_bytes;
+use super::{random_bytes, streams};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
@@ -72,12 +72,20 @@ pub fn translate(
         WireRequest::ShareGroupDescribe(request) => {
             one(Request::DescribeShareGroups(groups(&request.group_ids)))
         }
+        WireRequest::StreamsGroupHeartbeat(request) => one(Request::StreamsHeartbeat(
+            streams::heartbeat(client, request),
+        )),
+        WireRequest::StreamsGroupDescribe(request) => {
+            let names = request.group_ids.iter().cloned().map(messages::GroupId);
+            let names: Vec<messages::GroupId> = names.collect();
+            one(Request::DescribeStreamsGroups(groups(&names)))
+        }
         _ => Err(ResponseError::InvalidRequest),
     }
 }
 
 /// What is kept is copied: it would hold on to the whole buffer of its connection.
-fn text(text: &StrBytes) -> Arc<str> {
+pub(super) fn text(text: &StrBytes) -> Arc<str> {
     Arc::from(&**text)
 }
 
@@ -112,7 +120,7 @@ fn milliseconds(number: i32) -> Duration {
     Duration::from_millis(number.max(0) as u64)
 }
 
-fn who(client: &Client) -> GroupClient {
+pub(super) fn who(client: &Client) -> GroupClient {
     GroupClient {
         id: client.id().into(),
         host: format!("/{}", client.peer().address.ip()).into(),

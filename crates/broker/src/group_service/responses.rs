@@ -22,6 +22,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{Request as WireRequest, Response, ResponseError, StrBytes, Uuid, refuse};
 
+use super::streams;
 use crate::groups::{
     Answer, ConsumerBeat, ConsumerMember, DescribedConsumerGroup, DescribedGroup,
     DescribedShareGroup, FetchedOffset, GroupError, HeartbeatRefused, JoinRefused, Joined,
@@ -66,6 +67,8 @@ pub fn translate(version: i16, request: &WireRequest, mut answers: Vec<Answer>) 
         Some(Answer::DescribeConsumerGroups(answer)) => described_consumer(answer).into(),
         Some(Answer::ShareHeartbeat(answer)) => beat_of_share(answer).into(),
         Some(Answer::DescribeShareGroups(answer)) => described_share(answer).into(),
+        Some(Answer::StreamsHeartbeat(answer)) => streams::beat(answer).into(),
+        Some(Answer::DescribeStreamsGroups(answer)) => streams::described(answer).into(),
         // Asked by others than clients; or nothing was asked.
         Some(Answer::CommitTransactionOffsets(_) | Answer::EndTransaction) | None => {
             refuse(request, version, ResponseError::InvalidRequest, None)
@@ -77,7 +80,7 @@ fn code(error: Option<GroupError>) -> i16 {
     error.map_or(0, GroupError::code)
 }
 
-fn text(text: &str) -> StrBytes {
+pub(super) fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 

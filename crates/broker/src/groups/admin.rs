@@ -1,10 +1,10 @@
 //! Requests about groups as a whole, and what happens to them as time goes by.
 
 use super::answer::{
-    Answer, DescribedConsumerGroup, DescribedGroup, DescribedShareGroup, GroupState, Standing,
+    Answer, DescribedConsumerGroup, DescribedGroup, DescribedShareGroup, DescribedStreamsGroup,
+    GroupState, Standing,
 };
 use super::classic::ClassicGroup;
-use super::consumer::ConsumerGroup;
 use super::group::{Groups, Members};
 use super::timers::Timer;
 use super::turn::Turn;
@@ -15,7 +15,9 @@ impl Groups {
     pub fn describe(&self, turn: &mut Turn, request: RequestId, names: Vec<GroupName>) {
         let described = names.into_iter().map(|name| match self.members(&name) {
             Some(Members::Classic(group)) => group.described(),
-            Some(Members::Consumer(_) | Members::Share(_)) | None => no_such_group(name),
+            Some(Members::Consumer(_) | Members::Share(_) | Members::Streams(_)) | None => {
+                no_such_group(name)
+            }
         });
         let described = described.collect();
         turn.answer(request, Answer::DescribeGroups(described));
@@ -29,7 +31,9 @@ impl Groups {
     ) {
         let described = names.into_iter().map(|name| match self.members(&name) {
             Some(Members::Consumer(group)) => group.described(turn.topics),
-            Some(Members::Classic(_) | Members::Share(_)) | None => no_such_consumer_group(name),
+            Some(Members::Classic(_) | Members::Share(_) | Members::Streams(_)) | None => {
+                no_such_consumer_group(name)
+            }
         });
         let described = described.collect();
         turn.answer(request, Answer::DescribeConsumerGroups(described));
@@ -49,6 +53,20 @@ impl Groups {
         turn.answer(request, Answer::DescribeShareGroups(described));
     }
 
+    pub fn describe_streams_groups(
+        &self,
+        turn: &mut Turn,
+        request: RequestId,
+        names: Vec<GroupName>,
+    ) {
+        let described = names.into_iter().map(|name| match self.members(&name) {
+            Some(Members::Streams(group)) => group.described(),
+            Some(_) | None => no_such_streams_group(name),
+        });
+        let described = described.collect();
+        turn.answer(request, Answer::DescribeStreamsGroups(described));
+    }
+
     fn members(&self, name: &GroupName) -> Option<&Members> {
         self.by_name.get(name).map(|group| &group.members)
     }
@@ -62,6 +80,7 @@ impl Groups {
             Members::Classic(group) => group.listed(),
             Members::Consumer(group) => group.listed(),
             Members::Share(group) => group.listed(),
+            Members::Streams(group) => group.listed(),
         });
         let listed = listed.filter(|group| {
             is_wanted(&list.states, group.state.as_str())
@@ -76,6 +95,7 @@ impl Groups {
                 Members::Classic(group) => (group.listed(), group.len()),
                 Members::Consumer(group) => (group.listed(), group.len()),
                 Members::Share(group) => (group.listed(), group.len()),
+                Members::Streams(group) => (group.listed(), group.tasks().len()),
             };
             Standing {
                 name: listed.group,
@@ -122,12 +142,16 @@ impl Groups {
             Timer::ClassicSession(name, member) => {
                 self.on_classic_timer(&name, |group| group.session_is_over(turn, &member));
             }
-            Timer::ConsumerSession(name, member) => {
-                self.on_consumer_timer(&name, |group| group.session_is_over(turn, &member));
-            }
-            Timer::ConsumerRebalance(name, member) => {
-                self.on_consumer_timer(&name, |group| group.rebalance_time_is_up(turn, &member));
-            }
+            Timer::ConsumerSession(name, member) => match self.members_mut(&name) {
+                Some(Members::Consumer(group)) => group.session_is_over(turn, &member),
+                Some(Members::Streams(group)) => group.session_is_over(turn, &member),
+                Some(Members::Classic(_) | Members::Share(_)) | None => {}
+            },
+            Timer::ConsumerRebalance(name, member) => match self.members_mut(&name) {
+                Some(Members::Consumer(group)) => group.rebalance_time_is_up(turn, &member),
+                Some(Members::Streams(group)) => group.rebalance_time_is_up(turn, &member),
+                Some(Members::Classic(_) | Members::Share(_)) | None => {}
+            },
             Timer::ShareSession(name, member) => {
                 if let Some(Members::Share(group)) = self.members_mut(&name) {
                     group.session_is_over(turn, &member);
@@ -142,12 +166,6 @@ impl Groups {
             event(group);
         }
         self.forget_if_unused(name);
-    }
-
-    fn on_consumer_timer(&mut self, name: &GroupName, event: impl FnOnce(&mut ConsumerGroup)) {
-        if let Some(Members::Consumer(group)) = self.members_mut(name) {
-            event(group);
-        }
     }
 
     fn members_mut(&mut self, name: &GroupName) -> Option<&mut Members> {
@@ -186,6 +204,7 @@ impl Groups {
                 Members::Classic(_) => {}
                 Members::Consumer(group) => group.topic_changed(topic),
                 Members::Share(group) => group.topic_changed(topic),
+                Members::Streams(group) => group.topic_changed(topic),
             }
         }
     }
@@ -193,8 +212,10 @@ impl Groups {
     /// Who may know of which topics has changed.
     pub fn access_changed(&mut self) {
         for group in self.by_name.values_mut() {
-            if let Members::Consumer(group) = &mut group.members {
-                group.access_changed();
+            match &mut group.members {
+                Members::Classic(_) | Members::Share(_) => {}
+                Members::Consumer(group) => group.access_changed(),
+                Members::Streams(group) => group.access_changed(),
             }
         }
     }
@@ -207,6 +228,7 @@ impl Groups {
                 Members::Classic(group) => group.snapshot(&mut records),
                 Members::Consumer(group) => group.snapshot(&mut records),
                 Members::Share(group) => group.snapshot(&mut records),
+                Members::Streams(group) => group.snapshot(&mut records),
             }
             group.offsets.snapshot(name, &mut records);
         }
@@ -244,6 +266,18 @@ fn no_such_share_group(group: GroupName) -> DescribedShareGroup {
         state: GroupState::Dead,
         epoch: Default::default(),
         assignor: Default::default(),
+        members: Vec::new(),
+    }
+}
+
+fn no_such_streams_group(group: GroupName) -> DescribedStreamsGroup {
+    DescribedStreamsGroup {
+        group,
+        error: Some(GroupError::GroupIdNotFound),
+        state: GroupState::Dead,
+        epoch: Default::default(),
+        target_epoch: Default::default(),
+        topology: None,
         members: Vec::new(),
     }
 }

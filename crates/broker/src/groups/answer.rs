@@ -8,8 +8,9 @@ use bytes::Bytes;
 use millstream_base::Offset;
 
 use super::{
-    Client, Epoch, Generation, GroupError, GroupName, InstanceId, LeaderEpoch, MemberId, Partition,
-    TopicId, TopicName, TopicPartitions,
+    Client, Endpoint, EndpointPartitions, Epoch, Generation, GroupError, GroupName, InstanceId,
+    LeaderEpoch, MemberId, Partition, StreamsStatus, Tasks, TopicId, TopicName, TopicPartitions,
+    Topology,
 };
 
 /// The answer to a [`Request`](super::Request) of the same name.
@@ -48,6 +49,10 @@ pub enum Answer {
     ShareHeartbeat(Result<ShareBeat, HeartbeatRefused>),
     /// For each group, in the order of the request.
     DescribeShareGroups(Vec<DescribedShareGroup>),
+    /// The member's epoch, its tasks, and what keeps the group from its work.
+    StreamsHeartbeat(Result<StreamsBeat, HeartbeatRefused>),
+    /// For each group, in the order of the request.
+    DescribeStreamsGroups(Vec<DescribedStreamsGroup>),
 }
 
 /// A member's place in a generation.
@@ -120,6 +125,8 @@ pub enum GroupState {
     PreparingRebalance,
     /// Classic: the leader is to hand out the assignment.
     CompletingRebalance,
+    /// Kafka Streams: topics are missing or partitioned wrongly.
+    NotReady,
     /// KIP-848: what members are to have is not decided yet.
     Assigning,
     /// KIP-848: some members do not have yet what they are to have.
@@ -137,6 +144,7 @@ impl GroupState {
             GroupState::Empty => "Empty",
             GroupState::PreparingRebalance => "PreparingRebalance",
             GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::NotReady => "NotReady",
             GroupState::Assigning => "Assigning",
             GroupState::Reconciling => "Reconciling",
             GroupState::Stable => "Stable",
@@ -160,6 +168,8 @@ pub enum GroupType {
     Consumer,
     /// KIP-932: members share partitions, record by record.
     Share,
+    /// KIP-1071: the coordinator assigns tasks of Kafka Streams.
+    Streams,
 }
 
 impl GroupType {
@@ -169,6 +179,7 @@ impl GroupType {
             GroupType::Classic => "classic",
             GroupType::Consumer => "consumer",
             GroupType::Share => "share",
+            GroupType::Streams => "streams",
         }
     }
 }
@@ -396,4 +407,70 @@ pub struct ShareMember {
     pub topics: Vec<TopicName>,
     /// The partitions that it is to read.
     pub assigned: Vec<TopicAssignment>,
+}
+
+/// What a member of a group of Kafka Streams is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamsBeat {
+    /// The member.
+    pub member: MemberId,
+    /// Its epoch from now on.
+    pub epoch: Epoch,
+    /// When to send the next heartbeat.
+    pub heartbeat_interval: Duration,
+    /// What keeps the group from its work, with what to do in words.
+    pub status: Vec<(StreamsStatus, String)>,
+    /// All active tasks that it is to have; `None` if nothing has changed.
+    pub tasks: Option<Tasks>,
+    /// The epoch of the endpoints.
+    pub endpoint_epoch: i32,
+    /// The partitions at each endpoint; `None` if the member knows them.
+    pub endpoints: Option<Vec<EndpointPartitions>>,
+}
+
+/// A group of Kafka Streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedStreamsGroup {
+    /// The group.
+    pub group: GroupName,
+    /// `GroupIdNotFound` for what is no such group.
+    pub error: Option<GroupError>,
+    /// Its state.
+    pub state: GroupState,
+    /// The group's epoch.
+    pub epoch: Epoch,
+    /// The epoch of the members' targets.
+    pub target_epoch: Epoch,
+    /// The topology of its application: with the partitions of the topics that the broker makes, once these are known, and
+    /// as its members gave it before, as without its source topics.
+    pub topology: Option<Topology>,
+    /// Its members.
+    pub members: Vec<StreamsMemberState>,
+}
+
+/// A member of a group of Kafka Streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamsMemberState {
+    /// The member.
+    pub member: MemberId,
+    /// Who it is, if it is a static member.
+    pub instance: Option<InstanceId>,
+    /// Where it is.
+    pub rack: Option<Arc<str>>,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who it is on the network.
+    pub client: Client,
+    /// The epoch of its topology.
+    pub topology_epoch: i32,
+    /// The process that it is in.
+    pub process: Arc<str>,
+    /// Where other processes find it.
+    pub endpoint: Option<Endpoint>,
+    /// Names and values.
+    pub tags: Vec<(Arc<str>, Arc<str>)>,
+    /// The tasks that it has.
+    pub assigned: Tasks,
+    /// The tasks that it is to have.
+    pub target: Tasks,
 }

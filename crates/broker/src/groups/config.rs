@@ -24,6 +24,13 @@ pub const TOPICS_PER_MEMBER_MAX: usize = 10_000;
 /// The most different regular expressions that the members of a group may use.
 pub const REGEXES_PER_GROUP_MAX: usize = 100;
 
+/// The most parts that a topology of Kafka Streams may have.
+pub const SUBTOPOLOGIES_MAX: usize = 1_000;
+/// The most names, settings and places that the lists of a topology, or of a member's tags, may have.
+pub const TOPOLOGY_ITEMS_MAX: usize = 10_000;
+/// The most tasks that a group of Kafka Streams may have.
+pub const TASKS_PER_GROUP_MAX: i64 = 100_000;
+
 /// How groups behave. The defaults are Kafka's where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -49,12 +56,18 @@ pub struct Config {
     pub share_session_timeout: Duration,
     /// How often such a member is to send a heartbeat.
     pub share_heartbeat_interval: Duration,
+    /// How long a member of a group of Kafka Streams may be silent.
+    pub streams_session_timeout: Duration,
+    /// How often such a member is to send a heartbeat.
+    pub streams_heartbeat_interval: Duration,
     /// How long an offset is kept after the group has become empty.
     pub offsets_retention: Duration,
     /// How often offsets and groups are looked through for what has expired.
     pub offsets_retention_check_interval: Duration,
     /// The longest text that may go with an offset, in UTF-16 units.
     pub offset_metadata_max: usize,
+    /// The most partitions of a topic that the broker makes for a group.
+    pub partitions_max: u32,
     /// Groups with settings of their own.
     pub of_groups: BTreeMap<GroupName, GroupConfig>,
 }
@@ -70,6 +83,10 @@ pub struct GroupConfig {
     pub share_session_timeout: Option<Duration>,
     /// See [`Config::share_heartbeat_interval`].
     pub share_heartbeat_interval: Option<Duration>,
+    /// See [`Config::streams_session_timeout`].
+    pub streams_session_timeout: Option<Duration>,
+    /// See [`Config::streams_heartbeat_interval`].
+    pub streams_heartbeat_interval: Option<Duration>,
 }
 
 impl Config {
@@ -83,6 +100,18 @@ impl Config {
     pub fn heartbeat_interval_of(&self, group: &GroupName) -> Duration {
         self.own(group, |own| own.consumer_heartbeat_interval)
             .unwrap_or(self.consumer_heartbeat_interval)
+    }
+
+    /// How long a member of this group of Kafka Streams may be silent.
+    pub fn streams_session_timeout_of(&self, group: &GroupName) -> Duration {
+        self.own(group, |own| own.streams_session_timeout)
+            .unwrap_or(self.streams_session_timeout)
+    }
+
+    /// How often a member of this group of Kafka Streams is to send a heartbeat.
+    pub fn streams_heartbeat_interval_of(&self, group: &GroupName) -> Duration {
+        self.own(group, |own| own.streams_heartbeat_interval)
+            .unwrap_or(self.streams_heartbeat_interval)
     }
 
     /// How long a member of this share group may be silent.
@@ -120,10 +149,13 @@ impl Default for Config {
             share_members_max: 200,
             share_session_timeout: Duration::from_secs(45),
             share_heartbeat_interval: Duration::from_secs(5),
+            streams_session_timeout: Duration::from_secs(45),
+            streams_heartbeat_interval: Duration::from_secs(5),
             offsets_retention: Duration::from_secs(7 * 24 * 60 * 60),
             offsets_retention_check_interval: Duration::from_secs(10 * 60),
             offset_metadata_max: 4096,
             of_groups: BTreeMap::new(),
+            partitions_max: 10_000,
         }
     }
 }

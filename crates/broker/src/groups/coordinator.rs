@@ -122,6 +122,10 @@ impl Coordinator {
             }
             Request::ShareHeartbeat(beat) => groups.share_heartbeat(turn, id, beat),
             Request::DescribeShareGroups(names) => groups.describe_share_groups(turn, id, names),
+            Request::StreamsHeartbeat(beat) => groups.streams_heartbeat(turn, id, beat),
+            Request::DescribeStreamsGroups(names) => {
+                groups.describe_streams_groups(turn, id, names);
+            }
         })
     }
 
@@ -157,6 +161,11 @@ impl Coordinator {
         self.topics.remove(topic);
         self.groups.topic_changed(topic);
         self.turn(now, |groups, turn| groups.remove_topic(turn, topic))
+    }
+
+    /// Topics that a group needs could not be made: its members are told why.
+    pub fn creation_failed(&mut self, group: &GroupName, why: String) {
+        self.groups.creation_failed(group, why);
     }
 
     /// All that is persisted, as if everything before were compacted: what a coordinator can be

@@ -73,6 +73,9 @@ pub enum GroupError {
     /// The regular expression does not parse, or is too large.
     #[error("the regular expression is invalid")]
     InvalidRegularExpression = 128,
+    /// The topology contradicts itself, or that of the group.
+    #[error("the topology is invalid")]
+    StreamsInvalidTopology = 130,
 }
 
 impl GroupError {

@@ -4,16 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use millstream_base::{ProducerId, Timestamp};
 
-use super::answer::{Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember, ShareBeat};
+use super::answer::{
+    Answer, ConsumerBeat, HeartbeatRefused, JoinRefused, LeftMember, ShareBeat, StreamsBeat,
+};
 use super::classic::{self, ClassicGroup};
 use super::config::check_group_name;
 use super::consumer::{self, ConsumerGroup};
 use super::offsets::Offsets;
 use super::share::{self, ShareGroup};
+use super::streams::{self, StreamsGroup};
+use super::topics::Topics;
 use super::turn::Turn;
 use super::{
     ConsumerHeartbeat, Epoch, GroupError, GroupName, Heartbeat, JoinGroup, LeaveGroup,
-    LeavingMember, MemberId, RequestId, ShareHeartbeat, SyncGroup, TopicName,
+    LeavingMember, MemberId, RequestId, ShareHeartbeat, StreamsHeartbeat, SyncGroup, TopicId,
+    TopicName,
 };
 
 /// All groups.
@@ -38,6 +43,7 @@ pub(super) enum Members {
     Classic(Box<ClassicGroup>),
     Consumer(ConsumerGroup),
     Share(ShareGroup),
+    Streams(Box<StreamsGroup>),
 }
 
 impl Group {
@@ -50,31 +56,25 @@ impl Group {
 
     /// The group as one of the classic protocol, unless it has members of the other.
     fn classic(&mut self, turn: &mut Turn, name: &GroupName) -> Option<&mut ClassicGroup> {
-        if let Members::Consumer(group) = &self.members {
-            if !group.is_empty() {
-                return None;
-            }
-            group.remove_stored(turn);
-            self.members = Members::new_classic(name, turn.now.timestamp);
+        if !matches!(self.members, Members::Classic(_)) {
+            self.change_members(turn, |now| Members::new_classic(name, now))?;
         }
         match &mut self.members {
             Members::Classic(group) => Some(group),
-            Members::Consumer(_) | Members::Share(_) => None,
+            Members::Consumer(_) | Members::Share(_) | Members::Streams(_) => None,
         }
     }
 
     /// The group as one of KIP-848, unless it has members of the other protocol.
     fn consumer(&mut self, turn: &mut Turn, name: &GroupName) -> Option<&mut ConsumerGroup> {
-        if let Members::Classic(group) = &mut self.members {
-            if !group.is_empty() {
-                return None;
-            }
-            group.remove_stored(turn);
-            self.members = Members::Consumer(ConsumerGroup::new(name.clone()));
+        if !matches!(self.members, Members::Consumer(_)) {
+            self.change_members(turn, |_| {
+                Members::Consumer(ConsumerGroup::new(name.clone()))
+            })?;
         }
         match &mut self.members {
             Members::Consumer(group) => Some(group),
-            Members::Classic(_) | Members::Share(_) => None,
+            Members::Classic(_) | Members::Share(_) | Members::Streams(_) => None,
         }
     }
 
@@ -85,8 +85,34 @@ impl Group {
         }
         match &mut self.members {
             Members::Share(group) => Some(group),
-            Members::Classic(_) | Members::Consumer(_) => None,
+            Members::Classic(_) | Members::Consumer(_) | Members::Streams(_) => None,
         }
+    }
+
+    /// The group as one of Kafka Streams, unless it has members of another protocol.
+    fn streams(&mut self, turn: &mut Turn, name: &GroupName) -> Option<&mut StreamsGroup> {
+        if !matches!(self.members, Members::Streams(_)) {
+            let new = || Members::Streams(Box::new(StreamsGroup::new(name.clone())));
+            self.change_members(turn, |_| new())?;
+        }
+        match &mut self.members {
+            Members::Streams(group) => Some(group),
+            Members::Classic(_) | Members::Consumer(_) | Members::Share(_) => None,
+        }
+    }
+
+    /// Puts members of another protocol in the place of none; `None` if there are some. A share group stays one.
+    fn change_members(
+        &mut self,
+        turn: &mut Turn,
+        new: impl FnOnce(Timestamp) -> Members,
+    ) -> Option<()> {
+        if !self.members.is_empty() || matches!(self.members, Members::Share(_)) {
+            return None;
+        }
+        self.members.remove_stored(turn);
+        self.members = new(turn.now.timestamp);
+        Some(())
     }
 }
 
@@ -98,8 +124,30 @@ impl Members {
     pub fn is_empty(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_empty(),
-            Members::Consumer(group) => group.is_empty(),
             Members::Share(group) => group.is_empty(),
+            Members::Consumer(_) | Members::Streams(_) => {
+                self.with_epochs().is_none_or(ConsumerGroup::is_empty)
+            }
+        }
+    }
+
+    /// The ids by which the group assigns a topic: its own, or those of the subtopologies that read it.
+    pub fn ids_of(&self, topic: &TopicName, topics: &Topics) -> Vec<TopicId> {
+        match self {
+            Members::Streams(group) => group.readers(topic),
+            Members::Classic(_) | Members::Consumer(_) | Members::Share(_) => {
+                let topic = topics.get(topic).map(|topic| topic.id);
+                topic.into_iter().collect()
+            }
+        }
+    }
+
+    /// The members of a group whose members have epochs.
+    pub fn with_epochs(&self) -> Option<&ConsumerGroup> {
+        match self {
+            Members::Classic(_) | Members::Share(_) => None,
+            Members::Consumer(group) => Some(group),
+            Members::Streams(group) => Some(group.tasks()),
         }
     }
 
@@ -108,8 +156,8 @@ impl Members {
     pub fn is_abandoned(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_abandoned(),
-            Members::Consumer(group) => group.is_empty(),
             Members::Share(_) => false,
+            Members::Consumer(_) | Members::Streams(_) => self.is_empty(),
         }
     }
 
@@ -117,8 +165,10 @@ impl Members {
     pub fn is_unused(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_unused(),
-            Members::Consumer(group) => group.is_empty() && group.is_unused(),
             Members::Share(group) => group.is_empty() && group.is_unused(),
+            Members::Consumer(_) | Members::Streams(_) => self
+                .with_epochs()
+                .is_none_or(|group| group.is_empty() && group.is_unused()),
         }
     }
 
@@ -128,6 +178,7 @@ impl Members {
             Members::Classic(group) => group.subscribes_to(topic),
             Members::Consumer(group) => group.subscribes_to(topic),
             Members::Share(group) => group.subscribes_to(topic),
+            Members::Streams(group) => group.subscribes_to(topic),
         }
     }
 
@@ -135,7 +186,7 @@ impl Members {
     pub fn retained_since(&self, committed_at: Timestamp) -> Option<Timestamp> {
         match self {
             Members::Classic(group) => group.retained_since(committed_at),
-            Members::Consumer(_) | Members::Share(_) => Some(committed_at),
+            Members::Consumer(_) | Members::Share(_) | Members::Streams(_) => Some(committed_at),
         }
     }
 
@@ -145,6 +196,7 @@ impl Members {
             Members::Classic(group) => group.remove_stored(turn),
             Members::Consumer(group) => group.remove_stored(turn),
             Members::Share(group) => group.remove_stored(turn),
+            Members::Streams(group) => group.remove_stored(turn),
         }
     }
 }
@@ -269,11 +321,7 @@ impl Groups {
         if heartbeat.epoch == Epoch::JOIN {
             let group = self.get_or_create(&name, turn)?;
             if group.offsets.are_of_flow() {
-                let reason = format!(
-                    "group {} shows how far the flow of this name is, so it takes no members: choose another group",
-                    &*name
-                );
-                return Err(HeartbeatRefused::new(GroupError::InvalidRequest, reason));
+                return Err(of_flow(&name));
             }
             let group = group.consumer(turn, &name);
             let group = group.ok_or(GroupError::GroupIdNotFound)?;
@@ -284,7 +332,7 @@ impl Groups {
                 group.leave(turn, &heartbeat)
             }
             Some(Members::Consumer(group)) => group.heartbeat(turn, heartbeat),
-            Some(Members::Classic(_) | Members::Share(_)) | None => {
+            Some(Members::Classic(_) | Members::Share(_) | Members::Streams(_)) | None => {
                 Err(GroupError::GroupIdNotFound.into())
             }
         }
@@ -320,7 +368,47 @@ impl Groups {
                 group.leave(turn, &heartbeat)
             }
             Some(Members::Share(group)) => group.heartbeat(turn, heartbeat),
-            Some(Members::Classic(_) | Members::Consumer(_)) | None => {
+            Some(Members::Classic(_) | Members::Consumer(_) | Members::Streams(_)) | None => {
+                Err(GroupError::GroupIdNotFound.into())
+            }
+        }
+    }
+
+    pub fn streams_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        request: RequestId,
+        heartbeat: StreamsHeartbeat,
+    ) {
+        let name = heartbeat.group.clone();
+        let result = self.try_streams_heartbeat(turn, heartbeat);
+        turn.answer(request, Answer::StreamsHeartbeat(result));
+        self.forget_if_unused(&name);
+    }
+
+    fn try_streams_heartbeat(
+        &mut self,
+        turn: &mut Turn,
+        heartbeat: StreamsHeartbeat,
+    ) -> Result<StreamsBeat, HeartbeatRefused> {
+        check_group_name(&heartbeat.group).map_err(|_| GroupError::InvalidRequest)?;
+        streams::check(&heartbeat)?;
+        let name = heartbeat.group.clone();
+        if heartbeat.epoch == Epoch::JOIN {
+            let group = self.get_or_create(&name, turn)?;
+            if group.offsets.are_of_flow() {
+                return Err(of_flow(&name));
+            }
+            let group = group.streams(turn, &name);
+            let group = group.ok_or(GroupError::GroupIdNotFound)?;
+            return group.heartbeat(turn, heartbeat);
+        }
+        match self.by_name.get_mut(&name).map(|group| &mut group.members) {
+            Some(Members::Streams(group)) if heartbeat.epoch < Epoch::JOIN => {
+                group.leave(turn, &heartbeat)
+            }
+            Some(Members::Streams(group)) => group.heartbeat(turn, heartbeat),
+            Some(Members::Classic(_) | Members::Consumer(_) | Members::Share(_)) | None => {
                 Err(GroupError::GroupIdNotFound.into())
             }
         }
@@ -330,7 +418,15 @@ impl Groups {
     pub fn share_group(&self, name: &GroupName) -> Option<&ShareGroup> {
         match &self.by_name.get(name)?.members {
             Members::Share(group) => Some(group),
-            Members::Classic(_) | Members::Consumer(_) => None,
+            Members::Classic(_) | Members::Consumer(_) | Members::Streams(_) => None,
+        }
+    }
+
+    /// The broker could not make topics that a group of Kafka Streams needs.
+    pub fn creation_failed(&mut self, name: &GroupName, why: String) {
+        let members = self.by_name.get_mut(name).map(|group| &mut group.members);
+        if let Some(Members::Streams(group)) = members {
+            group.creation_failed(why);
         }
     }
 
@@ -340,9 +436,17 @@ impl Groups {
         let group = self.by_name.get_mut(name);
         match group.map(|group| &mut group.members) {
             Some(Members::Classic(group)) => Ok(group),
-            Some(Members::Consumer(_) | Members::Share(_)) | None => {
+            Some(Members::Consumer(_) | Members::Share(_) | Members::Streams(_)) | None => {
                 Err(GroupError::UnknownMemberId)
             }
         }
     }
+}
+
+fn of_flow(name: &GroupName) -> HeartbeatRefused {
+    let reason = format!(
+        "group {} shows how far the flow of this name is, so it takes no members: choose another group",
+        &**name
+    );
+    HeartbeatRefused::new(GroupError::InvalidRequest, reason)
 }

@@ -57,13 +57,16 @@ impl Groups {
             Members::Classic(group) => {
                 group.check_commit(&commit.member, instance, commit.generation, false)
             }
-            Members::Consumer(group) => {
+            members @ (Members::Consumer(_) | Members::Streams(_)) => {
+                let Some(group) = members.with_epochs() else {
+                    return Ok(());
+                };
                 let knows_member_epochs = commit.knows_member_epochs;
                 group.check_commit(
                     &commit.member,
                     commit.generation,
                     &commit.topics,
-                    turn.topics,
+                    |topic| members.ids_of(topic, turn.topics),
                     false,
                     knows_member_epochs,
                 )
@@ -140,15 +143,17 @@ impl Groups {
                 let instance = commit.instance.as_ref();
                 group.check_commit(&commit.member, instance, commit.generation, true)
             }
-            Some(Members::Consumer(group)) => group.check_commit(
-                &commit.member,
-                commit.generation,
-                &commit.topics,
-                turn.topics,
-                true,
-                true,
-            ),
             Some(Members::Share(_)) => Err(GroupError::GroupIdNotFound),
+            Some(members) => members.with_epochs().map_or(Ok(()), |group| {
+                group.check_commit(
+                    &commit.member,
+                    commit.generation,
+                    &commit.topics,
+                    |topic| members.ids_of(topic, turn.topics),
+                    true,
+                    true,
+                )
+            }),
         });
         // Producers do not know the errors of KIP-848.
         result.map_err(|error| match error {
@@ -182,8 +187,10 @@ impl Groups {
         };
         match &group.members {
             Members::Classic(_) => {}
-            Members::Consumer(group) => {
-                group.check_fetch(fetch.member.as_ref(), fetch.member_epoch)?;
+            members @ (Members::Consumer(_) | Members::Streams(_)) => {
+                if let Some(group) = members.with_epochs() {
+                    group.check_fetch(fetch.member.as_ref(), fetch.member_epoch)?;
+                }
             }
             Members::Share(_) => return Err(GroupError::GroupIdNotFound),
         }
@@ -205,7 +212,7 @@ impl Groups {
         let group = group.ok_or(GroupError::GroupIdNotFound)?;
         match &group.members {
             Members::Classic(group) => group.check_delete_offsets()?,
-            Members::Consumer(_) => {}
+            Members::Consumer(_) | Members::Streams(_) => {}
             Members::Share(_) => return Err(GroupError::GroupIdNotFound),
         }
         let members = &group.members;

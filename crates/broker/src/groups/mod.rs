@@ -36,6 +36,7 @@ mod record;
 mod request;
 mod restore;
 mod share;
+mod streams;
 mod timers;
 mod topics;
 mod turn;
@@ -46,6 +47,10 @@ pub use self::coordinator::Coordinator;
 pub use self::error::GroupError;
 pub use self::names::*;
 pub use self::request::*;
+pub use self::streams::{
+    Copartition, Endpoint, EndpointPartitions, InternalTopic, StreamsStatus, Subtopology, Tasks,
+    Topology,
+};
 pub use self::topics::{Sees, Topic, TopicAccess};
-pub use self::turn::{Action, Moment};
+pub use self::turn::{Action, Creation, Moment};
 pub use crate::ledger::{Record, RecordError};

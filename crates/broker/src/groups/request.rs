@@ -10,8 +10,8 @@ use bytes::Bytes;
 use millstream_base::{Offset, ProducerId};
 
 use super::{
-    Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, RandomBytes,
-    TopicId, TopicName,
+    Endpoint, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition,
+    RandomBytes, Tasks, TopicId, TopicName, Topology,
 };
 
 /// A request to the coordinator of groups.
@@ -49,6 +49,10 @@ pub enum Request {
     ShareHeartbeat(ShareHeartbeat),
     /// Tell about share groups.
     DescribeShareGroups(Vec<GroupName>),
+    /// Become a member of a group of Kafka Streams, stay one, or leave.
+    StreamsHeartbeat(StreamsHeartbeat),
+    /// Tell about groups of Kafka Streams.
+    DescribeStreamsGroups(Vec<GroupName>),
 }
 
 /// Who sends a request.
@@ -299,4 +303,43 @@ pub struct ShareHeartbeat {
     pub client: Client,
     /// The topics that it subscribes to; they need not exist yet.
     pub topics: Option<Vec<TopicName>>,
+}
+
+/// Kafka's StreamsGroupHeartbeat. What is `None` has not changed since the last one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamsHeartbeat {
+    /// The group.
+    pub group: GroupName,
+    /// The member, which has given itself its id.
+    pub member: MemberId,
+    /// The member's epoch, or that it joins or leaves.
+    pub epoch: Epoch,
+    /// The epoch of the endpoints that the member knows.
+    pub endpoint_epoch: i32,
+    /// Who it is, if it is a static member.
+    pub instance: Option<InstanceId>,
+    /// Where it is; kept and shown, but not considered.
+    pub rack: Option<Arc<str>>,
+    /// Who sends the request.
+    pub client: Client,
+    /// As whom it is known to the access rules.
+    pub principal: Arc<str>,
+    /// How long the member may take to give up tasks.
+    pub rebalance_timeout: Option<Duration>,
+    /// The topology of its application; from a member that joins.
+    pub topology: Option<Topology>,
+    /// The active tasks that it owns.
+    pub owned: Option<Tasks>,
+    /// How many standby tasks it says that it owns.
+    pub standby: Option<usize>,
+    /// How many warm-up tasks it says that it owns.
+    pub warmup: Option<usize>,
+    /// The process that it is in.
+    pub process: Option<Arc<str>>,
+    /// Where other processes find it.
+    pub endpoint: Option<Endpoint>,
+    /// Names and values.
+    pub tags: Option<Vec<(Arc<str>, Arc<str>)>>,
+    /// Whether all members are to shut down.
+    pub shuts_down: bool,
 }

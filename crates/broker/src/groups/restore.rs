@@ -9,8 +9,9 @@ use super::record::{
     Key, StoredConsumerGroup, StoredGroup, StoredMember, StoredShareMember, Value,
 };
 use super::share::ShareGroup;
+use super::streams::{StreamsGroup, StreamsMember};
 use super::turn::Turn;
-use super::{Epoch, GroupName, MemberId};
+use super::{Epoch, GroupName, MemberId, Topology};
 
 /// What was read so far; groups can be put together only when all of it was.
 pub(super) struct Restoring<'r, 't> {
@@ -22,6 +23,8 @@ pub(super) struct Restoring<'r, 't> {
     consumer_members: BTreeMap<GroupName, BTreeMap<MemberId, StoredConsumerMember>>,
     share: BTreeMap<GroupName, Epoch>,
     share_members: BTreeMap<GroupName, BTreeMap<MemberId, StoredShareMember>>,
+    topologies: BTreeMap<GroupName, Topology>,
+    streams_members: BTreeMap<GroupName, BTreeMap<MemberId, StreamsMember>>,
 }
 
 impl<'r, 't> Restoring<'r, 't> {
@@ -35,6 +38,8 @@ impl<'r, 't> Restoring<'r, 't> {
             consumer_members: BTreeMap::new(),
             share: BTreeMap::new(),
             share_members: BTreeMap::new(),
+            topologies: BTreeMap::new(),
+            streams_members: BTreeMap::new(),
         }
     }
 
@@ -76,6 +81,13 @@ impl<'r, 't> Restoring<'r, 't> {
                 let members = self.share_members.entry(name).or_default();
                 members.insert(id, member);
             }
+            (Key::StreamsGroup(name), Value::StreamsGroup(topology)) => {
+                self.topologies.insert(name, topology);
+            }
+            (Key::StreamsMember(name, id), Value::StreamsMember(member)) => {
+                let members = self.streams_members.entry(name).or_default();
+                members.insert(id, member);
+            }
             // Decoding gives each key its own value.
             _ => unreachable!("a value of another kind than its key"),
         }
@@ -105,8 +117,18 @@ impl<'r, 't> Restoring<'r, 't> {
         for (name, stored) in std::mem::take(&mut self.consumer) {
             let members = self.consumer_members.remove(&name).unwrap_or_default();
             let restored = ConsumerGroup::restore(name.clone(), stored, members);
-            restored.start_sessions(self.turn);
-            self.group(&name).members = Members::Consumer(restored);
+            self.group(&name).members = match self.topologies.remove(&name) {
+                None => {
+                    restored.start_sessions(self.turn);
+                    Members::Consumer(restored)
+                }
+                Some(topology) => {
+                    let members = self.streams_members.remove(&name).unwrap_or_default();
+                    let restored = StreamsGroup::restore(restored, topology, members);
+                    restored.tasks().start_sessions(self.turn);
+                    Members::Streams(Box::new(restored))
+                }
+            };
         }
         for (name, epoch) in std::mem::take(&mut self.share) {
             let members = self.share_members.remove(&name).unwrap_or_default();

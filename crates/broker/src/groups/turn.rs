@@ -1,5 +1,6 @@
 //! What an event has at hand, and what comes of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
@@ -9,7 +10,7 @@ use super::config::Config;
 use super::record::{Key, Value, record};
 use super::timers::{Timer, Timers};
 use super::topics::Topics;
-use super::{Record, RequestId};
+use super::{GroupName, InternalTopic, Record, RequestId};
 
 /// The time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,21 @@ pub enum Action {
     /// Answer a request, but not before all records returned so far are durable: those of earlier
     /// calls too, and those that follow in the same call. So nobody sees what a crash takes back.
     Answer(RequestId, Answer),
+    /// Make topics that a group needs, if the member that asks for them may. Their absence is seen again later.
+    CreateTopics(Creation),
+}
+
+/// Topics that a group needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Creation {
+    /// The group.
+    pub group: GroupName,
+    /// As whom the member is known to the access rules.
+    pub principal: Arc<str>,
+    /// Where the member comes from.
+    pub host: Arc<str>,
+    /// The topics, with their partitions.
+    pub topics: Vec<InternalTopic>,
 }
 
 /// One event under way.

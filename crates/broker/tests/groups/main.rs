@@ -12,4 +12,5 @@ mod random_consumer;
 mod records;
 mod shares;
 mod static_members;
+mod streams;
 mod support;

@@ -21,6 +21,8 @@ pub struct World {
     pub log: BTreeMap<Bytes, Bytes>,
     /// Everything that was ever appended.
     pub records: Vec<Record>,
+    /// Topics that it was told to make.
+    pub creations: Vec<Creation>,
     answers: BTreeMap<RequestId, Answer>,
     requests: u64,
     topics: Vec<Topic>,
@@ -42,6 +44,7 @@ impl World {
             now,
             log: BTreeMap::new(),
             records: Vec::new(),
+            creations: Vec::new(),
             answers: BTreeMap::new(),
             requests: 0,
             topics: Vec::new(),
@@ -106,6 +109,7 @@ impl World {
                     let before = self.answers.insert(id, answer);
                     assert_eq!(before, None, "request {id} is answered twice");
                 }
+                Action::CreateTopics(creation) => self.creations.push(creation),
             }
         }
         assert_eq!(

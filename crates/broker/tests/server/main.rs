@@ -22,6 +22,7 @@ mod quotas;
 mod sessions;
 mod shares;
 mod shutdown;
+mod streams;
 mod support;
 mod tls;
 mod token_urls;

@@ -35,6 +35,7 @@ use millstream_wire::messages::txn_offset_commit_request::{
 };
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
+use millstream_wire::streams_group::StreamsGroupDescribeRequest;
 use millstream_wire::{
     Request, ResponseError, ShareAcknowledgeRequest, ShareFetchRequest, StrBytes, Uuid,
 };
@@ -43,6 +44,7 @@ use Operation::*;
 
 use crate::logins::{ADMIN, guarded};
 use crate::push::{lanes, of_application, subscribe_request};
+use crate::streams;
 use crate::support::{
     Connection, Node, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
     values,
@@ -418,6 +420,24 @@ fn group_cases() -> Vec<Case> {
         case(
             1,
             ConsumerGroupDescribeRequest::default().with_group_ids(vec![group_id("g")]),
+            [(Describe, group("g"))],
+        ),
+        case(
+            0,
+            streams::joining(),
+            [
+                (Read, group("g")),
+                (Describe, topic("t")),
+                (Describe, topic("r")),
+                (Describe, topic("c")),
+            ],
+        ),
+        case(
+            0,
+            StreamsGroupDescribeRequest {
+                group_ids: vec![text("g")],
+                include_authorized_operations: false,
+            },
             [(Describe, group("g"))],
         ),
         case(

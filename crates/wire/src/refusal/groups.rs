@@ -13,6 +13,10 @@ use kafka_protocol::messages::offset_fetch_response::{
 use kafka_protocol::messages::*;
 
 use super::{Refusal, each};
+use crate::streams_group::{
+    DescribedStreamsGroup, StreamsGroupDescribeRequest, StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatResponse,
+};
 
 /// From this version of OffsetFetch on there is an error for the whole request.
 const OFFSET_FETCH_ERROR_FROM: i16 = 2;
@@ -151,5 +155,27 @@ impl Refusal {
                 .with_error_code(self.code)
                 .with_error_message(self.message.clone())
         }))
+    }
+
+    pub(super) fn streams_group_heartbeat(&self) -> StreamsGroupHeartbeatResponse {
+        StreamsGroupHeartbeatResponse {
+            error_code: self.code,
+            error_message: self.message.clone(),
+            ..StreamsGroupHeartbeatResponse::default()
+        }
+    }
+
+    pub(super) fn streams_group_describe(
+        &self,
+        request: &StreamsGroupDescribeRequest,
+    ) -> StreamsGroupDescribeResponse {
+        StreamsGroupDescribeResponse {
+            throttle_time_ms: 0,
+            groups: each(&request.group_ids, |group| DescribedStreamsGroup {
+                error_code: self.code,
+                error_message: self.message.clone(),
+                ..DescribedStreamsGroup::empty(group.clone())
+            }),
+        }
     }
 }

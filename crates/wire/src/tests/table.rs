@@ -14,7 +14,11 @@ fn the_table_agrees_with_the_generated_messages() {
         assert_eq!(ApiKey::try_from(api as i16), Ok(api));
         assert_eq!(api.supported(), *supported);
         let Ok(generated) = GeneratedKey::try_from(api as i16) else {
-            assert!(api as i16 >= 10_000, "{api:?}");
+            let is_missing = matches!(
+                api,
+                ApiKey::StreamsGroupHeartbeat | ApiKey::StreamsGroupDescribe
+            );
+            assert!(api as i16 >= 10_000 || is_missing, "{api:?}");
             continue;
         };
         assert_eq!(format!("{generated:?}"), format!("{api:?}"));
@@ -59,7 +63,11 @@ fn clients_are_told_of_features() {
         .collect();
     assert_eq!(
         supported,
-        [("transaction.version", 2), ("share.version", 1)]
+        [
+            ("transaction.version", 2),
+            ("share.version", 1),
+            ("streams.version", 1)
+        ]
     );
     let finalized = response.finalized_features.iter();
     let finalized: Vec<_> = finalized

@@ -3,13 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::assignor::{self, Demand};
-use super::{ConsumerGroup, Member, pattern};
+use super::{ConsumerGroup, Member, Tasks, pattern};
 use crate::groups::record::{Key, Value};
 use crate::groups::topics::Topics;
 use crate::groups::turn::Turn;
 use crate::groups::{Epoch, MemberId, TopicId, TopicName};
 
 impl ConsumerGroup {
+    /// Assigns these tasks from the next heartbeat on, in place of what members subscribe to.
+    pub fn set_tasks(&mut self, counts: BTreeMap<TopicId, i32>, workers: BTreeSet<MemberId>) {
+        self.tasks = Some(Tasks { counts, workers });
+    }
+
+    /// Something that its assignment depends on may have changed: at the next heartbeat it is seen what this means.
+    pub fn note_change(&mut self) {
+        self.topics_changed = true;
+    }
+
+    /// Whether the next heartbeat looks at what its assignment depends on.
+    pub fn may_have_changed(&self) -> bool {
+        self.topics_changed || self.epoch > self.target_epoch
+    }
+
     /// Makes a new target if the group has changed, or the topics that its members subscribe to have.
     pub(super) fn refresh_target(&mut self, turn: &mut Turn, has_changed: bool) {
         if !has_changed && !self.topics_changed && self.epoch == self.target_epoch {
@@ -62,6 +77,9 @@ impl ConsumerGroup {
 
     /// The topics that members subscribe to, and which members do, by their place in `order`.
     fn demands(&self, order: &[MemberId], topics: &Topics) -> Vec<Demand> {
+        if let Some(tasks) = &self.tasks {
+            return tasks.demands(order);
+        }
         let mut demands: BTreeMap<TopicId, Demand> = BTreeMap::new();
         for (place, id) in order.iter().enumerate() {
             let Some(member) = self.members.get(id) else {
@@ -158,6 +176,24 @@ impl ConsumerGroup {
         self.topics_changed |= members.any(|member| {
             member.subscription.regex.is_some() || member.subscription.topics.contains(topic)
         });
+    }
+}
+
+impl Tasks {
+    /// Every worker may have every task.
+    fn demands(&self, order: &[MemberId]) -> Vec<Demand> {
+        let places = order.iter().enumerate();
+        let places = places.filter(|(_, id)| self.workers.contains(*id));
+        let subscribers: Vec<usize> = places.map(|(place, _)| place).collect();
+        if subscribers.is_empty() {
+            return Vec::new();
+        }
+        let demands = self.counts.iter().map(|(topic, partitions)| Demand {
+            topic: *topic,
+            partitions: *partitions,
+            subscribers: subscribers.clone(),
+        });
+        demands.collect()
     }
 }
 

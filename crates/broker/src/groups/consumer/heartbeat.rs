@@ -97,13 +97,8 @@ impl ConsumerGroup {
             heartbeat.member = heartbeat.random.uuid().into();
         }
         let id = heartbeat.member.clone();
-        let is_known = self.members.contains_key(&id);
-        if !is_known && self.members.len() >= turn.config.members_max && !self.replaces(&heartbeat)
-        {
-            return Err(GroupError::GroupMaxSizeReached.into());
-        }
         let owned = heartbeat.owned.as_ref().map(to_assignment);
-        let replaced = self.admit(&heartbeat, owned.as_ref())?;
+        let replaced = self.check_member(turn, &heartbeat)?;
         let subscription = self.subscription(&heartbeat, replaced.as_ref())?;
         // All checks are behind: nothing was changed so far.
         let is_full = heartbeat.epoch == Epoch::JOIN
@@ -120,19 +115,31 @@ impl ConsumerGroup {
             .get(&id)
             .map(|member| member.current.assigned.clone());
         self.reconcile(turn, &id, owned.as_ref());
-        turn.set_timer(
-            self.session_timer(&id),
-            turn.config.session_timeout_of(&self.name),
-        );
+        turn.set_timer(self.session_timer(&id), self.session_timeout(turn));
         let current = self.members.get(&id).map(|member| member.current.clone());
         let current = current.unwrap_or_default();
         let is_news = is_full || before.as_ref() != Some(&current.assigned);
         Ok(ConsumerBeat {
             member: id,
             epoch: current.epoch,
-            heartbeat_interval: turn.config.heartbeat_interval_of(&self.name),
+            heartbeat_interval: self.heartbeat_interval(turn),
             assignment: is_news.then(|| from_assignment(current.assigned)),
         })
+    }
+
+    /// Checks that the member may go on, or join; returns the static member whose place it takes.
+    pub fn check_member(
+        &self,
+        turn: &Turn,
+        heartbeat: &ConsumerHeartbeat,
+    ) -> std::result::Result<Option<MemberId>, GroupError> {
+        let is_known = self.members.contains_key(&heartbeat.member);
+        let is_full = self.members.len() >= turn.config.members_max;
+        if !is_known && is_full && !self.replaces(heartbeat) {
+            return Err(GroupError::GroupMaxSizeReached);
+        }
+        let owned = heartbeat.owned.as_ref().map(to_assignment);
+        self.admit(heartbeat, owned.as_ref())
     }
 
     /// What the member says of itself from now on: what it does not mention stays.

@@ -32,12 +32,14 @@ use super::answer::{
 use super::classic::CONSUMER;
 use super::timers::Timer;
 use super::topics::Topics;
+use super::turn::Turn;
 use super::{
     Client, Epoch, Generation, GroupError, GroupName, InstanceId, MemberId, Partition, TopicCommit,
     TopicId, TopicName,
 };
 
 pub(super) use self::heartbeat::check;
+pub(super) use self::pattern::{compile, matching};
 pub(super) use self::store::StoredConsumerMember;
 
 /// Partitions of topics; no topic without partitions.
@@ -61,6 +63,27 @@ pub(super) struct ConsumerGroup {
     owners: BTreeMap<(TopicId, Partition), MemberId>,
     /// The topics that match each regular expression in use, as of the target.
     patterns: BTreeMap<Arc<str>, BTreeSet<TopicName>>,
+    /// What is assigned in place of the topics that members subscribe to, in a group of Kafka Streams.
+    tasks: Option<Tasks>,
+}
+
+/// What a group assigns that does not go by subscriptions: every member may have every task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Tasks {
+    /// How many there are, by what stands for a topic.
+    counts: BTreeMap<TopicId, i32>,
+    /// The members that may have some.
+    workers: BTreeSet<MemberId>,
+}
+
+/// A member, for those who look at it.
+pub(super) struct MemberView<'a> {
+    pub instance: Option<&'a InstanceId>,
+    pub rack: Option<&'a Arc<str>>,
+    pub client: &'a Client,
+    pub epoch: Epoch,
+    pub assigned: &'a Assignment,
+    pub target: &'a Assignment,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -124,7 +147,42 @@ impl ConsumerGroup {
             static_members: BTreeMap::new(),
             owners: BTreeMap::new(),
             patterns: BTreeMap::new(),
+            tasks: None,
         }
+    }
+
+    /// The same group, which assigns tasks from now on; there are none yet.
+    pub fn of_tasks(mut self) -> Self {
+        self.tasks = Some(Tasks::default());
+        self
+    }
+
+    pub fn name(&self) -> &GroupName {
+        &self.name
+    }
+
+    pub fn contains(&self, member: &MemberId) -> bool {
+        self.members.contains_key(member)
+    }
+
+    /// Its epoch, and that of the members' targets.
+    pub fn epochs(&self) -> (Epoch, Epoch) {
+        (self.epoch, self.target_epoch)
+    }
+
+    pub fn each_member(&self) -> impl Iterator<Item = (&MemberId, MemberView<'_>)> {
+        self.members.iter().map(|(id, member)| {
+            let subscription = &member.subscription;
+            let view = MemberView {
+                instance: subscription.instance.as_ref(),
+                rack: subscription.rack.as_ref(),
+                client: &subscription.client,
+                epoch: member.current.epoch,
+                assigned: &member.current.assigned,
+                target: &member.target,
+            };
+            (id, view)
+        })
     }
 
     /// How many members it has.
@@ -142,13 +200,14 @@ impl ConsumerGroup {
     }
 
     /// Checks a commit of offsets. A member that has not heard yet that it is in the next epoch may commit
-    /// those of partitions that it had before and has still (KIP-1251).
+    /// those of partitions that it had before and has still (KIP-1251). `ids` are those by which the group assigns a topic:
+    /// having a partition of one of them is enough.
     pub fn check_commit(
         &self,
         member: &MemberId,
         epoch: Generation,
         offsets: &[TopicCommit],
-        topics: &Topics,
+        ids: impl Fn(&TopicName) -> Vec<TopicId>,
         is_transactional: bool,
         knows_member_epochs: bool,
     ) -> Result<(), GroupError> {
@@ -165,10 +224,11 @@ impl ConsumerGroup {
         let current = &member.current;
         let had_all = || {
             offsets.iter().all(|commit| {
-                let topic = topics.get(&commit.topic);
+                let ids = ids(&commit.topic);
                 let mut partitions = commit.partitions.iter().map(|commit| commit.partition);
-                topic.is_some_and(|topic| {
-                    partitions.all(|partition| current.had((topic.id, partition), epoch))
+                partitions.all(|partition| {
+                    let mut ids = ids.iter();
+                    ids.any(|id| current.had((*id, partition), epoch))
                 })
             })
         };
@@ -210,7 +270,7 @@ impl ConsumerGroup {
         })
     }
 
-    fn state(&self) -> GroupState {
+    pub fn state(&self) -> GroupState {
         let mut members = self.members.values();
         if self.is_empty() {
             GroupState::Empty
@@ -255,6 +315,20 @@ impl ConsumerGroup {
             target_epoch: self.target_epoch,
             assignor: self.assignor().into(),
             members: self.members.iter().map(describe).collect(),
+        }
+    }
+
+    fn session_timeout(&self, turn: &Turn) -> Duration {
+        match self.tasks {
+            Some(_) => turn.config.streams_session_timeout_of(&self.name),
+            None => turn.config.session_timeout_of(&self.name),
+        }
+    }
+
+    fn heartbeat_interval(&self, turn: &Turn) -> Duration {
+        match self.tasks {
+            Some(_) => turn.config.streams_heartbeat_interval_of(&self.name),
+            None => turn.config.heartbeat_interval_of(&self.name),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::groups::topics::Topics;
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Compiles a regular expression that has to match a whole name.
-pub(super) fn compile(regex: &str) -> Result<Regex, regex::Error> {
+pub(in crate::groups) fn compile(regex: &str) -> Result<Regex, regex::Error> {
     // By itself first: what is no regular expression could become one between parentheses.
     build(regex)?;
     build(&format!("^(?:{regex})$"))
@@ -25,7 +25,7 @@ fn build(regex: &str) -> Result<Regex, regex::Error> {
 }
 
 /// The topics that match; none if the expression does not compile any more.
-pub(super) fn matching(regex: &str, topics: &Topics) -> BTreeSet<TopicName> {
+pub(in crate::groups) fn matching(regex: &str, topics: &Topics) -> BTreeSet<TopicName> {
     match compile(regex) {
         Ok(regex) => topics
             .all()

@@ -106,8 +106,7 @@ impl ConsumerGroup {
     /// Starts the sessions of all members, and the time of those that have to give up partitions.
     pub fn start_sessions(&self, turn: &mut Turn) {
         for (id, member) in &self.members {
-            let session_timeout = turn.config.session_timeout_of(&self.name);
-            turn.set_timer(self.session_timer(id), session_timeout);
+            turn.set_timer(self.session_timer(id), self.session_timeout(turn));
             if member.current.state == MemberState::Unrevoked {
                 turn.set_timer(
                     self.rebalance_timer(id),

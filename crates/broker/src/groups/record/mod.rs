@@ -26,6 +26,13 @@
 //!                                            both i32, the epoch in which it came (not in older ones)
 //! 9     group: text                          share group: epoch i32
 //! 10    group: text, member: text            its member: epoch i32, previous epoch i32, and what it says, as 6
+//! 20    group: text                          group of Kafka Streams, beside 5 to 8, where a subtopology
+//!                                            (by the FNV-1a hash of its id, 128 bits) is a topic:
+//!                                            epoch i32, u32 count of subtopologies, and for each its id
+//!                                            text, sources, regular expressions, changelogs,
+//!                                            repartition sinks, repartition sources, copartitions
+//! 21    group: text, member: text            what its member says: epoch of the topology i32, process
+//!                                            text, endpoint ?(text, u32), tags
 //! ```
 //!
 //! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and so many i32.
@@ -34,6 +41,7 @@
 //! a crash took the end is told from a whole one.
 
 mod consumer;
+mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +51,10 @@ use millstream_base::{Offset, ProducerId, Timestamp};
 
 use self::consumer::{read_partitions, write_partitions};
 use super::consumer::{Assignment, Current, Subscription};
+use super::streams::StreamsMember;
 use super::{
     Client, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, TopicName,
+    Topology,
 };
 use crate::ledger::{Reader, Record, RecordError, Writer};
 
@@ -58,6 +68,8 @@ const TARGET: u8 = 7;
 const CURRENT: u8 = 8;
 const SHARE_GROUP: u8 = 9;
 const SHARE_MEMBER: u8 = 10;
+const STREAMS_GROUP: u8 = 20;
+const STREAMS_MEMBER: u8 = 21;
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +84,8 @@ pub(super) enum Key {
     Current(GroupName, MemberId),
     ShareGroup(GroupName),
     ShareMember(GroupName, MemberId),
+    StreamsGroup(GroupName),
+    StreamsMember(GroupName, MemberId),
 }
 
 /// What is kept under a key; of the variant of the same name, an offset for both kinds of offsets.
@@ -86,6 +100,8 @@ pub(super) enum Value {
     Current(Current),
     ShareGroup(Epoch),
     ShareMember(StoredShareMember),
+    StreamsGroup(Topology),
+    StreamsMember(StreamsMember),
 }
 
 /// A classic group, apart from its members.
@@ -182,6 +198,10 @@ impl Key {
             Key::ShareMember(group, member) => {
                 writer = of_member(SHARE_MEMBER, group, member);
             }
+            Key::StreamsGroup(group) => writer = of_group(STREAMS_GROUP, group),
+            Key::StreamsMember(group, member) => {
+                writer = of_member(STREAMS_MEMBER, group, member);
+            }
         }
         writer.done()
     }
@@ -210,6 +230,8 @@ impl Key {
                 CURRENT => Key::Current(group, reader.text("member")?),
                 SHARE_GROUP => Key::ShareGroup(group),
                 SHARE_MEMBER => Key::ShareMember(group, reader.text("member")?),
+                STREAMS_GROUP => Key::StreamsGroup(group),
+                STREAMS_MEMBER => Key::StreamsMember(group, reader.text("member")?),
                 kind => return Err(RecordError::unknown("kind", kind)),
             })
         })
@@ -243,6 +265,8 @@ impl Value {
                 writer.i32(epoch.0);
             }
             Value::ShareMember(member) => member.write(&mut writer),
+            Value::StreamsGroup(topology) => topology.write(&mut writer),
+            Value::StreamsMember(member) => member.write(&mut writer),
         }
         writer.done()
     }
@@ -261,6 +285,8 @@ impl Value {
                 Key::Current(..) => Value::Current(Current::read(reader)?),
                 Key::ShareGroup(_) => Value::ShareGroup(Epoch(reader.i32("epoch")?)),
                 Key::ShareMember(..) => Value::ShareMember(StoredShareMember::read(reader)?),
+                Key::StreamsGroup(_) => Value::StreamsGroup(Topology::read(reader)?),
+                Key::StreamsMember(..) => Value::StreamsMember(StreamsMember::read(reader)?),
             })
         })
     }

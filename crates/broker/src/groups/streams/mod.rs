@@ -1,0 +1,206 @@
+//! A group of Kafka Streams (KIP-1071): the coordinator turns the topology of an application into tasks and assigns them.
+//!
+//! A task is a partition of the sources of a subtopology. Members get tasks as members of groups of KIP-848 get
+//! partitions, by the same code: [`ConsumerGroup`], for which a subtopology is a topic. So no task has two owners. What
+//! is added here is the topology: which tasks there are, and which topics the broker makes for them.
+//!
+//! Standby and warm-up tasks are not assigned. While a topic is missing or partitioned wrongly there are no tasks, and
+//! members are told what is wrong.
+
+mod heartbeat;
+mod store;
+mod topology;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use self::heartbeat::check;
+pub use self::topology::{Copartition, InternalTopic, StreamsStatus, Subtopology, Topology};
+use self::topology::{Plan, task_id};
+use super::answer::{
+    DescribedStreamsGroup, GroupState, GroupType, ListedGroup, StreamsMemberState,
+};
+pub(super) use super::consumer::compile;
+use super::consumer::{Assignment, ConsumerGroup};
+use super::{GroupName, MemberId, Partition, TopicId, TopicName};
+
+/// What groups of Kafka Streams are for.
+const STREAMS: &str = "streams";
+
+/// Tasks: subtopologies, and partitions of their sources.
+pub type Tasks = Vec<(Arc<str>, Vec<Partition>)>;
+
+/// Where a member is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The host.
+    pub host: Arc<str>,
+    /// The port.
+    pub port: u16,
+}
+
+/// The partitions of the tasks at an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointPartitions {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// Partitions by topic.
+    pub partitions: BTreeMap<TopicName, Vec<Partition>>,
+}
+
+/// A group of Kafka Streams.
+#[derive(Debug)]
+pub(super) struct StreamsGroup {
+    /// Members, and the tasks that they have.
+    tasks: ConsumerGroup,
+    /// `None` before the first member.
+    topology: Option<Topology>,
+    /// The topics that the topology names.
+    named: BTreeSet<TopicName>,
+    plan: Plan,
+    /// As many as `tasks` has.
+    members: BTreeMap<MemberId, StreamsMember>,
+    /// A member that asked all members to shut down; until it leaves.
+    shut_down_by: Option<MemberId>,
+    endpoints: Vec<EndpointPartitions>,
+    /// Grows with each change of `endpoints`.
+    endpoint_epoch: i32,
+    /// When the broker was last told to make topics.
+    creates_since: Option<Duration>,
+    /// Why it could not.
+    creation_error: Option<String>,
+}
+
+/// What a member says of itself beside what members of any group say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct StreamsMember {
+    pub topology_epoch: i32,
+    pub process: Arc<str>,
+    pub endpoint: Option<Endpoint>,
+    pub tags: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl StreamsGroup {
+    pub fn new(name: GroupName) -> Self {
+        StreamsGroup::around(ConsumerGroup::new(name).of_tasks(), None, BTreeMap::new())
+    }
+
+    fn around(
+        tasks: ConsumerGroup,
+        topology: Option<Topology>,
+        members: BTreeMap<MemberId, StreamsMember>,
+    ) -> Self {
+        let named = topology.iter().flat_map(Topology::topics).cloned();
+        StreamsGroup {
+            tasks,
+            named: named.collect(),
+            topology,
+            plan: Plan::default(),
+            members,
+            shut_down_by: None,
+            endpoints: Vec::new(),
+            endpoint_epoch: 0,
+            creates_since: None,
+            creation_error: None,
+        }
+    }
+
+    /// Its members, for what is the same of all groups whose members have epochs.
+    pub fn tasks(&self) -> &ConsumerGroup {
+        &self.tasks
+    }
+
+    /// Whether offsets of the topic are in use.
+    pub fn subscribes_to(&self, topic: &TopicName) -> bool {
+        let mut sources = self.plan.sources.values();
+        let is_read =
+            self.named.contains(topic) || sources.any(|topics| topics.contains_key(topic));
+        !self.tasks.is_empty() && is_read
+    }
+
+    /// The tasks that read the topic, by the ids of their subtopologies.
+    pub fn readers(&self, topic: &TopicName) -> Vec<TopicId> {
+        let parts = self.plan.sources.iter();
+        let reading = parts.filter(|(_, sources)| sources.contains_key(topic));
+        reading.map(|(id, _)| *id).collect()
+    }
+
+    /// A topic has come, changed or gone: at the next heartbeat it is seen what this means.
+    pub fn topic_changed(&mut self, topic: &TopicName) {
+        let has_regexes = self.topology.as_ref().is_some_and(Topology::has_regexes);
+        if has_regexes || self.named.contains(topic) {
+            self.tasks.note_change();
+        }
+    }
+
+    /// Who may know of which topics has changed.
+    pub fn access_changed(&mut self) {
+        if self.topology.as_ref().is_some_and(Topology::has_regexes) {
+            self.tasks.note_change();
+        }
+    }
+
+    /// The broker could not make topics for it.
+    pub fn creation_failed(&mut self, why: String) {
+        self.creation_error = Some(why);
+    }
+
+    fn state(&self) -> GroupState {
+        match self.tasks.state() {
+            state if !self.tasks.is_empty() && self.plan.fault.is_some() => match state {
+                GroupState::Empty => state,
+                _ => GroupState::NotReady,
+            },
+            state => state,
+        }
+    }
+
+    pub fn listed(&self) -> ListedGroup {
+        ListedGroup {
+            protocol_type: STREAMS.into(),
+            state: self.state(),
+            group_type: GroupType::Streams,
+            ..self.tasks.listed()
+        }
+    }
+
+    pub fn described(&self) -> DescribedStreamsGroup {
+        let members = self.tasks.each_member().map(|(id, member)| {
+            let said = self.members.get(id).cloned().unwrap_or_default();
+            StreamsMemberState {
+                member: id.clone(),
+                instance: member.instance.cloned(),
+                rack: member.rack.cloned(),
+                epoch: member.epoch,
+                client: member.client.clone(),
+                topology_epoch: said.topology_epoch,
+                process: said.process,
+                endpoint: said.endpoint,
+                tags: said.tags,
+                assigned: self.named(member.assigned),
+                target: self.named(member.target),
+            }
+        });
+        let (epoch, target_epoch) = self.tasks.epochs();
+        DescribedStreamsGroup {
+            group: self.tasks.listed().group,
+            error: None,
+            state: self.state(),
+            epoch,
+            target_epoch,
+            topology: self.topology.as_ref().map(|it| it.configured(&self.plan)),
+            members: members.collect(),
+        }
+    }
+
+    /// Tasks by the ids of their subtopologies. Those of a topology that is gone have none.
+    fn named(&self, assignment: &Assignment) -> Tasks {
+        let parts = self.topology.iter().flat_map(|it| it.subtopologies.keys());
+        let named = parts.filter_map(|id| {
+            let partitions = assignment.get(&task_id(id))?;
+            Some((Arc::clone(id), partitions.iter().copied().collect()))
+        });
+        named.collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! What is stored of a group of Kafka Streams beside its members and their tasks, and going on from it.
+
+use std::collections::BTreeMap;
+
+use super::{StreamsGroup, StreamsMember, Topology};
+use crate::groups::MemberId;
+use crate::groups::consumer::ConsumerGroup;
+use crate::groups::record::{Key, Value, record};
+use crate::groups::turn::Turn;
+use crate::ledger::Record;
+
+impl StreamsGroup {
+    /// A group as the log has it. `topology` tells it from a group of consumers.
+    pub fn restore(
+        tasks: ConsumerGroup,
+        topology: Topology,
+        mut members: BTreeMap<MemberId, StreamsMember>,
+    ) -> Self {
+        members.retain(|id, _| tasks.contains(id));
+        StreamsGroup::around(tasks.of_tasks(), Some(topology), members)
+    }
+
+    pub(super) fn store_topology(&self, turn: &mut Turn) {
+        if let Some(topology) = &self.topology {
+            turn.store(&self.key(), &Value::StreamsGroup(topology.clone()));
+        }
+    }
+
+    /// Removes what is stored of an empty group.
+    pub fn remove_stored(&self, turn: &mut Turn) {
+        if self.topology.is_some() {
+            turn.remove(&self.key());
+        }
+        self.tasks.remove_stored(turn);
+    }
+
+    /// Adds what the log holds of it.
+    pub fn snapshot(&self, records: &mut Vec<Record>) {
+        if let Some(topology) = &self.topology {
+            let value = Value::StreamsGroup(topology.clone());
+            records.push(record(&self.key(), Some(&value)));
+        }
+        for (id, member) in &self.members {
+            let key = Key::StreamsMember(self.tasks.name().clone(), id.clone());
+            let value = Value::StreamsMember(member.clone());
+            records.push(record(&key, Some(&value)));
+        }
+        self.tasks.snapshot(records);
+    }
+
+    fn key(&self) -> Key {
+        Key::StreamsGroup(self.tasks.name().clone())
+    }
+}
