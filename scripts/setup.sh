@@ -103,13 +103,14 @@ is_newer() {
     [ -e "$1" ] && [ -z "$(find "$2" -newer "$1" -print -quit)" ]
 }
 
-# build_java_tests VERSION: the tests of this version of Kafka's own client, unless they are there already.
+# build_java_tests FOLDER NAME [PROPERTY]: the tests of Kafka's own clients in tests/clients/FOLDER into target/clients/NAME,
+# unless they are there already.
 build_java_tests() {
-    is_newer "target/clients/java-$1/tests.jar" tests/clients/java && return
-    echo "setup: building the tests of Kafka's client for Java, version $1" >&2
-    rm -rf "target/clients/java-$1"
-    mvn --quiet --batch-mode --file tests/clients/java -Dkafka.version="$1" package >&2 ||
-        fail "Maven could not build tests/clients/java (see above)"
+    is_newer "target/clients/$2/tests.jar" "tests/clients/$1" && return
+    echo "setup: building the tests in tests/clients/$1, $2" >&2
+    rm -rf "target/clients/$2"
+    mvn --quiet --batch-mode --file "tests/clients/$1" "${@:3}" package >&2 ||
+        fail "Maven could not build tests/clients/$1 (see above)"
 }
 
 # Kafka's own tools, in a folder of their own, unless they are there already.
@@ -162,8 +163,9 @@ test)
     need_rust_component fmt rustfmt
     need_rust_component clippy clippy
     install_python_packages tests/clients target/clients/venv
-    build_java_tests 4.3.1
-    build_java_tests 3.9.2
+    build_java_tests java java-4.3.1 -Dkafka.version=4.3.1
+    build_java_tests java java-3.9.2 -Dkafka.version=3.9.2
+    build_java_tests streams java-streams
     build_kafka_tools
     build_go_tests
     if [ -f tests/browser/package.json ]; then

@@ -10,9 +10,9 @@ BUILT = Path(__file__).parents[2] / "target/clients"
 SECONDS_MAX = 80
 
 
-def run_java(version, package, address, *properties):
-    """Runs the tests of a package of `java` with this version of the client; they must all pass."""
-    folder = BUILT / f"java-{version}"
+def run_java(built, package, address, *properties, seconds_max=SECONDS_MAX):
+    """Runs the tests of a package that was built for a version of the client, or for `streams`; they must all pass."""
+    folder = BUILT / f"java-{built}"
     if shutil.which("java") is None or not (folder / "tests.jar").exists():
         pytest.skip(f"{folder} is not built, or there is no Java: see scripts/setup.sh")
     done = subprocess.run(
@@ -31,7 +31,7 @@ def run_java(version, package, address, *properties):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=seconds_max,
     )
     assert done.returncode == 0, done.stdout
 
