@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
+use crate::stage::activation::Killed;
 use crate::stage::attempt::{Again, First};
 use crate::stage::chain::Chain;
-use crate::stage::contract::Killed;
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{Slice, Terminal};
 use crate::stage::user_code::{Label, is_state_broken};
@@ -17,7 +17,7 @@ const MORTAL_ITEMS: usize = 64;
 
 /// How far the items in hand are processed.
 #[derive(Default, Clone, Copy)]
-pub struct Progress {
+pub struct BatchProgress {
     /// Items that are finished.
     pub items: usize,
     /// Results that were passed on of the item behind them.
@@ -26,12 +26,12 @@ pub struct Progress {
 
 /// Counts the results of an item where that costs nothing, and notes them when the item panics.
 struct PassedOn<'p> {
-    progress: &'p mut Progress,
+    progress: &'p mut BatchProgress,
     results: usize,
 }
 
 impl<'p> PassedOn<'p> {
-    fn of(progress: &'p mut Progress) -> PassedOn<'p> {
+    fn of(progress: &'p mut BatchProgress) -> PassedOn<'p> {
         let results = progress.results;
         PassedOn { progress, results }
     }
@@ -44,20 +44,20 @@ impl Drop for PassedOn<'_> {
 }
 
 /// Operators in a row, and how far they have come with the items in hand.
-pub struct Work<'w, C, T> {
+pub struct ItemLoop<'w, C, T> {
     /// Of the operators together.
     pub name: &'w str,
     pub chain: &'w C,
     pub terminal: &'w mut T,
     pub time: &'w StageTime,
-    pub progress: &'w mut Progress,
+    pub progress: &'w mut BatchProgress,
 }
 
-impl<C, T> Work<'_, C, T> {
+impl<C, T> ItemLoop<'_, C, T> {
     /// Processes what is left of the items in hand. `enter` takes note of an item and gives what of it is
     /// processed, `breathe` may unwind between items, and `keep` gets what is rejected. Unwinds as well when
     /// code that changes state panics.
-    pub fn finish<In, Item, E>(
+    pub fn run<In, Item, E>(
         mut self,
         in_hand: [&[In]; 2],
         enter: impl Fn(&In) -> &Item,

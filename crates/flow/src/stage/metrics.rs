@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::stage::contract::Activation;
+use crate::stage::activation::Activation;
 
 /// How long an activation should take: long against what activating costs (a microsecond), short
 /// against what anybody waits for, and so short that its results are still in the processor's cache

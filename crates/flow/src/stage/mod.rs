@@ -8,6 +8,7 @@
 //!
 //! A stage does not know the graph around it, nor the workers that activate it.
 
+pub mod activation;
 pub mod attempt;
 pub mod chain;
 pub mod channel;

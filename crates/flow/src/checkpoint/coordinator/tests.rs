@@ -23,7 +23,7 @@ use crate::run::cycles;
 use crate::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
-use crate::stage::contract::Context;
+use crate::stage::activation::Context;
 use crate::stage::upstream::want_marks;
 use crate::state::partial::StateReader;
 use crate::time::watermarks::Watermarks;

@@ -16,7 +16,7 @@ use crate::stage::attempt::Attempt;
 use crate::stage::chain::Chain;
 use crate::stage::ends::to_rings::Route;
 use crate::stage::entry::{EndRow, Give, Row};
-use crate::stage::item_loop::{Progress, Work};
+use crate::stage::item_loop::{BatchProgress, ItemLoop};
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::time::control_events::Mark;
@@ -82,7 +82,7 @@ pub fn arms<T: 'static, C: Chain<T>, E: Terminal<C::Out>>(
                 chain: Arc::clone(&chain),
                 terminal,
                 time: StageTime::new(None, None),
-                progress: Progress::default(),
+                progress: BatchProgress::default(),
             })
         })
 }
@@ -109,21 +109,21 @@ struct FusedArm<C, E> {
     terminal: E,
     /// Event time where the item is that is worked on.
     time: StageTime,
-    progress: Progress,
+    progress: BatchProgress,
 }
 
 impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
     fn work(&mut self, items: &mut Vec<Timed<T>>) -> Vec<Rejected> {
         let mut all = Vec::new();
         let time = &self.time;
-        let work = Work {
+        let item_loop = ItemLoop {
             name: &self.name,
             chain: &*self.chain,
             terminal: &mut self.terminal,
             time,
             progress: &mut self.progress,
         };
-        let Ok(()) = work.finish(
+        let Ok(()) = item_loop.run(
             [items.as_slice(), &[]],
             |timed| {
                 time.stand_at(timed.watermark);
@@ -135,7 +135,7 @@ impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
                 Ok(())
             },
         );
-        self.progress = Progress::default();
+        self.progress = BatchProgress::default();
         // They are worked on, whatever comes of dropping them.
         if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| items.clear())) {
             all.push(Rejected::unseen(&self.name, &*panic));

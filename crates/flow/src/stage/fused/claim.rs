@@ -1,0 +1,117 @@
+//! Claims of items: a batch in hand, with room for its results.
+
+use parking_lot::Mutex;
+
+use crate::error::Failure;
+use crate::stage::activation::Context;
+use crate::stage::chain::Chain;
+use crate::stage::fused::instance::Instance;
+use crate::stage::fused::stage::FusedStage;
+use crate::stage::input::{Input, Took};
+use crate::stage::terminal::Terminal;
+use crate::time::control_events::Mark;
+
+/// What became of an attempt to get items in hand.
+pub(super) enum Claim {
+    Work,
+    /// There are no items, but something is to be said.
+    Say(Mark),
+    Blocked,
+    Idle,
+    End,
+}
+
+impl<I, C, T> FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    /// Gets items in hand, and room for their results.
+    pub(super) fn claim(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Claim, Failure> {
+        let Instance {
+            input,
+            terminal,
+            time,
+            met,
+            ..
+        } = instance;
+        let _order = self.order.as_ref().map(Mutex::lock);
+        let readable = input.readable();
+        if readable == 0 {
+            if input.is_finished() {
+                return Ok(Claim::End);
+            }
+            if !input.meets_mark() {
+                return Ok(Claim::Idle);
+            }
+            if terminal.reserve(1)?.is_none() {
+                return Ok(Claim::Blocked);
+            }
+            let mark = input.meet_mark();
+            time.meet(mark);
+            return Ok(mark.map_or_else(
+                || {
+                    terminal.cancel();
+                    Claim::Idle
+                },
+                Claim::Say,
+            ));
+        }
+        if time.is_held() {
+            return Ok(Claim::Idle);
+        }
+        let items = self.budget(context).min(readable);
+        let selectivity = self.counters.selectivity();
+        let expected = (items as f64 * selectivity).ceil() as usize + 1;
+        let Some(room) = terminal.reserve(expected)? else {
+            return Ok(Claim::Blocked);
+        };
+        let items = match room < expected {
+            true => ((room as f64 / selectivity) as usize).clamp(1, items),
+            false => items,
+        };
+        // What lies before the items, whoever met it.
+        let before = input.meet_mark();
+        time.reach(input.time());
+        time.align_lanes(|| context.clock.monotonic());
+        let took = input.take(items)?;
+        if let Took::Items = took {
+            *met = input.meet_mark().or(before);
+            return Ok(Claim::Work);
+        }
+        if let Some(mark) = before {
+            return Ok(Claim::Say(mark));
+        }
+        if let Took::Idle = took {
+            let now = context.clock.monotonic();
+            let told_at = time.silent(now);
+            if let Some(mark) = time.tell_silence(now) {
+                return Ok(Claim::Say(mark));
+            }
+            if let Some(told_at) = told_at {
+                input.wake_at(told_at);
+            }
+        }
+        terminal.cancel();
+        Ok(match took {
+            Took::End => Claim::End,
+            _ => Claim::Idle,
+        })
+    }
+
+    /// How many items an activation is to take.
+    pub(super) fn budget(&self, context: &Context<'_>) -> usize {
+        let wanted = context.items.map(|items| items.max(1));
+        wanted.unwrap_or_else(|| self.counters.budget())
+    }
+
+    /// Whether it reads a source, not what other stages or ranks have written.
+    pub(super) fn is_source(&self) -> bool {
+        self.input.is_none() && !I::IS_REMOTE
+    }
+}

@@ -1,0 +1,95 @@
+//! An instance of a stage, and the slot in which one worker at a time enters it.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::stage::input::Input;
+use crate::stage::item_loop::BatchProgress;
+use crate::stage::terminal::End;
+use crate::time::control_events::Mark;
+use crate::time::stage_time::StageTime;
+
+/// The place of an instance.
+pub struct Slot<I, T> {
+    pub instance: Mutex<Instance<I, T>>,
+    /// A worker came while another was in the instance, and went to sleep perhaps: who leaves the
+    /// instance without having found anything to do looks again. Set by those who find it locked,
+    /// taken back by who leaves.
+    missed: AtomicBool,
+}
+
+impl<I, T> Slot<I, T> {
+    pub fn new(instance: Instance<I, T>) -> Self {
+        Slot {
+            instance: Mutex::new(instance),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// The instance, unless another worker is in it, who then knows that it was missed.
+    pub fn enter(&self) -> Option<MutexGuard<'_, Instance<I, T>>> {
+        self.instance.try_lock().or_else(|| {
+            self.missed.store(true, Ordering::Relaxed);
+            // Either the other worker has left by now, or it will see the mark: one of the two fences
+            // comes first.
+            fence(Ordering::SeqCst);
+            self.instance.try_lock()
+        })
+    }
+
+    /// Whether it was missed by another worker. The caller has left it.
+    pub fn was_missed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What an instance has in hand stays in it when its worker dies; the next one goes on with it.
+pub struct Instance<I, T> {
+    pub input: I,
+    pub terminal: T,
+    /// There are items in hand.
+    pub is_working: bool,
+    pub progress: BatchProgress,
+    /// Items of this activation that are finished and dropped.
+    pub dropped: usize,
+    pub time: StageTime,
+    /// What the input said behind the items in hand.
+    pub met: Option<Mark>,
+    pub ended: bool,
+    /// It counts in the stage's `having_more`.
+    pub has_more: bool,
+    /// It has failed, and is left as it is: no checkpoint is taken of what may be half changed.
+    pub is_broken: bool,
+}
+
+impl<I, T> Instance<I, T> {
+    pub fn new(input: I, terminal: T, time: StageTime) -> Self {
+        Instance {
+            time,
+            met: None,
+            input,
+            terminal,
+            is_working: false,
+            progress: BatchProgress::default(),
+            dropped: 0,
+            ended: false,
+            has_more: false,
+            is_broken: false,
+        }
+    }
+}
+
+impl<I: Input, T: End> Instance<I, T> {
+    /// Whether it has nothing in hand and nothing left to do that is part of the cut `number`.
+    pub fn is_at_rest(&self, number: u64) -> bool {
+        // A mark or an end that it has yet to pass on would release windows while the cut is taken, or behind it.
+        let has_to_say = !self.ended && (self.input.is_finished() || self.input.meets_mark());
+        !self.is_working
+            && !self.is_broken
+            && !has_to_say
+            && self.input.is_at_rest(number)
+            && self.terminal.is_at_rest()
+    }
+}

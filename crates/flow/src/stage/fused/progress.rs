@@ -1,0 +1,40 @@
+//! The progress of a fused stage.
+
+use std::time::Duration;
+
+use crate::sources::positions::{self, Position};
+use crate::stage::chain::Chain;
+use crate::stage::contract::Progress;
+use crate::stage::fused::stage::FusedStage;
+use crate::stage::input::Input;
+use crate::stage::terminal::Terminal;
+use crate::time::alignment::Aligned;
+use crate::time::gauge::SourceTime;
+
+impl<I, C, T> Progress for FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    fn source_times(&self) -> Option<(Vec<SourceTime>, Duration)> {
+        let times = self.watched.times.iter().filter_map(|time| time.read());
+        (!self.watched.times.is_empty()).then(|| (times.collect(), self.watched.idle_after))
+    }
+
+    fn positions(&self) -> Option<Vec<Position>> {
+        let positions = self.watched.positions.iter();
+        (!self.watched.positions.is_empty())
+            .then(|| positions::all(positions.map(|source| &**source)))
+    }
+
+    fn skew_max_ms(&self) -> Option<i64> {
+        self.instances.first()?.instance.lock().time.skew_max_ms()
+    }
+
+    fn align(&self, places: &mut dyn Iterator<Item = Aligned>) {
+        for (slot, place) in self.instances.iter().zip(places) {
+            slot.instance.lock().time.align(place);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A fused stage as a checkpoint sees it.
+
+use parking_lot::MutexGuard;
+
+use crate::checkpoint::shard::Saved;
+use crate::error::{BoxError, Failure};
+use crate::stage::chain::Chain;
+use crate::stage::contract::{Held, Rest, Snapshot};
+use crate::stage::fused::instance::{Instance, Slot};
+use crate::stage::fused::stage::FusedStage;
+use crate::stage::input::Input;
+use crate::stage::terminal::{End, Terminal};
+
+impl<I, C, T> Snapshot for FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    fn hold(&self) -> Result<Box<dyn Held + '_>, Rest> {
+        let instances: Vec<_> = self.instances.iter().map_while(Slot::enter).collect();
+        let is_whole = instances.len() == self.instances.len();
+        let stage = self;
+        let held = Box::new(HeldStage { stage, instances });
+        match is_whole {
+            true => Ok(held),
+            false if held.let_go() => Err(Rest::Missed),
+            false => Err(Rest::Busy),
+        }
+    }
+
+    fn save(&self, saved: &mut Saved) -> Result<(), Failure> {
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if let Some(bytes) = instance.input.save()? {
+                saved.put(self.element(index, "source"), bytes);
+                saved.put(self.element(index, "time"), instance.time.save());
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
+        let is_source = self.is_source();
+        let sources = match is_source {
+            true => self.saved_sources(saved)?,
+            false => 0,
+        };
+        for (index, slot) in self.instances.iter().enumerate() {
+            let mut instance = slot.instance.lock();
+            if is_source {
+                let from = index % sources;
+                let source = saved.get(&self.element(from, "source"))?;
+                instance.input.restore(source)?;
+                let time = saved.get(&self.element(from, "time"))?;
+                instance.time.restore(time)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wants_commits(&self) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|slot| slot.instance.lock().input.wants_commits())
+    }
+
+    fn commit(&self) -> Result<(), Failure> {
+        let mut instances = self.instances.iter();
+        instances.try_for_each(|slot| slot.instance.lock().input.commit())
+    }
+}
+
+/// The first instances of a stage: no worker is in them, nor can come into them.
+struct HeldStage<'s, I, C, T> {
+    stage: &'s FusedStage<I, C, T>,
+    instances: Vec<MutexGuard<'s, Instance<I, T>>>,
+}
+
+impl<I: Input, C, T: End> Held for HeldStage<'_, I, C, T> {
+    fn is_at_rest(&self, number: u64) -> bool {
+        let input = self.stage.input.as_ref();
+        input.is_none_or(|input| input.is_empty())
+            && self.instances.iter().all(|it| it.is_at_rest(number))
+    }
+
+    fn let_go(self: Box<Self>) -> bool {
+        let slots = &self.stage.instances[..self.instances.len()];
+        drop(self.instances);
+        // All of them: each forgets that it was missed.
+        let missed = slots.iter().filter(|slot| slot.was_missed());
+        missed.count() > 0
+    }
+}
+
+impl<I, C, T> FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    /// Names what is saved of an instance.
+    fn element(&self, instance: usize, part: &str) -> String {
+        format!("stage/{}/{instance}/{part}", self.name)
+    }
+
+    /// Of how many sources something is saved, if those there are now can go on from it.
+    fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
+        let is_saved = |index: &usize| saved.get(&self.element(*index, "source")).is_ok();
+        let count = (0..).take_while(is_saved).count();
+        let mut instances = self.instances.iter();
+        let share = |slot: &Slot<I, T>| slot.instance.lock().input.shares_position();
+        match count == self.instances.len() || (count > 0 && instances.all(share)) {
+            true => Ok(count),
+            false => Err(format!(
+                "there were {count} sources and there are {} now, which cannot go on from where others were; start it with as many instances as before",
+                self.instances.len()
+            )
+            .into()),
+        }
+    }
+}

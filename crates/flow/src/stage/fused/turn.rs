@@ -1,0 +1,198 @@
+//! One activation of an instance: claim items, process them, commit the results, drop the items.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::error::Failure;
+use crate::stage::activation::{Activation, Context};
+use crate::stage::chain::Chain;
+use crate::stage::dead_letter::DEAD_LETTERS;
+use crate::stage::fused::claim::Claim;
+use crate::stage::fused::instance::Instance;
+use crate::stage::fused::stage::FusedStage;
+use crate::stage::input::{Input, Took};
+use crate::stage::item_loop::{BatchProgress, ItemLoop};
+use crate::stage::rejected::Rejected;
+use crate::stage::terminal::{InputEnd, Terminal};
+use crate::stage::user_code::Label;
+
+/// A source is asked again within an activation until it has lasted so long. Asking for little at a time keeps items in a
+/// core's first cache from the source to the window, and an activation costs as much for many items as for few.
+const ASKING_NS: u64 = 20_000;
+
+impl<I, C, T> FusedStage<I, C, T>
+where
+    I: Input,
+    C: Chain<I::Item>,
+    T: Terminal<C::Out>,
+{
+    pub(super) fn activate_instance(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Activation, Failure> {
+        if instance.ended {
+            return Ok(Activation::Ended);
+        }
+        let started_ns = context.now_ns();
+        if !instance.is_working {
+            match self.claim(context, instance)? {
+                Claim::Work => {
+                    instance.is_working = true;
+                    instance.progress = BatchProgress::default();
+                    instance.dropped = 0;
+                }
+                Claim::Say(mark) => {
+                    let results = instance
+                        .terminal
+                        .commit(instance.input.stamp(), Some(mark))?;
+                    self.counters.add_out(results);
+                    return Ok(Activation::Done(0));
+                }
+                Claim::Blocked => return Ok(Activation::Blocked),
+                Claim::Idle => {
+                    return Ok(match instance.terminal.pause()? {
+                        true => Activation::Idle,
+                        false => Activation::Blocked,
+                    });
+                }
+                Claim::End => return self.end(instance),
+            }
+        }
+        instance.time.begin(|| context.clock.now());
+        let mark = loop {
+            self.work(context, instance)?;
+            let met = instance.met.take();
+            let asked_at = self.asked_at(instance);
+            let now = || asked_at.unwrap_or_else(|| context.clock.monotonic());
+            let mark = instance.time.after_items(met, now);
+            if mark.is_some() || !self.takes_again(context, instance, started_ns)? {
+                break mark;
+            }
+        };
+        let items = instance.dropped + instance.progress.items;
+        let results = instance.terminal.commit(instance.input.stamp(), mark)?;
+        instance.is_working = false;
+        let now_ns = context.now_ns();
+        self.drop_items(instance, || now_ns);
+        self.counters.add_slice(items, results, now_ns - started_ns);
+        if let Some(channel) = &self.input {
+            channel.set_reader_ns(self.counters.item_ns() as u64);
+        }
+        Ok(Activation::Done(items))
+    }
+
+    /// When a source was asked for the items in hand: just now, which costs no further look at the clock.
+    fn asked_at(&self, instance: &mut Instance<I, T>) -> Option<Duration> {
+        let [items, _] = instance.input.parts();
+        // A source that had something to do but nothing to give has not set the stamp.
+        let is_known = self.is_source() && !items.is_empty();
+        is_known.then(|| Duration::from_nanos(instance.input.stamp()))
+    }
+
+    /// Drops the items in hand, which are finished.
+    fn drop_items(&self, instance: &mut Instance<I, T>, now_ns: impl Fn() -> u64) {
+        let Instance {
+            input, terminal, ..
+        } = instance;
+        // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
+        if self.outputs.is_empty() || terminal.goes_by_time() {
+            input.sample(|stamp, records| {
+                let latency_ns = now_ns().saturating_sub(stamp);
+                let mut latency = self.counters.latency().lock();
+                latency.saturating_record_n(latency_ns, records);
+            });
+        }
+        input.done();
+    }
+
+    /// Asks a source for more once the items in hand are finished, if their results need no room before they are
+    /// committed and nothing is to be said behind them; `false` where the activation is to end.
+    fn takes_again(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+        started_ns: u64,
+    ) -> Result<bool, Failure> {
+        if !self.is_source() || !instance.terminal.takes_any() {
+            return Ok(false);
+        }
+        let readable = instance.input.readable();
+        // When the source was asked last: that costs no further look at the clock.
+        let is_over = instance.input.stamp().saturating_sub(started_ns) > ASKING_NS;
+        if is_over || readable == 0 || instance.time.is_held() {
+            return Ok(false);
+        }
+        self.drop_items(instance, || context.now_ns());
+        instance.dropped += instance.progress.items;
+        instance.progress = BatchProgress::default();
+        let took = instance.input.take(self.budget(context).min(readable))?;
+        // A source that had something to do but nothing to give has not set the stamp.
+        let [items, _] = instance.input.parts();
+        Ok(took == Took::Items && !items.is_empty())
+    }
+
+    /// Processes the items in hand.
+    fn work(&self, context: &Context<'_>, instance: &mut Instance<I, T>) -> Result<(), Failure> {
+        let Instance {
+            input,
+            terminal,
+            progress,
+            time,
+            ..
+        } = instance;
+        let item_loop = ItemLoop {
+            name: &self.name,
+            chain: &self.chain,
+            terminal,
+            time,
+            progress,
+        };
+        item_loop.run(
+            input.parts(),
+            |item| {
+                if let Some(lane) = input.lane_of(item) {
+                    time.enter_lane(lane, || context.clock.monotonic());
+                }
+                item
+            },
+            || context.die_if_condemned(),
+            |rejected| self.keep(context, rejected),
+        )
+    }
+
+    /// Makes dead letters of what is rejected.
+    #[cold]
+    fn keep(&self, context: &Context<'_>, rejected: Vec<Rejected>) -> Result<(), Failure> {
+        self.counters.add_dead_letters(rejected.len());
+        let Some(dead_letters) = context.dead_letters else {
+            let first = rejected.into_iter().next();
+            return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
+        };
+        let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
+        let label = Label(DEAD_LETTERS.into());
+        let kept = label.run(|| dead_letters.put(&letters));
+        kept.map_err(|error| Failure::Error {
+            operator: label.0,
+            error,
+        })
+    }
+
+    fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {
+        let end = match self.stopping.load(Ordering::Relaxed) {
+            true => InputEnd::Stopped,
+            false => InputEnd::Complete,
+        };
+        let Some(results) = instance.terminal.finish(end)? else {
+            return Ok(Activation::Blocked);
+        };
+        self.counters.add_out(results);
+        instance.ended = true;
+        instance.time.end();
+        instance.time.gauge().set_ended();
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end_outputs();
+        }
+        Ok(Activation::Done(0))
+    }
+}

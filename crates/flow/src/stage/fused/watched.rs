@@ -1,0 +1,30 @@
+//! The figures of a source's instances that can be seen while workers are in them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sources::positions::Positions;
+use crate::stage::input::Input;
+use crate::time::gauge::TimeGauge;
+use crate::time::stage_time::StageTime;
+
+/// What can be seen of a source's instances while workers are in them.
+#[derive(Default)]
+pub struct WatchedSource {
+    /// Of each instance; empty where the stage does not tell the time.
+    pub times: Vec<Arc<TimeGauge>>,
+    pub idle_after: Duration,
+    /// Of each instance that knows it.
+    pub positions: Vec<Arc<dyn Positions>>,
+}
+
+impl WatchedSource {
+    /// Another instance.
+    pub fn add(&mut self, input: &impl Input, time: &StageTime) {
+        if let Some(idle_after) = time.idle_after_if_told() {
+            self.idle_after = idle_after;
+            self.times.push(Arc::clone(time.gauge()));
+        }
+        self.positions.extend(input.positions());
+    }
+}
