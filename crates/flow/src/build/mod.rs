@@ -6,7 +6,9 @@
 
 pub mod boxed;
 pub mod collecting;
+pub mod ends;
 pub mod flow;
+pub mod fork;
 pub mod gathered;
 pub mod keyed;
 pub mod operators;

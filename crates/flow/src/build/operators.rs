@@ -3,34 +3,21 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::mem;
 use std::sync::Arc;
 
 use millstream_base::Timestamp;
-use parking_lot::Mutex;
 
 use crate::build::flow::Flow;
-use crate::checkpoint::participants::SharedSink;
 use crate::error::BoxError;
 use crate::settings::Order;
-use crate::sinks::sink::Sink;
 use crate::sources::source::Source;
 use crate::stage::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
-use crate::stage::channel::{Channel, ChannelState};
-use crate::stage::ends::fork::{self, Branch, ToFork};
-use crate::stage::ends::outbox::Outbox;
-use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
-use crate::stage::ends::to_sink::{ToSink, Waiting};
-use crate::stage::ends::to_state::ToState;
-use crate::stage::entry::{Entry, Row};
+use crate::stage::channel::ChannelState;
+use crate::stage::entry::Entry;
 use crate::stage::parts::{Flatten, Parts};
-use crate::stage::ring_input::RingInput;
 use crate::stage::source_input::SourceInput;
-use crate::stage::terminal::{Place, Terminal};
 use crate::stage::user_code::Label;
-use crate::state::partial::{Partial, PartialState};
 use crate::state::table::Table;
-use crate::time::control_events::WriterId;
 use crate::time::watermarks::Watermarks;
 
 /// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
@@ -282,171 +269,6 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         })
     }
 
-    /// Ends the stage and begins another of this name, joined by a ring.
-    pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let channel = self.flow.channel(name);
-        self.end_in(&channel).stage(name, &channel)
-    }
-
-    /// Ends the stage in a channel.
-    pub fn to(self, channel: &Channel<C::Out>)
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        self.end_in(channel);
-    }
-
-    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let channels = [channel.clone()];
-        self.end(
-            &channels.each_ref().map(|channel| &channel.state),
-            |place| ToRings {
-                outbox: Outbox::of_channels(place, &channels),
-                way: ToOne,
-            },
-        )
-    }
-
-    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
-    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
-    where
-        C::Out: Clone + Debug + Send + Sized + 'static,
-        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
-    {
-        let route = Arc::new(route);
-        let label = self.label("split");
-        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToRings {
-            outbox: Outbox::of_channels(place, channels),
-            way: Route {
-                function: Arc::clone(&route),
-                label: label.clone(),
-            },
-        });
-    }
-
-    /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
-    /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
-    /// by several workers at once; what goes to a branch, no ring has to carry. A branch that one worker at a
-    /// time must bring to its end, as a sink that keeps the order of a ring, makes the stage one for all.
-    ///
-    /// ```
-    /// use millstream_flow::Flow;
-    /// use millstream_flow::sources::Generator;
-    ///
-    /// let mut flow = Flow::new("parity");
-    /// let [even, odd] = ["even", "odd"].map(|name| flow.partial::<u64>(name));
-    /// flow.source("numbers", Generator::new(|number| number).limit(10))
-    ///     .fork(&["even", "odd"], |number| (number % 2) as usize, |branch, numbers| match branch {
-    ///         0 => numbers.map(|number| number / 2).fold_local(&even, |sum, number| *sum += number),
-    ///         _ => numbers.fold_local(&odd, |sum, number| *sum += number),
-    ///     });
-    /// flow.run()?.join()?;
-    /// assert_eq!((even.merged(), odd.merged()), (0 + 1 + 2 + 3 + 4, 1 + 3 + 5 + 7 + 9));
-    /// # Ok::<(), millstream_flow::FlowError>(())
-    /// ```
-    pub fn fork<F>(
-        mut self,
-        names: &[&str],
-        route: F,
-        mut build: impl FnMut(usize, Operators<'_, Branch<C::Out>, Same>),
-    ) where
-        C::Out: Clone + Debug + Send + Sized + 'static,
-        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
-    {
-        let route = Arc::new(route);
-        let label = self.label("fork");
-        let (mut branches, mut outputs) = (Vec::new(), Vec::new());
-        for (number, name) in names.iter().enumerate() {
-            let (entries, arms) = fork::branch(self.inputs.len());
-            let name = format!("{}/{name}", self.stage);
-            let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
-            operators.is_shared = self.is_shared;
-            build(number, operators);
-            let arms = mem::take(&mut *arms.lock());
-            // What one alone may bring is brought by one.
-            self.inputs.truncate(arms.len().max(1));
-            branches.push(arms.into_iter());
-            outputs.extend(
-                self.flow
-                    .graph
-                    .branch_outputs
-                    .remove(&name)
-                    .unwrap_or_default(),
-            );
-        }
-        let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
-            let arms = branches.iter_mut().filter_map(Iterator::next);
-            let function = Arc::clone(&route);
-            let label = label.clone();
-            (input, ToFork::new(arms, Route { function, label }))
-        });
-        let instances = instances.collect();
-        self.end_with(instances, outputs);
-    }
-
-    /// Ends the stage in several channels, each of which gets every item: for several operators over the
-    /// same items. Items that are handles of something larger are the cheaper.
-    pub fn to_all(self, channels: &[Channel<C::Out>])
-    where
-        C::Out: Clone + Send + Sized + 'static,
-    {
-        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        let label = self.label("to_all");
-        self.end(&states, |place| ToRings {
-            outbox: Outbox::of_channels(place, channels),
-            way: ToAll {
-                label: label.clone(),
-            },
-        });
-    }
-
-    /// Ends the graph in a partial state: `step` takes each item into a part of it.
-    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
-    where
-        C::Out: Debug,
-        S: PartialState,
-        F: Fn(&mut S, &C::Out) + Send + Sync + 'static,
-    {
-        let step = Arc::new(step);
-        let label = self.label("fold_local");
-        self.end(&[], |_| ToState {
-            part: state.add_part(),
-            step: Arc::clone(&step),
-            label: label.clone(),
-        });
-    }
-
-    /// Ends the graph in a sink.
-    pub fn sink<K>(mut self, name: &str, sink: K)
-    where
-        C::Out: Clone + Send + Sized + 'static,
-        K: Sink<C::Out>,
-    {
-        let sink = Arc::new(Mutex::new(sink));
-        let label = Label(name.into());
-        let waker = self.flow.waker();
-        let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
-        self.flow.graph.sinks.push(Arc::new(shared));
-        if self.keeps_order() {
-            // One worker at a time brings the items, in their order.
-            self.inputs.truncate(1);
-        }
-        self.end(&[], |_| ToSink {
-            sink: Arc::clone(&sink),
-            waker: waker.clone(),
-            label: label.clone(),
-            waiting: Waiting::default(),
-            unflushed: false,
-        });
-    }
-
     pub(crate) fn add<D: Chain<I::Item>>(
         mut self,
         kind: &str,
@@ -470,58 +292,6 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Names an operator by its stage and its place in it.
     pub(crate) fn label(&self, kind: &str) -> Label {
         Label(format!("{}/{}.{kind}", self.stage, self.operators).into())
-    }
-
-    /// Adds the stage to the flow, with a terminal for each of its instances.
-    pub(crate) fn end<T: Terminal<C::Out>>(
-        mut self,
-        outputs: &[&Arc<ChannelState>],
-        mut terminal: impl FnMut(Place<'_>) -> T,
-    ) -> &'f mut Flow {
-        let first = self.flow.writers;
-        let count = match self.is_shared {
-            true => 1,
-            false => self.inputs.len() as WriterId,
-        };
-        self.flow.writers += count;
-        let writers: Vec<_> = (first..first + count).collect();
-        outputs
-            .iter()
-            .for_each(|channel| channel.add_writer(&writers));
-        let inputs = mem::take(&mut self.inputs).into_iter();
-        let instances = inputs.zip(writers.iter().cycle()).map(|(input, writer)| {
-            let place = Place {
-                input: self.channel.as_ref(),
-                writer: *writer,
-            };
-            (input, terminal(place))
-        });
-        let instances = instances.collect();
-        let outputs = outputs.iter().map(|channel| Arc::clone(channel)).collect();
-        self.end_with(instances, outputs)
-    }
-
-    /// Adds them to the flow with both ends of each instance, and all channels that they write.
-    pub(crate) fn end_with<T: Terminal<C::Out>>(
-        self,
-        instances: Vec<(I, T)>,
-        outputs: Vec<Arc<ChannelState>>,
-    ) -> &'f mut Flow {
-        let keeps_order = self.keeps_order();
-        let flow = self.flow;
-        flow.open.retain(|open| *open != self.stage);
-        let row = Row {
-            name: self.stage,
-            channel: self.channel,
-            chain: self.chain,
-            instances,
-            keeps_order,
-            watermarks: self.watermarks,
-            tells_time: self.tells_time,
-            outputs,
-        };
-        I::end(&mut flow.graph, row);
-        flow
     }
 
     /// Whether the instances share a ring whose order counts.

@@ -1,0 +1,183 @@
+//! The ends of a row of operators: channels, states and sinks.
+
+use std::fmt::Debug;
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::build::flow::Flow;
+use crate::build::operators::Operators;
+use crate::checkpoint::participants::SharedSink;
+use crate::sinks::sink::Sink;
+use crate::stage::chain::{Chain, Same};
+use crate::stage::channel::{Channel, ChannelState};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
+use crate::stage::ends::to_sink::{ToSink, Waiting};
+use crate::stage::ends::to_state::ToState;
+use crate::stage::entry::{Entry, Row};
+use crate::stage::ring_input::RingInput;
+use crate::stage::terminal::{Place, Terminal};
+use crate::stage::user_code::Label;
+use crate::state::partial::{Partial, PartialState};
+use crate::time::control_events::WriterId;
+
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Ends the stage and begins another of this name, joined by a ring.
+    pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let channel = self.flow.channel(name);
+        self.end_in(&channel).stage(name, &channel)
+    }
+
+    /// Ends the stage in a channel.
+    pub fn to(self, channel: &Channel<C::Out>)
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        self.end_in(channel);
+    }
+
+    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
+    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("split");
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        self.end(&states, |place| ToRings {
+            outbox: Outbox::of_channels(place, channels),
+            way: Route {
+                function: Arc::clone(&route),
+                label: label.clone(),
+            },
+        });
+    }
+
+    /// Ends the stage in several channels, each of which gets every item: for several operators over the
+    /// same items. Items that are handles of something larger are the cheaper.
+    pub fn to_all(self, channels: &[Channel<C::Out>])
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
+        let label = self.label("to_all");
+        self.end(&states, |place| ToRings {
+            outbox: Outbox::of_channels(place, channels),
+            way: ToAll {
+                label: label.clone(),
+            },
+        });
+    }
+
+    /// Ends the graph in a partial state: `step` takes each item into a part of it.
+    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
+    where
+        C::Out: Debug,
+        S: PartialState,
+        F: Fn(&mut S, &C::Out) + Send + Sync + 'static,
+    {
+        let step = Arc::new(step);
+        let label = self.label("fold_local");
+        self.end(&[], |_| ToState {
+            part: state.add_part(),
+            step: Arc::clone(&step),
+            label: label.clone(),
+        });
+    }
+
+    /// Ends the graph in a sink.
+    pub fn sink<K>(mut self, name: &str, sink: K)
+    where
+        C::Out: Clone + Send + Sized + 'static,
+        K: Sink<C::Out>,
+    {
+        let sink = Arc::new(Mutex::new(sink));
+        let label = Label(name.into());
+        let waker = self.flow.waker();
+        let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
+        self.flow.graph.sinks.push(Arc::new(shared));
+        if self.keeps_order() {
+            // One worker at a time brings the items, in their order.
+            self.inputs.truncate(1);
+        }
+        self.end(&[], |_| ToSink {
+            sink: Arc::clone(&sink),
+            waker: waker.clone(),
+            label: label.clone(),
+            waiting: Waiting::default(),
+            unflushed: false,
+        });
+    }
+
+    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
+    where
+        C::Out: Clone + Send + Sized + 'static,
+    {
+        let channels = [channel.clone()];
+        self.end(
+            &channels.each_ref().map(|channel| &channel.state),
+            |place| ToRings {
+                outbox: Outbox::of_channels(place, &channels),
+                way: ToOne,
+            },
+        )
+    }
+
+    /// Adds the stage to the flow, with a terminal for each of its instances.
+    pub(crate) fn end<T: Terminal<C::Out>>(
+        mut self,
+        outputs: &[&Arc<ChannelState>],
+        mut terminal: impl FnMut(Place<'_>) -> T,
+    ) -> &'f mut Flow {
+        let first = self.flow.writers;
+        let count = match self.is_shared {
+            true => 1,
+            false => self.inputs.len() as WriterId,
+        };
+        self.flow.writers += count;
+        let writers: Vec<_> = (first..first + count).collect();
+        outputs
+            .iter()
+            .for_each(|channel| channel.add_writer(&writers));
+        let inputs = mem::take(&mut self.inputs).into_iter();
+        let instances = inputs.zip(writers.iter().cycle()).map(|(input, writer)| {
+            let place = Place {
+                input: self.channel.as_ref(),
+                writer: *writer,
+            };
+            (input, terminal(place))
+        });
+        let instances = instances.collect();
+        let outputs = outputs.iter().map(|channel| Arc::clone(channel)).collect();
+        self.end_with(instances, outputs)
+    }
+
+    /// Adds them to the flow with both ends of each instance, and all channels that they write.
+    pub(crate) fn end_with<T: Terminal<C::Out>>(
+        self,
+        instances: Vec<(I, T)>,
+        outputs: Vec<Arc<ChannelState>>,
+    ) -> &'f mut Flow {
+        let keeps_order = self.keeps_order();
+        let flow = self.flow;
+        flow.open.retain(|open| *open != self.stage);
+        let row = Row {
+            name: self.stage,
+            channel: self.channel,
+            chain: self.chain,
+            instances,
+            keeps_order,
+            watermarks: self.watermarks,
+            tells_time: self.tells_time,
+            outputs,
+        };
+        I::end(&mut flow.graph, row);
+        flow
+    }
+}

@@ -1,0 +1,73 @@
+//! Branches within a stage.
+
+use std::fmt::Debug;
+use std::mem;
+use std::sync::Arc;
+
+use crate::build::operators::Operators;
+use crate::stage::chain::{Chain, Same};
+use crate::stage::ends::fork::{self, Branch, ToFork};
+use crate::stage::ends::to_rings::Route;
+use crate::stage::entry::Entry;
+
+impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+    /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
+    /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
+    /// by several workers at once; what goes to a branch, no ring has to carry. A branch that one worker at a
+    /// time must bring to its end, as a sink that keeps the order of a ring, makes the stage one for all.
+    ///
+    /// ```
+    /// use millstream_flow::Flow;
+    /// use millstream_flow::sources::Generator;
+    ///
+    /// let mut flow = Flow::new("parity");
+    /// let [even, odd] = ["even", "odd"].map(|name| flow.partial::<u64>(name));
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .fork(&["even", "odd"], |number| (number % 2) as usize, |branch, numbers| match branch {
+    ///         0 => numbers.map(|number| number / 2).fold_local(&even, |sum, number| *sum += number),
+    ///         _ => numbers.fold_local(&odd, |sum, number| *sum += number),
+    ///     });
+    /// flow.run()?.join()?;
+    /// assert_eq!((even.merged(), odd.merged()), (0 + 1 + 2 + 3 + 4, 1 + 3 + 5 + 7 + 9));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn fork<F>(
+        mut self,
+        names: &[&str],
+        route: F,
+        mut build: impl FnMut(usize, Operators<'_, Branch<C::Out>, Same>),
+    ) where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+        F: Fn(&C::Out) -> usize + Send + Sync + 'static,
+    {
+        let route = Arc::new(route);
+        let label = self.label("fork");
+        let (mut branches, mut outputs) = (Vec::new(), Vec::new());
+        for (number, name) in names.iter().enumerate() {
+            let (entries, arms) = fork::branch(self.inputs.len());
+            let name = format!("{}/{name}", self.stage);
+            let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
+            operators.is_shared = self.is_shared;
+            build(number, operators);
+            let arms = mem::take(&mut *arms.lock());
+            // What one alone may bring is brought by one.
+            self.inputs.truncate(arms.len().max(1));
+            branches.push(arms.into_iter());
+            outputs.extend(
+                self.flow
+                    .graph
+                    .branch_outputs
+                    .remove(&name)
+                    .unwrap_or_default(),
+            );
+        }
+        let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
+            let arms = branches.iter_mut().filter_map(Iterator::next);
+            let function = Arc::clone(&route);
+            let label = label.clone();
+            (input, ToFork::new(arms, Route { function, label }))
+        });
+        let instances = instances.collect();
+        self.end_with(instances, outputs);
+    }
+}

@@ -1,0 +1,61 @@
+//! Failures: the first one counts, and ends the flow on all ranks.
+
+use std::any::Any;
+use std::sync::atomic::Ordering;
+
+use millstream_exchange::ExchangeError;
+
+use crate::error::{Failure, FlowError};
+use crate::run::workers::Workers;
+use crate::stage::user_code::{Label, panic_message};
+
+impl Workers {
+    pub(super) fn error(&self, failure: Failure) -> FlowError {
+        let flow = self.name.clone();
+        match failure {
+            Failure::Error { operator, error } => FlowError::Operator {
+                flow,
+                operator: operator.to_string(),
+                error: error.into(),
+            },
+            Failure::Panicked { operator, message } => FlowError::Panicked {
+                flow,
+                operator: operator.to_string(),
+                message,
+            },
+        }
+    }
+
+    pub(super) fn panicked(&self, place: &str, panic: &(dyn Any + Send)) -> FlowError {
+        FlowError::Panicked {
+            flow: self.name.clone(),
+            operator: Label::take_panicked().map_or(place.to_owned(), |label| label.to_string()),
+            message: panic_message(panic),
+        }
+    }
+
+    pub(super) fn fail(&self, error: FlowError) {
+        // What comes of a failure is not worth telling: neither of one elsewhere, nor what other
+        // workers find once the ranks know of this one.
+        let error = self.failure_elsewhere().unwrap_or(error);
+        let message = error.to_string();
+        let mut first = self.error.lock();
+        let is_first = first.is_none();
+        first.get_or_insert(error);
+        drop(first);
+        if is_first && self.ranks.count() > 1 {
+            self.ranks.fail(&message);
+        }
+        self.leaving.store(true, Ordering::Relaxed);
+        self.doorbell.ring_all();
+    }
+
+    /// What has ended all ranks, if it was another one.
+    pub(super) fn failure_elsewhere(&self) -> Option<FlowError> {
+        let (rank, message) = self.ranks.failure()?;
+        (rank != self.ranks.rank()).then(|| FlowError::Ranks {
+            flow: self.name.clone(),
+            error: ExchangeError::Failed { rank, message },
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! The life of a worker: a thread that activates stages until the flow has ended or has too little to do.
+
+use std::cmp::Reverse;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::checkpoint::coordinator::Purpose;
+use crate::checkpoint::decisions::Decisions;
+use crate::error::FlowError;
+use crate::run::doorbell::Woken;
+use crate::run::workers::Workers;
+use crate::stage::activation::{Activation, Killed};
+
+/// How a worker goes on.
+enum Next {
+    /// It has done something: what had nothing to do before may have now.
+    Worked,
+    /// Somebody else may have done something.
+    LookAgain,
+    /// Nothing has changed.
+    Same,
+}
+
+/// How a worker's life ends, if nothing goes wrong.
+enum Leaving {
+    /// The flow has ended, or is to end.
+    Ended,
+    /// There is too little to do; it is not counted any more.
+    Retired,
+}
+
+impl Workers {
+    /// Starts a worker that is counted already.
+    pub(super) fn spawn_new(self: &Arc<Self>) -> std::io::Result<()> {
+        let number = self.numbers.lock().pop();
+        let Reverse(number) = number.expect("there is a number for each worker that is counted");
+        self.spawn(number)
+            .inspect_err(|_| self.numbers.lock().push(Reverse(number)))
+    }
+
+    fn spawn(self: &Arc<Self>, number: usize) -> std::io::Result<()> {
+        let workers = Arc::clone(self);
+        thread::Builder::new()
+            .name(self.name.clone())
+            .spawn(move || workers.live(number))?;
+        Ok(())
+    }
+
+    /// The life of a worker's thread.
+    fn live(self: Arc<Self>, number: usize) {
+        millstream_ring::set_thread_number(number);
+        match panic::catch_unwind(AssertUnwindSafe(|| self.work(number))) {
+            Ok(Leaving::Retired) => return,
+            Ok(Leaving::Ended) => {}
+            Err(panic) if panic.is::<Killed>() && self.leaving.load(Ordering::Relaxed) => {}
+            Err(panic) if panic.is::<Killed>() => {
+                self.died.fetch_add(1, Ordering::Relaxed);
+                if self.stays_dead(number) {
+                    return;
+                }
+                self.replaced.fetch_add(1, Ordering::Relaxed);
+                // The place of the dead is taken at once, and what they left in a stage is found
+                // there by whoever comes next.
+                match self.spawn(number) {
+                    Ok(()) => return,
+                    Err(error) => self.fail(FlowError::Worker {
+                        flow: self.name.clone(),
+                        error: Arc::new(error),
+                    }),
+                }
+            }
+            Err(panic) => self.fail(self.panicked("the scheduler", &*panic)),
+        }
+        self.leave(number);
+    }
+
+    /// Takes a worker that has died off the count, and its place with it, if dead workers are not replaced and another
+    /// worker is left.
+    fn stays_dead(&self, number: usize) -> bool {
+        if self.replaces_workers {
+            return false;
+        }
+        // The place goes first, so that no worker that calls for help fills it again.
+        let others = |count: usize| (count > 1).then(|| count - 1);
+        let has_others = self
+            .count_max
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok();
+        let stays_dead = has_others && self.retire(number);
+        if stays_dead {
+            // The others may all be asleep, and the dead worker's item waits in its stage.
+            self.doorbell.ring_all();
+        }
+        stays_dead
+    }
+
+    fn leave(&self, number: usize) {
+        // First: whoever sees the count and takes the place finds the number.
+        self.numbers.lock().push(Reverse(number));
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Sources are the user's, too: whatever they do, those who wait for the end are told.
+            let closed = panic::catch_unwind(AssertUnwindSafe(|| self.close_sources()));
+            if let Err(panic) = closed {
+                self.fail(self.panicked("the end of the flow", &*panic));
+            }
+            *self.ended_at.lock() = Some(self.clock.monotonic());
+            self.ended.notify_all();
+        }
+    }
+
+    /// For the last worker, when nobody else is at work any more.
+    fn close_sources(&self) {
+        let is_whole =
+            self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
+        let ended = is_whole.then(|| self.cuts.end(&self.elements(), |it| self.wait_for(it)));
+        if let Some(Err(failure)) = ended {
+            self.fail(self.error(failure));
+        }
+        if let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() {
+            keeper.end();
+        }
+        self.stages.iter().for_each(|stage| stage.close());
+    }
+
+    /// Does what the scheduler picks until the flow has ended.
+    fn work(self: &Arc<Self>, number: usize) -> Leaving {
+        let mut tried = vec![false; self.stages.len()];
+        let mut turn = 0;
+        // Noted before the stages are looked at: what rings from then on ends the sleep at once.
+        let mut rings = self.doorbell.rings();
+        let mut is_blocked = false;
+        let mut now = self.clock.monotonic();
+        while !self.leaving.load(Ordering::Relaxed) {
+            if let Some(decisions) = self.cuts.decisions_due()
+                && let Err(failure) = decisions.decide()
+            {
+                self.fail(self.error(failure));
+                return Leaving::Ended;
+            }
+            let next = match self.pick(&tried, rings, turn, now) {
+                Some(pick) => {
+                    turn = turn.wrapping_add(1);
+                    match self.activate(pick, rings, now) {
+                        Ok(Activation::Done(_)) => Next::Worked,
+                        Ok(activation) => {
+                            is_blocked |= activation == Activation::Blocked;
+                            tried[pick.stage] = true;
+                            Next::Same
+                        }
+                        Err(error) => {
+                            self.fail(error);
+                            return Leaving::Ended;
+                        }
+                    }
+                }
+                None if self.stages.iter().all(|stage| stage.has_ended()) => {
+                    // Sleeping workers have not seen the end.
+                    self.leaving.store(true, Ordering::Relaxed);
+                    self.doorbell.ring_all();
+                    return Leaving::Ended;
+                }
+                None if self.move_cycles(is_blocked) => Next::LookAgain,
+                None if self.cut_if_at_rest(now) => Next::LookAgain,
+                None => match self.sleep(rings) {
+                    Woken::Forgotten if self.retire(number) => return Leaving::Retired,
+                    Woken::Rung | Woken::Forgotten => Next::LookAgain,
+                },
+            };
+            if let Next::Same = next {
+                continue;
+            }
+            tried.fill(false);
+            is_blocked = false;
+            rings = self.doorbell.rings();
+            now = self.clock.monotonic();
+            if let Some(error) = self.failure_elsewhere() {
+                self.fail(error);
+                return Leaving::Ended;
+            }
+            if let Next::Worked = next {
+                self.unsettle();
+                self.cuts.worked();
+                self.call_for_help(rings, now);
+            }
+            self.adjust_if_due(now);
+            self.cuts.pause_if_due(now);
+        }
+        Leaving::Ended
+    }
+
+    /// Ends cycles that are at rest, and makes room in those that hold themselves up.
+    fn move_cycles(&self, is_blocked: bool) -> bool {
+        let mut has_moved = false;
+        for cycle in &self.cycles {
+            has_moved |= cycle.close_if_at_rest();
+            has_moved |= is_blocked && cycle.grow_full_rings();
+        }
+        has_moved
+    }
+
+    /// Takes a cut, if it is time to and everything has arrived.
+    fn cut_if_at_rest(&self, now: Duration) -> bool {
+        match self.cuts.take_if_at_rest(&self.elements(), now) {
+            Ok(true) => {
+                // The sources go on, whoever found them idle.
+                self.doorbell.ring_all();
+                true
+            }
+            Ok(false) => false,
+            Err(failure) => {
+                self.fail(self.error(failure));
+                true
+            }
+        }
+    }
+
+    /// Waits until there may be something to decide; `false` when the flow was dropped.
+    fn wait_for(&self, decisions: &Decisions) -> bool {
+        loop {
+            let rings = self.doorbell.rings();
+            if self.is_dropped.load(Ordering::SeqCst) {
+                return false;
+            }
+            if decisions.are_due() {
+                return true;
+            }
+            self.doorbell.wait(rings);
+        }
+    }
+
+    fn sleep(&self, rings: u64) -> Woken {
+        if let Some(at) = self.cuts.alarm() {
+            self.doorbell.ring_at(at);
+        }
+        if !self.settled.load(Ordering::Relaxed) {
+            let at_ns = self.adjust_at_ns.load(Ordering::Relaxed);
+            self.doorbell.ring_at(Duration::from_nanos(at_ns));
+        }
+        self.doorbell.wait(rings)
+    }
+
+    /// Takes this worker off the count, unless it is the last.
+    fn retire(&self, number: usize) -> bool {
+        // Locked first: whoever sees the count and takes the place finds the number.
+        let mut numbers = self.numbers.lock();
+        let others = |count: usize| (count > 1).then(|| count - 1);
+        let has_retired = self
+            .count
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, others)
+            .is_ok();
+        if has_retired {
+            numbers.push(Reverse(number));
+        }
+        has_retired
+    }
+}
