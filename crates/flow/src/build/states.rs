@@ -1,0 +1,65 @@
+//! The state elements of a flow.
+
+use std::sync::Arc;
+
+use crate::build::flow::Flow;
+use crate::error::FlowError;
+use crate::state::partial::{Partial, PartialState, StateReader};
+use crate::state::windowed::{REMEMBERED_KEYS, WindowSpec, Windowed};
+use crate::windows::{Combine, Key, Windows};
+
+impl Flow {
+    /// A state element of which each worker changes a part of its own, readable under `name`.
+    pub fn partial<S: PartialState>(&mut self, name: &str) -> Partial<S> {
+        let state = Partial::default();
+        self.add_state(name, state.clone());
+        state
+    }
+
+    /// A state element of the caller's own, readable under `name` and kept in checkpoints. What changes it while the
+    /// flow runs has to be an operator of the flow: checkpoints are taken while none is at work.
+    pub fn state(&mut self, name: &str, state: impl StateReader + 'static) {
+        self.add_state(name, state);
+    }
+
+    /// A state element readable under `name`: of each key, what `aggregate` makes of its items over each
+    /// of some windows.
+    pub fn windowed<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+    ) -> Windowed<K, A> {
+        let state = self.windows(name, windows, aggregate, REMEMBERED_KEYS);
+        self.add_state(name, state.clone());
+        state
+    }
+
+    /// The same, where it is not readable yet, and another number of keys is remembered.
+    pub(crate) fn windows<K: Key, A: Combine>(
+        &mut self,
+        name: &str,
+        windows: Windows,
+        aggregate: A,
+        remembered_keys: usize,
+    ) -> Windowed<K, A> {
+        self.graph.agreed.push(format!("{name}: {windows:?}"));
+        self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
+        let (homes, ranks) = (self.graph.homes.clone(), self.settings.ranks.count());
+        Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
+    }
+
+    pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
+        self.graph.states.push((name.to_owned(), Arc::new(state)));
+    }
+
+    /// Reserves a state of windows for the operator `name`, or notes the fault.
+    pub(crate) fn reserve<A>(&mut self, spec: &WindowSpec<A>, name: &str) {
+        if !spec.reserve() {
+            self.faults.push(FlowError::StateTaken {
+                flow: self.graph.name.clone(),
+                operator: name.to_owned(),
+            });
+        }
+    }
+}
