@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::participants::Participant;
 use crate::checkpoint::pause::Pause;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Homes;
+use crate::ranks::owners::KeyOwners;
 use crate::run::doorbell::Doorbell;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
@@ -25,7 +25,7 @@ pub struct Graph {
     pub channels: Vec<Arc<ChannelState>>,
     /// State elements by their names.
     pub states: Vec<(String, Arc<dyn StateReader>)>,
-    pub sinks: Vec<Arc<dyn AnySink>>,
+    pub sinks: Vec<Arc<dyn Participant>>,
     /// The ways to other ranks.
     pub exits: Vec<Arc<Outlets>>,
     /// Descriptions of what all ranks must have in common and the types of the graph do not show.
@@ -42,7 +42,7 @@ pub struct Graph {
     pub stopping: Arc<AtomicBool>,
     /// Pauses the sources for a checkpoint.
     pub pause: Arc<Pause>,
-    pub homes: Homes,
+    pub owners: KeyOwners,
     pub step: Step,
 }
 
@@ -62,7 +62,7 @@ impl Graph {
             doorbell: Arc::new(doorbell),
             stopping: Arc::default(),
             pause: Arc::default(),
-            homes: Homes::default(),
+            owners: KeyOwners::default(),
             step: Step::default(),
         }
     }

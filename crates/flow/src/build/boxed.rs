@@ -11,7 +11,7 @@ use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::ChannelState;
 use crate::stage::ends::fork::{self, Arm, ToFork};
 use crate::stage::ends::to_rings::Route;
-use crate::stage::entry::{EndRow, Entry, Give, Row};
+use crate::stage::entry::{Entry, RegisterRow, Row, RowStart};
 use crate::stage::terminal::Terminal;
 
 /// Operators that give `T`, whatever they are: what [`Operators::boxed`] makes, so that functions can return and
@@ -27,7 +27,7 @@ pub struct Boxed<T> {
 pub(crate) type EndBefore<T> =
     Box<dyn FnOnce(&mut Graph, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
 
-impl<T: Send + 'static> Give for Boxed<T> {
+impl<T: Send + 'static> RowStart for Boxed<T> {
     type Item = T;
 
     /// As the stage that it is in.
@@ -36,7 +36,7 @@ impl<T: Send + 'static> Give for Boxed<T> {
     const BEGINS_STAGE: bool = false;
 }
 
-impl<T: Send + 'static> EndRow<T> for Boxed<T> {
+impl<T: Send + 'static> RegisterRow<T> for Boxed<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
         graph
@@ -93,7 +93,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             chain,
             operators,
             watermarks,
-            tells_time,
+            emits_watermarks,
         } = self;
         let entries = inputs.iter().map(|_| Boxed { item: PhantomData });
         let (entries, name, input) = (entries.collect(), stage.clone(), channel.clone());
@@ -114,7 +114,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
                 instances,
                 keeps_order,
                 watermarks,
-                tells_time,
+                emits_watermarks,
                 outputs,
             };
             I::end(graph, row);
@@ -130,7 +130,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             chain: Same,
             operators,
             watermarks: None,
-            tells_time: false,
+            emits_watermarks: false,
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::stage::ends::to_collected::{Late, LateFunction, ToCollected};
 use crate::stage::entry::Entry;
 use crate::stage::parts::Parts;
 use crate::stage::ring_input::RingInput;
-use crate::stage::terminal::Place;
-use crate::state::collected::{Collected, Kept};
+use crate::stage::terminal::WritingInstance;
+use crate::state::collected::{Collected, Retained};
 use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
 
 /// Operators whose results are about to be collected in windows.
@@ -200,20 +200,20 @@ where
             .chain(self.late.as_ref().map(|late| &late.channel.state))
             .collect();
         let results = std::slice::from_ref(&self.results);
-        operators.end(&outputs, |place: Place<'_>| ToCollected {
+        operators.end(&outputs, |writing: WritingInstance<'_>| ToCollected {
             state: Arc::clone(&self.collected.state),
             store: EventStore::new(self.collected.windows, Arc::clone(&self.time)),
-            outbox: Outbox::of_channels(place, results),
+            outbox: Outbox::of_channels(writing, results),
             late: self.late.as_ref().map(|late| Late {
-                outbox: Outbox::of_channels(place, std::slice::from_ref(&late.channel)),
+                outbox: Outbox::of_channels(writing, std::slice::from_ref(&late.channel)),
                 function: Arc::clone(&late.function),
                 waiting: Vec::new(),
-                mark: None,
+                event: None,
             }),
             label: label.clone(),
             waiting: None,
             sent: 0,
-            told: Kept::default(),
+            published: Retained::default(),
             stamp: 0,
             has_ended: false,
         })

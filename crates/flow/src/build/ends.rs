@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
-use crate::checkpoint::participants::SharedSink;
+use crate::checkpoint::participants::SinkParticipant;
 use crate::sinks::sink::Sink;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
-use crate::stage::ends::to_sink::{ToSink, Waiting};
+use crate::stage::ends::to_sink::{PendingItems, ToSink};
 use crate::stage::ends::to_state::ToState;
 use crate::stage::entry::{Entry, Row};
 use crate::stage::ring_input::RingInput;
-use crate::stage::terminal::{Place, Terminal};
+use crate::stage::terminal::{Terminal, WritingInstance};
 use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState};
-use crate::time::control_events::WriterId;
+use crate::time::control_event::WriterId;
 
 impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// Ends the stage and begins another of this name, joined by a ring.
@@ -50,9 +50,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let route = Arc::new(route);
         let label = self.label("split");
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
-        self.end(&states, |place| ToRings {
-            outbox: Outbox::of_channels(place, channels),
-            way: Route {
+        self.end(&states, |writing| ToRings {
+            outbox: Outbox::of_channels(writing, channels),
+            partitioner: Route {
                 function: Arc::clone(&route),
                 label: label.clone(),
             },
@@ -67,9 +67,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     {
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
         let label = self.label("to_all");
-        self.end(&states, |place| ToRings {
-            outbox: Outbox::of_channels(place, channels),
-            way: ToAll {
+        self.end(&states, |writing| ToRings {
+            outbox: Outbox::of_channels(writing, channels),
+            partitioner: ToAll {
                 label: label.clone(),
             },
         });
@@ -100,7 +100,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let sink = Arc::new(Mutex::new(sink));
         let label = Label(name.into());
         let waker = self.flow.waker();
-        let shared = SharedSink::<C::Out, K>::new(Arc::clone(&sink), label.clone());
+        let shared = SinkParticipant::<C::Out, K>::new(Arc::clone(&sink), label.clone());
         self.flow.graph.sinks.push(Arc::new(shared));
         if self.keeps_order() {
             // One worker at a time brings the items, in their order.
@@ -110,7 +110,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             sink: Arc::clone(&sink),
             waker: waker.clone(),
             label: label.clone(),
-            waiting: Waiting::default(),
+            waiting: PendingItems::default(),
             unflushed: false,
         });
     }
@@ -122,9 +122,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let channels = [channel.clone()];
         self.end(
             &channels.each_ref().map(|channel| &channel.state),
-            |place| ToRings {
-                outbox: Outbox::of_channels(place, &channels),
-                way: ToOne,
+            |writing| ToRings {
+                outbox: Outbox::of_channels(writing, &channels),
+                partitioner: ToOne,
             },
         )
     }
@@ -133,7 +133,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     pub(crate) fn end<T: Terminal<C::Out>>(
         mut self,
         outputs: &[&Arc<ChannelState>],
-        mut terminal: impl FnMut(Place<'_>) -> T,
+        mut terminal: impl FnMut(WritingInstance<'_>) -> T,
     ) -> &'f mut Flow {
         let first = self.flow.writers;
         let count = match self.is_shared {
@@ -147,11 +147,11 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             .for_each(|channel| channel.add_writer(&writers));
         let inputs = mem::take(&mut self.inputs).into_iter();
         let instances = inputs.zip(writers.iter().cycle()).map(|(input, writer)| {
-            let place = Place {
+            let writing = WritingInstance {
                 input: self.channel.as_ref(),
                 writer: *writer,
             };
-            (input, terminal(place))
+            (input, terminal(writing))
         });
         let instances = instances.collect();
         let outputs = outputs.iter().map(|channel| Arc::clone(channel)).collect();
@@ -174,7 +174,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             instances,
             keeps_order,
             watermarks: self.watermarks,
-            tells_time: self.tells_time,
+            emits_watermarks: self.emits_watermarks,
             outputs,
         };
         I::end(&mut flow.graph, row);

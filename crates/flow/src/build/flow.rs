@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::checkpoint::participants::DeadLetterSink;
+use crate::checkpoint::participants::DeadLetterParticipant;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::begin;
 use crate::run::doorbell::Doorbell;
 use crate::run::running::Running;
 use crate::settings::FlowSettings;
-use crate::time::control_events::WriterId;
+use crate::time::control_event::WriterId;
 
 /// A dataflow graph that is being built; [`run`](Flow::run) starts it.
 pub struct Flow {
@@ -66,7 +66,7 @@ impl Flow {
         if let Some(letters) = &self.settings.dead_letters {
             self.graph
                 .sinks
-                .push(Arc::new(DeadLetterSink::new(letters)));
+                .push(Arc::new(DeadLetterParticipant::new(letters)));
         }
         self.check()?;
         let purpose = begin::begin(&self.graph, &self.settings)?;

@@ -7,7 +7,7 @@ use millstream_ring::{Ring, RingConfig};
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
-use crate::ranks::channel::Meeting;
+use crate::ranks::channel::RankChannel;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
 use crate::ranks::remote_input::RemoteInput;
@@ -114,14 +114,14 @@ impl Flow {
     }
 
     /// The two ends of a channel between this rank and each other one; none if there is no other.
-    pub(crate) fn meeting<T: Message>(
+    pub(crate) fn rank_channel<T: Message>(
         &mut self,
         operator: &str,
     ) -> Option<(Arc<Outlets>, Vec<RemoteInput<T>>)> {
         if self.settings.ranks.count() == 1 {
             return None;
         }
-        let meeting = Meeting {
+        let rank_channel = RankChannel {
             ranks: &self.settings.ranks,
             channel: self.settings.ranks.next_channel(),
             operator: operator.into(),
@@ -130,8 +130,8 @@ impl Flow {
             stopping: &self.graph.stopping,
             pause: &self.graph.pause,
         };
-        let outlets = meeting.outlets();
-        let inputs = meeting.inputs(&outlets);
+        let outlets = rank_channel.outlets();
+        let inputs = rank_channel.inputs(&outlets);
         self.graph.exits.push(Arc::clone(&outlets));
         Some((outlets, inputs))
     }
@@ -143,7 +143,7 @@ impl Flow {
         inputs: Vec<RemoteInput<T>>,
     ) -> Operators<'_, RemoteInput<T>, Same> {
         let mut operators = Operators::begin(self, name, None, inputs);
-        operators.tells_time = true;
+        operators.emits_watermarks = true;
         operators
     }
 

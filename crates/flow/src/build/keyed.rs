@@ -10,24 +10,24 @@ use millstream_ring::Ring;
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::error::FlowError;
-use crate::ranks::exchange::Routed;
+use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Home;
+use crate::ranks::owners::Owner;
 use crate::ranks::remote::Remote;
 use crate::ranks::remote_input::RemoteInput;
-use crate::ranks::to_owner::ToHome;
+use crate::ranks::to_owner::ToOwner;
 use crate::ranks::to_rank::ToRank;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
-use crate::stage::ends::held_back::HeldBack;
+use crate::stage::ends::flush_policy::FlushPolicy;
 use crate::stage::ends::outbox::Outbox;
-use crate::stage::ends::to_panes::{PaneCode, ToPanes, Waiting};
+use crate::stage::ends::to_panes::{PaneCode, PendingFlush, ToPanes};
 use crate::stage::ends::to_rings::{ToOne, ToRings};
 use crate::stage::ends::to_windows::{Release, ToWindows};
 use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
-use crate::stage::terminal::Place;
+use crate::stage::terminal::WritingInstance;
 use crate::state::windowed::{WindowSpec, Windowed};
 use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowResult};
 
@@ -127,42 +127,42 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             .graph
             .agreed
             .push(format!("{name}: on rank {rank}"));
-        let exchange = self.exchange::<C::Out>(name);
-        if rank >= exchange.ranks {
+        let exchange_ends = self.exchange_ends::<C::Out>(name);
+        if rank >= exchange_ends.ranks {
             self.flow.faults.push(FlowError::NoSuchRank {
                 flow: self.flow.graph.name.clone(),
                 operator: name.to_owned(),
                 rank,
-                ranks: exchange.ranks,
+                ranks: exchange_ends.ranks,
             });
         }
         let label = self.label("gather");
         let channels = [channel.clone()];
-        let flow = self.end(&[&channel.state], |place| ToRank {
-            routed: exchange.routed(Outbox::of_channels(place, &channels), place),
-            home: Home { rank, partition: 0 },
+        let flow = self.end(&[&channel.state], |writing| ToRank {
+            exchange: exchange_ends.exchange(Outbox::of_channels(writing, &channels), writing),
+            owner: Owner { rank, partition: 0 },
             label: label.clone(),
             has_ended: false,
         });
-        if let Some(received) = exchange.received {
+        if let Some(received) = exchange_ends.received {
             flow.receive(&format!("{name}/received"), received)
-                .end(&[&channel.state], |place| ToRings {
-                    outbox: Outbox::of_channels(place, &channels),
-                    way: ToOne,
+                .end(&[&channel.state], |writing| ToRings {
+                    outbox: Outbox::of_channels(writing, &channels),
+                    partitioner: ToOne,
                 });
         }
         flow.stage(name, &channel)
     }
 
     /// What the operator `name` sends to other ranks and gets from them.
-    fn exchange<T: Message>(&mut self, name: &str) -> Exchange<T> {
-        let (outlets, received) = self.flow.meeting(name).unzip();
+    fn exchange_ends<T: Message>(&mut self, name: &str) -> ExchangeEnds<T> {
+        let (outlets, received) = self.flow.rank_channel(name).unzip();
         if outlets.is_some() && self.keeps_order() {
             // What is sent to other ranks is in nobody's turn.
             self.inputs.truncate(1);
         }
         let ranks = &self.flow.settings.ranks;
-        Exchange {
+        ExchangeEnds {
             outlets,
             received,
             rank: ranks.rank(),
@@ -172,20 +172,20 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
 }
 
 /// Both ends of an operator's channels to other ranks; none if there is no other.
-struct Exchange<T> {
+struct ExchangeEnds<T> {
     outlets: Option<Arc<Outlets>>,
     received: Option<Vec<RemoteInput<T>>>,
     rank: u32,
     ranks: u32,
 }
 
-impl<T: Message> Exchange<T> {
+impl<T: Message> ExchangeEnds<T> {
     /// The way of one instance, to this rank's rings and to other ranks.
-    fn routed(&self, local: Outbox<T>, place: Place<'_>) -> Routed<T> {
+    fn exchange(&self, local: Outbox<T>, writing: WritingInstance<'_>) -> Exchange<T> {
         let outlets = self.outlets.as_ref();
-        Routed {
+        Exchange {
             local,
-            remote: outlets.map(|outlets| Remote::new(outlets, place.writer)),
+            remote: outlets.map(|outlets| Remote::new(outlets, writing.writer)),
             rank: self.rank,
             ranks: self.ranks,
         }
@@ -251,8 +251,8 @@ where
         let flow = &mut *operators.flow;
         let received_name = format!("{exchange}/received");
         let step = flow.graph.step.clone();
-        let (homes, clock) = (flow.graph.homes.clone(), Arc::clone(&flow.settings.clock));
-        let exchange = operators.exchange::<Partial<K, A::State>>(exchange);
+        let (owners, clock) = (flow.graph.owners.clone(), Arc::clone(&flow.settings.clock));
+        let exchange_ends = operators.exchange_ends::<Partial<K, A::State>>(exchange);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {
             key,
@@ -263,35 +263,36 @@ where
             .into_iter()
             .chain(late.as_ref().map(|late| &late.state))
             .collect();
-        let flow = operators.end(&outputs, |place: Place<'_>| {
+        let flow = operators.end(&outputs, |writing: WritingInstance<'_>| {
             let panes = LocalPanes::new(spec.windows);
             ToPanes {
-                held: HeldBack::new(|bytes, few| panes.max_within(bytes, few)),
+                flush_policy: FlushPolicy::new(|bytes, few| panes.max_within(bytes, few)),
                 panes,
                 spec: Arc::clone(&spec),
                 code: Arc::clone(&code),
-                routed: exchange.routed(Outbox::of_rings(place, rings, channel), place),
-                homes: homes.clone(),
+                exchange: exchange_ends
+                    .exchange(Outbox::of_rings(writing, rings, channel), writing),
+                owners: owners.clone(),
                 late: late
                     .as_ref()
-                    .map(|late| Outbox::of_channels(place, std::slice::from_ref(late))),
+                    .map(|late| Outbox::of_channels(writing, std::slice::from_ref(late))),
                 late_items: Vec::new(),
                 step: step.clone(),
                 is_in_turn,
                 clock: Arc::clone(&clock),
-                waiting: Waiting::default(),
+                waiting: PendingFlush::default(),
                 stamp: 0,
                 has_ended: false,
                 item: PhantomData,
             }
         });
-        if let Some(received) = exchange.received {
+        if let Some(received) = exchange_ends.received {
             flow.receive(&received_name, received)
-                .end(&[channel], |place| ToRings {
-                    outbox: Outbox::of_rings(place, rings, channel),
-                    way: ToHome {
-                        homes: homes.clone(),
-                        ranks: exchange.ranks,
+                .end(&[channel], |writing| ToRings {
+                    outbox: Outbox::of_rings(writing, rings, channel),
+                    partitioner: ToOwner {
+                        owners: owners.clone(),
+                        ranks: exchange_ends.ranks,
                         label: code.label.clone(),
                     },
                 });
@@ -341,11 +342,11 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
         let clock = Arc::clone(&partitioned.flow.settings.clock);
         let label = partitioned.label("aggregate");
         let channels = [results.clone()];
-        let flow = partitioned.end(&[&results.state], |place| ToWindows {
+        let flow = partitioned.end(&[&results.state], |writing| ToWindows {
             spec: Arc::clone(&state.spec),
             store: state.add_partition(),
             label: label.clone(),
-            outbox: Outbox::of_channels(place, &channels),
+            outbox: Outbox::of_channels(writing, &channels),
             clock: Arc::clone(&clock),
             waker: waker.clone(),
             release: Release::default(),

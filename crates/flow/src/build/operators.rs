@@ -40,7 +40,7 @@ pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     pub(crate) operators: usize,
     pub(crate) watermarks: Option<Watermarks>,
     /// Whether it says marks, being the first stage.
-    pub(crate) tells_time: bool,
+    pub(crate) emits_watermarks: bool,
 }
 
 impl<'f, I: Entry> Operators<'f, I, Same>
@@ -63,7 +63,7 @@ where
             chain: Same,
             operators: 0,
             watermarks: None,
-            tells_time: false,
+            emits_watermarks: false,
         }
     }
 }
@@ -81,7 +81,7 @@ impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
         F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
     {
         self.watermarks = Some(watermarks);
-        self.tells_time = true;
+        self.emits_watermarks = true;
         self.add("watermarks", |before, label| SeeTime {
             before,
             function: time,
@@ -285,7 +285,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             chain: fuse(self.chain, label),
             operators: self.operators,
             watermarks: self.watermarks,
-            tells_time: self.tells_time,
+            emits_watermarks: self.emits_watermarks,
         }
     }
 

@@ -45,8 +45,8 @@ impl Flow {
     ) -> Windowed<K, A> {
         self.graph.agreed.push(format!("{name}: {windows:?}"));
         self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
-        let (homes, ranks) = (self.graph.homes.clone(), self.settings.ranks.count());
-        Windowed::new(windows, aggregate, remembered_keys, homes, ranks)
+        let (owners, ranks) = (self.graph.owners.clone(), self.settings.ranks.count());
+        Windowed::new(windows, aggregate, remembered_keys, owners, ranks)
     }
 
     pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {

@@ -88,7 +88,7 @@ impl Flow {
             .graph
             .stages
             .iter()
-            .filter(|stage| stage.goes_by_time())
+            .filter(|stage| stage.closes_by_time())
         {
             if self.settings.order == Order::Free {
                 return Err(FlowError::TimeWithoutOrder {
@@ -98,7 +98,7 @@ impl Flow {
             }
             let mut silent = before(&self.graph.stages, stage)
                 .into_iter()
-                .filter(|before| before.input().is_none() && !before.tells_time());
+                .filter(|before| before.input().is_none() && !before.emits_watermarks());
             if let Some(source) = silent.next() {
                 return Err(FlowError::NoWatermarks {
                     flow: self.graph.name.clone(),

@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::pause::Pause;
-use crate::checkpoint::shards::{self, Keeper};
+use crate::checkpoint::shards::{self, Shards};
 use crate::checkpoint::snapshot::{Elements, commit, rest};
 use crate::error::Failure;
 use crate::ranks::outlets::Outlets;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::upstream::all_before;
 
-pub struct Cuts {
+pub struct Coordinator {
     /// What they are for.
     purpose: Purpose,
     interval: Duration,
@@ -47,7 +47,7 @@ pub enum Purpose {
     None,
     /// Sources commit.
     Commits,
-    Checkpoints(Box<Keeper>, Option<Decisions>),
+    Checkpoints(Box<Shards>, Option<Decisions>),
 }
 
 /// Where a stage hands items to other ranks.
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-impl Cuts {
+impl Coordinator {
     pub fn new(
         stages: &[Arc<dyn Stage>],
         purpose: Purpose,
@@ -83,7 +83,7 @@ impl Cuts {
                 said: 0,
             })
         });
-        Cuts {
+        Coordinator {
             gates: Mutex::new(gates.collect()),
             is_taken: AtomicBool::new(false),
             purpose,
@@ -129,7 +129,7 @@ impl Cuts {
     /// Whether the checkpoint before is still being written: the sources would wait for it.
     fn is_writing(&self) -> bool {
         match &self.purpose {
-            Purpose::Checkpoints(keeper, _) => keeper.is_writing(),
+            Purpose::Checkpoints(shards, _) => shards.is_writing(),
             Purpose::None | Purpose::Commits => false,
         }
     }
@@ -163,7 +163,7 @@ impl Cuts {
                 Rest::Quiet => {}
             }
             for outlets in &gate.outlets {
-                outlets.say_barrier(number)?;
+                outlets.emit_barrier(number)?;
             }
             gate.said = number;
         }
@@ -185,8 +185,8 @@ impl Cuts {
         match &self.purpose {
             Purpose::None => {}
             Purpose::Commits => commit(elements.stages)?,
-            Purpose::Checkpoints(keeper, _) => {
-                keeper.keep(number, elements.save(keeper.checkpoint(number))?);
+            Purpose::Checkpoints(shards, _) => {
+                shards.keep(number, elements.save(shards.checkpoint(number))?);
             }
         }
         self.is_taken.store(false, Ordering::Relaxed);
@@ -218,12 +218,12 @@ impl Cuts {
     ) -> Result<(), Failure> {
         match &self.purpose {
             Purpose::Commits => commit(elements.stages),
-            Purpose::Checkpoints(keeper, Some(decisions)) => {
-                self.commit_the_last(elements, keeper, decisions, wait)
+            Purpose::Checkpoints(shards, Some(decisions)) => {
+                self.commit_the_last(elements, shards, decisions, wait)
             }
-            Purpose::Checkpoints(keeper, None) => {
-                let number = keeper.checkpoint(shards::LAST);
-                keeper.keep(shards::LAST, elements.save(number)?);
+            Purpose::Checkpoints(shards, None) => {
+                let number = shards.checkpoint(shards::LAST);
+                shards.keep(shards::LAST, elements.save(number)?);
                 Ok(())
             }
             Purpose::None => Ok(()),
@@ -234,30 +234,30 @@ impl Cuts {
     fn commit_the_last(
         &self,
         elements: &Elements<'_>,
-        keeper: &Keeper,
+        shards: &Shards,
         decisions: &Decisions,
         mut wait: impl FnMut(&Decisions) -> bool,
     ) -> Result<(), Failure> {
-        let first = keeper.checkpoint(0);
+        let first = shards.checkpoint(0);
         let ended = self.pause.done.load(Ordering::SeqCst);
         let mut last = ended;
         let keep = |number: u64| {
-            let failed = keeper.counts().failed;
-            let saved = elements.save(keeper.checkpoint(number))?;
-            keeper.keep(number, saved);
-            keeper.finish();
-            Ok(keeper.counts().failed == failed)
+            let failed = shards.counts().failed;
+            let saved = elements.save(shards.checkpoint(number))?;
+            shards.keep(number, saved);
+            shards.finish();
+            Ok(shards.counts().failed == failed)
         };
-        keeper.finish();
+        shards.finish();
         let mut is_kept = false;
-        decisions.end(keeper.checkpoint(ended))?;
+        decisions.end(shards.checkpoint(ended))?;
         // 1. Until all ranks have ended, this one takes part in what the others do.
         let end = loop {
             decisions.decide()?;
-            if let Some(end) = decisions.final_number(keeper.checkpoint(ended)) {
+            if let Some(end) = decisions.final_number(shards.checkpoint(ended)) {
                 break end;
             }
-            match decisions.wanted(keeper.checkpoint(last)) {
+            match decisions.wanted(shards.checkpoint(last)) {
                 Some(wanted) => {
                     last = wanted - first;
                     is_kept = keep(last)?;
@@ -276,7 +276,7 @@ impl Cuts {
                 operator: "checkpoints".into(),
                 error: format!(
                     "the last checkpoint is not kept, so the results since the one before are not committed; resume the flow: {}",
-                    keeper.counts().error.unwrap_or_default()
+                    shards.counts().error.unwrap_or_default()
                 )
                 .into(),
             });

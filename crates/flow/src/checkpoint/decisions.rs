@@ -18,7 +18,7 @@ use millstream_exchange::{Ranks, Receiver, SendError, Sender};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::participants::Participant;
 use crate::error::{BoxError, Failure};
 use crate::run::doorbell::Doorbell;
 
@@ -27,7 +27,7 @@ const CREDIT_BYTES: u64 = 16 << 10;
 
 /// What ranks say to each other.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-enum Said {
+enum Announcement {
     /// The shard of this checkpoint is kept.
     Kept(u64),
     /// The rank has come to its end; this was its last checkpoint.
@@ -36,13 +36,13 @@ enum Said {
 
 /// What this rank knows of the checkpoints of all.
 pub struct Decisions {
-    sinks: Vec<Arc<dyn AnySink>>,
-    news: Arc<News>,
+    sinks: Vec<Arc<dyn Participant>>,
+    signal: Arc<DecisionSignal>,
     state: Mutex<State>,
 }
 
 /// Something was kept or said, or a sink has gone on. Workers look at it between any two activations.
-pub struct News {
+pub struct DecisionSignal {
     is_there: AtomicBool,
     /// Shards that were kept and nobody has been told of.
     kept: Mutex<Vec<u64>>,
@@ -68,7 +68,7 @@ struct Peer {
     unsent: VecDeque<Bytes>,
 }
 
-impl News {
+impl DecisionSignal {
     /// A shard was kept for good.
     pub fn kept(self: &Arc<Self>, number: u64) {
         self.kept.lock().push(number);
@@ -76,7 +76,7 @@ impl News {
     }
 }
 
-impl Wake for News {
+impl Wake for DecisionSignal {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -90,8 +90,12 @@ impl Wake for News {
 
 impl Decisions {
     /// Makes the channels between the ranks; called before these agree. `sinks` are those that wait for decisions.
-    pub fn new(ranks: &Ranks, doorbell: &Arc<Doorbell>, sinks: Vec<Arc<dyn AnySink>>) -> Decisions {
-        let news = Arc::new(News {
+    pub fn new(
+        ranks: &Ranks,
+        doorbell: &Arc<Doorbell>,
+        sinks: Vec<Arc<dyn Participant>>,
+    ) -> Decisions {
+        let signal = Arc::new(DecisionSignal {
             is_there: AtomicBool::new(false),
             kept: Mutex::default(),
             doorbell: Arc::clone(doorbell),
@@ -101,8 +105,8 @@ impl Decisions {
         let peers = others.map(|rank| {
             let mut sender = ranks.sender(rank, channel, CREDIT_BYTES);
             let mut receiver = ranks.receiver(rank, channel, CREDIT_BYTES);
-            sender.set_waker(Waker::from(Arc::clone(&news)));
-            receiver.set_waker(Waker::from(Arc::clone(&news)));
+            sender.set_waker(Waker::from(Arc::clone(&signal)));
+            receiver.set_waker(Waker::from(Arc::clone(&signal)));
             Peer {
                 sender,
                 receiver,
@@ -120,36 +124,38 @@ impl Decisions {
         Decisions {
             sinks,
             state: Mutex::new(state),
-            news,
+            signal,
         }
     }
 
-    pub fn news(&self) -> &Arc<News> {
-        &self.news
+    pub fn signal(&self) -> &Arc<DecisionSignal> {
+        &self.signal
     }
 
     /// Whether [`decide`](Self::decide) has something to do.
     pub fn are_due(&self) -> bool {
-        self.news.is_there.load(Ordering::Relaxed)
+        self.signal.is_there.load(Ordering::Relaxed)
     }
 
     /// Takes in what was kept and said, and has sinks commit what is complete. Never waits.
     pub fn decide(&self) -> Result<(), Failure> {
         let state = &mut *self.state.lock();
         // First: what comes from now on is for the next time.
-        self.news.is_there.store(false, Ordering::SeqCst);
-        for number in std::mem::take(&mut *self.news.kept.lock()) {
+        self.signal.is_there.store(false, Ordering::SeqCst);
+        for number in std::mem::take(&mut *self.signal.kept.lock()) {
             state.own.insert(number);
-            state.say(Said::Kept(number)).map_err(failure)?;
+            state
+                .announce(Announcement::Kept(number))
+                .map_err(failure)?;
         }
-        state.hear().map_err(failure)?;
+        state.receive().map_err(failure)?;
         if let Some(complete) = state.newest_complete() {
             state.complete = complete;
             state.is_committed = false;
             state.forget_before(complete);
         }
         if !state.is_committed {
-            let waker = Waker::from(Arc::clone(&self.news));
+            let waker = Waker::from(Arc::clone(&self.signal));
             let mut is_committed = true;
             for sink in &self.sinks {
                 is_committed &= sink.commit(state.complete, &waker)?;
@@ -162,7 +168,7 @@ impl Decisions {
     /// Says that this rank has come to its end, `last` being its last checkpoint.
     pub fn end(&self, last: u64) -> Result<(), Failure> {
         let mut state = self.state.lock();
-        state.say(Said::Ended(last)).map_err(failure)
+        state.announce(Announcement::Ended(last)).map_err(failure)
     }
 
     /// Of the checkpoints behind `last` the newest one that another rank has kept and this one has not.
@@ -190,8 +196,8 @@ impl Decisions {
 }
 
 impl State {
-    fn say(&mut self, said: Said) -> Result<(), BoxError> {
-        let message = Bytes::from(postcard::to_stdvec(&said)?);
+    fn announce(&mut self, announcement: Announcement) -> Result<(), BoxError> {
+        let message = Bytes::from(postcard::to_stdvec(&announcement)?);
         for peer in &mut self.peers {
             peer.unsent.push_back(message.clone());
             peer.send()?;
@@ -199,13 +205,13 @@ impl State {
         Ok(())
     }
 
-    fn hear(&mut self) -> Result<(), BoxError> {
+    fn receive(&mut self) -> Result<(), BoxError> {
         for peer in &mut self.peers {
             peer.send()?;
             while let Some(message) = peer.receiver.take()? {
                 match postcard::from_bytes(&message)? {
-                    Said::Kept(number) => drop(peer.kept.insert(number)),
-                    Said::Ended(last) => peer.ended = Some(last),
+                    Announcement::Kept(number) => drop(peer.kept.insert(number)),
+                    Announcement::Ended(last) => peer.ended = Some(last),
                 }
             }
         }

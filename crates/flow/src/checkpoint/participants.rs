@@ -12,7 +12,7 @@ use crate::stage::dead_letter::{DEAD_LETTERS, DeadLetters};
 use crate::stage::user_code::Label;
 
 /// A sink of any items, as checkpoints see it.
-pub trait AnySink: Send + Sync {
+pub trait Participant: Send + Sync {
     fn name(&self) -> &str;
 
     /// Whether a flow may go on with it from a checkpoint that holds nothing of it.
@@ -30,15 +30,15 @@ pub trait AnySink: Send + Sync {
 }
 
 /// The sink that all instances of a stage share.
-pub struct SharedSink<T, K> {
+pub struct SinkParticipant<T, K> {
     sink: Arc<Mutex<K>>,
     label: Label,
     item: PhantomData<fn(&T)>,
 }
 
-impl<T, K> SharedSink<T, K> {
+impl<T, K> SinkParticipant<T, K> {
     pub fn new(sink: Arc<Mutex<K>>, label: Label) -> Self {
-        SharedSink {
+        SinkParticipant {
             sink,
             label,
             item: PhantomData,
@@ -54,7 +54,7 @@ impl<T, K> SharedSink<T, K> {
     }
 }
 
-impl<T, K: Sink<T>> AnySink for SharedSink<T, K> {
+impl<T, K: Sink<T>> Participant for SinkParticipant<T, K> {
     fn name(&self) -> &str {
         &self.label.0
     }
@@ -77,14 +77,14 @@ impl<T, K: Sink<T>> AnySink for SharedSink<T, K> {
 }
 
 /// Dead letters as checkpoints see them.
-pub struct DeadLetterSink {
+pub struct DeadLetterParticipant {
     letters: Arc<dyn DeadLetters>,
     label: Label,
 }
 
-impl DeadLetterSink {
+impl DeadLetterParticipant {
     pub fn new(letters: &Arc<dyn DeadLetters>) -> Self {
-        DeadLetterSink {
+        DeadLetterParticipant {
             letters: Arc::clone(letters),
             label: Label(DEAD_LETTERS.into()),
         }
@@ -102,7 +102,7 @@ impl DeadLetterSink {
     }
 }
 
-impl AnySink for DeadLetterSink {
+impl Participant for DeadLetterParticipant {
     fn name(&self) -> &str {
         &self.label.0
     }

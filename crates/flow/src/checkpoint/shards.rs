@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::completeness::{newest_complete, remove_old};
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-use crate::checkpoint::decisions::News;
+use crate::checkpoint::decisions::DecisionSignal;
 use crate::checkpoint::shard::{Head, Saved, decode, encode};
 use crate::checkpoint::store::{Checkpoints, PartKey, PlaceLock, Resume};
 use crate::error::BoxError;
@@ -20,7 +20,7 @@ use crate::error::BoxError;
 pub const LAST: u64 = 1_000_000_000_000;
 
 /// What a run begins with.
-pub struct Beginning {
+pub struct ResumePoint {
     /// The number of the last complete checkpoint, 0 for none.
     pub number: u64,
     /// By which it was kept.
@@ -30,7 +30,7 @@ pub struct Beginning {
 }
 
 /// The place of this rank's parts.
-pub struct Keeper {
+pub struct Shards {
     place: Arc<dyn Checkpoints>,
     flow: String,
     rank: u32,
@@ -42,22 +42,22 @@ pub struct Keeper {
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
     /// Is told what is kept, if something waits for that.
-    news: Option<Arc<News>>,
+    signal: Option<Arc<DecisionSignal>>,
     /// Writes a part while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Held by rank 0, from [`beginning`](Self::beginning) to [`end`](Self::end).
     lock: Mutex<Option<PlaceLock>>,
 }
 
-impl Keeper {
+impl Shards {
     pub fn new(
         place: Arc<dyn Checkpoints>,
         flow: &str,
         rank: u32,
         ranks: u32,
         clock: &Arc<dyn Clock>,
-    ) -> Keeper {
-        Keeper {
+    ) -> Shards {
+        Shards {
             clock: Arc::clone(clock),
             place,
             flow: flow.to_owned(),
@@ -67,15 +67,15 @@ impl Keeper {
             seed: AtomicU64::new(0),
             first: AtomicU64::new(0),
             counts: Arc::default(),
-            news: None,
+            signal: None,
             writer: Mutex::new(None),
             lock: Mutex::new(None),
         }
     }
 
     /// Tells of each part that is kept.
-    pub fn tell(&mut self, news: Arc<News>) {
-        self.news = Some(news);
+    pub fn notify(&mut self, signal: Arc<DecisionSignal>) {
+        self.signal = Some(signal);
     }
 
     /// The number of a checkpoint that is the `number`th of this run.
@@ -109,7 +109,7 @@ impl Keeper {
     }
 
     /// What to go on from, if from anything, as this rank sees it. The place is held from then on.
-    pub fn beginning(&self, resume: Resume) -> Result<Option<Beginning>, BoxError> {
+    pub fn resume_point(&self, resume: Resume) -> Result<Option<ResumePoint>, BoxError> {
         if self.rank == 0 {
             *self.lock.lock() = self.place.lock()?;
         }
@@ -139,7 +139,7 @@ impl Keeper {
     }
 
     /// This rank's part of a checkpoint. `parts` are all that are there.
-    fn read(&self, number: u64, parts: &[PartKey]) -> Result<Beginning, BoxError> {
+    fn read(&self, number: u64, parts: &[PartKey]) -> Result<ResumePoint, BoxError> {
         let key = PartKey {
             checkpoint: number,
             rank: self.rank,
@@ -153,7 +153,7 @@ impl Keeper {
             )
             .into());
         }
-        Ok(Beginning {
+        Ok(ResumePoint {
             number,
             run: head.run,
             seed: head.seed,
@@ -261,7 +261,7 @@ impl Keeper {
             checkpoint: self.checkpoint(number),
             rank: self.rank,
         };
-        let news = self.news.clone();
+        let signal = self.signal.clone();
         let (place, counts, ranks) = (
             Arc::clone(&self.place),
             Arc::clone(&self.counts),
@@ -275,8 +275,8 @@ impl Keeper {
                 Ok(part.len() as u64)
             });
             let mut counts = counts.lock();
-            if let (Ok(_), Some(news)) = (&kept, &news) {
-                news.kept(key.checkpoint);
+            if let (Ok(_), Some(signal)) = (&kept, &signal) {
+                signal.kept(key.checkpoint);
             }
             match kept {
                 Ok(bytes) => {

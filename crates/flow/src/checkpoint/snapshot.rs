@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::participants::Participant;
 use crate::checkpoint::shard::Saved;
 use crate::error::Failure;
 use crate::run::cycles::Cycle;
@@ -15,7 +15,7 @@ pub struct Elements<'a> {
     pub stages: &'a [Arc<dyn Stage>],
     pub cycles: &'a [Cycle],
     pub states: &'a [(String, Arc<dyn StateReader>)],
-    pub sinks: &'a [Arc<dyn AnySink>],
+    pub sinks: &'a [Arc<dyn Participant>],
 }
 
 impl Elements<'_> {

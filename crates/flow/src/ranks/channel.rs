@@ -17,7 +17,7 @@ use crate::run::doorbell::Doorbell;
 const CREDIT_BYTES: u64 = 1 << 20;
 
 /// Where the two ends of a channel between ranks are made.
-pub struct Meeting<'a> {
+pub struct RankChannel<'a> {
     pub ranks: &'a Ranks,
     pub channel: ChannelId,
     pub operator: Arc<str>,
@@ -27,7 +27,7 @@ pub struct Meeting<'a> {
     pub pause: &'a Arc<Pause>,
 }
 
-impl Meeting<'_> {
+impl RankChannel<'_> {
     pub fn outlets(&self) -> Arc<Outlets> {
         let own = self.ranks.rank();
         let senders = (0..self.ranks.count()).map(|rank| {
@@ -84,7 +84,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let doorbell = Arc::new(Doorbell::new(Arc::clone(&clock)));
         let (stopping, pause) = (Arc::default(), Arc::default());
-        let meeting = |rank: usize| Meeting {
+        let rank_channel = |rank: usize| RankChannel {
             ranks: &ranks[rank],
             channel: ChannelId {
                 source: 0,
@@ -96,8 +96,8 @@ mod tests {
             stopping: &stopping,
             pause: &pause,
         };
-        let input = meeting(1).inputs(&meeting(1).outlets()).remove(0);
-        let remote = Remote::new(&meeting(0).outlets(), 7);
+        let input = rank_channel(1).inputs(&rank_channel(1).outlets()).remove(0);
+        let remote = Remote::new(&rank_channel(0).outlets(), 7);
         Ends {
             remote,
             input,
@@ -146,7 +146,7 @@ mod tests {
         let mut ends = ends();
         assert!(ends.remote.put(1, &vec![1]).is_ok());
         assert!(ends.remote.commit(None).is_ok());
-        assert!(ends.remote.outlets().say_barrier(1).is_ok());
+        assert!(ends.remote.outlets().emit_barrier(1).is_ok());
         assert!(ends.remote.end(InputEnd::Complete).is_ok());
         assert!(ends.pause());
         assert_eq!(ends.take(), Some(1));

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::error::{BoxError, Failure};
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Home;
+use crate::ranks::owners::Owner;
 use crate::ranks::remote::Remote;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::InputEnd;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// Into the partitions, or the only ring, of this rank and of all others.
-pub struct Routed<T> {
+pub struct Exchange<T> {
     pub local: Outbox<T>,
     pub remote: Option<Remote<T>>,
     pub rank: u32,
     pub ranks: u32,
 }
 
-impl<T: Message> Routed<T> {
+impl<T: Message> Exchange<T> {
     pub fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         if let Some(remote) = &mut self.remote
             && !remote.reserve()?
@@ -37,22 +37,22 @@ impl<T: Message> Routed<T> {
     }
 
     #[inline]
-    pub fn put(&mut self, home: Home, item: T) -> Result<(), BoxError> {
+    pub fn put(&mut self, owner: Owner, item: T) -> Result<(), BoxError> {
         match &mut self.remote {
-            Some(remote) if home.rank != self.rank => remote.put(home.rank, &item),
+            Some(remote) if owner.rank != self.rank => remote.put(owner.rank, &item),
             _ => {
-                self.local.put(home.partition, item);
+                self.local.put(owner.partition, item);
                 Ok(())
             }
         }
     }
 
-    pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+    pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         if let Some(remote) = &mut self.remote {
             // Who goes by event time does so on all ranks.
-            remote.commit(mark.filter(|_| self.local.wants_marks()))?;
+            remote.commit(event.filter(|_| self.local.wants_events()))?;
         }
-        Ok(self.local.commit(stamp, mark))
+        Ok(self.local.commit(stamp, event))
     }
 
     /// Sends what waits for more; `false` when there is no room.

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// What goes to other ranks.
 pub trait Message: Serialize + DeserializeOwned + Send + 'static {}
@@ -13,7 +13,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Message for T {}
 #[derive(Serialize, Deserialize)]
 pub enum Element<T> {
     Item(T),
-    Said(Mark),
+    Event(ControlEvent),
     /// All that was sent before is part of this cut, and nothing that comes after.
     Barrier(u64),
     /// Nothing more comes: its input has ended, or was stopped.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::error::{BoxError, Failure};
 use crate::ranks::message::Element;
-use crate::time::control_events::{Mark, RingMarks, WriterId};
+use crate::time::control_event::{ControlEvent, RingEvents, WriterId};
 
 /// What the instances of a stage share: the way to every other rank.
 pub struct Outlets {
@@ -22,7 +22,7 @@ pub struct Outlets {
     outlets: Vec<Option<Mutex<Outlet>>>,
     /// What the instances have said. Locked until what it comes to is handed over, so that this is
     /// said in its order.
-    marks: Mutex<RingMarks>,
+    events: Mutex<RingEvents>,
     /// Instances of the stage that have not ended.
     live: AtomicUsize,
     clock: Arc<dyn Clock>,
@@ -59,7 +59,7 @@ impl Outlets {
         };
         Outlets {
             outlets: senders.map(|sender| sender.map(outlet)).collect(),
-            marks: Mutex::default(),
+            events: Mutex::default(),
             live: AtomicUsize::new(0),
             clock,
             operator,
@@ -79,7 +79,7 @@ impl Outlets {
     /// A further instance uses the ways, and emits control events as this writer.
     pub fn add_instance(&self, writer: WriterId) {
         self.live.fetch_add(1, Ordering::Relaxed);
-        self.marks.lock().add_writer(writer);
+        self.events.lock().add_writer(writer);
     }
 
     /// Adds the elements that an instance has staged by rank, as far as they are whole, and clears them.
@@ -95,11 +95,11 @@ impl Outlets {
     }
 
     /// An instance emits a control event behind its elements.
-    pub fn say(&self, writer: WriterId, mark: Mark) -> Result<(), Failure> {
-        let marks = self.marks.lock();
-        marks.say(0, writer, mark);
-        match marks.meet(0) {
-            Some(sum) => self.put(&Element::Said(sum)),
+    pub fn emit(&self, writer: WriterId, event: ControlEvent) -> Result<(), Failure> {
+        let events = self.events.lock();
+        events.emit(0, writer, event);
+        match events.observe(0) {
+            Some(sum) => self.put(&Element::Event(sum)),
             None => Ok(()),
         }
     }
@@ -147,7 +147,7 @@ impl Outlets {
     }
 
     /// Says that all that was handed over so far is part of the cut `number`.
-    pub fn say_barrier(&self, number: u64) -> Result<(), Failure> {
+    pub fn emit_barrier(&self, number: u64) -> Result<(), Failure> {
         match self.live.load(Ordering::Acquire) {
             // The end is said.
             0 => Ok(()),

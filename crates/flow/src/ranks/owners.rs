@@ -7,31 +7,31 @@ use foldhash::fast::FixedState;
 
 /// Where keys live. All ranks agree on it when they begin.
 #[derive(Clone, Default)]
-pub struct Homes {
+pub struct KeyOwners {
     /// Set before the flow runs.
     hasher: Arc<OnceLock<FixedState>>,
 }
 
 /// The place of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Home {
+pub struct Owner {
     pub rank: u32,
     /// Of the rank.
     pub partition: usize,
 }
 
-impl Homes {
+impl KeyOwners {
     pub fn settle(&self, seed: u64) {
         self.hasher.get_or_init(|| FixedState::with_seed(seed));
     }
 
     /// The home of a key, with so many ranks, each of which has so many partitions.
     #[inline]
-    pub fn of<K: Hash>(&self, key: &K, ranks: u32, partitions: usize) -> Home {
+    pub fn of<K: Hash>(&self, key: &K, ranks: u32, partitions: usize) -> Owner {
         let hasher = self.hasher.get_or_init(|| FixedState::with_seed(0));
         let hash = hasher.hash_one(key);
         // Of different bits: else a rank would use only some of its partitions.
-        Home {
+        Owner {
             rank: ((hash >> 32) % u64::from(ranks)) as u32,
             partition: ((hash & 0xFFFF_FFFF) % partitions as u64) as usize,
         }
@@ -44,13 +44,13 @@ mod tests {
 
     #[test]
     fn keys_spread_evenly_over_ranks_and_partitions() {
-        let homes = Homes::default();
-        homes.settle(7);
+        let owners = KeyOwners::default();
+        owners.settle(7);
         let (ranks, partitions) = (4, 4);
         let mut counts = vec![0; 16];
         for key in 0..16_000u32 {
-            let home = homes.of(&key, ranks, partitions);
-            counts[home.rank as usize * partitions + home.partition] += 1;
+            let owner = owners.of(&key, ranks, partitions);
+            counts[owner.rank as usize * partitions + owner.partition] += 1;
         }
         assert!(
             counts.iter().all(|count| (800..1200).contains(count)),

@@ -7,7 +7,7 @@ use crate::error::{BoxError, Failure};
 use crate::ranks::message::{ByRef, Element, Message};
 use crate::ranks::outlets::Outlets;
 use crate::stage::terminal::InputEnd;
-use crate::time::control_events::{Mark, WriterId};
+use crate::time::control_event::{ControlEvent, WriterId};
 
 /// One instance's way to the other ranks.
 pub struct Remote<T> {
@@ -51,10 +51,10 @@ impl<T: Message> Remote<T> {
         }
     }
 
-    pub fn commit(&mut self, mark: Option<Mark>) -> Result<(), Failure> {
+    pub fn commit(&mut self, event: Option<ControlEvent>) -> Result<(), Failure> {
         self.outlets.add(&mut self.staged);
-        if let Some(mark) = mark {
-            self.outlets.say(self.writer, mark)?;
+        if let Some(event) = event {
+            self.outlets.emit(self.writer, event)?;
         }
         self.outlets.send_due()?;
         Ok(())
@@ -75,7 +75,7 @@ impl<T: Message> Remote<T> {
     /// Called by each instance, once: the last one says the end.
     pub fn end(&mut self, end: InputEnd) -> Result<(), Failure> {
         // Windows stay open behind an input that was stopped.
-        self.commit((end == InputEnd::Complete).then_some(Mark::End))?;
+        self.commit((end == InputEnd::Complete).then_some(ControlEvent::End))?;
         self.outlets.end_instance(end == InputEnd::Stopped)
     }
 }

@@ -12,11 +12,11 @@ use crate::graph::Graph;
 use crate::ranks::message::{Element, Message};
 use crate::ranks::outlets::Outlets;
 use crate::stage::chain::Chain;
-use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::entry::{RegisterRow, Row, RowStart};
 use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// What comes from one other rank.
 pub struct RemoteInput<T> {
@@ -28,9 +28,9 @@ pub struct RemoteInput<T> {
     stopping: Arc<AtomicBool>,
     pause: Arc<Pause>,
     /// The last barrier: nothing is read behind it before that cut is taken.
-    met: u64,
+    barrier: u64,
     items: Vec<T>,
-    said: Option<Mark>,
+    event: Option<ControlEvent>,
     stamp: u64,
     has_ended: bool,
 }
@@ -49,9 +49,9 @@ impl<T: Message> RemoteInput<T> {
             clock,
             stopping,
             pause,
-            met: 0,
+            barrier: 0,
             items: Vec::new(),
-            said: None,
+            event: None,
             stamp: 0,
             has_ended: false,
         }
@@ -71,14 +71,14 @@ impl<T: Message> RemoteInput<T> {
             match element {
                 Element::Item(item) => self.items.push(item),
                 // Said a little later than it could be.
-                Element::Said(mark) => self.said = Some(mark),
+                Element::Event(event) => self.event = Some(event),
                 Element::Barrier(number) => {
                     let next = self.pause.done.load(Ordering::SeqCst) + 1;
                     if number != next || !rest.is_empty() {
                         let from = self.receiver.from();
                         return Err(format!("rank {from} says the barrier {number} where {next} is due, or goes on behind it").into());
                     }
-                    self.met = number;
+                    self.barrier = number;
                     // This rank's part of the cut is due as well.
                     self.pause.is_on.store(true, Ordering::SeqCst);
                 }
@@ -101,13 +101,13 @@ impl<T: Message> RemoteInput<T> {
     }
 }
 
-impl<T: Message> Give for RemoteInput<T> {
+impl<T: Message> RowStart for RemoteInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = false;
 }
 
-impl<T: Message> EndRow<T> for RemoteInput<T> {
+impl<T: Message> RegisterRow<T> for RemoteInput<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         add_stage(graph, row);
     }
@@ -117,12 +117,12 @@ impl<T: Message> Input for RemoteInput<T> {
     const IS_REMOTE: bool = true;
 
     fn readable(&self) -> usize {
-        let is_held = self.met > self.pause.done.load(Ordering::SeqCst);
+        let is_held = self.barrier > self.pause.done.load(Ordering::SeqCst);
         usize::from(!self.has_ended && !is_held)
     }
 
     fn is_at_rest(&self, number: u64) -> bool {
-        self.has_ended || self.met == number
+        self.has_ended || self.barrier == number
     }
 
     fn is_finished(&self) -> bool {
@@ -139,8 +139,8 @@ impl<T: Message> Input for RemoteInput<T> {
         Ok(Took::Items)
     }
 
-    fn meet_mark(&mut self) -> Option<Mark> {
-        self.said.take()
+    fn observe_event(&mut self) -> Option<ControlEvent> {
+        self.event.take()
     }
 
     fn inlet(&self) -> Option<Arc<Outlets>> {

@@ -2,21 +2,21 @@
 
 use std::hash::Hash;
 
-use crate::ranks::owners::Homes;
+use crate::ranks::owners::KeyOwners;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
-use crate::stage::ends::to_rings::Way;
+use crate::stage::ends::to_rings::Partitioner;
 use crate::stage::user_code::Label;
 use crate::windows::Partial;
 
 /// To the partition where the key lives, which is at home on this rank.
-pub struct ToHome {
-    pub homes: Homes,
+pub struct ToOwner {
+    pub owners: KeyOwners,
     pub ranks: u32,
     pub label: Label,
 }
 
-impl<K, S> Way<Partial<K, S>> for ToHome
+impl<K, S> Partitioner<Partial<K, S>> for ToOwner
 where
     K: Hash + Clone,
     S: Clone,
@@ -30,8 +30,8 @@ where
     ) {
         // It is what many items add up to: no dead letter could say what was lost with it.
         attempt.change(&self.label, || {
-            let home = self.homes.of(&item.key, self.ranks, outbox.len());
-            outbox.put(home.partition, item.clone());
+            let owner = self.owners.of(&item.key, self.ranks, outbox.len());
+            outbox.put(owner.partition, item.clone());
         });
     }
 }

@@ -3,50 +3,50 @@
 use std::sync::Arc;
 
 use crate::error::Failure;
-use crate::ranks::exchange::Routed;
+use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Home;
+use crate::ranks::owners::Owner;
 use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// To one rank, in whose only ring all meet.
 pub struct ToRank<T> {
-    pub routed: Routed<T>,
-    pub home: Home,
+    pub exchange: Exchange<T>,
+    pub owner: Owner,
     pub label: Label,
     pub has_ended: bool,
 }
 
 impl<T: Message + Clone> End for ToRank<T> {
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
-        self.routed.reserve(results)
+        self.exchange.reserve(results)
     }
 
     fn cancel(&mut self) {
-        self.routed.cancel();
+        self.exchange.cancel();
     }
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
-        self.routed.commit(stamp, mark)
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
+        self.exchange.commit(stamp, event)
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {
-        self.routed.pause()
+        self.exchange.pause()
     }
 
     fn is_at_rest(&self) -> bool {
-        self.routed.is_at_rest()
+        self.exchange.is_at_rest()
     }
 
     fn outlets(&self) -> Vec<Arc<Outlets>> {
-        self.routed.outlets()
+        self.exchange.outlets()
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
-        let is_finished = self.routed.finish(end, &mut self.has_ended)?;
+        let is_finished = self.exchange.finish(end, &mut self.has_ended)?;
         Ok(is_finished.then_some(0))
     }
 }
@@ -61,7 +61,7 @@ impl<T: Message + Clone> Terminal<T> for ToRank<T> {
 
 impl<T: Message + Clone> Slice<T> for &mut ToRank<T> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        if let Err(error) = self.routed.put(self.home, item.clone()) {
+        if let Err(error) = self.exchange.put(self.owner, item.clone()) {
             attempt.reject(
                 &self.label,
                 "an item that cannot be sent to another rank",

@@ -10,9 +10,9 @@ use crate::time::alignment::{Aligned, Step};
 /// Finds the groups, and gives each input its place, also one that is alone: its lanes are aligned.
 pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
     let is_source = |stage: &Arc<dyn Stage>| {
-        stage.tells_time() && stage.input().is_none() && stage.inlet().is_none()
+        stage.emits_watermarks() && stage.input().is_none() && stage.inlet().is_none()
     };
-    let windows = stages.iter().filter(|stage| stage.goes_by_time());
+    let windows = stages.iter().filter(|stage| stage.closes_by_time());
     // The indices of the sources of each group.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for windows in windows {

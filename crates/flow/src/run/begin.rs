@@ -9,7 +9,7 @@ use millstream_exchange::Fingerprint;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::shard::Saved;
-use crate::checkpoint::shards::{Beginning, Keeper};
+use crate::checkpoint::shards::{ResumePoint, Shards};
 use crate::checkpoint::snapshot::{Elements, sink_element};
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
@@ -24,11 +24,11 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         flow: graph.name.clone(),
         error: error.into(),
     };
-    let mut keeper = keeper(graph, settings);
-    let decisions = decisions(graph, settings, keeper.as_mut());
+    let mut shards = shards(graph, settings);
+    let decisions = decisions(graph, settings, shards.as_mut());
     let resume = settings.checkpoints.as_ref().map(|it| it.resume);
-    let beginning = match (&keeper, resume) {
-        (Some(keeper), Some(resume)) => keeper.beginning(resume).map_err(wrong)?,
+    let beginning = match (&shards, resume) {
+        (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
         _ => None,
     };
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
@@ -38,14 +38,14 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         &describe(graph, settings, beginning.as_ref()),
     )?;
     let seed = beginning.as_ref().map_or(run, |beginning| beginning.seed);
-    graph.homes.settle(seed);
+    graph.owners.settle(seed);
     if let Some(beginning) = &beginning {
         restore(graph, beginning).map_err(wrong)?;
     }
     recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
-    Ok(match keeper {
-        Some(keeper) => {
-            keeper.begin(number, run, seed).map_err(wrong)?;
+    Ok(match shards {
+        Some(shards) => {
+            shards.begin(number, run, seed).map_err(wrong)?;
             // Else a part of the first checkpoint could meet one that another rank has yet to remove.
             agree(
                 graph,
@@ -53,12 +53,12 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
                 "has removed the parts of later checkpoints",
             )?;
             if beginning.is_none() {
-                let saved = save_first(graph, keeper.checkpoint(1)).map_err(wrong)?;
-                keeper.keep_first(saved).map_err(wrong)?;
+                let saved = save_first(graph, shards.checkpoint(1)).map_err(wrong)?;
+                shards.keep_first(saved).map_err(wrong)?;
                 // Else there could be results of a flow that has no checkpoint to go on from.
                 agree(graph, settings, "has kept its part of the first checkpoint")?;
             }
-            Purpose::Checkpoints(Box::new(keeper), decisions)
+            Purpose::Checkpoints(Box::new(shards), decisions)
         }
         // What comes of a source's items on other ranks is not known to have arrived.
         None if settings.ranks.count() > 1 => Purpose::None,
@@ -73,16 +73,16 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
 fn decisions(
     graph: &Graph,
     settings: &FlowSettings,
-    keeper: Option<&mut Keeper>,
+    shards: Option<&mut Shards>,
 ) -> Option<Decisions> {
-    let keeper = keeper?;
+    let shards = shards?;
     let sinks = graph.sinks.iter();
     let sinks: Vec<_> = sinks.filter(|it| it.waits_for_commit()).cloned().collect();
     if sinks.is_empty() {
         return None;
     }
     let decisions = Decisions::new(&settings.ranks, &graph.doorbell, sinks);
-    keeper.tell(Arc::clone(decisions.news()));
+    shards.notify(Arc::clone(decisions.signal()));
     Some(decisions)
 }
 
@@ -90,7 +90,7 @@ fn decisions(
 pub fn recover_sinks(
     graph: &Graph,
     settings: &FlowSettings,
-    beginning: Option<&Beginning>,
+    beginning: Option<&ResumePoint>,
 ) -> Result<(), BoxError> {
     for sink in &graph.sinks {
         let element = sink_element(sink.name());
@@ -111,11 +111,11 @@ pub fn recover_sinks(
     Ok(())
 }
 
-fn keeper(graph: &Graph, settings: &FlowSettings) -> Option<Keeper> {
+fn shards(graph: &Graph, settings: &FlowSettings) -> Option<Shards> {
     let checkpoints = settings.checkpoints.as_ref()?;
     let ranks = &settings.ranks;
     let place = std::sync::Arc::clone(&checkpoints.place);
-    Some(Keeper::new(
+    Some(Shards::new(
         place,
         &graph.name,
         ranks.rank(),
@@ -125,12 +125,12 @@ fn keeper(graph: &Graph, settings: &FlowSettings) -> Option<Keeper> {
 }
 
 /// What has to be the same on all ranks.
-fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&Beginning>) -> String {
+fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoint>) -> String {
     let mut description: Vec<String> = graph.stages.iter().map(|stage| stage.describe()).collect();
     description.push(format!("program {}", settings.program));
     description.extend_from_slice(&graph.agreed);
     let begins = match beginning {
-        Some(Beginning {
+        Some(ResumePoint {
             number, run, seed, ..
         }) => {
             format!("begins with checkpoint {number} of run {run:016x} with seed {seed:016x}")
@@ -182,7 +182,7 @@ pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<Saved, BoxError> {
     })
 }
 
-pub fn restore(graph: &Graph, beginning: &Beginning) -> Result<(), BoxError> {
+pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     let saved = &beginning.saved;
     for stage in &graph.stages {
         catch(|| stage.restore(saved))

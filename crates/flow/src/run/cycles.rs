@@ -147,7 +147,7 @@ impl Cycle {
 
     /// A stage that would give results after the cycle has come to rest: they would begin it anew.
     pub fn windows(&self) -> Option<&str> {
-        let goes_by_time = self.members.iter().find(|stage| stage.goes_by_time())?;
-        Some(goes_by_time.name())
+        let closes_by_time = self.members.iter().find(|stage| stage.closes_by_time())?;
+        Some(closes_by_time.name())
     }
 }

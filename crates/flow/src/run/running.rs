@@ -18,7 +18,7 @@ use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
 use crate::state::partial::StateReader;
-use crate::time::control_events::RingMarks;
+use crate::time::control_event::RingEvents;
 use crate::time::waits::{self, Wait};
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
@@ -58,7 +58,7 @@ pub struct LateEvents {
 fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
     let times: Vec<Option<Timestamp>> = match (stage.source_times(), stage.input()) {
         (Some((times, _)), _) => times.iter().map(|time| time.watermark).collect(),
-        (None, Some(input)) => input.marks.iter().map(RingMarks::time_if_any).collect(),
+        (None, Some(input)) => input.events.iter().map(RingEvents::time_if_any).collect(),
         (None, None) => return None,
     };
     times.into_iter().min().flatten()
@@ -176,7 +176,7 @@ impl Running {
     /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows. That all
     /// sources are idle is told of a flow on one rank: on several, others may tell the time.
     pub fn waits(&self) -> Vec<Wait> {
-        match self.workers.goes_by_time && !self.is_finished() {
+        match self.workers.closes_by_time && !self.is_finished() {
             true => {
                 let now = self.workers.clock.monotonic();
                 waits::of(&self.workers.stages, now, self.workers.is_alone())

@@ -115,12 +115,15 @@ impl Workers {
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-        let ended = is_whole.then(|| self.cuts.end(&self.elements(), |it| self.wait_for(it)));
+        let ended = is_whole.then(|| {
+            self.coordinator
+                .end(&self.elements(), |it| self.wait_for(it))
+        });
         if let Some(Err(failure)) = ended {
             self.fail(self.error(failure));
         }
-        if let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() {
-            keeper.end();
+        if let Purpose::Checkpoints(shards, _) = self.coordinator.purpose() {
+            shards.end();
         }
         self.stages.iter().for_each(|stage| stage.close());
     }
@@ -134,7 +137,7 @@ impl Workers {
         let mut is_blocked = false;
         let mut now = self.clock.monotonic();
         while !self.leaving.load(Ordering::Relaxed) {
-            if let Some(decisions) = self.cuts.decisions_due()
+            if let Some(decisions) = self.coordinator.decisions_due()
                 && let Err(failure) = decisions.decide()
             {
                 self.fail(self.error(failure));
@@ -163,7 +166,7 @@ impl Workers {
                     return Leaving::Ended;
                 }
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
-                None if self.cut_if_at_rest(now) => Next::LookAgain,
+                None if self.snapshot_if_at_rest(now) => Next::LookAgain,
                 None => match self.sleep(rings) {
                     Woken::Forgotten if self.retire(number) => return Leaving::Retired,
                     Woken::Rung | Woken::Forgotten => Next::LookAgain,
@@ -182,11 +185,11 @@ impl Workers {
             }
             if let Next::Worked = next {
                 self.unsettle();
-                self.cuts.worked();
+                self.coordinator.worked();
                 self.call_for_help(rings, now);
             }
             self.adjust_if_due(now);
-            self.cuts.pause_if_due(now);
+            self.coordinator.pause_if_due(now);
         }
         Leaving::Ended
     }
@@ -202,8 +205,8 @@ impl Workers {
     }
 
     /// Takes a cut, if it is time to and everything has arrived.
-    fn cut_if_at_rest(&self, now: Duration) -> bool {
-        match self.cuts.take_if_at_rest(&self.elements(), now) {
+    fn snapshot_if_at_rest(&self, now: Duration) -> bool {
+        match self.coordinator.take_if_at_rest(&self.elements(), now) {
             Ok(true) => {
                 // The sources go on, whoever found them idle.
                 self.doorbell.ring_all();
@@ -232,7 +235,7 @@ impl Workers {
     }
 
     fn sleep(&self, rings: u64) -> Woken {
-        if let Some(at) = self.cuts.alarm() {
+        if let Some(at) = self.coordinator.alarm() {
             self.doorbell.ring_at(at);
         }
         if !self.settled.load(Ordering::Relaxed) {

@@ -11,9 +11,9 @@ use millstream_base::Clock;
 use millstream_exchange::Ranks;
 use parking_lot::{Condvar, Mutex};
 
-use crate::checkpoint::coordinator::{Cuts, Purpose};
+use crate::checkpoint::coordinator::{Coordinator, Purpose};
 use crate::checkpoint::counts::CheckpointCounts;
-use crate::checkpoint::participants::AnySink;
+use crate::checkpoint::participants::Participant;
 use crate::checkpoint::snapshot::Elements;
 use crate::error::FlowError;
 use crate::graph::Graph;
@@ -25,7 +25,7 @@ use crate::run::scheduler::Scheduler;
 use crate::settings::FlowSettings;
 use crate::stage::contract::Stage;
 use crate::stage::dead_letter::DeadLetters;
-use crate::stage::upstream::want_marks;
+use crate::stage::upstream::want_events;
 use crate::state::partial::StateReader;
 
 pub struct Workers {
@@ -36,12 +36,12 @@ pub struct Workers {
     /// Sources are not read any more; what they gave is still worked off.
     pub stopping: Arc<AtomicBool>,
     pub(super) cycles: Vec<Cycle>,
-    pub(super) cuts: Cuts,
+    pub(super) coordinator: Coordinator,
     pub(super) ranks: Ranks,
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     /// Windows wait for event time.
-    pub goes_by_time: bool,
-    pub(super) sinks: Vec<Arc<dyn AnySink>>,
+    pub closes_by_time: bool,
+    pub(super) sinks: Vec<Arc<dyn Participant>>,
     pub(super) scheduler: Arc<dyn Scheduler>,
     pub(super) dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -95,19 +95,25 @@ impl Workers {
                 flow: graph.name,
             });
         }
-        want_marks(&graph.stages);
+        want_events(&graph.stages);
         align(&graph.stages, &graph.step);
-        let cut_interval = match &settings.checkpoints {
+        let snapshot_interval = match &settings.checkpoints {
             Some(checkpoints) => checkpoints.interval,
             None => settings.commit_interval,
         };
         let workers = Arc::new(Workers {
             name: graph.name,
             cycles,
-            cuts: Cuts::new(&graph.stages, purpose, graph.pause, cut_interval, now),
+            coordinator: Coordinator::new(
+                &graph.stages,
+                purpose,
+                graph.pause,
+                snapshot_interval,
+                now,
+            ),
             ranks: settings.ranks,
             states: graph.states,
-            goes_by_time: graph.stages.iter().any(|stage| stage.goes_by_time()),
+            closes_by_time: graph.stages.iter().any(|stage| stage.closes_by_time()),
             sinks: graph.sinks,
             adjusted: Mutex::new(Adjusted {
                 at: now,
@@ -217,8 +223,8 @@ impl Workers {
     }
 
     pub fn checkpoints(&self) -> Option<CheckpointCounts> {
-        match self.cuts.purpose() {
-            Purpose::Checkpoints(keeper, _) => Some(keeper.counts()),
+        match self.coordinator.purpose() {
+            Purpose::Checkpoints(shards, _) => Some(shards.counts()),
             Purpose::None | Purpose::Commits => None,
         }
     }

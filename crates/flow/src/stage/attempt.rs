@@ -55,7 +55,7 @@ pub trait Attempt {
     fn time(&self) -> &StageTime;
 }
 
-pub struct First<'a> {
+pub struct FirstAttempt<'a> {
     /// What was rejected of the item so far.
     pub rejected: RefCell<Vec<Rejected>>,
     /// Something was rejected since an origin was last named: all that costs a part of which nothing is.
@@ -67,9 +67,9 @@ pub struct First<'a> {
     time: &'a StageTime,
 }
 
-impl<'a> First<'a> {
-    pub fn new(time: &'a StageTime, put_off: &'a RefCell<Vec<Rejected>>) -> First<'a> {
-        First {
+impl<'a> FirstAttempt<'a> {
+    pub fn new(time: &'a StageTime, put_off: &'a RefCell<Vec<Rejected>>) -> FirstAttempt<'a> {
+        FirstAttempt {
             put_off,
             rejected: RefCell::default(),
             is_unsettled: Cell::new(false),
@@ -109,7 +109,7 @@ impl<'a> First<'a> {
     }
 }
 
-impl Attempt for First<'_> {
+impl Attempt for FirstAttempt<'_> {
     #[inline(always)]
     fn call<T: Debug + ?Sized, R>(
         &self,
@@ -147,9 +147,9 @@ impl Attempt for First<'_> {
     }
 }
 
-pub struct Again<'a>(pub First<'a>);
+pub struct SecondAttempt<'a>(pub FirstAttempt<'a>);
 
-impl Attempt for Again<'_> {
+impl Attempt for SecondAttempt<'_> {
     fn call<T: Debug + ?Sized, R>(
         &self,
         label: &Label,

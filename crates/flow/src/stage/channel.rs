@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millstream_ring::{Positions, Ring};
 
 use crate::stage::metrics::SLICE_NS;
-use crate::time::control_events::{RingMarks, WriterId};
+use crate::time::control_event::{RingEvents, WriterId};
 
 /// A queue of items between stages. Any number of stages write to it
 /// ([`to`](crate::Operators::to), [`split`](crate::Operators::split)), and one reads it
@@ -32,9 +32,9 @@ pub struct ChannelState {
     pub name: String,
     pub rings: Vec<Arc<dyn AnyRing>>,
     /// Of each ring.
-    pub marks: Vec<RingMarks>,
+    pub events: Vec<RingEvents>,
     /// Somebody further on goes by event time. Written once, before the flow runs.
-    wants_marks: AtomicBool,
+    wants_events: AtomicBool,
     /// Stages that write to it and have not ended. Counted up while the graph is built.
     writers: AtomicUsize,
     /// Set when all writers have ended, or when a cycle has come to rest.
@@ -57,8 +57,8 @@ impl ChannelState {
     pub fn new(name: &str, rings: Vec<Arc<dyn AnyRing>>) -> Arc<Self> {
         Arc::new(ChannelState {
             name: name.to_owned(),
-            marks: rings.iter().map(|_| RingMarks::default()).collect(),
-            wants_marks: AtomicBool::new(false),
+            events: rings.iter().map(|_| RingEvents::default()).collect(),
+            wants_events: AtomicBool::new(false),
             rings,
             writers: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -70,17 +70,17 @@ impl ChannelState {
     /// A stage that writes to it, where marks are said by so many.
     pub fn add_writer(&self, writers: &[WriterId]) {
         self.writers.fetch_add(1, Ordering::Relaxed);
-        for marks in &self.marks {
-            writers.iter().for_each(|writer| marks.add_writer(*writer));
+        for events in &self.events {
+            writers.iter().for_each(|writer| events.add_writer(*writer));
         }
     }
 
-    pub fn want_marks(&self) {
-        self.wants_marks.store(true, Ordering::Relaxed);
+    pub fn want_events(&self) {
+        self.wants_events.store(true, Ordering::Relaxed);
     }
 
-    pub fn wants_marks(&self) -> bool {
-        self.wants_marks.load(Ordering::Relaxed)
+    pub fn wants_events(&self) -> bool {
+        self.wants_events.load(Ordering::Relaxed)
     }
 
     pub fn writers(&self) -> usize {
@@ -133,11 +133,11 @@ impl ChannelState {
 
     /// Items that wait to be read, and marks with nothing before them.
     pub fn readable(&self) -> usize {
-        let met = |(ring, marks): (&Arc<dyn AnyRing>, &RingMarks)| match ring.readable() {
-            0 => usize::from(marks.are_met(ring.read_to())),
+        let met = |(ring, events): (&Arc<dyn AnyRing>, &RingEvents)| match ring.readable() {
+            0 => usize::from(events.has_due(ring.read_to())),
             items => items,
         };
-        self.rings.iter().zip(&self.marks).map(met).sum()
+        self.rings.iter().zip(&self.events).map(met).sum()
     }
 
     /// The part of it that the caller's thread wrote, where threads have lanes of their own.

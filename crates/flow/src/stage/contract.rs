@@ -39,10 +39,10 @@ pub trait Node: Send + Sync {
     fn instances(&self) -> usize;
 
     /// Whether some of its results come only when event time has come so far, or its input has ended.
-    fn goes_by_time(&self) -> bool;
+    fn closes_by_time(&self) -> bool;
 
     /// Whether it emits watermarks as its source's items come.
-    fn tells_time(&self) -> bool;
+    fn emits_watermarks(&self) -> bool;
 }
 
 /// A stage as workers and their scheduler see it.

@@ -9,12 +9,12 @@ use crate::stage::terminal::Terminal;
 use crate::time::watermarks::Watermarks;
 
 /// What operators in a row get their items from, once for each instance of them.
-pub trait Entry: Give + EndRow<<Self as Give>::Item> {}
+pub trait Entry: RowStart + RegisterRow<<Self as RowStart>::Item> {}
 
-impl<E: Give + EndRow<<E as Give>::Item>> Entry for E {}
+impl<E: RowStart + RegisterRow<<E as RowStart>::Item>> Entry for E {}
 
 /// What an [`Entry`] gives.
-pub trait Give: Send + Sized + 'static {
+pub trait RowStart: Send + Sized + 'static {
     type Item: Send + 'static;
 
     /// Whether the instances share one ring, and have to keep the order of its items.
@@ -25,7 +25,7 @@ pub trait Give: Send + Sized + 'static {
 }
 
 /// An [`Entry`] that gives `In`.
-pub trait EndRow<In>: Sized {
+pub trait RegisterRow<In>: Sized {
     /// Adds operators that have come to their end to the graph.
     fn end<C: Chain<In>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>);
 }
@@ -40,6 +40,6 @@ pub struct Row<E, C, T> {
     pub instances: Vec<(E, T)>,
     pub keeps_order: bool,
     pub watermarks: Option<Watermarks>,
-    pub tells_time: bool,
+    pub emits_watermarks: bool,
     pub outputs: Vec<Arc<ChannelState>>,
 }

@@ -9,7 +9,7 @@ use crate::error::{BoxError, Failure};
 use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Positions;
 use crate::stage::entry::Entry;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::time::lanes::{LaneId, Lanes};
 
 /// What became of an attempt to read.
@@ -34,12 +34,12 @@ pub trait Input: Entry {
     fn is_finished(&self) -> bool;
 
     /// Whether a mark lies where it has read up to.
-    fn meets_mark(&self) -> bool {
+    fn has_due_event(&self) -> bool {
         false
     }
 
     /// What the marks up to behind the items in hand come to, if that is new.
-    fn meet_mark(&mut self) -> Option<Mark> {
+    fn observe_event(&mut self) -> Option<ControlEvent> {
         None
     }
 

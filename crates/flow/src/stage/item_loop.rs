@@ -5,7 +5,7 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::stage::activation::Killed;
-use crate::stage::attempt::{Again, First};
+use crate::stage::attempt::{FirstAttempt, SecondAttempt};
 use crate::stage::chain::Chain;
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{Slice, Terminal};
@@ -113,7 +113,7 @@ impl<C, T> ItemLoop<'_, C, T> {
         T: Terminal<C::Out>,
     {
         let progress = &mut *self.progress;
-        let first = First::new(self.time, put_off);
+        let first = FirstAttempt::new(self.time, put_off);
         let mut slice = self.terminal.begin();
         let mut before = progress.items;
         for part in in_hand {
@@ -151,7 +151,7 @@ impl<C, T> ItemLoop<'_, C, T> {
         T: Terminal<C::Out>,
     {
         Label::take_panicked();
-        let again = Again(First::new(self.time, put_off));
+        let again = SecondAttempt(FirstAttempt::new(self.time, put_off));
         let mut passed_on = self.progress.results;
         let mut slice = self.terminal.begin();
         let process = AssertUnwindSafe(|| {

@@ -9,11 +9,11 @@ use crate::error::Failure;
 use crate::graph::Graph;
 use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
-use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::entry::{RegisterRow, Row, RowStart};
 use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 pub struct RingInput<T> {
     pub ring: Arc<Ring<T>>,
@@ -38,13 +38,13 @@ impl<T> RingInput<T> {
     }
 }
 
-impl<T: Send + 'static> Give for RingInput<T> {
+impl<T: Send + 'static> RowStart for RingInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = true;
 }
 
-impl<T: Send + 'static> EndRow<T> for RingInput<T> {
+impl<T: Send + 'static> RegisterRow<T> for RingInput<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         add_stage(graph, row);
     }
@@ -60,19 +60,19 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.channel.is_closed() && self.ring.is_empty()
     }
 
-    fn meets_mark(&self) -> bool {
-        self.channel.marks[self.index].are_met(self.ring.read_to())
+    fn has_due_event(&self) -> bool {
+        self.channel.events[self.index].has_due(self.ring.read_to())
     }
 
     /// Behind the items in hand; or where nothing is in hand, behind all that anybody has taken.
-    fn meet_mark(&mut self) -> Option<Mark> {
+    fn observe_event(&mut self) -> Option<ControlEvent> {
         let slice = self.slice.as_ref();
         let position = slice.map_or_else(|| self.ring.read_to(), ReadSlice::end);
-        self.channel.marks[self.index].meet(position)
+        self.channel.events[self.index].observe(position)
     }
 
     fn time(&self) -> Timestamp {
-        self.channel.marks[self.index].time()
+        self.channel.events[self.index].time()
     }
 
     fn take(&mut self, budget: usize) -> Result<Took, Failure> {

@@ -15,7 +15,7 @@ use crate::run::doorbell::Doorbell;
 use crate::sources::positions::Positions;
 use crate::sources::source::{Output, Source, SourceStatus};
 use crate::stage::chain::Chain;
-use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::entry::{RegisterRow, Row, RowStart};
 use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
@@ -43,13 +43,13 @@ pub struct SourceInput<S: Source> {
     pub ended: bool,
 }
 
-impl<S: Source> Give for SourceInput<S> {
+impl<S: Source> RowStart for SourceInput<S> {
     type Item = S::Item;
 
     const IS_SHARED: bool = false;
 }
 
-impl<S: Source> EndRow<S::Item> for SourceInput<S> {
+impl<S: Source> RegisterRow<S::Item> for SourceInput<S> {
     fn end<C: Chain<S::Item>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>) {
         add_stage(graph, row);
     }

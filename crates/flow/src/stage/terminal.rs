@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::channel::ChannelState;
-use crate::time::control_events::{Mark, WriterId};
+use crate::time::control_event::{ControlEvent, WriterId};
 
 /// How the input of a stage came to its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum InputEnd {
 /// [`begin`](Terminal::begin) (again after a panic, or by another worker), then `commit`.
 pub trait End: Send + 'static {
     /// Whether it has results that come only when event time has come so far, or its input has ended.
-    fn goes_by_time(&self) -> bool {
+    fn closes_by_time(&self) -> bool {
         false
     }
 
@@ -40,7 +40,7 @@ pub trait End: Send + 'static {
 
     /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered
     /// the flow, and `mark` what is to be said behind them.
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure>;
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure>;
 
     /// There is nothing to read just now. Passes on what former slices left behind; `false` when that
     /// has to wait.
@@ -88,7 +88,7 @@ pub trait Slice<T: ?Sized> {
 
 /// Where a stage stands that is about to get a terminal for each of its instances.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct WritingInstance<'a> {
     /// What the stage reads; none for a source.
     pub input: Option<&'a Arc<ChannelState>>,
     /// As whom the instance says marks.

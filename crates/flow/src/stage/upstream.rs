@@ -7,8 +7,8 @@ use crate::stage::contract::Stage;
 
 /// Lets marks be said wherever they lead to somebody who goes by event time. What is led in circles
 /// has no order that they could tell of: windows behind a cycle close at the end.
-pub fn want_marks(stages: &[Arc<dyn Stage>]) {
-    for stage in stages.iter().filter(|stage| stage.goes_by_time()) {
+pub fn want_events(stages: &[Arc<dyn Stage>]) {
+    for stage in stages.iter().filter(|stage| stage.closes_by_time()) {
         let on_the_way = before(stages, stage);
         let inputs = on_the_way
             .into_iter()
@@ -16,13 +16,13 @@ pub fn want_marks(stages: &[Arc<dyn Stage>]) {
             .filter_map(|stage| stage.input());
         inputs
             .filter(|input| !input.is_in_cycle())
-            .for_each(|input| input.want_marks());
+            .for_each(|input| input.want_events());
     }
 }
 
 /// The stages that lead to `stage`, but for what lies before a cycle.
 pub fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
-    before_where(stages, stage, |input| !input.is_in_cycle())
+    upstream_where(stages, stage, |input| !input.is_in_cycle())
 }
 
 /// All stages that lead to `stage`.
@@ -30,10 +30,10 @@ pub fn all_before<'a>(
     stages: &'a [Arc<dyn Stage>],
     stage: &Arc<dyn Stage>,
 ) -> Vec<&'a Arc<dyn Stage>> {
-    before_where(stages, stage, |_| true)
+    upstream_where(stages, stage, |_| true)
 }
 
-fn before_where<'a>(
+fn upstream_where<'a>(
     stages: &'a [Arc<dyn Stage>],
     stage: &Arc<dyn Stage>,
     is_followed: impl Fn(&ChannelState) -> bool,

@@ -22,12 +22,12 @@ pub struct Collected {
 pub struct CollectedState {
     /// Events that were left out since their time was over.
     pub late: AtomicU64,
-    kept: Mutex<Kept>,
+    kept: Mutex<Retained>,
 }
 
 /// What one operator keeps, or several together.
 #[derive(Clone, Copy, Default)]
-pub struct Kept {
+pub struct Retained {
     pub items: u64,
     pub events: u64,
 }
@@ -55,7 +55,7 @@ impl Collected {
 
 impl CollectedState {
     /// An operator keeps something else now.
-    pub fn replace(&self, before: Kept, now: Kept) {
+    pub fn replace(&self, before: Retained, now: Retained) {
         let mut kept = self.kept.lock();
         kept.items = kept.items - before.items + now.items;
         kept.events = kept.events - before.events + now.events;

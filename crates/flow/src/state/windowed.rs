@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
-use crate::ranks::owners::Homes;
+use crate::ranks::owners::KeyOwners;
 use crate::state::partial::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
@@ -18,7 +18,7 @@ pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
     partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
     remembered_keys: usize,
-    homes: Homes,
+    owners: KeyOwners,
     ranks: u32,
 }
 
@@ -61,7 +61,7 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
             spec: Arc::clone(&self.spec),
             partitions: Arc::clone(&self.partitions),
             remembered_keys: self.remembered_keys,
-            homes: self.homes.clone(),
+            owners: self.owners.clone(),
             ranks: self.ranks,
         }
     }
@@ -73,7 +73,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
         windows: Windows,
         aggregate: A,
         remembered_keys: usize,
-        homes: Homes,
+        owners: KeyOwners,
         ranks: u32,
     ) -> Self {
         Windowed {
@@ -85,7 +85,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
             }),
             partitions: Arc::default(),
             remembered_keys,
-            homes,
+            owners,
             ranks,
         }
     }
@@ -178,10 +178,11 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         };
         stores.for_each(|store| all.absorb(store));
         let partitions = self.partitions.lock();
-        let (homes, ranks) = (&self.homes, self.ranks);
+        let (owners, ranks) = (&self.owners, self.ranks);
         for (index, partition) in partitions.iter().enumerate().skip(1) {
-            let lives_there = |key: &K| homes.of(key, ranks, partitions.len()).partition == index;
-            *partition.lock() = all.split_off(lives_there);
+            let is_owned_there =
+                |key: &K| owners.of(key, ranks, partitions.len()).partition == index;
+            *partition.lock() = all.split_off(is_owned_there);
         }
         if let Some(first) = partitions.first() {
             *first.lock() = all;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// Written by the worker that is in the instance, once per slice at most; read by any thread. The figures are each
 /// of a moment of its own.
@@ -51,13 +51,13 @@ impl TimeGauge {
         }
     }
 
-    pub fn set_mark(&self, mark: Mark) {
-        let time = match mark {
-            Mark::Watermark(time) | Mark::Idle(time) => time,
-            Mark::End => return,
+    pub fn set_event(&self, event: ControlEvent) {
+        let time = match event {
+            ControlEvent::Watermark(time) | ControlEvent::Idle(time) => time,
+            ControlEvent::End => return,
         };
         self.watermark.store(time.0, Ordering::Relaxed);
-        let is_idle = matches!(mark, Mark::Idle(_));
+        let is_idle = matches!(event, ControlEvent::Idle(_));
         self.is_idle.store(is_idle, Ordering::Relaxed);
     }
 

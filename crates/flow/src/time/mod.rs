@@ -7,7 +7,7 @@
 //! This folder does not know windows: they observe the watermark and close by it.
 
 pub mod alignment;
-pub mod control_events;
+pub mod control_event;
 pub mod gauge;
 pub mod lanes;
 pub mod stage_time;

@@ -9,7 +9,7 @@ use millstream_base::Timestamp;
 
 use crate::error::BoxError;
 use crate::time::alignment::Aligned;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::time::gauge::TimeGauge;
 use crate::time::lanes::{self, LaneId, Lanes};
 use crate::time::watermarks::{IDLE_AFTER, Watermarks, millis};
@@ -41,7 +41,7 @@ pub struct StageTime {
     /// the input's end alone says.
     floor: Timestamp,
     /// What this instance has said itself.
-    told: Option<Mark>,
+    emitted: Option<ControlEvent>,
     silence: Option<Silence>,
     /// Of an input that is aligned with others.
     aligned: Option<Aligned>,
@@ -53,7 +53,7 @@ pub struct StageTime {
 struct Silence {
     since: Duration,
     /// When it is told so next. It is told repeatedly: others may have forgotten.
-    told_at: Duration,
+    emit_at: Duration,
     /// Where the watermark stood: what comes late after a silence may be as much out of order as before.
     from: Timestamp,
 }
@@ -73,7 +73,7 @@ impl StageTime {
             has_seen_lane: Cell::new(false),
             latest_allowed: Cell::new(Timestamp(i64::MAX)),
             floor: Timestamp(i64::MIN),
-            told: None,
+            emitted: None,
             silence: None,
             aligned: None,
             gauge: Arc::new(TimeGauge::new(goes_by_clock)),
@@ -121,7 +121,7 @@ impl StageTime {
     }
 
     /// After which silence later stages do not wait for the source; `None` where it does not tell the time.
-    pub fn idle_after_if_told(&self) -> Option<Duration> {
+    pub fn idle_after_if_emitting(&self) -> Option<Duration> {
         self.watermarks.map(|watermarks| watermarks.idle_after)
     }
 
@@ -160,7 +160,7 @@ impl StageTime {
 
     #[cold]
     fn change_lane(&self, lane: LaneId, now: Duration) {
-        self.tell_lanes(now);
+        self.update_lanes(now);
         self.note_latest();
         self.lane.set(lane);
         self.set_latest(self.latest_of(lane));
@@ -185,7 +185,7 @@ impl StageTime {
     }
 
     /// Tells the lanes how far the current one is, if items of it were seen.
-    fn tell_lanes(&self, now: Duration) {
+    fn update_lanes(&self, now: Duration) {
         if let Some(lanes) = &self.lanes
             && self.has_seen_lane.replace(false)
         {
@@ -265,15 +265,15 @@ impl StageTime {
     /// whose items none tells the time is as good as silent.
     pub fn after_items(
         &mut self,
-        met: Option<Mark>,
+        observed: Option<ControlEvent>,
         now: impl FnOnce() -> Duration,
-    ) -> Option<Mark> {
-        self.meet(met);
+    ) -> Option<ControlEvent> {
+        self.observe(observed);
         if self.watermarks.is_none() {
-            return met;
+            return observed;
         }
         let now = now();
-        self.tell_lanes(now);
+        self.update_lanes(now);
         let unread = self.lanes.as_ref().map_or(0, Lanes::behind);
         self.gauge.set_unread_lanes(unread);
         if self.has_seen.replace(false) {
@@ -281,25 +281,25 @@ impl StageTime {
                 self.gauge.set_silent(None);
             }
             let latest = self.watermark_of(self.latest_of_all(now));
-            let time = latest.max(self.time_told());
+            let time = latest.max(self.time_emitted());
             if let Some(aligned) = &self.aligned {
                 aligned.reach(time);
             }
-            return self.tell(Mark::Watermark(time));
+            return self.emit_if_new(ControlEvent::Watermark(time));
         }
         self.silent(now);
-        self.tell_silence(now)
+        self.emit_idle(now)
     }
 
     /// The input said something.
-    pub fn meet(&mut self, met: Option<Mark>) {
-        if let Some(Mark::Watermark(time) | Mark::Idle(time)) = met {
+    pub fn observe(&mut self, observed: Option<ControlEvent>) {
+        if let Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) = observed {
             self.reach(time);
         }
         if let Some(aligned) = &self.aligned {
-            match met {
-                Some(Mark::Watermark(time)) => aligned.reach(time),
-                Some(Mark::Idle(_) | Mark::End) => aligned.leave(),
+            match observed {
+                Some(ControlEvent::Watermark(time)) => aligned.reach(time),
+                Some(ControlEvent::Idle(_) | ControlEvent::End) => aligned.leave(),
                 None => {}
             }
         }
@@ -335,33 +335,33 @@ impl StageTime {
         };
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
-            told_at: now + idle_after,
+            emit_at: now + idle_after,
             from,
         });
-        Some(silence.told_at)
+        Some(silence.emit_at)
     }
 
     /// What is to be said of the silence at `now`, if anything.
-    pub fn tell_silence(&mut self, now: Duration) -> Option<Mark> {
+    pub fn emit_idle(&mut self, now: Duration) -> Option<ControlEvent> {
         let Watermarks {
             idle_after,
             goes_by_clock_when_idle,
             ..
         } = self.watermarks?;
-        if let Some(Mark::Idle(time)) = self.told
+        if let Some(ControlEvent::Idle(time)) = self.emitted
             && self.is_behind()
         {
             if let Some(aligned) = &self.aligned {
                 aligned.reach(time);
             }
-            return self.tell(Mark::Watermark(time));
+            return self.emit_if_new(ControlEvent::Watermark(time));
         }
         let silence = self
             .silence
             .as_mut()
-            .filter(|silence| now >= silence.told_at)?;
+            .filter(|silence| now >= silence.emit_at)?;
         let lasted = now.saturating_sub(silence.since);
-        silence.told_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
+        silence.emit_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
         let time = match silence.from {
             // There is no time to go on from.
             Timestamp(i64::MIN) => silence.from,
@@ -370,24 +370,25 @@ impl StageTime {
         };
         self.reach(time);
         self.end();
-        let mark = Mark::Idle(self.floor);
-        self.gauge.set_mark(mark);
-        Some(*self.told.insert(mark))
+        let event = ControlEvent::Idle(self.floor);
+        self.gauge.set_event(event);
+        Some(*self.emitted.insert(event))
     }
 
-    fn time_told(&self) -> Timestamp {
-        match self.told {
-            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
-            Some(Mark::End) | None => Timestamp(i64::MIN),
+    fn time_emitted(&self) -> Timestamp {
+        match self.emitted {
+            Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
+            Some(ControlEvent::End) | None => Timestamp(i64::MIN),
         }
     }
 
-    fn tell(&mut self, mark: Mark) -> Option<Mark> {
-        let says_nothing = self.told.is_none() && mark == Mark::Watermark(Timestamp(i64::MIN));
-        let is_new = self.told != Some(mark) && !says_nothing;
+    fn emit_if_new(&mut self, event: ControlEvent) -> Option<ControlEvent> {
+        let is_empty =
+            self.emitted.is_none() && event == ControlEvent::Watermark(Timestamp(i64::MIN));
+        let is_new = self.emitted != Some(event) && !is_empty;
         is_new.then(|| {
-            self.gauge.set_mark(mark);
-            *self.told.insert(mark)
+            self.gauge.set_event(event);
+            *self.emitted.insert(event)
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
 use crate::stage::activation::Context;
-use crate::stage::upstream::want_marks;
+use crate::stage::upstream::want_events;
 use crate::state::partial::StateReader;
 use crate::time::watermarks::Watermarks;
 use crate::windows::{Count, Trigger, WindowResult, Windows, fold};
@@ -229,7 +229,7 @@ const ROUNDS: u64 = 2;
 struct Rank {
     flow: Flow,
     cycles: Vec<Cycle>,
-    cuts: Cuts,
+    coordinator: Coordinator,
     has_ended: bool,
 }
 
@@ -239,20 +239,20 @@ impl Rank {
         let (rank, ranks) = (settings.ranks.rank(), settings.ranks.count());
         let clock = Arc::clone(&settings.clock);
         let place: Arc<dyn Checkpoints> = Arc::clone(place) as _;
-        let keeper = Keeper::new(place, "simulated", rank, ranks, &clock);
+        let shards = Shards::new(place, "simulated", rank, ranks, &clock);
         let others = Others::default();
         let flow = build(shape, settings, results, &others);
-        let beginning = keeper.beginning(Resume::IfAny).unwrap();
-        flow.graph.homes.settle(1);
+        let beginning = shards.resume_point(Resume::IfAny).unwrap();
+        flow.graph.owners.settle(1);
         if let Some(beginning) = &beginning {
             begin::restore(&flow.graph, beginning).unwrap();
         }
         begin::recover_sinks(&flow.graph, &flow.settings, beginning.as_ref()).unwrap();
         let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
-        keeper.begin(number, 1, 1).unwrap();
+        shards.begin(number, 1, 1).unwrap();
         if beginning.is_none() {
-            let saved = begin::save_first(&flow.graph, keeper.checkpoint(1)).unwrap();
-            keeper.keep_first(saved).unwrap();
+            let saved = begin::save_first(&flow.graph, shards.checkpoint(1)).unwrap();
+            shards.keep_first(saved).unwrap();
         }
         let states = flow
             .graph
@@ -266,11 +266,11 @@ impl Rank {
             dice: u64::from(rank),
         });
         let cycles = cycles::find(&flow.graph.stages);
-        want_marks(&flow.graph.stages);
+        want_events(&flow.graph.stages);
         align(&flow.graph.stages, &flow.graph.step);
-        let purpose = Purpose::Checkpoints(Box::new(keeper), None);
+        let purpose = Purpose::Checkpoints(Box::new(shards), None);
         let pause = Arc::clone(&flow.graph.pause);
-        let cuts = Cuts::new(
+        let coordinator = Coordinator::new(
             &flow.graph.stages,
             purpose,
             pause,
@@ -287,7 +287,7 @@ impl Rank {
         Rank {
             flow,
             cycles,
-            cuts,
+            coordinator,
             has_ended: false,
         }
     }
@@ -303,16 +303,16 @@ impl Rank {
 
     /// Returns whether it has taken a cut.
     fn step(&mut self, dice: u64) -> bool {
-        let cut = self.cuts.pause.done.load(Ordering::SeqCst);
+        let cut = self.coordinator.pause.done.load(Ordering::SeqCst);
         let now = self.flow.settings.clock.monotonic();
         let elements = self.elements();
         if self.flow.graph.stages.iter().all(|stage| stage.has_ended()) {
-            assert!(self.cuts.end(&elements, |_| true).is_ok());
+            assert!(self.coordinator.end(&elements, |_| true).is_ok());
             self.has_ended = true;
         } else {
             match dice % 64 {
                 0 => self.flow.graph.pause.is_on.store(true, Ordering::SeqCst),
-                1..24 => assert!(self.cuts.take_if_at_rest(&elements, now).is_ok()),
+                1..24 => assert!(self.coordinator.take_if_at_rest(&elements, now).is_ok()),
                 24..26 => self.cycles.iter().for_each(|cycle| {
                     cycle.close_if_at_rest();
                     cycle.grow_full_rings();
@@ -320,12 +320,12 @@ impl Rank {
                 _ => activate(&self.flow.graph.stages, &*self.flow.settings.clock, dice),
             }
         }
-        let Purpose::Checkpoints(keeper, _) = self.cuts.purpose() else {
+        let Purpose::Checkpoints(shards, _) = self.coordinator.purpose() else {
             unreachable!("it takes checkpoints");
         };
-        keeper.finish();
-        assert_eq!(keeper.counts().error, None);
-        self.cuts.pause.done.load(Ordering::SeqCst) > cut
+        shards.finish();
+        assert_eq!(shards.counts().error, None);
+        self.coordinator.pause.done.load(Ordering::SeqCst) > cut
     }
 }
 

@@ -15,11 +15,11 @@ use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Chain;
 use crate::stage::ends::to_rings::Route;
-use crate::stage::entry::{EndRow, Give, Row};
+use crate::stage::entry::{RegisterRow, Row, RowStart};
 use crate::stage::item_loop::{BatchProgress, ItemLoop};
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::time::stage_time::StageTime;
 
 /// Memory of the items that a branch gets at a time, about, and how many they are: all work on them is
@@ -44,7 +44,7 @@ pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Arms<T>) {
     ((0..instances).map(entry).collect(), arms)
 }
 
-impl<T: Send + 'static> Give for Branch<T> {
+impl<T: Send + 'static> RowStart for Branch<T> {
     type Item = T;
 
     /// As the stage that it is in.
@@ -53,7 +53,7 @@ impl<T: Send + 'static> Give for Branch<T> {
     const BEGINS_STAGE: bool = false;
 }
 
-impl<T: Send + 'static> EndRow<T> for Branch<T> {
+impl<T: Send + 'static> RegisterRow<T> for Branch<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
         graph.agreed.push(format!("{}: {code}", row.name));
@@ -220,8 +220,8 @@ impl<T> Feed<T> {
 }
 
 impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
-    fn goes_by_time(&self) -> bool {
-        self.ends().any(|end| end.goes_by_time())
+    fn closes_by_time(&self) -> bool {
+        self.ends().any(|end| end.closes_by_time())
     }
 
     fn takes_any(&self) -> bool {
@@ -246,8 +246,8 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends_mut().rev().for_each(|end| end.cancel());
     }
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
-        self.ends_mut().map(|end| end.commit(stamp, mark)).sum()
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
+        self.ends_mut().map(|end| end.commit(stamp, event)).sum()
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {

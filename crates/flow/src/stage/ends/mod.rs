@@ -3,8 +3,8 @@
 //! Each end reserves room before a slice of input is taken, takes the slice's results, and commits them with the control
 //! event behind them. An end never waits: without room it refuses the slice.
 
+pub mod flush_policy;
 pub mod fork;
-pub mod held_back;
 pub mod outbox;
 pub mod to_collected;
 pub mod to_panes;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millstream_ring::{Ring, WriteSlice};
 
 use crate::stage::channel::{self, Channel, ChannelState};
-use crate::stage::terminal::{InputEnd, Place};
-use crate::time::control_events::{Mark, WriterId};
+use crate::stage::terminal::{InputEnd, WritingInstance};
+use crate::time::control_event::{ControlEvent, WriterId};
 
 /// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
@@ -26,7 +26,7 @@ struct Outlet<T> {
     /// Which of the channel's rings it is.
     index: usize,
     /// Marks lie behind all that is written: of two that are in one ring the second one says them.
-    says_marks: bool,
+    emits_events: bool,
     /// How many of the outbox's outlets are in this ring: each leaves room for the others.
     sharing: usize,
 }
@@ -36,44 +36,48 @@ impl<T> Outlet<T> {
     fn end_slice(
         &self,
         slice: WriteSlice<T>,
-        said: Option<(WriterId, Mark)>,
+        emitted: Option<(WriterId, ControlEvent)>,
         end: impl FnOnce(WriteSlice<T>),
     ) {
         let room = slice.end()..slice.end() + slice.room() as u64;
-        if !self.channel.wants_marks() || (said.is_none() && room.is_empty()) {
+        if !self.channel.wants_events() || (emitted.is_none() && room.is_empty()) {
             end(slice);
         } else {
-            self.channel.marks[self.index].end_slice(said, room, || end(slice));
+            self.channel.events[self.index].end_slice(emitted, room, || end(slice));
         }
     }
 }
 
 impl<T> Outbox<T> {
     /// Into the only ring of each of some channels.
-    pub fn of_channels(place: Place<'_>, channels: &[Channel<T>]) -> Self {
+    pub fn of_channels(writing: WritingInstance<'_>, channels: &[Channel<T>]) -> Self {
         let outlets = channels.iter().map(|channel| Outlet {
             ring: Arc::clone(&channel.ring),
             channel: Arc::clone(&channel.state),
             index: 0,
-            says_marks: true,
+            emits_events: true,
             sharing: 1,
         });
-        Outbox::new(place, outlets.collect())
+        Outbox::new(writing, outlets.collect())
     }
 
     /// Into all rings of one channel.
-    pub fn of_rings(place: Place<'_>, rings: &[Arc<Ring<T>>], channel: &Arc<ChannelState>) -> Self {
+    pub fn of_rings(
+        writing: WritingInstance<'_>,
+        rings: &[Arc<Ring<T>>],
+        channel: &Arc<ChannelState>,
+    ) -> Self {
         let outlets = rings.iter().enumerate().map(|(index, ring)| Outlet {
             ring: Arc::clone(ring),
             channel: Arc::clone(channel),
             index,
-            says_marks: true,
+            emits_events: true,
             sharing: 1,
         });
-        Outbox::new(place, outlets.collect())
+        Outbox::new(writing, outlets.collect())
     }
 
-    fn new(place: Place<'_>, mut outlets: Vec<Outlet<T>>) -> Self {
+    fn new(writing: WritingInstance<'_>, mut outlets: Vec<Outlet<T>>) -> Self {
         for index in 0..outlets.len() {
             let (before, behind) = outlets.split_at_mut(index + 1);
             let is_same = |other: &Outlet<T>| Arc::ptr_eq(&other.ring, &before[index].ring);
@@ -82,13 +86,13 @@ impl<T> Outbox<T> {
                 .chain(&*behind)
                 .filter(|it| is_same(it))
                 .count();
-            before[index].says_marks = !behind.iter().any(is_same);
+            before[index].emits_events = !behind.iter().any(is_same);
             before[index].sharing = sharing;
         }
         Outbox {
             outlets,
-            input: place.input.cloned(),
-            writer: place.writer,
+            input: writing.input.cloned(),
+            writer: writing.writer,
             open: Vec::new(),
             small: Vec::new(),
         }
@@ -169,14 +173,14 @@ impl<T> Outbox<T> {
     }
 
     /// Passes the results on, and says `mark` behind them.
-    pub fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> usize {
+    pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> usize {
         let mut count = 0;
         for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
             count += slice.len();
             slice.set_stamp(stamp);
-            let mark = mark.filter(|_| outlet.says_marks);
-            let said = mark.map(|mark| (self.writer, mark));
-            outlet.end_slice(slice, said, WriteSlice::commit);
+            let event = event.filter(|_| outlet.emits_events);
+            let emitted = event.map(|event| (self.writer, event));
+            outlet.end_slice(slice, emitted, WriteSlice::commit);
         }
         // Not before there are results: a source that finds nothing needs no room.
         for index in self.small.drain(..).filter(|_| count > 0) {
@@ -186,19 +190,19 @@ impl<T> Outbox<T> {
     }
 
     /// Whether somebody further on goes by event time.
-    pub fn wants_marks(&self) -> bool {
+    pub fn wants_events(&self) -> bool {
         let mut outlets = self.outlets.iter();
-        outlets.any(|outlet| outlet.channel.wants_marks())
+        outlets.any(|outlet| outlet.channel.wants_events())
     }
 
     /// Says that nothing more will come; `false` when there is no room for that.
     pub fn finish(&mut self, end: InputEnd) -> bool {
-        if end == InputEnd::Stopped || !self.wants_marks() {
+        if end == InputEnd::Stopped || !self.wants_events() {
             return true;
         }
         let has_room = self.reserve(1).is_some();
         if has_room {
-            self.commit(0, Some(Mark::End));
+            self.commit(0, Some(ControlEvent::End));
         }
         has_room
     }
@@ -226,16 +230,16 @@ mod tests {
         let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
         let channel = ChannelState::new("c", rings);
         channel.add_writer(&[1, 2]);
-        channel.want_marks();
+        channel.want_events();
         let outbox = |writer| {
-            let place = Place {
+            let writing = WritingInstance {
                 input: None,
                 writer,
             };
-            Outbox::of_rings(place, std::slice::from_ref(&ring), &channel)
+            Outbox::of_rings(writing, std::slice::from_ref(&ring), &channel)
         };
         let (mut earlier, mut later) = (outbox(1), outbox(2));
-        let time = Mark::Watermark(Timestamp(7));
+        let time = ControlEvent::Watermark(Timestamp(7));
         earlier.reserve(8).expect("the ring is empty");
         later.reserve(8).expect("there is room");
         later.commit(0, Some(time));
@@ -243,6 +247,6 @@ mod tests {
         earlier.commit(0, Some(time));
         let slice = ring.try_read(8).expect("an item");
         assert_eq!((slice.len(), slice.end()), (1, ring.read_to()));
-        assert_eq!(channel.marks[0].meet(slice.end()), Some(time));
+        assert_eq!(channel.events[0].observe(slice.end()), Some(time));
     }
 }

@@ -13,8 +13,8 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::parts::Parts;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::state::collected::{CollectedState, Kept};
-use crate::time::control_events::Mark;
+use crate::state::collected::{CollectedState, Retained};
+use crate::time::control_event::ControlEvent;
 use crate::windows::{EventStore, WindowEvents};
 
 /// Windows that go out at once, so that others are not held up.
@@ -27,11 +27,11 @@ pub struct ToCollected<T: Parts, L> {
     pub late: Option<Late<T, L>>,
     pub label: Label,
     /// What is to be said behind the windows that are over by it.
-    pub waiting: Option<Mark>,
+    pub waiting: Option<ControlEvent>,
     /// Windows that were sent and not yet counted.
     pub sent: usize,
     /// What `state` was told of this.
-    pub told: Kept,
+    pub published: Retained,
     /// When the newest item entered the flow.
     pub stamp: u64,
     pub has_ended: bool,
@@ -43,7 +43,7 @@ pub struct Late<T: Parts, L> {
     pub function: Arc<LateFunction<T, L>>,
     pub waiting: Vec<L>,
     /// What is to be said behind these.
-    pub mark: Option<Mark>,
+    pub event: Option<ControlEvent>,
 }
 
 pub type LateFunction<T, L> = dyn Fn(&<T as Parts>::Part<'_>) -> L + Send + Sync;
@@ -68,8 +68,8 @@ where
                 .map(|window| self.outbox.put(0, window))
                 .count();
             let is_all = sent < WINDOWS_AT_ONCE;
-            let mark = self.waiting.filter(|_| is_all);
-            self.outbox.commit(self.stamp, mark);
+            let event = self.waiting.filter(|_| is_all);
+            self.outbox.commit(self.stamp, event);
             self.sent += sent;
             if is_all {
                 self.waiting = None;
@@ -81,29 +81,30 @@ where
 
 impl<T: Parts, L> ToCollected<T, L> {
     /// Lets `state` know what is kept.
-    fn tell(&mut self) {
-        let kept = Kept {
+    fn publish(&mut self) {
+        let kept = Retained {
             items: self.store.items() as u64,
             events: self.store.events(),
         };
-        self.state.replace(mem::replace(&mut self.told, kept), kept);
+        self.state
+            .replace(mem::replace(&mut self.published, kept), kept);
     }
 }
 
 impl<T: Parts, L> Late<T, L> {
     fn send(&mut self, stamp: u64) -> bool {
-        let mark = self.mark.filter(|_| self.outbox.wants_marks());
-        if self.waiting.is_empty() && mark.is_none() {
+        let event = self.event.filter(|_| self.outbox.wants_events());
+        if self.waiting.is_empty() && event.is_none() {
             return true;
         }
         if self.outbox.reserve(self.waiting.len().max(1)).is_none() {
             return false;
         }
-        self.mark = None;
+        self.event = None;
         self.waiting
             .drain(..)
             .for_each(|item| self.outbox.put(0, item));
-        self.outbox.commit(stamp, mark);
+        self.outbox.commit(stamp, event);
         true
     }
 }
@@ -113,7 +114,7 @@ where
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
 {
-    fn goes_by_time(&self) -> bool {
+    fn closes_by_time(&self) -> bool {
         true
     }
 
@@ -123,17 +124,17 @@ where
 
     fn cancel(&mut self) {}
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         self.stamp = stamp;
-        if let Some(Mark::Watermark(time) | Mark::Idle(time)) = mark {
+        if let Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) = event {
             self.store.advance(time);
-            self.waiting = mark;
+            self.waiting = event;
             if let Some(late) = &mut self.late {
-                late.mark = mark;
+                late.event = event;
             }
         }
         self.send();
-        self.tell();
+        self.publish();
         Ok(mem::take(&mut self.sent))
     }
 
@@ -152,10 +153,10 @@ where
         if end == InputEnd::Complete && !self.has_ended {
             self.has_ended = true;
             self.store.advance(Timestamp(i64::MAX));
-            self.waiting = Some(Mark::End);
+            self.waiting = Some(ControlEvent::End);
         }
         let is_sent = self.send();
-        self.tell();
+        self.publish();
         let late = self.late.as_mut();
         let is_finished = is_sent && late.is_none_or(|late| late.outbox.finish(end));
         Ok(is_finished.then(|| mem::take(&mut self.sent)))

@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use millstream_base::{Clock, Timestamp};
 
 use crate::error::{BoxError, Failure};
-use crate::ranks::exchange::Routed;
+use crate::ranks::exchange::Exchange;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Homes;
+use crate::ranks::owners::KeyOwners;
 use crate::stage::attempt::Attempt;
-use crate::stage::ends::held_back::HeldBack;
+use crate::stage::ends::flush_policy::FlushPolicy;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::windowed::WindowSpec;
 use crate::time::alignment::Step;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
 
 /// Partial results that are passed on in one turn, however many there are: other stages have theirs in between.
@@ -35,8 +35,8 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     pub spec: Arc<WindowSpec<A>>,
     pub code: Arc<PaneCode<F, E>>,
     pub panes: LocalPanes<K, A::State>,
-    pub routed: Routed<Partial<K, A::State>>,
-    pub homes: Homes,
+    pub exchange: Exchange<Partial<K, A::State>>,
+    pub owners: KeyOwners,
     /// What comes too late; without it that is dropped.
     pub late: Option<Outbox<T>>,
     pub late_items: Vec<T>,
@@ -45,9 +45,9 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     /// that was reserved in its turn.
     pub is_in_turn: bool,
     pub clock: Arc<dyn Clock>,
-    pub held: HeldBack,
+    pub flush_policy: FlushPolicy,
     /// What is to be said, once there is room.
-    pub waiting: Waiting,
+    pub waiting: PendingFlush,
     /// When the newest item entered the flow.
     pub stamp: u64,
     pub has_ended: bool,
@@ -56,12 +56,12 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
 
 /// What has not gone out for want of room.
 #[derive(Default)]
-pub struct Waiting {
+pub struct PendingFlush {
     /// Up to where panes are to be passed on.
     until: Option<Timestamp>,
-    mark: Option<Mark>,
+    event: Option<ControlEvent>,
     /// The last watermark that was passed on.
-    told: Option<Timestamp>,
+    emitted: Option<Timestamp>,
 }
 
 impl<K, T, A, F, E> ToPanes<K, T, A, F, E>
@@ -72,22 +72,22 @@ where
 {
     /// Sends what is due; `false` when there is no room.
     fn send(&mut self) -> Result<bool, Failure> {
-        if !self.send_late(self.waiting.mark) {
+        if !self.send_late(self.waiting.event) {
             return Ok(false);
         }
-        let Waiting { until, mark, .. } = &self.waiting;
-        if until.is_none() && mark.is_none() {
+        let PendingFlush { until, event, .. } = &self.waiting;
+        if until.is_none() && event.is_none() {
             return Ok(true);
         }
         let until = until.unwrap_or(Timestamp(i64::MIN));
         let wanted = (self.panes.len() + 1).min(TURN_PARTIALS);
-        if self.routed.reserve(wanted)?.is_none() {
+        if self.exchange.reserve(wanted)?.is_none() {
             return Ok(false);
         }
         let is_done = self.flush(until, TURN_PARTIALS)?;
         // The mark comes only behind all that it closes.
-        let mark = self.waiting.mark.take_if(|_| is_done);
-        self.routed.commit(self.stamp, mark)?;
+        let event = self.waiting.event.take_if(|_| is_done);
+        self.exchange.commit(self.stamp, event)?;
         if is_done {
             self.waiting.until = None;
         }
@@ -98,20 +98,20 @@ where
     /// whether those were all.
     fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
         let mut result: Result<(), BoxError> = Ok(());
-        let (panes, routed, homes) = (&mut self.panes, &mut self.routed, &self.homes);
-        let held = &mut self.held;
-        held.begin(|| self.clock.monotonic());
+        let (panes, exchange, owners) = (&mut self.panes, &mut self.exchange, &self.owners);
+        let flush_policy = &mut self.flush_policy;
+        flush_policy.begin(|| self.clock.monotonic());
         let is_done = self.code.label.run(|| {
             panes.flush_some(until, max, &mut |partial| {
-                held.given(partial.events);
+                flush_policy.given(partial.events);
                 if result.is_ok() {
-                    let home = homes.of(&partial.key, routed.ranks, routed.local.len());
-                    result = routed.put(home, partial);
+                    let owner = owners.of(&partial.key, exchange.ranks, exchange.local.len());
+                    result = exchange.put(owner, partial);
                 }
             })
         });
         if is_done {
-            held.end(self.clock.monotonic(), self.panes.is_empty());
+            flush_policy.end(self.clock.monotonic(), self.panes.is_empty());
         }
         result.map_err(|error| Failure::Error {
             operator: Arc::clone(&self.code.label.0),
@@ -121,26 +121,26 @@ where
     }
 
     /// Sends what came late, and says `mark` behind it; `false` when there is no room.
-    fn send_late(&mut self, mark: Option<Mark>) -> bool {
+    fn send_late(&mut self, event: Option<ControlEvent>) -> bool {
         let Some(late) = &mut self.late else {
             return true;
         };
-        let mark = mark.filter(|_| late.wants_marks());
-        if self.late_items.is_empty() && mark.is_none() {
+        let event = event.filter(|_| late.wants_events());
+        if self.late_items.is_empty() && event.is_none() {
             return true;
         }
         let has_room = late.reserve(self.late_items.len().max(1)).is_some();
         if has_room {
-            self.commit_late(mark);
+            self.commit_late(event);
         }
         has_room
     }
 
     /// Into the room that was reserved.
-    fn commit_late(&mut self, mark: Option<Mark>) {
+    fn commit_late(&mut self, event: Option<ControlEvent>) {
         if let Some(late) = &mut self.late {
             self.late_items.drain(..).for_each(|item| late.put(0, item));
-            late.commit(self.stamp, mark);
+            late.commit(self.stamp, event);
         }
     }
 
@@ -151,7 +151,7 @@ where
         if late.is_some_and(|late| late.reserve(1).is_none()) {
             return Ok(None);
         }
-        let room = self.routed.reserve(results)?;
+        let room = self.exchange.reserve(results)?;
         if room.is_none() {
             self.cancel_late();
         }
@@ -165,24 +165,24 @@ where
     }
 
     /// Takes note of what is to be said, if it makes a difference to any window.
-    fn note(&mut self, mark: Option<Mark>) {
-        let time = match mark {
-            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
-            Some(Mark::End) | None => return,
+    fn note(&mut self, event: Option<ControlEvent>) {
+        let time = match event {
+            Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
+            Some(ControlEvent::End) | None => return,
         };
-        let is_watermark = matches!(mark, Some(Mark::Watermark(_)));
-        let makes_no_difference = self.waiting.told.is_some_and(|told| {
+        let is_watermark = matches!(event, Some(ControlEvent::Watermark(_)));
+        let makes_no_difference = self.waiting.emitted.is_some_and(|emitted| {
             let windows = &self.spec.windows;
             // Without panes it may make one to windows further on.
-            let are_same =
-                windows.pane_of(told).start > Timestamp(i64::MIN) && windows.are_same(told, time);
-            are_same && !self.step.is_reached(told, time)
+            let are_same = windows.pane_of(emitted).start > Timestamp(i64::MIN)
+                && windows.are_same(emitted, time);
+            are_same && !self.step.is_reached(emitted, time)
         });
         if is_watermark && makes_no_difference {
             return;
         }
-        self.waiting.mark = mark;
-        self.waiting.told = is_watermark.then_some(time);
+        self.waiting.event = event;
+        self.waiting.emitted = is_watermark.then_some(time);
         self.waiting.until = self.waiting.until.max(Some(time));
     }
 }
@@ -207,20 +207,20 @@ where
     }
 
     fn cancel(&mut self) {
-        self.routed.cancel();
+        self.exchange.cancel();
         self.cancel_late();
     }
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         self.stamp = stamp;
         if self.is_in_turn {
             self.flush(Timestamp(i64::MAX), usize::MAX)?;
-            self.commit_late(mark);
-            return self.routed.commit(stamp, mark);
+            self.commit_late(event);
+            return self.exchange.commit(stamp, event);
         }
-        self.note(mark);
+        self.note(event);
         if self
-            .held
+            .flush_policy
             .is_due(self.panes.len(), || self.clock.monotonic())
         {
             self.waiting.until = Some(Timestamp(i64::MAX));
@@ -233,25 +233,25 @@ where
         if !self.panes.is_empty() {
             self.waiting.until = Some(Timestamp(i64::MAX));
         }
-        Ok(self.send()? && self.routed.pause()?)
+        Ok(self.send()? && self.exchange.pause()?)
     }
 
     fn has_more(&self) -> bool {
-        self.waiting.until.is_some() || self.waiting.mark.is_some()
+        self.waiting.until.is_some() || self.waiting.event.is_some()
     }
 
     fn is_at_rest(&self) -> bool {
-        let is_sent = self.waiting.mark.is_none() && self.late_items.is_empty();
-        self.panes.is_empty() && is_sent && self.routed.is_at_rest()
+        let is_sent = self.waiting.event.is_none() && self.late_items.is_empty();
+        self.panes.is_empty() && is_sent && self.exchange.is_at_rest()
     }
 
     fn outlets(&self) -> Vec<Arc<Outlets>> {
-        self.routed.outlets()
+        self.exchange.outlets()
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
         let is_sent = self.pause()?;
-        let is_finished = is_sent && self.routed.finish(end, &mut self.has_ended)?;
+        let is_finished = is_sent && self.exchange.finish(end, &mut self.has_ended)?;
         let late = self.late.as_mut();
         let is_finished = is_finished && late.is_none_or(|late| late.finish(end));
         Ok(is_finished.then_some(0))

@@ -8,16 +8,16 @@ use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// Into rings, as `W` says.
 pub struct ToRings<T, W> {
     pub outbox: Outbox<T>,
-    pub way: W,
+    pub partitioner: W,
 }
 
 /// Which of an outbox's rings items go to.
-pub trait Way<T>: Send + 'static {
+pub trait Partitioner<T>: Send + 'static {
     /// Whether each item goes to all of them, or else to one.
     const TO_ALL: bool = false;
 
@@ -38,14 +38,14 @@ pub struct Route<F> {
     pub label: Label,
 }
 
-impl<T: Clone> Way<T> for ToOne {
+impl<T: Clone> Partitioner<T> for ToOne {
     #[inline]
     fn put<A: Attempt>(&self, _: &A, item: &T, outbox: &mut Outbox<T>) {
         outbox.put(0, item.clone());
     }
 }
 
-impl<T: Clone> Way<T> for ToAll {
+impl<T: Clone> Partitioner<T> for ToAll {
     const TO_ALL: bool = true;
 
     #[inline]
@@ -82,7 +82,7 @@ impl<F> Route<F> {
     }
 }
 
-impl<T, F> Way<T> for Route<F>
+impl<T, F> Partitioner<T> for Route<F>
 where
     T: Clone + Debug,
     F: Fn(&T) -> usize + Send + Sync + 'static,
@@ -95,14 +95,14 @@ where
     }
 }
 
-impl<T: Send + 'static, W: Way<T>> ToRings<T, W> {
+impl<T: Send + 'static, W: Partitioner<T>> ToRings<T, W> {
     /// How many items come of one.
     fn copies(&self) -> usize {
         if W::TO_ALL { self.outbox.len() } else { 1 }
     }
 }
 
-impl<T: Send + 'static, W: Way<T>> End for ToRings<T, W> {
+impl<T: Send + 'static, W: Partitioner<T>> End for ToRings<T, W> {
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         let copies = self.copies();
         let room = self.outbox.reserve(results.saturating_mul(copies));
@@ -113,8 +113,8 @@ impl<T: Send + 'static, W: Way<T>> End for ToRings<T, W> {
         self.outbox.cancel();
     }
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
-        Ok(self.outbox.commit(stamp, mark) / self.copies())
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
+        Ok(self.outbox.commit(stamp, event) / self.copies())
     }
 
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
@@ -122,7 +122,7 @@ impl<T: Send + 'static, W: Way<T>> End for ToRings<T, W> {
     }
 }
 
-impl<T: Send + 'static, W: Way<T>> Terminal<T> for ToRings<T, W> {
+impl<T: Send + 'static, W: Partitioner<T>> Terminal<T> for ToRings<T, W> {
     type Slice<'a> = &'a mut Self;
 
     fn begin(&mut self) -> &mut Self {
@@ -130,9 +130,9 @@ impl<T: Send + 'static, W: Way<T>> Terminal<T> for ToRings<T, W> {
     }
 }
 
-impl<T, W: Way<T>> Slice<T> for &mut ToRings<T, W> {
+impl<T, W: Partitioner<T>> Slice<T> for &mut ToRings<T, W> {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        self.way.put(attempt, item, &mut self.outbox);
+        self.partitioner.put(attempt, item, &mut self.outbox);
     }
 }

@@ -10,7 +10,7 @@ use crate::sinks::sink::Sink;
 use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// How often a sink is given something in one activation, at most: a flow that is to end waits no longer than that, however
 /// much there is to give and however little the sink takes.
@@ -21,14 +21,14 @@ pub struct ToSink<T, K> {
     pub sink: Arc<Mutex<K>>,
     pub waker: Waker,
     pub label: Label,
-    pub waiting: Waiting<T>,
+    pub waiting: PendingItems<T>,
     /// Whether the sink got something since it was last flushed.
     pub unflushed: bool,
 }
 
 /// Items that the sink has yet to take. They are bounded by what one slice of input expands to: nothing is read before the
 /// sink has taken them.
-pub struct Waiting<T> {
+pub struct PendingItems<T> {
     items: Vec<T>,
     /// How many of them the sink has taken.
     taken: usize,
@@ -44,16 +44,16 @@ enum Sent {
     Full,
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for PendingItems<T> {
     fn default() -> Self {
-        Waiting {
+        PendingItems {
             items: Vec::new(),
             taken: 0,
         }
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingItems<T> {
     fn rest(&self) -> &[T] {
         &self.items[self.taken..]
     }
@@ -131,7 +131,7 @@ impl<T: Clone + Send + 'static, K: Sink<T>> End for ToSink<T, K> {
 
     fn cancel(&mut self) {}
 
-    fn commit(&mut self, _: u64, _: Option<Mark>) -> Result<usize, Failure> {
+    fn commit(&mut self, _: u64, _: Option<ControlEvent>) -> Result<usize, Failure> {
         let count = self.waiting.items.len();
         self.send()?;
         Ok(count)

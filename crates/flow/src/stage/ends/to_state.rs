@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::stage::attempt::Attempt;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// Into this instance's part of a partial state.
 pub struct ToState<S, F> {
@@ -25,7 +25,7 @@ impl<S: Send + 'static, F: Send + Sync + 'static> End for ToState<S, F> {
 
     fn cancel(&mut self) {}
 
-    fn commit(&mut self, _: u64, _: Option<Mark>) -> Result<usize, Failure> {
+    fn commit(&mut self, _: u64, _: Option<ControlEvent>) -> Result<usize, Failure> {
         Ok(0)
     }
 

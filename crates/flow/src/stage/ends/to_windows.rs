@@ -16,7 +16,7 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::windowed::{SharedStore, WindowSpec};
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};
 
 /// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
@@ -46,7 +46,7 @@ pub struct Release {
     /// Event time has come so far: not all that is over by it may be released.
     until: Option<Timestamp>,
     /// What is to be said behind the results.
-    mark: Option<Mark>,
+    event: Option<ControlEvent>,
     /// How many results go out at once, of [`RESULTS_AT_ONCE`].
     at_once: usize,
     /// Results that were sent and not yet counted.
@@ -58,7 +58,7 @@ impl Default for Release {
     fn default() -> Self {
         Release {
             until: None,
-            mark: None,
+            event: None,
             at_once: *RESULTS_AT_ONCE.start(),
             sent: 0,
             has_closed: false,
@@ -84,8 +84,8 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
             })
         });
         drop(store);
-        let mark = self.release.mark.filter(|_| is_all);
-        self.release.sent += self.outbox.commit(self.stamp, mark);
+        let event = self.release.event.filter(|_| is_all);
+        self.release.sent += self.outbox.commit(self.stamp, event);
         if is_all {
             self.release.until = None;
             self.release.at_once = *RESULTS_AT_ONCE.start();
@@ -104,7 +104,7 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
 }
 
 impl<K: Key, A: Combine> End for ToWindows<K, A> {
-    fn goes_by_time(&self) -> bool {
+    fn closes_by_time(&self) -> bool {
         true
     }
 
@@ -114,15 +114,15 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
 
     fn cancel(&mut self) {}
 
-    fn commit(&mut self, stamp: u64, mark: Option<Mark>) -> Result<usize, Failure> {
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         self.stamp = stamp;
-        let time = match mark {
-            Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
+        let time = match event {
+            Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
             // Results may be due by their count.
-            Some(Mark::End) | None => self.store.lock().watermark(),
+            Some(ControlEvent::End) | None => self.store.lock().watermark(),
         };
         self.release.until = Some(time);
-        self.release.mark = mark;
+        self.release.event = event;
         self.send();
         Ok(mem::take(&mut self.release.sent))
     }
@@ -144,7 +144,7 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
         if end == InputEnd::Complete && !mem::replace(&mut self.release.has_closed, true) {
             self.store.lock().close();
             self.release.until = Some(Timestamp(i64::MAX));
-            self.release.mark = Some(Mark::End);
+            self.release.event = Some(ControlEvent::End);
         }
         Ok(self.send().then(|| mem::take(&mut self.release.sent)))
     }

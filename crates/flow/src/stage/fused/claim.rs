@@ -9,13 +9,13 @@ use crate::stage::fused::instance::Instance;
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 
 /// What became of an attempt to get items in hand.
 pub(super) enum Claim {
     Work,
     /// There are no items, but something is to be said.
-    Say(Mark),
+    Emit(ControlEvent),
     Blocked,
     Idle,
     End,
@@ -37,7 +37,7 @@ where
             input,
             terminal,
             time,
-            met,
+            event_behind,
             ..
         } = instance;
         let _order = self.order.as_ref().map(Mutex::lock);
@@ -46,20 +46,20 @@ where
             if input.is_finished() {
                 return Ok(Claim::End);
             }
-            if !input.meets_mark() {
+            if !input.has_due_event() {
                 return Ok(Claim::Idle);
             }
             if terminal.reserve(1)?.is_none() {
                 return Ok(Claim::Blocked);
             }
-            let mark = input.meet_mark();
-            time.meet(mark);
-            return Ok(mark.map_or_else(
+            let event = input.observe_event();
+            time.observe(event);
+            return Ok(event.map_or_else(
                 || {
                     terminal.cancel();
                     Claim::Idle
                 },
-                Claim::Say,
+                Claim::Emit,
             ));
         }
         if time.is_held() {
@@ -76,25 +76,25 @@ where
             false => items,
         };
         // What lies before the items, whoever met it.
-        let before = input.meet_mark();
+        let before = input.observe_event();
         time.reach(input.time());
         time.align_lanes(|| context.clock.monotonic());
         let took = input.take(items)?;
         if let Took::Items = took {
-            *met = input.meet_mark().or(before);
+            *event_behind = input.observe_event().or(before);
             return Ok(Claim::Work);
         }
-        if let Some(mark) = before {
-            return Ok(Claim::Say(mark));
+        if let Some(event) = before {
+            return Ok(Claim::Emit(event));
         }
         if let Took::Idle = took {
             let now = context.clock.monotonic();
-            let told_at = time.silent(now);
-            if let Some(mark) = time.tell_silence(now) {
-                return Ok(Claim::Say(mark));
+            let emit_at = time.silent(now);
+            if let Some(event) = time.emit_idle(now) {
+                return Ok(Claim::Emit(event));
             }
-            if let Some(told_at) = told_at {
-                input.wake_at(told_at);
+            if let Some(emit_at) = emit_at {
+                input.wake_at(emit_at);
             }
         }
         terminal.cancel();

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::stage::input::Input;
 use crate::stage::item_loop::BatchProgress;
 use crate::stage::terminal::End;
-use crate::time::control_events::Mark;
+use crate::time::control_event::ControlEvent;
 use crate::time::stage_time::StageTime;
 
 /// The place of an instance.
@@ -56,7 +56,7 @@ pub struct Instance<I, T> {
     pub dropped: usize,
     pub time: StageTime,
     /// What the input said behind the items in hand.
-    pub met: Option<Mark>,
+    pub event_behind: Option<ControlEvent>,
     pub ended: bool,
     /// It counts in the stage's `having_more`.
     pub has_more: bool,
@@ -68,7 +68,7 @@ impl<I, T> Instance<I, T> {
     pub fn new(input: I, terminal: T, time: StageTime) -> Self {
         Instance {
             time,
-            met: None,
+            event_behind: None,
             input,
             terminal,
             is_working: false,
@@ -85,10 +85,10 @@ impl<I: Input, T: End> Instance<I, T> {
     /// Whether it has nothing in hand and nothing left to do that is part of the cut `number`.
     pub fn is_at_rest(&self, number: u64) -> bool {
         // A mark or an end that it has yet to pass on would release windows while the cut is taken, or behind it.
-        let has_to_say = !self.ended && (self.input.is_finished() || self.input.meets_mark());
+        let has_to_emit = !self.ended && (self.input.is_finished() || self.input.has_due_event());
         !self.is_working
             && !self.is_broken
-            && !has_to_say
+            && !has_to_emit
             && self.input.is_at_rest(number)
             && self.terminal.is_at_rest()
     }

@@ -53,12 +53,12 @@ where
         self.instances.len()
     }
 
-    fn goes_by_time(&self) -> bool {
+    fn closes_by_time(&self) -> bool {
         let mut instances = self.instances.iter();
-        instances.any(|slot| slot.instance.lock().terminal.goes_by_time())
+        instances.any(|slot| slot.instance.lock().terminal.closes_by_time())
     }
 
-    fn tells_time(&self) -> bool {
-        self.tells_time
+    fn emits_watermarks(&self) -> bool {
+        self.emits_watermarks
     }
 }

@@ -44,7 +44,7 @@ where
         having_more: AtomicUsize::new(0),
         is_blocked: AtomicBool::new(false),
         idle_since: AtomicU64::new(0),
-        tells_time: row.tells_time,
+        emits_watermarks: row.emits_watermarks,
         watched,
         input: row.channel,
         outputs: row.outputs,

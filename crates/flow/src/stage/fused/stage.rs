@@ -35,7 +35,7 @@ pub struct FusedStage<I, C, T> {
     pub order: Option<Mutex<()>>,
     /// 1 + how often the doorbell had been rung when the source was last found idle.
     pub idle_since: AtomicU64,
-    pub tells_time: bool,
+    pub emits_watermarks: bool,
     pub watched: WatchedSource,
     pub input: Option<Arc<ChannelState>>,
     pub outputs: Vec<Arc<ChannelState>>,

@@ -42,10 +42,10 @@ where
                     instance.progress = BatchProgress::default();
                     instance.dropped = 0;
                 }
-                Claim::Say(mark) => {
+                Claim::Emit(event) => {
                     let results = instance
                         .terminal
-                        .commit(instance.input.stamp(), Some(mark))?;
+                        .commit(instance.input.stamp(), Some(event))?;
                     self.counters.add_out(results);
                     return Ok(Activation::Done(0));
                 }
@@ -60,18 +60,18 @@ where
             }
         }
         instance.time.begin(|| context.clock.now());
-        let mark = loop {
+        let event = loop {
             self.work(context, instance)?;
-            let met = instance.met.take();
+            let event_behind = instance.event_behind.take();
             let asked_at = self.asked_at(instance);
             let now = || asked_at.unwrap_or_else(|| context.clock.monotonic());
-            let mark = instance.time.after_items(met, now);
-            if mark.is_some() || !self.takes_again(context, instance, started_ns)? {
-                break mark;
+            let event = instance.time.after_items(event_behind, now);
+            if event.is_some() || !self.takes_again(context, instance, started_ns)? {
+                break event;
             }
         };
         let items = instance.dropped + instance.progress.items;
-        let results = instance.terminal.commit(instance.input.stamp(), mark)?;
+        let results = instance.terminal.commit(instance.input.stamp(), event)?;
         instance.is_working = false;
         let now_ns = context.now_ns();
         self.drop_items(instance, || now_ns);
@@ -96,7 +96,7 @@ where
             input, terminal, ..
         } = instance;
         // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
-        if self.outputs.is_empty() || terminal.goes_by_time() {
+        if self.outputs.is_empty() || terminal.closes_by_time() {
             input.sample(|stamp, records| {
                 let latency_ns = now_ns().saturating_sub(stamp);
                 let mut latency = self.counters.latency().lock();

@@ -21,7 +21,7 @@ pub struct WatchedSource {
 impl WatchedSource {
     /// Another instance.
     pub fn add(&mut self, input: &impl Input, time: &StageTime) {
-        if let Some(idle_after) = time.idle_after_if_told() {
+        if let Some(idle_after) = time.idle_after_if_emitting() {
             self.idle_after = idle_after;
             self.times.push(Arc::clone(time.gauge()));
         }

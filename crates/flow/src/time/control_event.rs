@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a writer says about the items that it will write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mark {
+pub enum ControlEvent {
     /// None of them is earlier.
     Watermark(Timestamp),
     /// There are none for the time being, so nobody is to wait for them; time has come so far.
@@ -26,7 +26,7 @@ pub enum Mark {
 /// The marks of one ring, and what they come to.
 ///
 /// They are said before the slice is committed, so that a reader that finds the items finds the marks.
-pub struct RingMarks {
+pub struct RingEvents {
     /// Where the first mark lies that nobody has met, `u64::MAX` for none. Written under the lock.
     first: AtomicU64,
     /// How far time has come by what was last told to readers. Written under the lock.
@@ -40,25 +40,25 @@ struct State {
     waiting: VecDeque<Said>,
     writers: Vec<Writer>,
     /// What was last told to readers.
-    told: Option<Mark>,
+    observed: Option<ControlEvent>,
 }
 
 impl State {
     /// Keeps a mark until readers meet it. A mark that its writer said before at the same place is replaced: a writer
     /// without items takes no more memory.
-    fn insert(&mut self, position: u64, writer: WriterId, mark: Mark) {
+    fn insert(&mut self, position: u64, writer: WriterId, event: ControlEvent) {
         let behind = self.waiting.iter().rev();
         let behind = behind.take_while(|other| other.position > position);
         let index = self.waiting.len() - behind.count();
         let before = self.waiting.range_mut(..index).rev();
         let mut here = before.take_while(|other| other.position == position);
         match here.find(|other| other.writer == writer) {
-            Some(before) => before.mark = mark,
+            Some(before) => before.event = event,
             None => {
                 let said = Said {
                     position,
                     writer,
-                    mark,
+                    event,
                 };
                 self.waiting.insert(index, said);
             }
@@ -83,7 +83,7 @@ impl State {
 struct Writer {
     id: WriterId,
     /// What it has said last.
-    mark: Mark,
+    event: ControlEvent,
     /// It is idle, as all were: now that another goes on, it is waited for until it says again that it is
     /// idle. What has stalled all of them may be over for each at another moment.
     may_go_on: bool,
@@ -91,10 +91,10 @@ struct Writer {
 
 impl Writer {
     /// What it says of time.
-    fn says(&self) -> Mark {
-        match self.mark {
-            Mark::Idle(time) if self.may_go_on => Mark::Watermark(time),
-            mark => mark,
+    fn standing(&self) -> ControlEvent {
+        match self.event {
+            ControlEvent::Idle(time) if self.may_go_on => ControlEvent::Watermark(time),
+            event => event,
         }
     }
 }
@@ -102,7 +102,7 @@ impl Writer {
 struct Said {
     position: u64,
     writer: WriterId,
-    mark: Mark,
+    event: ControlEvent,
 }
 
 /// Who says something: an instance of a stage, or all of its instances where they share what they
@@ -110,11 +110,11 @@ struct Said {
 pub type WriterId = u32;
 
 /// Before a writer has said anything.
-const NOTHING: Mark = Mark::Watermark(Timestamp(i64::MIN));
+const NOTHING: ControlEvent = ControlEvent::Watermark(Timestamp(i64::MIN));
 
-impl Default for RingMarks {
+impl Default for RingEvents {
     fn default() -> Self {
-        RingMarks {
+        RingEvents {
             first: AtomicU64::new(u64::MAX),
             time: AtomicI64::new(i64::MIN),
             state: Mutex::default(),
@@ -122,32 +122,37 @@ impl Default for RingMarks {
     }
 }
 
-impl RingMarks {
+impl RingEvents {
     /// Somebody who will say something: readers wait for it.
     pub fn add_writer(&self, writer: WriterId) {
         let mut state = self.state.lock();
         if !state.writers.iter().any(|known| known.id == writer) {
             state.writers.push(Writer {
                 id: writer,
-                mark: NOTHING,
+                event: NOTHING,
                 may_go_on: false,
             });
         }
     }
 
     /// A writer says something behind what it has written before `position` of the ring.
-    pub fn say(&self, position: u64, writer: WriterId, mark: Mark) {
-        self.end_slice(Some((writer, mark)), position..position, || ());
+    pub fn emit(&self, position: u64, writer: WriterId, event: ControlEvent) {
+        self.end_slice(Some((writer, event)), position..position, || ());
     }
 
     /// A writer ends a slice by `end`, which gives back `room`, the empty rest of the slice. The writer's mark lies at the
     /// start of the room. Marks of other writers that wrote no items behind the room lie in it or at its end; they move to
     /// its start too. Else no reader would meet them until the ring holds more items.
-    pub fn end_slice(&self, said: Option<(WriterId, Mark)>, room: Range<u64>, end: impl FnOnce()) {
+    pub fn end_slice(
+        &self,
+        said: Option<(WriterId, ControlEvent)>,
+        room: Range<u64>,
+        end: impl FnOnce(),
+    ) {
         // Until the lock is free no writer says anything of room that it reserves here from now on.
         let mut state = self.state.lock();
-        if let Some((writer, mark)) = said {
-            state.insert(room.start, writer, mark);
+        if let Some((writer, event)) = said {
+            state.insert(room.start, writer, event);
             self.note_first(&state);
         }
         end();
@@ -157,30 +162,31 @@ impl RingMarks {
     }
 
     /// Whether a reader that has read up to `position` meets a mark.
-    pub fn are_met(&self, position: u64) -> bool {
+    pub fn has_due(&self, position: u64) -> bool {
         self.first.load(Ordering::Acquire) <= position
     }
 
     /// For a reader that has read up to `position`: what the marks up to there come to, if that
     /// is new.
-    pub fn meet(&self, position: u64) -> Option<Mark> {
-        if !self.are_met(position) {
+    pub fn observe(&self, position: u64) -> Option<ControlEvent> {
+        if !self.has_due(position) {
             return None;
         }
         let mut state = self.state.lock();
         let state = &mut *state;
         let mut is_idle_again = false;
         while let Some(said) = state.waiting.pop_front_if(|said| said.position <= position) {
-            is_idle_again |= matches!(said.mark, Mark::Idle(_));
-            hear(&mut state.writers, &said);
+            is_idle_again |= matches!(said.event, ControlEvent::Idle(_));
+            note(&mut state.writers, &said);
         }
         self.note_first(state);
-        let sum = sum(&state.writers, state.told)?;
-        if let Mark::Watermark(time) | Mark::Idle(time) = sum {
+        let sum = sum(&state.writers, state.observed)?;
+        if let ControlEvent::Watermark(time) | ControlEvent::Idle(time) = sum {
             self.time.store(time.0, Ordering::Release);
         }
-        let is_new = state.told != Some(sum) || (is_idle_again && matches!(sum, Mark::Idle(_)));
-        is_new.then(|| *state.told.insert(sum))
+        let is_new =
+            state.observed != Some(sum) || (is_idle_again && matches!(sum, ControlEvent::Idle(_)));
+        is_new.then(|| *state.observed.insert(sum))
     }
 
     /// How far time has come, whichever reader it was told.
@@ -201,43 +207,43 @@ impl RingMarks {
 }
 
 /// Notes what a writer has said.
-fn hear(writers: &mut [Writer], said: &Said) {
-    let goes_on = matches!(said.mark, Mark::Watermark(_));
+fn note(writers: &mut [Writer], said: &Said) {
+    let goes_on = matches!(said.event, ControlEvent::Watermark(_));
     let are_silent = || {
-        let mut marks = writers.iter().map(Writer::says);
-        marks.all(|mark| !matches!(mark, Mark::Watermark(_)))
+        let mut events = writers.iter().map(Writer::standing);
+        events.all(|event| !matches!(event, ControlEvent::Watermark(_)))
     };
     if goes_on && are_silent() {
         for writer in writers.iter_mut() {
             // One that has never said anything has nothing to go on with.
-            writer.may_go_on = writer.mark != Mark::Idle(Timestamp(i64::MIN));
+            writer.may_go_on = writer.event != ControlEvent::Idle(Timestamp(i64::MIN));
         }
     }
     if let Some(writer) = writers.iter_mut().find(|writer| writer.id == said.writer) {
-        (writer.mark, writer.may_go_on) = (said.mark, false);
+        (writer.event, writer.may_go_on) = (said.event, false);
     }
 }
 
 /// What several writers come to: the least watermark of those that are not idle. When all are, time
 /// has come as far as for the last of them. It never goes back, whoever is heard of again.
-fn sum(writers: &[Writer], told: Option<Mark>) -> Option<Mark> {
-    let marks = || writers.iter().map(Writer::says);
-    let least = marks().filter_map(|mark| match mark {
-        Mark::Watermark(time) => Some(time),
-        Mark::Idle(_) | Mark::End => None,
+fn sum(writers: &[Writer], observed: Option<ControlEvent>) -> Option<ControlEvent> {
+    let events = || writers.iter().map(Writer::standing);
+    let least = events().filter_map(|event| match event {
+        ControlEvent::Watermark(time) => Some(time),
+        ControlEvent::Idle(_) | ControlEvent::End => None,
     });
-    let furthest = marks().filter_map(|mark| match mark {
-        Mark::Idle(time) => Some(time),
-        Mark::Watermark(_) | Mark::End => None,
+    let furthest = events().filter_map(|event| match event {
+        ControlEvent::Idle(time) => Some(time),
+        ControlEvent::Watermark(_) | ControlEvent::End => None,
     });
-    let floor = match told {
-        Some(Mark::Watermark(time) | Mark::Idle(time)) => time,
-        Some(Mark::End) | None => Timestamp(i64::MIN),
+    let floor = match observed {
+        Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
+        Some(ControlEvent::End) | None => Timestamp(i64::MIN),
     };
     match (least.min(), furthest.max()) {
         (Some(Timestamp(i64::MIN)), _) => None,
-        (Some(time), _) => Some(Mark::Watermark(time.max(floor))),
-        (None, Some(time)) => Some(Mark::Idle(time.max(floor))),
+        (Some(time), _) => Some(ControlEvent::Watermark(time.max(floor))),
+        (None, Some(time)) => Some(ControlEvent::Idle(time.max(floor))),
         // The end of the ring tells so.
         (None, None) => None,
     }
@@ -250,109 +256,113 @@ mod tests {
     const FIRST: WriterId = 7;
     const SECOND: WriterId = 9;
 
-    fn watermark(time: i64) -> Mark {
-        Mark::Watermark(Timestamp(time))
+    fn watermark(time: i64) -> ControlEvent {
+        ControlEvent::Watermark(Timestamp(time))
     }
 
-    fn idle(time: i64) -> Mark {
-        Mark::Idle(Timestamp(time))
+    fn idle(time: i64) -> ControlEvent {
+        ControlEvent::Idle(Timestamp(time))
     }
 
-    fn two_writers() -> RingMarks {
-        let marks = RingMarks::default();
-        marks.add_writer(FIRST);
-        marks.add_writer(SECOND);
-        marks
+    fn two_writers() -> RingEvents {
+        let events = RingEvents::default();
+        events.add_writer(FIRST);
+        events.add_writer(SECOND);
+        events
     }
 
     #[test]
     fn marks_are_met_where_they_lie_in_whatever_order_they_are_said() {
-        let marks = RingMarks::default();
-        marks.add_writer(FIRST);
-        marks.say(20, FIRST, watermark(2));
-        marks.say(10, FIRST, watermark(1));
-        assert_eq!((marks.are_met(9), marks.meet(9)), (false, None));
-        assert_eq!(marks.meet(10), Some(watermark(1)));
-        assert_eq!(marks.meet(19), None);
-        assert_eq!(marks.meet(30), Some(watermark(2)));
-        assert!(!marks.are_met(u64::MAX - 1));
+        let events = RingEvents::default();
+        events.add_writer(FIRST);
+        events.emit(20, FIRST, watermark(2));
+        events.emit(10, FIRST, watermark(1));
+        assert_eq!((events.has_due(9), events.observe(9)), (false, None));
+        assert_eq!(events.observe(10), Some(watermark(1)));
+        assert_eq!(events.observe(19), None);
+        assert_eq!(events.observe(30), Some(watermark(2)));
+        assert!(!events.has_due(u64::MAX - 1));
     }
 
     #[test]
     fn time_is_what_the_last_of_the_writers_says() {
-        let marks = two_writers();
-        marks.say(0, FIRST, watermark(5));
-        assert_eq!(marks.meet(0), None, "the other has said nothing");
-        marks.say(0, SECOND, watermark(3));
-        assert_eq!(marks.meet(0), Some(watermark(3)));
-        marks.say(1, SECOND, watermark(9));
-        assert_eq!(marks.meet(1), Some(watermark(5)));
+        let events = two_writers();
+        events.emit(0, FIRST, watermark(5));
+        assert_eq!(events.observe(0), None, "the other has said nothing");
+        events.emit(0, SECOND, watermark(3));
+        assert_eq!(events.observe(0), Some(watermark(3)));
+        events.emit(1, SECOND, watermark(9));
+        assert_eq!(events.observe(1), Some(watermark(5)));
     }
 
     #[test]
     fn what_is_said_again_and_again_takes_no_more_memory() {
-        let marks = two_writers();
+        let events = two_writers();
         for time in 0..100 {
-            marks.say(5, FIRST, watermark(time));
-            marks.say(5, SECOND, idle(time));
-            marks.say(6, FIRST, watermark(time + 1));
+            events.emit(5, FIRST, watermark(time));
+            events.emit(5, SECOND, idle(time));
+            events.emit(6, FIRST, watermark(time + 1));
         }
-        assert_eq!(marks.state.lock().waiting.len(), 3);
-        assert_eq!(marks.meet(5), Some(watermark(99)));
-        assert_eq!(marks.meet(6), Some(watermark(100)));
+        assert_eq!(events.state.lock().waiting.len(), 3);
+        assert_eq!(events.observe(5), Some(watermark(99)));
+        assert_eq!(events.observe(6), Some(watermark(100)));
     }
 
     #[test]
     fn what_one_reader_was_told_all_can_see() {
-        let marks = RingMarks::default();
-        marks.add_writer(FIRST);
-        marks.say(10, FIRST, watermark(1));
-        assert_eq!(marks.time(), Timestamp(i64::MIN));
-        assert_eq!(marks.meet(10), Some(watermark(1)));
-        assert_eq!((marks.meet(10), marks.time()), (None, Timestamp(1)));
+        let events = RingEvents::default();
+        events.add_writer(FIRST);
+        events.emit(10, FIRST, watermark(1));
+        assert_eq!(events.time(), Timestamp(i64::MIN));
+        assert_eq!(events.observe(10), Some(watermark(1)));
+        assert_eq!((events.observe(10), events.time()), (None, Timestamp(1)));
     }
 
     #[test]
     fn nobody_waits_for_who_is_idle_or_has_ended() {
-        let marks = two_writers();
-        marks.say(0, FIRST, watermark(5));
-        marks.say(0, SECOND, idle(3));
-        assert_eq!(marks.meet(0), Some(watermark(5)));
-        marks.say(1, SECOND, watermark(4));
-        assert_eq!(marks.meet(1), None, "time does not go back");
-        marks.say(2, SECOND, Mark::End);
-        marks.say(2, FIRST, watermark(6));
-        assert_eq!(marks.meet(2), Some(watermark(6)));
+        let events = two_writers();
+        events.emit(0, FIRST, watermark(5));
+        events.emit(0, SECOND, idle(3));
+        assert_eq!(events.observe(0), Some(watermark(5)));
+        events.emit(1, SECOND, watermark(4));
+        assert_eq!(events.observe(1), None, "time does not go back");
+        events.emit(2, SECOND, ControlEvent::End);
+        events.emit(2, FIRST, watermark(6));
+        assert_eq!(events.observe(2), Some(watermark(6)));
     }
 
     #[test]
     fn when_all_are_idle_time_has_come_as_far_as_for_the_last() {
-        let marks = two_writers();
-        marks.say(0, FIRST, idle(5));
-        marks.say(0, SECOND, idle(8));
-        assert_eq!(marks.meet(0), Some(idle(8)));
-        marks.say(0, FIRST, watermark(6));
-        assert_eq!(marks.meet(0), Some(watermark(8)));
+        let events = two_writers();
+        events.emit(0, FIRST, idle(5));
+        events.emit(0, SECOND, idle(8));
+        assert_eq!(events.observe(0), Some(idle(8)));
+        events.emit(0, FIRST, watermark(6));
+        assert_eq!(events.observe(0), Some(watermark(8)));
     }
 
     #[test]
     fn when_one_goes_on_after_all_were_idle_the_others_are_waited_for_until_they_are_idle_again() {
-        let marks = two_writers();
-        marks.say(0, FIRST, idle(5));
-        marks.say(0, SECOND, idle(3));
-        assert_eq!(marks.meet(0), Some(idle(5)));
-        marks.say(0, FIRST, idle(5));
-        assert_eq!(marks.meet(0), Some(idle(5)), "it is said again further on");
-        marks.say(0, FIRST, watermark(60));
-        assert_eq!(marks.meet(0), Some(watermark(5)));
-        marks.say(0, SECOND, watermark(9));
-        assert_eq!(marks.meet(0), Some(watermark(9)));
-        marks.say(0, FIRST, idle(60));
-        marks.say(0, SECOND, idle(9));
-        assert_eq!(marks.meet(0), Some(idle(60)));
-        marks.say(0, FIRST, watermark(70));
-        assert_eq!(marks.meet(0), Some(watermark(60)));
-        marks.say(0, SECOND, idle(9));
-        assert_eq!(marks.meet(0), Some(watermark(70)));
+        let events = two_writers();
+        events.emit(0, FIRST, idle(5));
+        events.emit(0, SECOND, idle(3));
+        assert_eq!(events.observe(0), Some(idle(5)));
+        events.emit(0, FIRST, idle(5));
+        assert_eq!(
+            events.observe(0),
+            Some(idle(5)),
+            "it is said again further on"
+        );
+        events.emit(0, FIRST, watermark(60));
+        assert_eq!(events.observe(0), Some(watermark(5)));
+        events.emit(0, SECOND, watermark(9));
+        assert_eq!(events.observe(0), Some(watermark(9)));
+        events.emit(0, FIRST, idle(60));
+        events.emit(0, SECOND, idle(9));
+        assert_eq!(events.observe(0), Some(idle(60)));
+        events.emit(0, FIRST, watermark(70));
+        assert_eq!(events.observe(0), Some(watermark(60)));
+        events.emit(0, SECOND, idle(9));
+        assert_eq!(events.observe(0), Some(watermark(70)));
     }
 }

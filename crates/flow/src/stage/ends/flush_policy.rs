@@ -23,7 +23,7 @@ const PASSING_PART: u32 = 16;
 /// With few keys, little memory is enough: many events come together in each partial result. With many keys, a small
 /// table would pass on one partial result for almost every event, and each would miss the caches where its key
 /// lives. So the bound doubles as long as too few events come together.
-pub struct HeldBack {
+pub struct FlushPolicy {
     partials_max: usize,
     /// What `partials_max` may grow to.
     partials_limit: usize,
@@ -42,10 +42,10 @@ struct Passing {
     events: u64,
 }
 
-impl HeldBack {
+impl FlushPolicy {
     /// `limit` tells how many partial results fit into some bytes, and how many there are at least.
-    pub fn new(limit: impl FnOnce(usize, usize) -> usize) -> HeldBack {
-        HeldBack {
+    pub fn new(limit: impl FnOnce(usize, usize) -> usize) -> FlushPolicy {
+        FlushPolicy {
             partials_max: PARTIALS_MIN,
             partials_limit: limit(BYTES_MAX, PARTIALS_MIN),
             held_max: HELD_MAX,
@@ -103,7 +103,7 @@ mod tests {
     const LIMIT: usize = 4 * PARTIALS_MIN;
 
     /// Passes on `partials` that are held, to each of which `events` have come together, within `took`.
-    fn pass_on(held: &mut HeldBack, partials: usize, events: u64, at: Duration, took: Duration) {
+    fn pass_on(held: &mut FlushPolicy, partials: usize, events: u64, at: Duration, took: Duration) {
         held.begin(|| at);
         (0..partials).for_each(|_| held.given(events));
         held.end(at + took, true);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_bound_doubles_while_few_events_come_together() {
-        let mut held = HeldBack::new(|_, _| LIMIT);
+        let mut held = FlushPolicy::new(|_, _| LIMIT);
         let mut bound = PARTIALS_MIN;
         for _ in 0..5 {
             assert!(!held.is_due(bound - 1, || Duration::ZERO));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_bound_stays_while_many_events_come_together() {
-        let mut held = HeldBack::new(|_, _| LIMIT);
+        let mut held = FlushPolicy::new(|_, _| LIMIT);
         for _ in 0..3 {
             assert!(held.is_due(PARTIALS_MIN, || Duration::ZERO));
             pass_on(&mut held, PARTIALS_MIN, 100, Duration::ZERO, Duration::ZERO);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_takes_long_to_pass_on_is_passed_on_seldom() {
-        let mut held = HeldBack::new(|_, _| LIMIT);
+        let mut held = FlushPolicy::new(|_, _| LIMIT);
         let second = Duration::from_secs(1);
         assert!(held.is_due(1, || second));
         pass_on(&mut held, 1, 1, second, second / 4);
