@@ -17,23 +17,24 @@ use millstream_base::{ByteSize, Clock, Offset, Position, SegmentIndex, StreamId,
 use parking_lot::{Condvar, Mutex, RwLock};
 use uuid::Uuid;
 
-use crate::catch_up::CatchUp;
-use crate::config::{Background, Durability, LogConfig, StreamConfig};
-use crate::decompression::Decompression;
-use crate::defaults::StreamDefaults;
+use crate::catalog::table::Table;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
-use crate::group::{Group, KeepOpen, LaneId, Through};
-use crate::intake::Intake;
+use crate::group::{Group, KeepOpen, Through};
+use crate::ids::LaneId;
+use crate::index::places::KeptPlaces;
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
+use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
 use crate::lane::{LaneState, StreamShared};
-use crate::partitions::{PartitionCount, Reserved};
-use crate::places::KeptPlaces;
-use crate::pool::{Arena, Pool};
+use crate::memory::decompression::Decompression;
+use crate::memory::pool::{Arena, Pool};
+use crate::read::catch_up::CatchUp;
+use crate::read::damage_reports::DamageTold;
+use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
+use crate::settings::defaults::StreamDefaults;
+use crate::settings::intake::Intake;
+use crate::stream::partitions::{PartitionCount, Reserved};
 use crate::stream::{Limits, StreamKind, StreamState};
-use crate::table::Table;
-use crate::told::DamageTold;
-use crate::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
 
 /// The journal is emptied into group files when it is fuller than this.
 const JOURNAL_FILL_MAX: f64 = 0.5;
@@ -864,7 +865,7 @@ impl Core {
                 break;
             }
             if lane.close_head_segment() {
-                missing = missing.saturating_sub(crate::pool::BLOCK_BYTES_MIN as u64);
+                missing = missing.saturating_sub(crate::memory::pool::BLOCK_BYTES_MIN as u64);
             }
         }
     }

@@ -28,69 +28,56 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod application;
-mod catch_up;
-mod config;
+mod catalog;
+mod commit;
 mod core;
-mod decompression;
-mod defaults;
-mod deletion;
 mod error;
-mod fetch;
 mod files;
 mod group;
-mod had_data;
+mod handle;
+mod ids;
 mod index;
-mod intake;
 mod journal;
-mod kept;
 mod lane;
 mod log;
+mod memory;
 mod names;
 mod object;
-mod partitions;
-mod places;
-mod pool;
 mod producers;
-mod reader;
+mod read;
 mod recovery;
 mod repair;
-mod salvage;
+mod settings;
+mod shared_group;
 mod stream;
 mod subscription;
-mod table;
-mod timestamps;
-mod told;
-mod torn;
-mod transactions;
-mod virtual_log;
-mod watch;
-mod written;
 
-pub use application::{Application, Commit};
-pub use catch_up::WINDOW_BYTES;
-pub use config::{
+pub use error::{LogError, Result};
+pub use files::{FORMAT, SOCKET};
+pub use handle::watch::{Watch, Watched};
+pub use ids::LaneId;
+pub use lane::Appended;
+pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
+pub use memory::pinned::KeptSlice;
+pub use memory::pool::{
+    Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice,
+};
+pub use names::is_reserved;
+pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
+pub use producers::transactions::{AbortedTransaction, OpenTransaction, ProducerInfo};
+pub use read::catch_up::WINDOW_BYTES;
+pub use read::fetch::{AtLeast, Fetched};
+pub use read::reader::{From, LaneReader, ReadChunks, StreamReader};
+pub use repair::salvage::{OwnPart, salvage};
+pub use repair::{DamagedPlace, Taken};
+pub use settings::config::{
     Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
 };
-pub use defaults::{RETENTION_BYTES, RETENTION_MS, StreamDefaults};
-pub use error::{LogError, Result};
-pub use fetch::{AtLeast, Fetched};
-pub use files::{FORMAT, SOCKET};
-pub use group::LaneId;
-pub use intake::{
+pub use settings::defaults::{RETENTION_BYTES, RETENTION_MS, StreamDefaults};
+pub use settings::intake::{
     COMPRESSION, COMPRESSION_OF_PRODUCER, GZIP_LEVEL, LOG_APPEND_TIME, TIMESTAMP_AFTER_MAX,
     TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, UNCOMPRESSED, ZSTD_LEVEL,
 };
-pub use kept::KeptSlice;
-pub use lane::Appended;
-pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
-pub use names::is_reserved;
-pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
-pub use pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice};
-pub use reader::{From, LaneReader, ReadChunks, StreamReader};
-pub use repair::{DamagedPlace, Taken};
-pub use salvage::{OwnPart, salvage};
+pub use shared_group::{Application, Commit};
 pub use stream::Shape;
 pub use subscription::{Handed, Listening, Next, Subscription, SubscriptionError};
-pub use transactions::{AbortedTransaction, OpenTransaction, ProducerInfo};
-pub use watch::{Watch, Watched};

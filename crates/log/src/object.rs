@@ -4,7 +4,8 @@
 //! a byte is found from its number. The object exists from the moment its entry in the catalog is
 //! durable, which is after its content is.
 
-use std::io::{self, Read};
+use std::io;
+use std::io::Read;
 use std::sync::Arc;
 
 use millstream_base::{Cursor, Offset, StreamId, Timestamp, crc32c};
@@ -15,8 +16,8 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::log::{append_to_lane, wait_durable};
-use crate::pool::Slice;
-use crate::reader::{LaneReader, seek_offset};
+use crate::memory::pool::Slice;
+use crate::read::reader::{LaneReader, seek_offset};
 
 /// Bytes of the content in each record but the last.
 pub const OBJECT_RECORD_BYTES: usize = 128 << 10;
@@ -166,7 +167,7 @@ impl ObjectReader {
         let (slice, start) = match self.chunks.take() {
             Some(chunks) => chunks,
             None => {
-                let read = self.reader.read(crate::catch_up::WINDOW_BYTES)?;
+                let read = self.reader.read(crate::read::catch_up::WINDOW_BYTES)?;
                 (read.ok_or_else(missing)?.bytes, 0)
             }
         };

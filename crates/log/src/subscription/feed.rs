@@ -6,15 +6,15 @@ use std::sync::Arc;
 use millstream_base::{Offset, Position};
 use millstream_record::{ChunkError, ChunkHeader, Chunks};
 
-use super::Handed;
-use super::sieve::Sieve;
 use crate::error::{LogError, Result};
-use crate::fetch::{Cut, locate};
 use crate::group::Group;
 use crate::lane::ReaderMark;
 use crate::log::Lane;
-use crate::reader::{ReadChunks, read_readable};
-use crate::transactions::AbortedTransaction;
+use crate::producers::transactions::AbortedTransaction;
+use crate::read::fetch::{Cut, locate};
+use crate::read::reader::{ReadChunks, read_readable};
+use crate::subscription::Handed;
+use crate::subscription::filter::Sieve;
 
 /// Reads a lane.
 #[derive(Debug)]

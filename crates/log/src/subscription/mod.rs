@@ -6,12 +6,11 @@
 //!
 //! Nobody polls: see [`Subscription::poll_more`].
 
-mod application;
 mod feed;
-mod sieve;
+mod filter;
+mod shared_group;
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use event_listener::EventListener;
 use millstream_base::Offset;
 use millstream_record::Filter;
 
-use self::application::ApplicationReader;
-use self::feed::Feed;
-use self::sieve::Sieve;
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::handle::watch::{Watch, Watched};
 use crate::log::{Lane, Log, Stream};
-use crate::reader::ReadChunks;
-use crate::watch::{Watch, Watched};
+use crate::read::reader::ReadChunks;
+use crate::subscription::feed::Feed;
+use crate::subscription::filter::Sieve;
+use crate::subscription::shared_group::ApplicationReader;
 
 /// Chunks that are handed out.
 #[derive(Debug, Clone)]

@@ -1,0 +1,4 @@
+//! Catalog.
+
+pub mod data_notes;
+pub mod table;

@@ -1,0 +1,229 @@
+//! A small table that lives in a stream: what the log knows of itself.
+//!
+//! Each change is a record, key → JSON value or nothing. At a start the stream is read from its
+//! beginning. Now and then the whole table is written anew, into a group of its own, and the groups
+//! before are removed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::{Offset, Position};
+use millstream_record::{ChunkBuilder, ChunkHeader, Chunks, Compression, Scratch, check};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::lane::{AppendStep, Appended, LaneState};
+use crate::log::append_to_lane;
+use crate::read::catch_up::WINDOW_BYTES;
+use crate::read::reader::read_group;
+
+/// A table is not written anew before it has grown by this much.
+const COMPACT_BYTES_MIN: u64 = 1 << 20;
+
+/// … and by this many times its size.
+const COMPACT_FACTOR: u64 = 4;
+
+#[derive(Debug)]
+pub struct Table {
+    lane: Arc<LaneState>,
+    state: Mutex<TableState>,
+}
+
+#[derive(Debug, Default)]
+struct TableState {
+    entries: BTreeMap<String, Vec<u8>>,
+    /// Bytes of keys and values in `entries`.
+    live_bytes: u64,
+    /// Bytes of the stream.
+    stored_bytes: u64,
+}
+
+impl TableState {
+    fn apply(&mut self, key: &str, value: Option<&[u8]>) {
+        let size = |key: &str, value: &[u8]| (key.len() + value.len()) as u64;
+        let old = match value {
+            Some(value) => {
+                self.live_bytes += size(key, value);
+                self.entries.insert(key.to_owned(), value.to_owned())
+            }
+            None => self.entries.remove(key),
+        };
+        if let Some(old) = old {
+            self.live_bytes -= size(key, &old);
+        }
+    }
+
+    /// Changes an entry where `append` takes the chunk that says so. Answers the offset behind that.
+    fn put<T: Serialize>(
+        &mut self,
+        core: &Core,
+        key: &str,
+        value: Option<&T>,
+        append: impl FnOnce(&ChunkHeader, &[u8]) -> Result<Option<Appended>>,
+    ) -> Result<Option<Offset>> {
+        let value = value.map(|value| {
+            serde_json::to_vec(value).expect("the log's own entries have string keys")
+        });
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.push(
+            core.clock.now(),
+            Some(key.as_bytes()),
+            value.as_deref(),
+            &[],
+        )?;
+        let chunk = builder.finish(None)?;
+        let Some(appended) = append(&check(chunk)?, chunk)? else {
+            return Ok(None);
+        };
+        self.stored_bytes += chunk.len() as u64;
+        self.apply(key, value.as_deref());
+        Ok(Some(appended.next_offset))
+    }
+}
+
+impl Table {
+    /// Reads the table from its lane.
+    pub fn open(core: &Core, lane: Arc<LaneState>) -> Result<Table> {
+        let mut state = TableState::default();
+        let mut scratch = Scratch::default();
+        for group in lane.groups() {
+            let mut at = Position(0);
+            while let Some(slice) = read_group(core, &group, at, WINDOW_BYTES)? {
+                let broken = |what: String| LogError::corrupted(group.path(&core.dir), at, what);
+                for chunk in Chunks::trusted(&slice) {
+                    let chunk = chunk.map_err(|error| broken(error.to_string()))?;
+                    let records = chunk
+                        .records(&mut scratch)
+                        .map_err(|error| broken(error.to_string()))?;
+                    for record in records {
+                        let record = record.map_err(|error| broken(error.to_string()))?;
+                        let key = record.key.and_then(|key| std::str::from_utf8(key).ok());
+                        let key = key.ok_or_else(|| broken("a record has no key".to_owned()))?;
+                        state.apply(key, record.value);
+                    }
+                }
+                at = at.plus(slice.len() as u64);
+                state.stored_bytes += slice.len() as u64;
+            }
+        }
+        Ok(Table {
+            lane,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The lane that holds it.
+    pub fn lane(&self) -> &Arc<LaneState> {
+        &self.lane
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When what is stored is not a `T`.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let state = self.state.lock();
+        let value = state.entries.get(key);
+        value.map(|value| self.decode(key, value)).transpose()
+    }
+
+    /// Entries whose keys start with `prefix`, in the order of the keys.
+    ///
+    /// # Errors
+    /// When what is stored is not a `T`.
+    pub fn list<T: DeserializeOwned>(&self, prefix: &str) -> Result<Vec<(String, T)>> {
+        let state = self.state.lock();
+        state
+            .entries
+            .range(prefix.to_owned()..)
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(key, value)| Ok((key.clone(), self.decode(key, value)?)))
+            .collect()
+    }
+
+    fn decode<T: DeserializeOwned>(&self, key: &str, value: &[u8]) -> Result<T> {
+        serde_json::from_slice(value).map_err(|error| LogError::Corrupted {
+            path: self.lane.stream.name.clone().into(),
+            position: 0,
+            what: format!("the entry {key} cannot be read: {error}"),
+        })
+    }
+
+    /// Changes an entry; `None` removes it. The change is durable when the lane's durable offset
+    /// has reached what is returned.
+    ///
+    /// # Errors
+    /// When the append is refused; then nothing has changed.
+    pub fn put<T: Serialize>(&self, core: &Core, key: &str, value: Option<&T>) -> Result<Offset> {
+        let mut state = self.state.lock();
+        let appended = state.put(core, key, value, |header, chunk| {
+            append_to_lane(core, &self.lane, header, chunk).map(Some)
+        })?;
+        Ok(appended.expect("waited for memory"))
+    }
+
+    /// The same without waiting, for those that others wait for; `None` when it cannot be done now.
+    pub fn try_put<T: Serialize>(
+        &self,
+        core: &Core,
+        key: &str,
+        value: Option<&T>,
+    ) -> Result<Option<Offset>> {
+        let Some(mut state) = self.state.try_lock() else {
+            return Ok(None);
+        };
+        state.put(core, key, value, |header, chunk| {
+            Ok(match self.lane.append(core, header, chunk)? {
+                AppendStep::Done(appended) => Some(appended),
+                AppendStep::NeedsBuffer => None,
+            })
+        })
+    }
+
+    /// Whether most of the stream is outdated.
+    fn is_bloated(&self) -> bool {
+        let state = self.state.lock();
+        state.stored_bytes > COMPACT_BYTES_MIN.max(state.live_bytes * COMPACT_FACTOR)
+    }
+
+    /// Writes the table anew where most of its stream is outdated. All of the old groups stay until
+    /// all of the new one is durable.
+    ///
+    /// The change that made it due is durable, whatever becomes of this.
+    pub fn compact(&self, core: &Core) {
+        if let Err(error) = self.write_anew(core) {
+            tracing::warn!(table = %self.lane.stream.name, %error,
+                "table not written anew; the next change tries again");
+        }
+    }
+
+    fn write_anew(&self, core: &Core) -> Result<()> {
+        if !self.is_bloated() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let Some(fresh) = self.lane.roll() else {
+            return Ok(());
+        };
+        let mut stored_bytes = 0;
+        let mut builder = ChunkBuilder::new(Compression::None);
+        let mut end = self.lane.next_offset();
+        let mut entries = state.entries.iter().peekable();
+        while let Some((key, value)) = entries.next() {
+            builder.push(core.clock.now(), Some(key.as_bytes()), Some(value), &[])?;
+            if builder.len() > crate::memory::pool::BLOCK_BYTES_MIN / 2 || entries.peek().is_none()
+            {
+                let chunk = builder.finish(None)?;
+                end = append_to_lane(core, &self.lane, &check(chunk)?, chunk)?.next_offset;
+                stored_bytes += chunk.len() as u64;
+                builder.clear();
+            }
+        }
+        crate::log::wait_durable(core, &self.lane, end)?;
+        state.stored_bytes = stored_bytes;
+        core.remove_groups_before(&self.lane, &fresh)
+    }
+}

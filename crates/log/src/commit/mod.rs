@@ -1,0 +1,3 @@
+//! Commits.
+
+pub mod written;

@@ -1,0 +1,234 @@
+//! Streams of [`Durability::Written`]: a producer is answered when its chunks are in the group's file, in
+//! the system's cache, and the file is synced later.
+//!
+//! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]).
+//!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
+//!    lane's readable offset.
+//! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::virtual_log::SyncQueue::add_unsynced))
+//!    for [`SYNC_AFTER`], or until much is written or a caller waits for durability.
+//! 3. A syncer syncs the file ([`Core::sync_written`]). This moves the lane's durable offset, as a commit
+//!    of any other stream does: cursors, positions and deletions go by that one, so they outlast a loss of
+//!    power here, too.
+//!
+//! The journal has no part in this: what a write leaves in the group's file need not be written again.
+//!
+//! At most [`UNSYNCED_BYTES_MAX`] of a lane are written and not synced, all in one group's file: a group
+//! is synced whole before the file of the next one gets its first byte. So what a loss of power leaves behind
+//! the last whole chunk is never more than recovery takes for the torn end of a write, and no lane ever has a hole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::{Offset, Position};
+use parking_lot::Mutex;
+
+use crate::core::{Core, SINGLE_SYNCS_MAX, fault_of};
+use crate::error::Result;
+use crate::group::{Group, KeepOpen, Through};
+use crate::lane::LaneState;
+use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
+use crate::settings::config::Durability;
+
+/// How long what is written waits for its sync: what a loss of power may cost, beside the time that a sync
+/// takes. Shorter means more syncs for lanes that get little.
+pub const SYNC_AFTER: Duration = Duration::from_secs(1);
+
+/// With so much written and not synced a lane waits no longer: the sync is over before
+/// [`UNSYNCED_BYTES_MAX`] is reached, unless the disk is slower than the producers.
+const SYNC_BYTES: u64 = 2 << 20;
+
+/// The most of a lane that is written and not synced; a write that would exceed it syncs first. Recovery
+/// takes no more than that for the torn end of a write, and one commit fits.
+pub const UNSYNCED_BYTES_MAX: u64 = COMMIT_BYTES_MAX as u64;
+
+/// What is in the files of a lane, and not durable.
+#[derive(Debug, Default)]
+pub struct Written {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where it ends. Moved by the syncer of the lane's virtual log.
+    end: Option<WrittenEnd>,
+    line: Line,
+    /// A caller waits until everything before this offset is durable.
+    wanted: Offset,
+}
+
+/// Whether a lane is in line for a sync.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Line {
+    #[default]
+    Out,
+    Waiting,
+    /// It need not wait any longer.
+    Due,
+}
+
+/// The end of what is written of a lane.
+#[derive(Debug, Clone)]
+struct WrittenEnd {
+    group: Arc<Group>,
+    position: Position,
+    /// The lane's offset there.
+    offset: Offset,
+}
+
+impl Core {
+    /// Writes what is pending of a virtual log into the groups' files, without syncing them.
+    pub fn commit_written(&self, log: &Arc<VirtualLog>) {
+        let mut runs = log.take(COMMIT_BYTES_MAX);
+        // Those of one group together, each lane's in their order still.
+        runs.sort_by_key(|pending| (pending.run.group.lane, pending.run.group.id));
+        let mut written = 0;
+        for of_group in runs.chunk_by(|a, b| Arc::ptr_eq(&a.run.group, &b.run.group)) {
+            let last = of_group.last().expect("chunks are never empty");
+            let lane = &last.lane;
+            // Chunks behind one that failed must never be acknowledged.
+            if lane.fault().is_none() {
+                let end = WrittenEnd {
+                    group: Arc::clone(&last.run.group),
+                    position: last.run.end(),
+                    offset: last.next_offset,
+                };
+                match self.write(lane, &end) {
+                    Ok(()) => self.settle_written(lane, end),
+                    Err(error) if error.is_disk_full() => {
+                        let left = runs.split_off(written);
+                        self.settle_failed(vec![(Arc::clone(log), left)], &error);
+                        return;
+                    }
+                    Err(error) => lane.set_fault(&fault_of(&error)),
+                }
+            }
+            written += of_group.len();
+        }
+        self.go_on(log);
+    }
+
+    /// Brings a group's file up to `end`.
+    fn write(&self, lane: &LaneState, end: &WrittenEnd) -> Result<()> {
+        let group = &end.group;
+        for earlier in lane.unsettled_before(group.id) {
+            // All of it is written: its runs came before those of this group.
+            earlier.sync(&self.dir, KeepOpen::No)?;
+        }
+        let before = lane.written.end();
+        if let Some(before) = before.filter(|before| before.group.id < group.id) {
+            lane.settle_synced(&before);
+        }
+        if end.position.0 - group.synced().0 > UNSYNCED_BYTES_MAX {
+            group.sync(&self.dir, KeepOpen::Yes)?;
+        }
+        debug_assert!(end.position.0 - group.synced().0 <= UNSYNCED_BYTES_MAX);
+        // Until the file is synced, which may be a second and thousands of lanes later.
+        let keep_open = KeepOpen::of_busy(&self.dir);
+        group
+            .write_back(&self.dir, end.position, Through::Cache, keep_open)
+            .map(drop)
+    }
+
+    /// Lets what is written be read, and puts the lane in line for a sync.
+    fn settle_written(&self, lane: &Arc<LaneState>, end: WrittenEnd) {
+        end.group.set_readable(end.position);
+        lane.set_written_offset(end.offset);
+        let unsynced = end.position.0 - end.group.synced().0;
+        let mut state = lane.written.state.lock();
+        state.end = Some(end);
+        let is_due = unsynced >= SYNC_BYTES || state.wanted > lane.durable_offset();
+        let line = match is_due {
+            true => Line::Due,
+            false => Line::Waiting,
+        };
+        match (&state.line, &line) {
+            (Line::Out, Line::Due) => self.queue.add_unsynced(Arc::clone(lane), Duration::ZERO),
+            (Line::Out, _) => self.queue.add_unsynced(Arc::clone(lane), SYNC_AFTER),
+            (Line::Waiting, Line::Due) => self.hurry(lane),
+            _ => return,
+        }
+        state.line = line;
+    }
+
+    fn hurry(&self, lane: &LaneState) {
+        self.queue.hurry_unsynced(|other| std::ptr::eq(other, lane));
+    }
+
+    /// Lets a lane become durable up to `offset` soon, since a caller waits for that.
+    pub fn hurry_durable(&self, lane: &LaneState, offset: Offset) {
+        if lane.stream.durability != Durability::Written {
+            return;
+        }
+        let mut state = lane.written.state.lock();
+        state.wanted = state.wanted.max(offset);
+        if state.line == Line::Waiting {
+            state.line = Line::Due;
+            self.hurry(lane);
+        }
+    }
+
+    /// Syncs what is written of these lanes.
+    pub fn sync_written(&self, lanes: Vec<Arc<LaneState>>) {
+        let mut ends: Vec<(Arc<LaneState>, WrittenEnd)> = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            if let Some(end) = lane.written.take_turn() {
+                ends.push((lane, end));
+            }
+        }
+        if ends.len() <= SINGLE_SYNCS_MAX {
+            for (_, WrittenEnd { group, .. }) in &ends {
+                if let Err(error) = group.sync(&self.dir, KeepOpen::Yes) {
+                    self.fail(group, &error);
+                }
+            }
+        } else {
+            let synced = self.dir.sync_streams();
+            for (
+                _,
+                WrittenEnd {
+                    group, position, ..
+                },
+            ) in &ends
+            {
+                match &synced {
+                    Ok(()) => group.synced_with_all(&self.dir, *position),
+                    Err(error) => self.fail(group, error),
+                }
+            }
+        }
+        for (lane, end) in ends {
+            lane.settle_synced(&end);
+        }
+    }
+}
+
+impl LaneState {
+    /// Moves the durable offset behind what is written, if that is synced.
+    fn settle_synced(&self, end: &WrittenEnd) {
+        // One at a time, so that none goes back.
+        let _state = self.written.state.lock();
+        if end.group.synced() < end.position {
+            // It failed, which the lane's fault tells, or the stream is deleted.
+            return;
+        }
+        if end.group.durable() < end.position {
+            end.group.set_durable(end.position);
+        }
+        if self.durable_offset() < end.offset {
+            self.set_durable_offset(end.offset);
+        }
+    }
+}
+
+impl Written {
+    fn end(&self) -> Option<WrittenEnd> {
+        self.state.lock().end.clone()
+    }
+
+    /// The lane is out of the line: what is written from now on stands in line anew.
+    fn take_turn(&self) -> Option<WrittenEnd> {
+        let mut state = self.state.lock();
+        state.line = Line::Out;
+        state.end.clone()
+    }
+}

@@ -1,0 +1,3 @@
+//! Handles.
+
+pub mod watch;

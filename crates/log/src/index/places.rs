@@ -1,0 +1,187 @@
+//! Where things are in a group: what its index says, in memory.
+//!
+//! A group that takes appends, or whose segments are in memory, has its places from the beginning. Of
+//! others they are read from the index when they are asked for, and kept while they are used.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use millstream_base::{Offset, Position, Timestamp};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::index::{Index, Mark, MarkKind};
+use crate::producers::transactions::AbortedTransaction;
+use crate::recovery::reread;
+
+/// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
+const KEPT_MAX: usize = 1 << 20;
+
+/// What holds at a position of a group: a mark of its index, without the producers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub position: Position,
+    /// The offset of the chunk that starts there.
+    pub offset: Offset,
+    /// The largest timestamp of the chunks before it in the group.
+    pub max_timestamp: Timestamp,
+    /// Before this offset all transactions have ended here.
+    pub stable: Offset,
+}
+
+/// The places of one group, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    places: Vec<Place>,
+    /// Transactions that were aborted in this group, in the order of their markers.
+    aborted: Vec<AbortedTransaction>,
+    /// Why the rest is not known.
+    damage: Option<LogError>,
+}
+
+impl Places {
+    /// What an index says.
+    pub fn of(index: &Index) -> Places {
+        let mut places = Places::default();
+        for mark in &index.marks {
+            places.add(mark);
+            places.aborted.extend(&mark.aborted);
+        }
+        places
+    }
+
+    /// Adds the place of a mark behind the others, without what the mark says of transactions.
+    pub fn add(&mut self, mark: &Mark) {
+        if mark.kind == MarkKind::GroupEnd {
+            // No chunk starts there.
+            return;
+        }
+        let place = Place {
+            position: mark.position,
+            offset: mark.offset,
+            max_timestamp: mark.max_timestamp,
+            stable: mark.stable,
+        };
+        match self.places.last_mut() {
+            // A segment that was given back before anything came behind it.
+            Some(last) if last.position == place.position => *last = place,
+            _ => self.places.push(place),
+        }
+    }
+
+    /// The last place that says yes to `is_before`, which those behind the first that says no do not.
+    /// `None` is the group's start.
+    pub fn last_before(&self, is_before: impl Fn(&Place) -> bool) -> Option<Place> {
+        let count = self.places.partition_point(is_before);
+        count.checked_sub(1).map(|last| self.places[last])
+    }
+
+    /// The first place behind a position.
+    pub fn first_behind(&self, position: Position) -> Option<Place> {
+        let count = self
+            .places
+            .partition_point(|place| place.position <= position);
+        self.places.get(count).copied()
+    }
+
+    /// Adds a transaction whose marker comes behind all others.
+    pub fn add_aborted(&mut self, aborted: AbortedTransaction) {
+        self.aborted.push(aborted);
+    }
+
+    /// How many transactions were aborted in this group.
+    pub fn aborted_count(&self) -> usize {
+        self.aborted.len()
+    }
+
+    /// Tells that what comes behind is not known.
+    pub fn set_damage(&mut self, damage: LogError) {
+        self.damage = Some(damage);
+    }
+
+    /// Aborted transactions whose markers are at `from` or behind, and that begin before `to`.
+    pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<AbortedTransaction>> {
+        if let Some(damage) = &self.damage {
+            return Err(damage.clone());
+        }
+        let before = |offset: Offset| {
+            self.aborted
+                .partition_point(|aborted| aborted.last_offset < offset)
+        };
+        // What ends behind a place begins behind what is stable there.
+        let unstable = self.places.partition_point(|place| place.stable < to);
+        let end = self.places.get(unstable);
+        let end = end.map_or(self.aborted.len(), |place| before(place.offset));
+        let candidates = self.aborted.get(before(from)..end).unwrap_or_default();
+        let begun = candidates
+            .iter()
+            .filter(|aborted| aborted.first_offset < to);
+        Ok(begun.copied().collect())
+    }
+
+    fn len(&self) -> usize {
+        self.places.len() + self.aborted.len()
+    }
+}
+
+/// Groups whose places were read from their indexes. When they are too many, those go that were not
+/// used since they were looked at for the last time.
+#[derive(Debug, Default)]
+pub struct KeptPlaces {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those looked at for the last time longest ago come first. With the number of their places.
+    groups: VecDeque<(Weak<Group>, usize)>,
+    places: usize,
+}
+
+impl KeptPlaces {
+    fn add(&self, group: &Arc<Group>, places: usize) {
+        let mut kept = self.kept.lock();
+        kept.groups.push_back((Arc::downgrade(group), places));
+        kept.places += places;
+        // Each is used at most once more while it is looked at.
+        for _ in 0..2 * kept.groups.len() {
+            if kept.places <= KEPT_MAX {
+                break;
+            }
+            let Some((oldest, places)) = kept.groups.pop_front() else {
+                break;
+            };
+            match oldest.upgrade() {
+                Some(oldest) if oldest.places_are_used() => {
+                    kept.groups.push_back((Arc::downgrade(&oldest), places));
+                }
+                oldest => {
+                    kept.places -= places;
+                    oldest.inspect(|group| group.forget_places());
+                }
+            }
+        }
+    }
+}
+
+/// Looks at the places of a group; reads them where they are not known.
+pub fn look_at<R>(core: &Core, group: &Arc<Group>, look: impl Fn(&Places) -> R) -> Result<R> {
+    if let Some(seen) = group.look_at_places(&look) {
+        return Ok(seen);
+    }
+    let path = group.index_path(&core.dir);
+    let index = Index::read(&*core.dir.disk, &path, &group.name())
+        .map_err(|error| LogError::io("read", &path, error))?;
+    let places = match index.is_whole() {
+        true => Places::of(&index),
+        false => reread(core, group, index)?,
+    };
+    let seen = look(&places);
+    let count = places.len();
+    if group.set_places(places) {
+        core.kept_places.add(group, count);
+    }
+    Ok(seen)
+}

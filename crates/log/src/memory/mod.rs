@@ -1,0 +1,5 @@
+//! Memory: the pool that holds stream data, and the budget for decompressed records.
+
+pub mod decompression;
+pub mod pinned;
+pub mod pool;

@@ -1,0 +1,209 @@
+//! What is kept of the log for longer than a moment: where it lies, as long as that is little.
+//!
+//! A slice keeps its whole block from being handed out again, and a small block keeps the largest one
+//! that it was cut from. So what is kept is counted in largest blocks: of these a share may have parts
+//! that are kept, and the others are there for whoever appends or reads. Beyond the share, what is to be kept
+//! is copied, once, into memory beside the pool.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::memory::pool::{Arena, Pool, Slice};
+
+/// Of the largest blocks of the segments' arena one in so many may have parts that are kept. It has
+/// four of them at least.
+pub const SEGMENTS_SHARE: usize = 4;
+
+/// The same of the arena for catch-up readers, which has two at least.
+pub const WINDOWS_SHARE: usize = 2;
+
+/// A part of the log that may be kept for as long as one likes.
+pub struct KeptSlice(Kept);
+
+enum Kept {
+    /// Dropped in this order: the block is not free before its slice is gone.
+    InPlace {
+        slice: Slice,
+        _hold: Hold,
+    },
+    Copied(Box<[u8]>),
+}
+
+impl KeptSlice {
+    /// Whether it lies where the log has it.
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.0, Kept::InPlace { .. })
+    }
+}
+
+impl Slice {
+    /// Keeps it for longer than a moment: where it lies if that leaves enough of the pool to others,
+    /// and else as a copy.
+    pub fn keep(self) -> KeptSlice {
+        KeptSlice(match Hold::of(&self) {
+            Some(hold) => Kept::InPlace {
+                slice: self,
+                _hold: hold,
+            },
+            None => Kept::Copied(Box::from(&*self)),
+        })
+    }
+}
+
+impl Deref for KeptSlice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Kept::InPlace { slice, .. } => slice,
+            Kept::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for KeptSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptSlice")
+            .field("bytes", &self.len())
+            .field("is_in_place", &self.is_in_place())
+            .finish()
+    }
+}
+
+/// Which of an arena's largest blocks have parts that are kept.
+pub struct KeptBlocks {
+    /// First byte of the arena.
+    base: usize,
+    block_bytes: usize,
+    /// How many of them there may be.
+    blocks_max: usize,
+    /// How many slices of each are kept; none is without any.
+    slices: Mutex<BTreeMap<usize, usize>>,
+}
+
+impl KeptBlocks {
+    /// One in `share` of an arena's largest blocks.
+    pub fn new(base: usize, arena_bytes: usize, block_bytes: usize, share: usize) -> KeptBlocks {
+        KeptBlocks {
+            base,
+            block_bytes,
+            blocks_max: arena_bytes / block_bytes / share,
+            slices: Mutex::default(),
+        }
+    }
+
+    /// The largest block that a byte of the pool's file is part of.
+    fn block_of(&self, position: usize) -> usize {
+        (position - self.base) / self.block_bytes
+    }
+
+    fn keep(&self, block: usize) -> bool {
+        let mut slices = self.slices.lock();
+        let is_full = slices.len() >= self.blocks_max;
+        match slices.get_mut(&block) {
+            Some(count) => *count += 1,
+            None if is_full => return false,
+            None => {
+                slices.insert(block, 1);
+            }
+        }
+        true
+    }
+
+    fn let_go(&self, block: usize) {
+        let mut slices = self.slices.lock();
+        if let Some(count) = slices.get_mut(&block) {
+            *count -= 1;
+            if *count == 0 {
+                slices.remove(&block);
+            }
+        }
+    }
+}
+
+/// Counts a slice that is kept in place.
+struct Hold {
+    pool: Arc<Pool>,
+    arena: Arena,
+    block: usize,
+}
+
+impl Hold {
+    fn of(slice: &Slice) -> Option<Hold> {
+        let (pool, arena) = (Arc::clone(slice.pool()), slice.arena());
+        let kept = pool.kept(arena);
+        let block = kept.block_of(slice.position());
+        kept.keep(block).then(|| Hold { pool, arena, block })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.pool.kept(self.arena).let_go(self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::pool::BLOCK_BYTES_MIN;
+
+    fn slice(pool: &Arc<Pool>, arena: Arena, bytes: usize) -> Slice {
+        let mut writer = pool.allocate(arena, bytes).unwrap();
+        let filled = writer.extend::<()>(bytes, |free| {
+            free.fill(7);
+            Ok(bytes)
+        });
+        filled.unwrap();
+        writer.buffer().slice(0..bytes)
+    }
+
+    /// A pool of eight largest blocks beside two for catch-up readers, each of so many bytes.
+    fn pool() -> (Arc<Pool>, usize) {
+        let pool = Pool::new(64 << 20, 16 << 20).unwrap();
+        let block = pool.block_bytes_max(Arena::Segments);
+        assert_eq!(block, pool.block_bytes_max(Arena::Windows));
+        assert_eq!(8 * block, pool.size_bytes(Arena::Segments));
+        (pool, block)
+    }
+
+    #[test]
+    fn three_quarters_of_the_largest_blocks_stay_free_of_what_is_kept() {
+        let (pool, block) = pool();
+        let small = 2 * block / BLOCK_BYTES_MIN;
+        // Small blocks of two large ones, then of a third one.
+        let kept: Vec<_> = (0..small + 3)
+            .map(|_| slice(&pool, Arena::Segments, BLOCK_BYTES_MIN).keep())
+            .collect();
+        assert!(kept[..small].iter().all(KeptSlice::is_in_place));
+        assert!(!kept[small..].iter().any(KeptSlice::is_in_place));
+        assert!(kept.iter().all(|kept| **kept == [7; BLOCK_BYTES_MIN]));
+        let free: Vec<_> = std::iter::from_fn(|| pool.allocate(Arena::Segments, block)).collect();
+        assert_eq!(free.len(), 6);
+    }
+
+    #[test]
+    fn what_is_let_go_makes_room_for_others() {
+        let (pool, block) = pool();
+        for arena in [Arena::Segments, Arena::Windows] {
+            let blocks = pool.size_bytes(arena) / block;
+            let keep = || slice(&pool, arena, block).keep();
+            let mut kept: Vec<_> = (0..blocks - 1).map(|_| keep()).collect();
+            let in_place = kept.iter().filter(|kept| kept.is_in_place()).count();
+            let expected = match arena {
+                Arena::Segments => blocks / SEGMENTS_SHARE,
+                Arena::Windows => blocks / WINDOWS_SHARE,
+            };
+            assert_eq!(in_place, expected);
+            assert!(!keep().is_in_place());
+            assert!(kept.remove(0).is_in_place());
+            assert!(keep().is_in_place());
+            drop(kept);
+            assert_eq!(pool.used_bytes(arena), 0);
+        }
+    }
+}

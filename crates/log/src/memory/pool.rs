@@ -1,0 +1,528 @@
+//! The pool: all memory that holds stream data, in one shared-memory file.
+//!
+//! Two arenas are cut from the file: one for the segments that lanes append to, and a small one for
+//! what catch-up readers bring back from disk, so that reading old data never takes memory from
+//! ingestion. In each arena a buddy allocator hands out blocks of 64 KiB to 8 MiB.
+//!
+//! # Why sharing a block without a lock is right
+//!
+//! A block has one [`BufferWriter`] and any number of readers. The writer only writes at and
+//! behind `filled`; readers only read before it. `filled` only grows, and the writer's `Release`
+//! store of a new value happens after the bytes before it are written; the `Acquire` load in
+//! [`Buffer::slice`] therefore sees them. A block returns to the allocator when its last `Arc`
+//! goes, so no slice of its former life exists when it is handed out again.
+
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::ops::{Deref, Range};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fmt, io};
+
+use event_listener::Event;
+use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::memory::pinned::{KeptBlocks, SEGMENTS_SHARE, WINDOWS_SHARE};
+
+/// The smallest block, and the unit in which arenas count.
+pub const BLOCK_BYTES_MIN: usize = 64 << 10;
+
+/// The largest block: the capacity of the segments of a busy lane.
+pub const BLOCK_BYTES_MAX: usize = 8 << 20;
+
+/// A new segment takes at most this part of what the pool has free, so that many lanes that become
+/// busy together share it.
+const SEGMENT_SHARE: usize = 16;
+
+const ORDERS: usize = (BLOCK_BYTES_MAX / BLOCK_BYTES_MIN).ilog2() as usize + 1;
+
+/// What a block is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arena {
+    /// Segments that lanes append to.
+    Segments,
+    /// Windows of group files for catch-up readers.
+    Windows,
+}
+
+/// The memory of a node's log.
+pub struct Pool {
+    /// Whom other processes map it from, to read.
+    file: OwnedFd,
+    map: MmapRaw,
+    segments: Mutex<Buddy>,
+    windows: Mutex<Buddy>,
+    kept_segments: KeptBlocks,
+    kept_windows: KeptBlocks,
+    /// Notified whenever a block comes back.
+    freed: Event,
+}
+
+impl Pool {
+    /// A pool with room for `segments_bytes` of segments and `windows_bytes` of windows, each
+    /// rounded up to whole blocks of the largest size they may use.
+    ///
+    /// # Errors
+    /// When the operating system has no shared memory of this size to offer.
+    pub fn new(segments_bytes: usize, windows_bytes: usize) -> io::Result<Arc<Pool>> {
+        let segments = Buddy::new(0, segments_bytes, 4);
+        let windows = Buddy::new(segments.end(), windows_bytes, 2);
+        let file = rustix::fs::memfd_create(
+            "millstream-pool",
+            rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::ftruncate(&file, windows.end() as u64)?;
+        // A peer that maps the file must never see it shrink under its feet.
+        rustix::fs::fcntl_add_seals(
+            &file,
+            rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW,
+        )?;
+        let map = MmapOptions::new().len(windows.end()).map_raw(&file)?;
+        // From now on nobody else can map it to write into it.
+        rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::FUTURE_WRITE)?;
+        Ok(Arc::new(Pool {
+            file,
+            map,
+            kept_segments: segments.kept(SEGMENTS_SHARE),
+            kept_windows: windows.kept(WINDOWS_SHARE),
+            segments: Mutex::new(segments),
+            windows: Mutex::new(windows),
+            freed: Event::new(),
+        }))
+    }
+
+    /// By which other processes of the same user open the file, and how many bytes it has.
+    pub fn shared(&self) -> (PathBuf, usize) {
+        let (process, file) = (std::process::id(), self.file.as_raw_fd());
+        let path = format!("/proc/{process}/fd/{file}");
+        (path.into(), self.map.len())
+    }
+
+    /// A block of at least `bytes`, or `None` when the arena has none free.
+    ///
+    /// # Panics
+    /// When `bytes` is more than [`Pool::block_bytes_max`] of the arena.
+    pub fn allocate(self: &Arc<Self>, arena: Arena, bytes: usize) -> Option<BufferWriter> {
+        let order = order_of(bytes);
+        let start = self.arena(arena).lock().allocate(order)?;
+        Some(BufferWriter {
+            buffer: Arc::new(Buffer {
+                pool: Arc::clone(self),
+                arena,
+                start,
+                order,
+                filled: AtomicUsize::new(0),
+            }),
+        })
+    }
+
+    /// A block for a segment with room for `bytes` at least: of `wanted` bytes, unless that is more than
+    /// a share of what is free. `None` when none is.
+    pub fn allocate_segment(self: &Arc<Self>, wanted: usize, bytes: usize) -> Option<BufferWriter> {
+        let free = self.size_bytes(Arena::Segments) - self.used_bytes(Arena::Segments);
+        let block_bytes_max = self.block_bytes_max(Arena::Segments);
+        let wanted = wanted.min(free / SEGMENT_SHARE).min(block_bytes_max);
+        let wanted = wanted.max(bytes);
+        self.allocate(Arena::Segments, wanted)
+            .or_else(|| self.allocate(Arena::Segments, bytes))
+    }
+
+    /// The largest block that an arena can hand out.
+    pub fn block_bytes_max(&self, arena: Arena) -> usize {
+        BLOCK_BYTES_MIN << self.arena(arena).lock().order_max
+    }
+
+    /// Bytes of an arena that are handed out.
+    pub fn used_bytes(&self, arena: Arena) -> usize {
+        self.arena(arena).lock().used_bytes
+    }
+
+    /// The size of an arena in bytes.
+    pub fn size_bytes(&self, arena: Arena) -> usize {
+        self.arena(arena).lock().size_bytes
+    }
+
+    /// Notified whenever a block comes back.
+    pub fn freed(&self) -> &Event {
+        &self.freed
+    }
+
+    /// What is kept of an arena.
+    pub(crate) fn kept(&self, arena: Arena) -> &KeptBlocks {
+        match arena {
+            Arena::Segments => &self.kept_segments,
+            Arena::Windows => &self.kept_windows,
+        }
+    }
+
+    fn arena(&self, arena: Arena) -> &Mutex<Buddy> {
+        match arena {
+            Arena::Segments => &self.segments,
+            Arena::Windows => &self.windows,
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+/// The smallest order whose blocks hold `bytes`.
+fn order_of(bytes: usize) -> usize {
+    let units = bytes.max(1).div_ceil(BLOCK_BYTES_MIN);
+    units.next_power_of_two().ilog2() as usize
+}
+
+/// A buddy allocator over a range of the file. Low addresses are handed out first, which keeps what
+/// is touched together and small.
+struct Buddy {
+    /// First byte of the range.
+    base: usize,
+    size_bytes: usize,
+    used_bytes: usize,
+    order_max: usize,
+    /// Free blocks by order, as byte positions relative to `base`.
+    free: [BTreeSet<usize>; ORDERS],
+}
+
+impl Buddy {
+    /// An arena of `bytes`, from `base` on, that has room for at least `blocks_min` of its largest
+    /// blocks.
+    fn new(base: usize, bytes: usize, blocks_min: usize) -> Buddy {
+        let order_max = order_of(bytes / blocks_min).min(ORDERS - 1);
+        let block = BLOCK_BYTES_MIN << order_max;
+        let size_bytes = bytes.max(1).next_multiple_of(block);
+        let mut free: [BTreeSet<usize>; ORDERS] = Default::default();
+        free[order_max] = (0..size_bytes).step_by(block).collect();
+        Buddy {
+            base,
+            size_bytes,
+            used_bytes: 0,
+            order_max,
+            free,
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.base + self.size_bytes
+    }
+
+    /// One in `share` of its largest blocks may have parts that are kept.
+    fn kept(&self, share: usize) -> KeptBlocks {
+        let block_bytes = BLOCK_BYTES_MIN << self.order_max;
+        KeptBlocks::new(self.base, self.size_bytes, block_bytes, share)
+    }
+
+    fn allocate(&mut self, order: usize) -> Option<usize> {
+        assert!(order <= self.order_max, "a block of order {order}");
+        let found = (order..=self.order_max).find(|&o| !self.free[o].is_empty())?;
+        let at = self.free[found].pop_first()?;
+        for half in (order..found).rev() {
+            self.free[half].insert(at + (BLOCK_BYTES_MIN << half));
+        }
+        self.used_bytes += BLOCK_BYTES_MIN << order;
+        Some(self.base + at)
+    }
+
+    fn release(&mut self, start: usize, order: usize) {
+        self.used_bytes -= BLOCK_BYTES_MIN << order;
+        let mut at = start - self.base;
+        let mut order = order;
+        while order < self.order_max && self.free[order].remove(&(at ^ (BLOCK_BYTES_MIN << order)))
+        {
+            at &= !(BLOCK_BYTES_MIN << order);
+            order += 1;
+        }
+        let fresh = self.free[order].insert(at);
+        assert!(fresh, "a block was freed twice");
+    }
+}
+
+/// A block of the pool, as its readers see it.
+pub struct Buffer {
+    pool: Arc<Pool>,
+    arena: Arena,
+    /// First byte in the map.
+    start: usize,
+    order: usize,
+    /// Bytes that may be read. Stored by the one writer (`Release`, in [`BufferWriter`]), loaded by
+    /// readers (`Acquire`, in [`Buffer::slice`]); only grows.
+    filled: AtomicUsize,
+}
+
+impl Buffer {
+    /// Bytes that the block has room for.
+    pub fn capacity(&self) -> usize {
+        BLOCK_BYTES_MIN << self.order
+    }
+
+    /// A part of what is filled.
+    ///
+    /// # Panics
+    /// When `range` reaches beyond it.
+    pub fn slice(self: &Arc<Self>, range: Range<usize>) -> Slice {
+        let filled = self.filled.load(Ordering::Acquire);
+        assert!(
+            range.start <= range.end && range.end <= filled,
+            "slice {range:?} of a buffer filled up to {filled}"
+        );
+        Slice {
+            buffer: Arc::clone(self),
+            start: range.start,
+            len: range.end - range.start,
+        }
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        // SAFETY: `start` lies in the map: the allocator hands out only blocks within it.
+        unsafe { self.pool.map.as_mut_ptr().add(self.start) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool
+            .arena(self.arena)
+            .lock()
+            .release(self.start, self.order);
+        self.pool.freed.notify(usize::MAX);
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("start", &self.start)
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The one that may fill a block.
+#[derive(Debug)]
+pub struct BufferWriter {
+    buffer: Arc<Buffer>,
+}
+
+impl BufferWriter {
+    /// The block, to read what is filled.
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// Bytes filled so far.
+    pub fn filled(&self) -> usize {
+        // Only this writer stores it.
+        self.buffer.filled.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are still free.
+    pub fn room(&self) -> usize {
+        self.buffer.capacity() - self.filled()
+    }
+
+    /// Leaves the next `len` bytes as they are: nobody may read them.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    pub fn skip(&mut self, len: usize) {
+        assert!(len <= self.room(), "{len} bytes of {}", self.room());
+        self.buffer.filled.fetch_add(len, Ordering::Release);
+    }
+
+    /// Lets `fill` write into the next `len` bytes; readers see the part it says it has filled.
+    ///
+    /// # Errors
+    /// What `fill` returns; then nothing is added.
+    ///
+    /// # Panics
+    /// When there is no room for `len` bytes, or `fill` claims more than it got.
+    pub fn extend<E>(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        assert!(len <= self.room(), "{len} bytes into {}", self.room());
+        let filled = self.filled();
+        // SAFETY: the range lies in the block (checked above) and behind `filled`, where only this
+        // writer, borrowed mutably, may go; the memory of the file is initialized (zeros at first).
+        let free =
+            unsafe { std::slice::from_raw_parts_mut(self.buffer.pointer().add(filled), len) };
+        let count = fill(free)?;
+        assert!(count <= len, "filled {count} of {len} bytes");
+        self.buffer.filled.store(filled + count, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A part of a block, which stays where it is as long as this lives. Cloning copies no data.
+#[derive(Clone)]
+pub struct Slice {
+    buffer: Arc<Buffer>,
+    start: usize,
+    len: usize,
+}
+
+impl Slice {
+    /// Extends the slice by `range` of `buffer`, if that is what follows it. Costs less than a
+    /// slice of its own.
+    ///
+    /// # Panics
+    /// When `range` reaches beyond what is filled.
+    pub(crate) fn extend_in(&mut self, buffer: &Arc<Buffer>, range: Range<usize>) -> bool {
+        let follows = Arc::ptr_eq(&self.buffer, buffer) && self.start + self.len == range.start;
+        if follows {
+            let filled = buffer.filled.load(Ordering::Acquire);
+            assert!(range.end <= filled, "{range:?} of {filled} filled bytes");
+            self.len += range.len();
+        }
+        follows
+    }
+
+    /// Where it begins in the pool's [shared](Pool::shared) file.
+    pub fn position(&self) -> usize {
+        self.buffer.start + self.start
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.buffer.pool
+    }
+
+    /// What the block is for that it holds.
+    pub fn arena(&self) -> Arena {
+        self.buffer.arena
+    }
+
+    /// The block that it holds: where that begins in the shared file, and its size.
+    pub fn block(&self) -> (usize, usize) {
+        (self.buffer.start, self.buffer.capacity())
+    }
+
+    /// Whether it is the only one that holds its block.
+    pub(crate) fn is_only_one(&self) -> bool {
+        Arc::strong_count(&self.buffer) == 1
+    }
+
+    /// A part of this slice.
+    ///
+    /// # Panics
+    /// When `range` reaches beyond it.
+    pub fn slice(&self, range: Range<usize>) -> Slice {
+        assert!(range.start <= range.end && range.end <= self.len);
+        Slice {
+            buffer: Arc::clone(&self.buffer),
+            start: self.start + range.start,
+            len: range.end - range.start,
+        }
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range was below `filled` when the slice was made (`Buffer::slice`), so it is
+        // written and never written again; the `Arc` keeps the block from being handed out anew.
+        unsafe { std::slice::from_raw_parts(self.buffer.pointer().add(self.start), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fill(writer: &mut BufferWriter, bytes: &[u8]) {
+        writer
+            .extend::<()>(bytes.len(), |free| {
+                free.copy_from_slice(bytes);
+                Ok(bytes.len())
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn slices_outlive_the_writer_and_give_the_block_back() {
+        let pool = Pool::new(1 << 20, 1 << 20).unwrap();
+        let mut writer = pool.allocate(Arena::Segments, 100).unwrap();
+        fill(&mut writer, b"hello ");
+        let first = writer.buffer().slice(0..6);
+        fill(&mut writer, b"world");
+        let all = writer.buffer().slice(0..11);
+        assert_eq!(pool.used_bytes(Arena::Segments), BLOCK_BYTES_MIN);
+        drop(writer);
+        assert_eq!((&*first, &*all), (&b"hello "[..], &b"hello world"[..]));
+        drop((first, all));
+        assert_eq!(pool.used_bytes(Arena::Segments), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "filled up to 2")]
+    fn nothing_is_read_that_was_not_filled() {
+        let pool = Pool::new(1 << 20, 1 << 20).unwrap();
+        let mut writer = pool.allocate(Arena::Segments, 100).unwrap();
+        fill(&mut writer, b"ab");
+        writer.buffer().slice(0..3);
+    }
+
+    #[test]
+    fn a_failed_fill_adds_nothing() {
+        let pool = Pool::new(1 << 20, 1 << 20).unwrap();
+        let mut writer = pool.allocate(Arena::Windows, 100).unwrap();
+        assert_eq!(writer.extend(10, |_| Err("no")), Err("no"));
+        assert_eq!(writer.filled(), 0);
+    }
+
+    proptest! {
+        /// Blocks never overlap, each is as large as asked for, and when all are back the arena is
+        /// whole again.
+        #[test]
+        fn blocks_are_disjoint_and_merge_again(
+            steps in prop::collection::vec((any::<bool>(), 1..BLOCK_BYTES_MAX, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let mut buddy = Buddy::new(4096, 64 << 20, 4);
+            let mut live: Vec<(usize, usize)> = Vec::new();
+            for (give, bytes, pick) in steps {
+                if give || live.is_empty() {
+                    let order = order_of(bytes);
+                    if let Some(start) = buddy.allocate(order) {
+                        let end = start + (BLOCK_BYTES_MIN << order);
+                        prop_assert!(end - start >= bytes && start >= 4096 && end <= buddy.end());
+                        for &(other, other_order) in &live {
+                            let other_end = other + (BLOCK_BYTES_MIN << other_order);
+                            prop_assert!(end <= other || other_end <= start);
+                        }
+                        live.push((start, order));
+                    }
+                } else {
+                    let (start, order) = live.swap_remove(pick.index(live.len()));
+                    buddy.release(start, order);
+                }
+            }
+            for (start, order) in live {
+                buddy.release(start, order);
+            }
+            prop_assert_eq!(buddy.used_bytes, 0);
+            prop_assert_eq!(buddy.free[ORDERS - 1].len(), 8);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Fetching: whole chunks from an offset on, in place, for somebody who comes with the offset alone.
+//!
+//! A fetch leaves nothing behind that anybody waits for. The index leads near the offset, and the
+//! lane remembers where the last few fetches ended, which is where their consumers go on: so mostly
+//! no chunk is looked at but the last ones.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_base::{GroupId, Offset, Position};
+use millstream_record::{Chunks, HEADER_BYTES};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::index::places;
+use crate::lane::LaneState;
+use crate::log::Lane;
+use crate::memory::pool::Slice;
+use crate::read::reader::{read_readable, search};
+
+/// The most pieces of one fetch; more than one call of the operating system writes.
+const PIECES_MAX: usize = 1024;
+
+/// How many fetches a lane remembers the ends of.
+const ENDS_REMEMBERED: usize = 8;
+
+/// Whole chunks of one lane that follow each other.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    /// Their bytes, in place where memory has them. No piece is empty.
+    pub pieces: Vec<Slice>,
+    /// How many bytes these are.
+    pub bytes: usize,
+    /// The offset behind the last chunk, or the one asked for when there is none.
+    pub next: Offset,
+}
+
+/// What a fetch gives when the first chunk alone is larger than what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtLeast {
+    /// This chunk.
+    OneChunk,
+    /// Nothing.
+    Nothing,
+}
+
+impl Lane {
+    /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
+    /// first, of at most `bytes_max` bytes together. Nothing is copied that memory has; nobody waits
+    /// for the caller but the memory that the pieces hold.
+    ///
+    /// When `end` lies within a chunk, that chunk is the last one.
+    ///
+    /// # Errors
+    /// When `from` is before what is stored or beyond what is durable
+    /// ([`LogError::OffsetOutOfRange`]); when all memory for reading from disk is in use
+    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. What was found
+    /// before an error is given, and the next fetch tells.
+    pub fn fetch(
+        &self,
+        from: Offset,
+        end: Offset,
+        bytes_max: usize,
+        at_least: AtLeast,
+    ) -> Result<Fetched> {
+        fetch(&self.core, &self.lane, from, end, bytes_max, at_least)
+    }
+}
+
+impl Fetched {
+    /// The pieces, to be sent: each keeps its memory until it is dropped.
+    pub fn into_bytes(self) -> impl Iterator<Item = Bytes> {
+        self.pieces.into_iter().map(Bytes::from)
+    }
+}
+
+impl From<Slice> for Bytes {
+    fn from(slice: Slice) -> Bytes {
+        Bytes::from_owner(slice)
+    }
+}
+
+/// Where the last fetches ended; written and read by fetches.
+#[derive(Debug, Default)]
+pub struct FetchEnds {
+    ends: Mutex<Ends>,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    ends: [Option<End>; ENDS_REMEMBERED],
+    /// The one that is written next.
+    turn: usize,
+}
+
+/// The chunk with this offset comes here, or at the start of the lane's next group if this one ends
+/// here. That never changes, so it holds as long as the group is stored.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    offset: Offset,
+    group: GroupId,
+    position: Position,
+}
+
+impl FetchEnds {
+    fn of(&self, offset: Offset) -> Option<End> {
+        let ends = self.ends.lock();
+        let mut known = ends.ends.iter().flatten();
+        known.find(|end| end.offset == offset).copied()
+    }
+
+    /// Remembers an end in place of the one where this fetch began.
+    fn put(&self, from: Offset, end: End) {
+        let mut ends = self.ends.lock();
+        let is_old = |known: &Option<End>| known.is_some_and(|known| known.offset == from);
+        let place = ends.ends.iter().position(is_old).unwrap_or(ends.turn);
+        if place == ends.turn {
+            ends.turn = (ends.turn + 1) % ENDS_REMEMBERED;
+        }
+        ends.ends[place] = Some(end);
+    }
+}
+
+fn fetch(
+    core: &Core,
+    lane: &LaneState,
+    from: Offset,
+    end: Offset,
+    bytes_max: usize,
+    at_least: AtLeast,
+) -> Result<Fetched> {
+    if lane.is_removed() {
+        return Err(LogError::UnknownStream {
+            name: lane.stream.name.clone(),
+        });
+    }
+    let out_of_range = || LogError::OffsetOutOfRange {
+        offset: from,
+        earliest: lane.earliest_offset(),
+        end: lane.readable_offset(),
+    };
+    let readable = lane.readable_offset();
+    if from < lane.earliest_offset() || from > readable {
+        return Err(out_of_range());
+    }
+    let end = end.min(readable);
+    let mut fetched = Fetched {
+        pieces: Vec::new(),
+        bytes: 0,
+        next: from,
+    };
+    if from >= end {
+        return match from >= readable {
+            true => lane.check_end().map(|()| fetched),
+            false => Ok(fetched),
+        };
+    }
+    let (mut group, mut position) = locate(core, lane, from)?.ok_or_else(out_of_range)?;
+    while fetched.pieces.len() < PIECES_MAX {
+        let is_first = fetched.pieces.is_empty();
+        let left = bytes_max.saturating_sub(fetched.bytes);
+        if !is_first && left < HEADER_BYTES {
+            break;
+        }
+        let slice = match read_readable(core, &group, position, left) {
+            Err(_) if !is_first => break,
+            read => read?,
+        };
+        let Some(slice) = slice else {
+            if group.is_removed() && is_first {
+                return Err(out_of_range());
+            }
+            let Some(next) = lane.group_behind(&group, position) else {
+                break;
+            };
+            (group, position) = (next, Position(0));
+            continue;
+        };
+        let cut = Cut {
+            end,
+            bytes_max: left,
+            at_least_one: is_first && at_least == AtLeast::OneChunk,
+        };
+        let (bytes, next) = cut.of(core, &group, position, &slice)?;
+        if bytes == 0 {
+            break;
+        }
+        position = position.plus(bytes as u64);
+        fetched.bytes += bytes;
+        fetched.next = next;
+        let is_cut = bytes < slice.len();
+        fetched.pieces.push(slice.slice(0..bytes));
+        if is_cut {
+            break;
+        }
+    }
+    let end = End {
+        offset: fetched.next,
+        group: group.id,
+        position,
+    };
+    lane.fetch_ends.put(from, end);
+    Ok(fetched)
+}
+
+/// Where the chunk that holds `offset` starts.
+pub fn locate(
+    core: &Core,
+    lane: &LaneState,
+    offset: Offset,
+) -> Result<Option<(Arc<Group>, Position)>> {
+    if let Some(end) = lane.fetch_ends.of(offset)
+        && let Some(group) = lane.group(end.group)
+    {
+        return Ok(Some((group, end.position)));
+    }
+    let Some(group) = lane.group_of_offset(offset) else {
+        return Ok(None);
+    };
+    let found = search(
+        core,
+        &group,
+        |place| place.offset <= offset,
+        |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
+    )?;
+    let position = found.unwrap_or(group.readable());
+    Ok(Some((group, position)))
+}
+
+/// Where a fetch is to stop.
+pub struct Cut {
+    /// Behind the last chunk that begins before.
+    pub end: Offset,
+    pub bytes_max: usize,
+    /// Whether the first chunk is given however large it is.
+    pub at_least_one: bool,
+}
+
+impl Cut {
+    /// How many bytes of `slice`, which starts at `position` with a chunk, are to be given, and the
+    /// offset behind them.
+    pub fn of(
+        &self,
+        core: &Core,
+        group: &Arc<Group>,
+        position: Position,
+        slice: &[u8],
+    ) -> Result<(usize, Offset)> {
+        // What comes before this place is wanted.
+        let to = position.plus(self.bytes_max.min(slice.len()) as u64);
+        let is_wanted = |place: &places::Place| place.position <= to && place.offset < self.end;
+        let place = places::look_at(core, group, |places| places.last_before(is_wanted))?;
+        let place = place.filter(|place| place.position > position);
+        let known = place.map_or(0, |place| (place.position.0 - position.0) as usize);
+        let mut bytes = known;
+        let mut next = place.map_or(self.end, |place| place.offset);
+        let mut chunks = Chunks::trusted(&slice[known..]);
+        while let Some(chunk) = chunks.next() {
+            let chunk = chunk.map_err(|error| {
+                let at = position.plus(bytes as u64);
+                LogError::corrupted(group.path(&core.dir), at, error)
+            })?;
+            let behind = known + chunks.position();
+            let is_too_large = behind > self.bytes_max && !(self.at_least_one && bytes == 0);
+            if chunk.header().base_offset >= self.end || is_too_large {
+                break;
+            }
+            bytes = behind;
+            next = chunk.header().next_offset();
+        }
+        Ok((bytes, next))
+    }
+}

@@ -1,0 +1,143 @@
+//! Records by their timestamps, as Kafka's clients ask for them.
+//!
+//! Index and headers lead to one chunk, and only its records are walked. What a producer says of them
+//! in the header is believed where they do not bear it out.
+
+use std::sync::Arc;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_record::{Chunk, Records};
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::{Group, GroupEnd};
+use crate::index::places::look_at;
+use crate::lane::LaneState;
+use crate::log::Lane;
+use crate::read::reader::search;
+
+impl Lane {
+    /// Offset and timestamp of the first record that may be read at or after `timestamp`: the first chunk that
+    /// has one decides, and in it the first record. `None` when all are older.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn record_at(&self, timestamp: Timestamp) -> Result<Option<(Offset, Timestamp)>> {
+        record_at(&self.core, &self.lane, timestamp)
+    }
+
+    /// Offset and timestamp of the record with the largest timestamp, of those that may be read and
+    /// before `end`; the first one where several have it. `None` when there are none. Records that
+    /// were deleted from the first group count until all of the group is removed.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn newest_record(&self, end: Offset) -> Result<Option<(Offset, Timestamp)>> {
+        newest_record(&self.core, &self.lane, end)
+    }
+}
+
+fn record_at(
+    core: &Core,
+    lane: &LaneState,
+    timestamp: Timestamp,
+) -> Result<Option<(Offset, Timestamp)>> {
+    let start = lane.earliest_offset();
+    for group in lane.groups() {
+        let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
+        if group.end().is_some_and(is_older) {
+            continue;
+        }
+        let found = search(
+            core,
+            &group,
+            |place| place.max_timestamp < timestamp,
+            |_, chunk| {
+                let header = chunk.header();
+                let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
+                may_have.then(|| first_in(core, chunk, timestamp, start))?
+            },
+        )?;
+        if found.is_some() {
+            return found.transpose();
+        }
+    }
+    Ok(None)
+}
+
+/// The first record of a chunk at or after `timestamp` that is not before `start`.
+fn first_in(
+    core: &Core,
+    chunk: &Chunk<'_>,
+    timestamp: Timestamp,
+    start: Offset,
+) -> Option<Result<(Offset, Timestamp)>> {
+    let header = chunk.header();
+    let find = |records: Records<'_>| {
+        let found = records
+            .map_while(std::result::Result::ok)
+            .find(|record| record.timestamp >= timestamp && record.offset >= start);
+        found.map(|record| (record.offset, record.timestamp))
+    };
+    let wait_max = core.config.append_wait_max;
+    match core.decompression.with_records(chunk, wait_max, find) {
+        Ok(Some(found)) => Some(Ok(found)),
+        Ok(None) | Err(LogError::Chunk(_)) => match header.base_offset < start {
+            // It may be one of those before.
+            true => None,
+            false => Some(Ok((header.base_offset, header.max_timestamp))),
+        },
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn newest_record(
+    core: &Core,
+    lane: &LaneState,
+    end: Offset,
+) -> Result<Option<(Offset, Timestamp)>> {
+    let end = end.min(lane.readable_offset());
+    let mut newest: Option<(Timestamp, Arc<Group>)> = None;
+    for group in lane.groups() {
+        if group.first_offset >= end {
+            break;
+        }
+        let found = newest_in(core, &group, end)?;
+        if newest.as_ref().is_none_or(|(newest, _)| *newest < found) {
+            newest = Some((found, group));
+        }
+    }
+    let Some((timestamp, group)) = newest else {
+        return Ok(None);
+    };
+    let found = search(
+        core,
+        &group,
+        |place| place.max_timestamp < timestamp,
+        |_, chunk| {
+            let header = chunk.header();
+            let has_it = header.max_timestamp >= timestamp && header.base_offset < end;
+            has_it.then(|| first_in(core, chunk, timestamp, Offset(0)))?
+        },
+    )?;
+    found.transpose()
+}
+
+/// The largest timestamp of the chunks of a group that are before `end`.
+fn newest_in(core: &Core, group: &Arc<Group>, end: Offset) -> Result<Timestamp> {
+    if let Some(known) = group.end().filter(|known| known.offset <= end) {
+        return Ok(known.max_timestamp);
+    }
+    let is_before = |place: &crate::index::places::Place| place.offset < end;
+    let place = look_at(core, group, |places| places.last_before(is_before))?;
+    let mut newest = place.map_or(Timestamp(i64::MIN), |place| place.max_timestamp);
+    search(core, group, is_before, |_, chunk| {
+        let header = chunk.header();
+        if header.base_offset >= end {
+            return Some(());
+        }
+        newest = newest.max(header.max_timestamp);
+        None
+    })?;
+    Ok(newest)
+}

@@ -1,0 +1,117 @@
+//! What a start cuts from the ends of files: kept for a while, in the folder `aside`.
+
+use std::ops::Range;
+use std::path::Path;
+
+use millstream_base::{DiskFile, Position};
+
+use crate::error::{LogError, Result};
+use crate::files::{DataDir, read_parts};
+use crate::ids::LaneId;
+use crate::index::MARK_BYTES;
+
+const PREFIX: &str = "torn.";
+
+/// What the last starts cut is kept; a start that cuts something removes what is older.
+const STARTS_KEPT: u64 = 16;
+
+/// What one start cuts.
+pub struct Torn {
+    write_bytes_max: usize,
+    /// The number of this start among those that cut something; drawn with the first cut.
+    start: Option<u64>,
+}
+
+impl Torn {
+    /// `write_bytes_max` is the most that is written to a file before it is synced, and is not in the
+    /// journal.
+    pub fn new(write_bytes_max: usize) -> Torn {
+        Torn {
+            write_bytes_max,
+            start: None,
+        }
+    }
+
+    /// The most that a write that was cut off leaves.
+    pub fn bytes_max(&self) -> u64 {
+        self.write_bytes_max as u64 + MARK_BYTES
+    }
+
+    /// Copies what is about to be cut from a group's file. Nothing is kept where all of it is 0, or where
+    /// the disk is full.
+    pub fn keep(
+        &mut self,
+        dir: &DataDir,
+        lane: LaneId,
+        file: &dyn DiskFile,
+        path: &Path,
+        range: Range<Position>,
+    ) -> Result<()> {
+        let bytes = range.end.0 - range.start.0;
+        let kept = match is_zero(file, path, range.clone())? {
+            true => "nowhere, since all of it is 0".to_owned(),
+            false => match self.copy(dir, lane, file, path, range.clone()) {
+                Ok(to) => to,
+                Err(error) if error.is_disk_full() => "nowhere, since the disk is full".to_owned(),
+                Err(error) => return Err(error),
+            },
+        };
+        tracing::warn!(path = %path.display(), position = range.start.0, bytes, kept,
+            "cut what is not whole at the end of this file, as a crash leaves it");
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        dir: &DataDir,
+        lane: LaneId,
+        file: &dyn DiskFile,
+        path: &Path,
+        range: Range<Position>,
+    ) -> Result<String> {
+        let folder = dir.aside_dir()?;
+        let start = match self.start {
+            Some(start) => start,
+            None => *self.start.insert(next_start(dir, &folder)?),
+        };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let to = folder.join(format!(
+            "{PREFIX}{start:08}.{}-{name}.{}",
+            lane.stream, range.start
+        ));
+        dir.copy_aside(file, path, range, &to)?;
+        Ok(to.display().to_string())
+    }
+
+    /// Makes the names of what was kept durable.
+    pub fn sync(&self, dir: &DataDir) -> Result<()> {
+        match self.start {
+            Some(_) => dir.sync_dir(&dir.aside_dir()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A number above those of the starts before; what is older than the last ones is removed.
+fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
+    let known = dir.aside_entries(PREFIX)?;
+    let next = known.iter().map(|(start, _)| start + 1).max().unwrap_or(1);
+    for (start, name) in known {
+        if start + STARTS_KEPT <= next {
+            let path = folder.join(name);
+            dir.disk
+                .remove_file(&path)
+                .map_err(|error| LogError::io("remove", path, error))?;
+        }
+    }
+    Ok(next)
+}
+
+fn is_zero(file: &dyn DiskFile, path: &Path, range: Range<Position>) -> Result<bool> {
+    let mut is_zero = true;
+    read_parts(file, path, range, |part| {
+        is_zero &= part.iter().all(|byte| *byte == 0);
+        Ok(())
+    })?;
+    Ok(is_zero)
+}

@@ -1,0 +1,394 @@
+//! Finding what is damaged, and taking it away: what `millstream repair` does.
+//!
+//! A lane is cut at its damage with the log closed: what is behind goes to the folder `aside`, with what the
+//! journal holds of the lane, and the lane goes on with a new group, whose number is above all that the
+//! journal knows. So the next start passes over what the journal still holds, and then removes it. Each
+//! step can be cut off: the lane is damaged then as before, or whole.
+
+pub mod salvage;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex};
+use millstream_record::Chunks;
+use serde::Serialize;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::Group;
+use crate::ids::{GroupName, LaneId};
+use crate::journal::{OldJournal, encode_run};
+use crate::lane::LaneState;
+use crate::log::{Log, POSITIONS};
+use crate::read::catch_up::WINDOW_BYTES;
+use crate::read::reader::read_group;
+use crate::settings::config::LogConfig;
+use crate::stream::StreamState;
+
+const PREFIX: &str = "repair.";
+
+/// A place where a lane is damaged.
+#[derive(Debug, Clone, Serialize)]
+pub struct DamagedPlace {
+    /// The stream's name.
+    pub stream: String,
+    /// The lane's number among all of the stream.
+    pub partition: u32,
+    /// The first offset that cannot be read.
+    pub offset: Offset,
+    /// What is wrong, with file and position.
+    pub what: String,
+    #[serde(skip)]
+    lane: LaneId,
+    #[serde(skip)]
+    group: GroupId,
+    #[serde(skip)]
+    group_first_offset: Offset,
+    #[serde(skip)]
+    position: Position,
+}
+
+/// What a repair took away.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Taken {
+    /// Files in the folder `aside` that have it.
+    pub files: Vec<PathBuf>,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+impl Log {
+    /// Reads all that streams hold, and answers where they are damaged, lane by lane in the order of the
+    /// offsets.
+    pub fn damaged_places(&self) -> Vec<DamagedPlace> {
+        let core = &self.inner.core;
+        // The disk may have lost what memory still has of it.
+        core.catch_up.forget();
+        let mut lanes = core.made_lanes();
+        lanes.retain(|lane| !lane.is_scratch());
+        lanes.sort_by_key(|lane| lane.stream.id);
+        let mut places = Vec::new();
+        for lane in lanes {
+            find_damage(core, &lane, &mut places);
+        }
+        places
+    }
+
+    /// Cuts the lanes of a stream where they are damaged first, and closes the log. Answers what it took
+    /// away.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the files cannot be changed.
+    pub fn cut_stream(self, name: &str) -> Result<Taken> {
+        let stream = self.any_stream(name)?;
+        let mut places = self.damaged_places();
+        places.retain(|place| place.lane.stream == stream.shared.id);
+        // The first one of each lane.
+        places.dedup_by_key(|place| place.lane);
+        let mut repair = self.into_repair()?;
+        for place in &places {
+            repair.cut(place)?;
+        }
+        repair.finish()
+    }
+
+    /// Takes a stream away, with all that the journal holds of it, and closes the log.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the files cannot be changed.
+    pub fn quarantine_stream(self, name: &str) -> Result<Taken> {
+        let stream = self.any_stream(name)?;
+        let config = self.inner.core.config.clone();
+        let disk = Arc::clone(&self.inner.core.dir.disk);
+        let clock = Arc::clone(&self.inner.core.clock);
+        let random = Arc::clone(&self.inner.random);
+        let mut repair = self.into_repair()?;
+        repair.take_stream(stream.shared.id)?;
+        let taken = repair.finish()?;
+        let log = Log::open_on(config, disk, clock, random)?;
+        let stream = log.any_stream(name)?;
+        log.inner.delete(&stream)?;
+        log.close()?;
+        Ok(taken)
+    }
+
+    /// The stream of this name, be it a user's or the node's own.
+    fn any_stream(&self, name: &str) -> Result<Arc<StreamState>> {
+        let streams = self.inner.core.streams.read();
+        let id = streams.by_name.get(name);
+        let stream = id.and_then(|id| streams.by_id.get(id)).cloned();
+        // Without the log's own tables it does not open.
+        stream
+            .filter(|stream| stream.shared.id > POSITIONS)
+            .ok_or_else(|| LogError::UnknownStream {
+                name: name.to_owned(),
+            })
+    }
+
+    fn into_repair(self) -> Result<Repair> {
+        let config = self.inner.core.config.clone();
+        let disk = Arc::clone(&self.inner.core.dir.disk);
+        self.close()?;
+        Repair::new(&config, DataDir::open(disk, &config.dir)?)
+    }
+}
+
+/// Looks for the damage of a lane.
+fn find_damage(core: &Core, lane: &LaneState, places: &mut Vec<DamagedPlace>) {
+    let before = places.len();
+    let place = |group: Option<&Group>, position, offset, what: &LogError| DamagedPlace {
+        stream: lane.stream.name.clone(),
+        partition: lane.partition,
+        offset,
+        what: what.to_string(),
+        lane: lane.id,
+        group: group.map_or(GroupId(0), |group| group.id),
+        group_first_offset: group.map_or(Offset(0), |group| group.first_offset),
+        position,
+    };
+    for group in lane.groups() {
+        let mut at = Position(0);
+        let mut offset = group.first_offset;
+        loop {
+            match read_group(core, &group, at, WINDOW_BYTES) {
+                Ok(Some(slice)) => {
+                    at = at.plus(slice.len() as u64);
+                    let chunks = Chunks::trusted(&slice).flatten();
+                    offset = chunks
+                        .last()
+                        .map_or(offset, |chunk| chunk.header().next_offset());
+                }
+                Ok(None) => break,
+                // Memory for reading is short: others hold it, and give it back.
+                Err(LogError::ReadBudget) => std::thread::yield_now(),
+                Err(error) => {
+                    places.push(place(Some(&group), at, offset, &error));
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(fault) = lane.fault()
+        && places.len() == before
+    {
+        let group = lane.last_group();
+        let position = group.as_ref().map_or(Position(0), |group| group.durable());
+        places.push(place(
+            group.as_deref(),
+            position,
+            lane.durable_offset(),
+            fault,
+        ));
+    }
+}
+
+/// A data directory whose log is closed.
+pub struct Repair {
+    pub dir: DataDir,
+    pub journal: OldJournal,
+    /// The number of this repair.
+    number: u64,
+    folder: PathBuf,
+    taken: Taken,
+}
+
+impl Repair {
+    pub fn new(config: &LogConfig, dir: DataDir) -> Result<Repair> {
+        debug_assert_eq!(config.dir, dir.root);
+        let journal = OldJournal::find(&dir)?;
+        let folder = dir.aside_dir()?;
+        let taken = dir.aside_entries(PREFIX)?;
+        let last = taken.iter().map(|(number, _)| *number).max();
+        Ok(Repair {
+            dir,
+            journal,
+            number: last.unwrap_or(0) + 1,
+            folder,
+            taken: Taken::default(),
+        })
+    }
+
+    /// Cuts a lane at a place.
+    fn cut(&mut self, place: &DamagedPlace) -> Result<()> {
+        let stream = place.lane.stream;
+        let journal_last = self.take_runs(stream, Some(place.lane))?;
+        let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
+        let all: Vec<GroupName> = groups.iter().chain(&indexes).copied().collect();
+        let is_same_streamlet = |lane: &LaneId| lane.streamlet == place.lane.streamlet;
+        let last = all
+            .iter()
+            .filter(|(lane, ..)| is_same_streamlet(lane))
+            .map(|(_, group, _)| group.0)
+            .max()
+            .unwrap_or(0);
+        let next = GroupId(last.max(journal_last).max(place.group.0) + 1);
+
+        // What comes behind goes first: as long as some of it is there, the gap tells of the damage.
+        let mut behind: Vec<GroupName> = all
+            .iter()
+            .filter(|(lane, group, _)| *lane == place.lane && *group >= place.group)
+            .copied()
+            .collect();
+        behind.sort_unstable();
+        for (lane, group, offset) in behind.into_iter().rev() {
+            if group == place.group && place.position > Position(0) {
+                let path = self.dir.group_path(lane, group, offset);
+                self.take_end(stream, &path, place.position)?;
+                self.take_file(stream, &path.with_extension("index"))?;
+            } else {
+                self.take_group(&(lane, group, offset))?;
+            }
+        }
+        let first_offset = match place.position {
+            Position(0) => place.group_first_offset,
+            _ => place.offset,
+        };
+        self.dir.create_stream_dir(stream)?;
+        let path = self.dir.group_path(place.lane, next, first_offset);
+        self.dir
+            .disk
+            .open(&path, Access::Create)
+            .and_then(|file| file.sync())
+            .map_err(|error| LogError::io("make", &path, error))?;
+        self.dir.sync_stream_dir(stream)
+    }
+
+    /// Takes all files of a stream away.
+    fn take_stream(&mut self, stream: StreamId) -> Result<()> {
+        self.take_runs(stream, None)?;
+        let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
+        for name in groups.into_iter().chain(indexes) {
+            self.take_group(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a group's files to the folder.
+    pub fn take_group(&mut self, (lane, group, offset): &GroupName) -> Result<()> {
+        let path = self.dir.group_path(*lane, *group, *offset);
+        self.take_file(lane.stream, &path.with_extension("index"))?;
+        self.take_file(lane.stream, &path)
+    }
+
+    /// Copies what the journal holds of a stream, or of one lane of it: each run with 48 bytes before it, as
+    /// in the journal. Answers the last group that it knows of the stream.
+    fn take_runs(&mut self, stream: StreamId, lane: Option<LaneId>) -> Result<u64> {
+        let mut last = 0;
+        let mut out = None;
+        let to = match lane {
+            None => self.place(&format!("{stream}.runs")),
+            Some(LaneId {
+                streamlet: StreamletIndex(streamlet),
+                lane: LaneIndex(lane),
+                ..
+            }) => self.place(&format!("{stream}-{streamlet}-{lane}.runs")),
+        };
+        let mut at = 0;
+        let disk = &self.dir.disk;
+        self.journal.replay(&self.dir, |run, data| {
+            if run.lane.stream != stream {
+                return Ok(());
+            }
+            last = last.max(run.group.0);
+            if lane.is_some_and(|lane| lane != run.lane) {
+                return Ok(());
+            }
+            let write = |error| LogError::io("write", &to, error);
+            if out.is_none() {
+                out = Some(disk.open(&to, Access::Create).map_err(write)?);
+            }
+            let file = out.as_ref().expect("opened above");
+            let mut bytes = Vec::new();
+            encode_run(&run, data, &mut bytes);
+            bytes.extend_from_slice(data);
+            file.write_at(&bytes, at).map_err(write)?;
+            at += bytes.len() as u64;
+            Ok(())
+        })?;
+        if let Some(file) = out {
+            file.sync()
+                .map_err(|error| LogError::io("sync", &to, error))?;
+            self.note(to, at)?;
+        }
+        Ok(last)
+    }
+
+    /// Moves damaged blocks of the journal to the folder.
+    pub fn take_from_journal(&mut self) -> Result<()> {
+        let Repair {
+            dir,
+            folder,
+            number,
+            ..
+        } = &*self;
+        let mut taken = Vec::new();
+        self.journal.take_damage_out(dir, |file, path, range| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = format!("{PREFIX}{number:06}.{name}.{}", range.start);
+            let (to, bytes) = (folder.join(name), range.end.0 - range.start.0);
+            dir.copy_aside(file, path, range, &to)?;
+            dir.sync_dir(folder)?;
+            taken.push((to, bytes));
+            Ok(())
+        })?;
+        taken
+            .into_iter()
+            .try_for_each(|(path, bytes)| self.note(path, bytes))
+    }
+
+    /// Moves a file to the folder, if it is there.
+    fn take_file(&mut self, stream: StreamId, path: &Path) -> Result<()> {
+        let len = match self.dir.disk.open(path, Access::Read) {
+            Ok(file) => file
+                .len()
+                .map_err(|error| LogError::io("read", path, error))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(LogError::io("open", path, error)),
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let to = self.place(&format!("{stream}-{name}"));
+        self.dir
+            .disk
+            .rename(path, &to)
+            .map_err(|error| LogError::io("move", path, error))?;
+        self.dir.sync_dir(&self.dir.stream_dir(stream))?;
+        self.note(to, len)
+    }
+
+    /// Moves what a file holds from `position` on.
+    fn take_end(&mut self, stream: StreamId, path: &Path, position: Position) -> Result<()> {
+        let error = |error| LogError::io("cut", path, error);
+        let file = self.dir.disk.open(path, Access::Write).map_err(error)?;
+        let len = file.len().map_err(error)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let to = self.place(&format!("{stream}-{name}.{position}"));
+        if len > position.0 {
+            let end = Position(len);
+            self.dir.copy_aside(&*file, path, position..end, &to)?;
+            self.note(to, len - position.0)?;
+            file.set_len(position.0).map_err(error)?;
+            file.sync().map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder
+            .join(format!("{PREFIX}{:06}.{name}", self.number))
+    }
+
+    fn note(&mut self, path: PathBuf, bytes: u64) -> Result<()> {
+        self.dir.sync_dir(&self.folder)?;
+        self.taken.files.push(path);
+        self.taken.bytes += bytes;
+        Ok(())
+    }
+
+    pub fn finish(self) -> Result<Taken> {
+        self.dir.unlock();
+        Ok(self.taken)
+    }
+}

@@ -1,0 +1,211 @@
+//! Repairing the log's own tables and its journal, without which it does not open.
+//!
+//! Blocks of the journal that are damaged are taken out: lanes that miss their runs are damaged then, and the others
+//! whole. A stream is cut where it is damaged first. The catalog that way would forget all streams that were made
+//! later, so each whole chunk of a table is kept, those behind the damage too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{
+    Disk, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp,
+};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch, set_base_offset};
+use serde::de::IgnoredAny;
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::ids::{GroupName, LaneId};
+use crate::log::{CATALOG, POSITIONS};
+use crate::recovery::foreign_file;
+use crate::repair::{Repair, Taken};
+use crate::settings::config::LogConfig;
+
+/// The key that a salvaged catalog has: streams that it does not name were lost, not deleted.
+pub const SALVAGED: &str = "salvaged";
+
+/// A file that is larger is none of a table's, which is written anew long before.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// More than a chunk has records.
+const OFFSETS_LEFT_OUT: u64 = 1 << 32;
+
+/// Where a chunk has the version of its format, and which that is.
+const VERSION_AT: usize = 16;
+const VERSION: u8 = 2;
+
+/// What the log keeps for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnPart {
+    /// `__catalog`: which streams and objects there are.
+    Catalog,
+    /// `__positions`: what applications have committed.
+    Positions,
+    /// `__journal`: what is durable and not in the streams' files yet.
+    Journal,
+}
+
+impl OwnPart {
+    /// The part of this name.
+    pub fn named(name: &str) -> Option<OwnPart> {
+        match name {
+            "__catalog" => Some(OwnPart::Catalog),
+            "__positions" => Some(OwnPart::Positions),
+            "__journal" => Some(OwnPart::Journal),
+            _ => None,
+        }
+    }
+}
+
+/// Repairs what the log keeps for itself. Answers what it took away.
+///
+/// A table is written anew with all of its entries that are whole, in its files and in the journal; what is taken away are
+/// the files as they were. A change whose chunk is damaged is lost, so the table says of its key what it said before. The
+/// next start moves the files of streams that the catalog does not name to the folder `aside`.
+///
+/// Of the journal damaged blocks are taken away. The next start tells of lanes that have a gap there; it cannot tell of
+/// those whose last records were in such a block.
+///
+/// # Errors
+/// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
+pub fn salvage(config: &LogConfig, disk: Arc<dyn Disk>, part: OwnPart) -> Result<Taken> {
+    config.check()?;
+    let mut repair = Repair::new(config, DataDir::open(disk, &config.dir)?)?;
+    match part {
+        OwnPart::Catalog => salvage_table(&mut repair, CATALOG)?,
+        OwnPart::Positions => salvage_table(&mut repair, POSITIONS)?,
+        OwnPart::Journal => repair.take_from_journal()?,
+    }
+    repair.finish()
+}
+
+fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
+    let lane = LaneId {
+        stream,
+        streamlet: StreamletIndex(0),
+        lane: LaneIndex(0),
+    };
+    // It may have lost its folder.
+    repair.dir.create_stream_dir(lane.stream)?;
+    let (mut groups, indexes) = repair.dir.list_groups(lane.stream)?;
+    groups.sort_unstable();
+    let mut found = Found::default();
+    for name in &groups {
+        found.add_file(&repair.dir, name)?;
+    }
+    let numbers = groups.iter().chain(&indexes).map(|(_, group, _)| *group);
+    let mut last_group = numbers.max().unwrap_or(GroupId(0));
+    repair.journal.replay(&repair.dir, |run, data| {
+        if run.lane == lane {
+            found.add_all(data);
+            last_group = last_group.max(run.group);
+        }
+        Ok(())
+    })?;
+    if found.chunks.is_empty() && stream == CATALOG {
+        let what = "no entry of the catalog is whole: restore it from a copy";
+        let folder = repair.dir.stream_dir(lane.stream);
+        return Err(LogError::corrupted(folder, Position(0), what));
+    }
+    let last = found.chunks.last_key_value();
+    let last_offset = last.map_or(Offset(0), |(offset, _)| *offset);
+
+    // Behind all that there was, so that a repair that is cut off can be done again: until the groups before are
+    // gone, the gap between them and this one tells of the damage.
+    let first_offset = last_offset.plus(OFFSETS_LEFT_OUT);
+    let mut chunks = found.chunks.into_values().collect::<Vec<_>>();
+    if stream == CATALOG {
+        chunks.push(salvaged_entry()?);
+    }
+    let path = repair
+        .dir
+        .group_path(lane, GroupId(last_group.0 + 1), first_offset);
+    let bytes = renumbered(chunks, first_offset);
+    let written = repair.dir.disk.open(&path, Access::Create);
+    written
+        .and_then(|file| {
+            file.write_at(&bytes, 0)?;
+            file.sync()
+        })
+        .map_err(|error| LogError::io("write", &path, error))?;
+    repair.dir.sync_stream_dir(lane.stream)?;
+    for name in groups.into_iter().chain(indexes) {
+        repair.take_group(&name)?;
+    }
+    Ok(())
+}
+
+/// The whole chunks of a table, by their first offsets.
+#[derive(Default)]
+struct Found {
+    chunks: BTreeMap<Offset, Vec<u8>>,
+}
+
+impl Found {
+    /// Adds those in a group's file, unless that is another group's.
+    fn add_file(&mut self, dir: &DataDir, name: &GroupName) -> Result<()> {
+        let path = dir.group_path(name.0, name.1, name.2);
+        if foreign_file(dir, name)?.is_some() {
+            return Ok(());
+        }
+        let read = |error| LogError::io("read", &path, error);
+        let file = dir.disk.open(&path, Access::Read).map_err(read)?;
+        let len = file.len().map_err(read)?;
+        if len > FILE_BYTES_MAX {
+            return Ok(());
+        }
+        let mut bytes = vec![0; len as usize];
+        let count = file.read_full_at(&mut bytes, 0).map_err(read)?;
+        self.add_all(&bytes[..count]);
+        Ok(())
+    }
+
+    /// Adds those in `bytes`, wherever they begin.
+    fn add_all(&mut self, bytes: &[u8]) {
+        let mut scratch = Scratch::default();
+        let mut at = 0;
+        while let Some(version) = bytes.get(at + VERSION_AT) {
+            let rest = &bytes[at..];
+            let chunk = (*version == VERSION).then(|| Chunks::new(rest).next());
+            let Some(Some(Ok(chunk))) = chunk else {
+                at += 1;
+                continue;
+            };
+            let mut entries = chunk.records(&mut scratch).into_iter().flatten();
+            let is_table = entries.all(|entry| {
+                entry.is_ok_and(|entry| {
+                    let key = entry.key.map(std::str::from_utf8);
+                    let value = entry.value.map(serde_json::from_slice::<IgnoredAny>);
+                    matches!(key, Some(Ok(_))) && !matches!(value, Some(Err(_)))
+                })
+            });
+            if is_table {
+                let offset = chunk.header().base_offset;
+                let known = self.chunks.entry(offset);
+                known.or_insert_with(|| chunk.bytes().to_vec());
+            }
+            at += chunk.bytes().len();
+        }
+    }
+}
+
+fn salvaged_entry() -> Result<Vec<u8>> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    builder.push(Timestamp(0), Some(SALVAGED.as_bytes()), Some(b"true"), &[])?;
+    Ok(builder.finish(None)?.to_vec())
+}
+
+/// The content of a group that begins with an offset.
+fn renumbered(chunks: Vec<Vec<u8>>, first_offset: Offset) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut offset = first_offset;
+    for mut chunk in chunks {
+        set_base_offset(&mut chunk, offset);
+        if let Some(Ok(chunk)) = Chunks::trusted(&chunk).next() {
+            offset = chunk.header().next_offset();
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes
+}

@@ -1,0 +1,307 @@
+//! Settings of the log and of its streams.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LogError, Result};
+use crate::memory::decompression::BYTES_MIN;
+use crate::memory::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+
+/// The pool is never larger than this unless it is set.
+const POOL_BYTES_DEFAULT_MAX: u64 = 1 << 30;
+
+/// The most partitions of a node unless it is set: they take about 100 MB when all are empty.
+const PARTITIONS_MAX_DEFAULT: u64 = 100_000;
+
+/// Below this the machinery has no room to move.
+const POOL_BYTES_MIN: u64 = 1 << 20;
+
+/// Settings of one node's log.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: memory that is
+    /// written again needs no new pages. What is older is read from the disk.
+    pub pool: ByteSize,
+    /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
+    /// the two largest chunks.
+    pub catch_up: ByteSize,
+    /// How much the journal may hold that is not yet in group files. More means larger writes to
+    /// the group files where lanes are many, and a longer restart after a crash.
+    pub journal: ByteSize,
+    /// The capacity of one journal file.
+    pub journal_file: ByteSize,
+    /// A lane without appends for so long gives its buffer back.
+    pub idle_after: Duration,
+    /// How often retention looks for groups to remove.
+    pub retention_every: Duration,
+    /// How long an append may wait for a free buffer.
+    pub append_wait_max: Duration,
+    /// Memory for all that is decompressed and rebuilt at a time: by filters of subscriptions, searches by time, and
+    /// checks. Subscriptions wait for it; others fail after [`append_wait_max`](Self::append_wait_max). At least 64 MiB;
+    /// with less than 167 MiB chunks that decompress to 32 MiB are refused to filters.
+    pub decompression: ByteSize,
+    /// Whether [`Lane::append_foreign`](crate::Lane::append_foreign) decompresses compressed chunks and walks their
+    /// records, too.
+    pub check_compressed: bool,
+    /// The most partitions (lanes) of all streams and objects together. Each takes 1.2 KB of memory from its first
+    /// record or reader on, and some 100 bytes before. Those that a data directory has are served, however many they
+    /// are.
+    pub partitions_max: u64,
+    /// Whether threads do the background work, or the caller by [`crate::Log::step`].
+    pub background: Background,
+}
+
+/// Who does the background work: syncing, persisting, retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Background {
+    /// Threads of the log.
+    Threads,
+    /// The caller, step by step, so that a test decides about every interleaving.
+    Manual,
+}
+
+impl LogConfig {
+    /// The defaults, for the log in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> LogConfig {
+        let memory = rustix::system::sysinfo();
+        let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
+        LogConfig::with_pool(
+            dir,
+            ByteSize((memory_bytes / 16).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
+        )
+    }
+
+    /// The defaults for a pool of this size.
+    pub fn with_pool(dir: impl Into<PathBuf>, pool: ByteSize) -> LogConfig {
+        LogConfig {
+            dir: dir.into(),
+            pool,
+            catch_up: ByteSize((pool.0 / 16).max(2 * (pool.0 / 4).min(BLOCK_BYTES_MAX as u64))),
+            journal: ByteSize(512 << 20),
+            journal_file: ByteSize(64 << 20),
+            idle_after: Duration::from_secs(10),
+            retention_every: Duration::from_secs(10),
+            append_wait_max: Duration::from_secs(30),
+            decompression: ByteSize(256 << 20),
+            check_compressed: false,
+            partitions_max: PARTITIONS_MAX_DEFAULT,
+            background: Background::Threads,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |setting, why: String| Err(LogError::BadSetting { setting, why });
+        if self.pool.0 < POOL_BYTES_MIN {
+            return refuse("pool", format!("at least {}", ByteSize(POOL_BYTES_MIN)));
+        }
+        if self.decompression.0 < BYTES_MIN {
+            return refuse("decompression", format!("at least {}", ByteSize(BYTES_MIN)));
+        }
+        if self.journal_file.0 < crate::journal::FILE_BYTES_MIN {
+            let least = ByteSize(crate::journal::FILE_BYTES_MIN);
+            return refuse("journal_file", format!("at least {least}"));
+        }
+        if self.journal.0 < self.journal_file.0.saturating_mul(2) {
+            return refuse("journal", "at least two journal files".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// When a producer is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// When it is synced to disk. It was called `replicated` before, which is still understood.
+    #[default]
+    #[serde(alias = "replicated")]
+    Sync,
+    /// When it is in the file, in the system's cache; synced to disk within about a second. It outlasts
+    /// the process, and not the power.
+    Written,
+    /// After the append; made durable soon after.
+    Async,
+    /// After the append; never written to disk. For scratch data.
+    Memory,
+}
+
+impl Durability {
+    /// The name that settings have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Sync => "sync",
+            Durability::Written => "written",
+            Durability::Async => "async",
+            Durability::Memory => "memory",
+        }
+    }
+}
+
+impl std::str::FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "sync" | "replicated" => Ok(Durability::Sync),
+            "written" => Ok(Durability::Written),
+            "async" => Ok(Durability::Async),
+            "memory" => Ok(Durability::Memory),
+            _ => Err(format!(
+                "unknown durability {text:?}; one of sync, written, async, memory"
+            )),
+        }
+    }
+}
+
+/// Settings of one stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Logical partitions (M).
+    pub streamlets: u32,
+    /// Lanes of each streamlet (Q), where producers append in parallel.
+    pub lanes: u32,
+    /// Virtual logs that the stream's lanes share.
+    pub virtual_logs: u32,
+    /// When a producer is answered.
+    pub durability: Durability,
+    /// The size of a group, in segments of the largest size (P).
+    pub group_segments: u32,
+    /// The largest segment of a lane; lanes start with 64 KiB and double.
+    pub segment: ByteSize,
+    /// Closed groups whose newest record is older are removed.
+    pub retention_ms: Option<u64>,
+    /// Closed groups are removed, oldest first, while a lane holds more than this.
+    pub retention: Option<ByteSize>,
+    /// The largest chunk that is taken in, where that is less than what fits a segment.
+    pub chunk_bytes_max: Option<ByteSize>,
+    /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
+    /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for those who set them.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        StreamConfig {
+            streamlets: 1,
+            lanes: 1,
+            virtual_logs: 1,
+            durability: Durability::Sync,
+            group_segments: 16,
+            segment: ByteSize(BLOCK_BYTES_MAX as u64),
+            retention_ms: None,
+            retention: None,
+            chunk_bytes_max: None,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+/// The most lanes that one stream may have, over all its streamlets.
+pub const LANES_MAX: u64 = 65_536;
+
+/// The most further settings of one stream …
+pub const SETTINGS_MAX: usize = 256;
+
+/// … and the most bytes that their names and values may take together: they are one record of the
+/// catalog.
+pub const SETTINGS_BYTES_MAX: usize = 16 << 10;
+
+/// Nothing that is worth a stream is smaller.
+const CHUNK_BYTES_MAX_MIN: u64 = 128;
+
+impl StreamConfig {
+    /// Lanes over all streamlets.
+    pub(crate) fn lane_count(&self) -> u64 {
+        u64::from(self.streamlets) * u64::from(self.lanes)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |setting, why: &str| {
+            Err(LogError::BadSetting {
+                setting,
+                why: why.to_owned(),
+            })
+        };
+        if self.streamlets == 0 {
+            return refuse("streamlets", "at least 1");
+        }
+        if self.lanes == 0 {
+            return refuse("lanes", "at least 1");
+        }
+        if self.lane_count() > LANES_MAX {
+            return refuse("lanes", "at most 65536 lanes over all streamlets");
+        }
+        if self.virtual_logs == 0 || self.virtual_logs > 1024 {
+            return refuse("virtual_logs", "1 to 1024");
+        }
+        if self.group_segments == 0 || self.group_segments > 65_536 {
+            return refuse("group_segments", "1 to 65536");
+        }
+        let segment = self.segment.as_usize();
+        if !segment.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&segment) {
+            return refuse("segment", "a power of two from 64 KiB to 8 MiB");
+        }
+        if self
+            .chunk_bytes_max
+            .is_some_and(|most| most.0 < CHUNK_BYTES_MAX_MIN)
+        {
+            return refuse("chunk_bytes_max", "at least 128 bytes");
+        }
+        let bytes = |(name, value): (&String, &String)| name.len() + value.len();
+        let settings_bytes: usize = self.settings.iter().map(bytes).sum();
+        if self.settings.len() > SETTINGS_MAX || settings_bytes > SETTINGS_BYTES_MAX {
+            return refuse("settings", "at most 256, of 16 KiB together");
+        }
+        Ok(())
+    }
+
+    /// Whether a stream with this configuration may have `other` from now on.
+    pub(crate) fn check_change(&self, other: &StreamConfig) -> Result<()> {
+        let fixed = [
+            ("streamlets", self.streamlets == other.streamlets),
+            ("lanes", self.lanes == other.lanes),
+            ("virtual_logs", self.virtual_logs == other.virtual_logs),
+            ("durability", self.durability == other.durability),
+        ];
+        for (setting, is_same) in fixed {
+            if !is_same {
+                return Err(LogError::BadSetting {
+                    setting,
+                    why: "it cannot be altered; streams grow by growing".to_owned(),
+                });
+            }
+        }
+        other.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_former_name_of_a_synced_stream_is_understood() {
+        assert_eq!("replicated".parse(), Ok(Durability::Sync));
+        assert_eq!("sync".parse(), Ok(Durability::Sync));
+        let stored: Durability = serde_json::from_str("\"replicated\"").unwrap();
+        assert_eq!(stored, Durability::Sync);
+        assert_eq!(serde_json::to_string(&stored).unwrap(), "\"sync\"");
+    }
+
+    #[test]
+    fn every_durability_is_understood_by_its_name() {
+        use Durability::{Async, Memory, Sync, Written};
+        for durability in [Sync, Written, Async, Memory] {
+            assert_eq!(durability.name().parse(), Ok(durability));
+            let stored = serde_json::to_string(&durability).unwrap();
+            assert_eq!(stored, format!("\"{}\"", durability.name()));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Settings of the node for streams that have none of their own.
+
+use std::collections::BTreeMap;
+
+use millstream_base::ByteSize;
+
+use crate::settings::config::StreamConfig;
+
+/// The setting under which a stream says itself how long it keeps records, also where that is for ever.
+pub const RETENTION_MS: &str = "retention.ms";
+/// The same for how much it keeps.
+pub const RETENTION_BYTES: &str = "retention.bytes";
+
+/// What users' streams have where they have no setting of their own. By default that is nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamDefaults {
+    /// See [`StreamConfig::retention_ms`].
+    pub retention_ms: Option<u64>,
+    /// See [`StreamConfig::retention`].
+    pub retention: Option<ByteSize>,
+    /// See [`StreamConfig::chunk_bytes_max`].
+    pub chunk_bytes_max: Option<ByteSize>,
+    /// Further settings that the log reads: see [`StreamConfig::settings`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl StreamDefaults {
+    /// Returns the settings that a stream with these of its own has.
+    pub fn complete(&self, mut config: StreamConfig) -> StreamConfig {
+        let is_own = |name: &str| config.settings.contains_key(name);
+        if config.retention_ms.is_none() && !is_own(RETENTION_MS) {
+            config.retention_ms = self.retention_ms;
+        }
+        if config.retention.is_none() && !is_own(RETENTION_BYTES) {
+            config.retention = self.retention;
+        }
+        config.chunk_bytes_max = config.chunk_bytes_max.or(self.chunk_bytes_max);
+        for (name, value) in &self.settings {
+            let own = config.settings.entry(name.clone());
+            own.or_insert_with(|| value.clone());
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stream_says_itself_counts_even_where_that_is_no_bound() {
+        let defaults = StreamDefaults {
+            retention_ms: Some(5),
+            retention: Some(ByteSize(6)),
+            chunk_bytes_max: Some(ByteSize(700)),
+            settings: BTreeMap::from([("compression.type".to_owned(), "lz4".to_owned())]),
+        };
+        let bare = defaults.complete(StreamConfig::default());
+        assert_eq!(
+            (bare.retention_ms, bare.retention),
+            (Some(5), Some(ByteSize(6)))
+        );
+        assert_eq!(bare.chunk_bytes_max, Some(ByteSize(700)));
+        assert_eq!(bare.settings, defaults.settings);
+
+        let for_ever =
+            [RETENTION_MS, RETENTION_BYTES].map(|name| (name.to_owned(), "-1".to_owned()));
+        let own = StreamConfig {
+            settings: for_ever.into(),
+            chunk_bytes_max: Some(ByteSize(900)),
+            ..StreamConfig::default()
+        };
+        let own = defaults.complete(own);
+        assert_eq!((own.retention_ms, own.retention), (None, None));
+        assert_eq!(own.chunk_bytes_max, Some(ByteSize(900)));
+    }
+}

@@ -1,0 +1,5 @@
+//! Settings of the log and of streams.
+
+pub mod config;
+pub mod defaults;
+pub mod intake;

@@ -1,0 +1,379 @@
+//! Consumers of one application: each group is handed to one of them at a time.
+//!
+//! Several consumers read different groups of one streamlet at once (kera 6.2.3). How far a group
+//! is done is committed by its consumer; what a consumer leaves unfinished goes to the next one
+//! that asks, from the committed position on. Committed positions are durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_base::{Cursor, GroupId, Offset, Position, StreamletIndex};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::table::Table;
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::log::wait_durable;
+use crate::stream::StreamState;
+
+/// How far an application is with one streamlet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Progress {
+    /// Groups below are done.
+    done_below: GroupId,
+    /// Groups from there on that are done.
+    done: BTreeSet<GroupId>,
+    /// How far begun groups are.
+    begun: BTreeMap<GroupId, Position>,
+}
+
+#[derive(Debug, Default)]
+struct HandOut {
+    progress: Progress,
+    /// Who has which group.
+    given: BTreeMap<GroupId, Holder>,
+}
+
+/// Who has groups. Several readers may have the same consumer's name one after the other, the next one before
+/// the last one has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    consumer: Arc<str>,
+    /// Tells readers apart. `None` who asks for groups by name.
+    reader: Option<u64>,
+}
+
+impl Holder {
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
+}
+
+/// One application that consumes one stream.
+pub struct Application {
+    core: Arc<Core>,
+    stream: Arc<StreamState>,
+    positions: Arc<Table>,
+    name: String,
+    streamlets: Mutex<BTreeMap<StreamletIndex, HandOut>>,
+    /// The number of the next reader.
+    next_reader: AtomicU64,
+}
+
+/// A position that was taken note of, and is not durable yet.
+#[derive(Debug)]
+#[must_use = "it is not durable before `finish_commit` returns"]
+pub struct Commit {
+    /// Up to where the table of positions has to be durable.
+    end: Option<Offset>,
+}
+
+impl std::fmt::Debug for Application {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Application")
+            .field("name", &self.name)
+            .field("stream", &self.stream.shared.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Application {
+    pub(crate) fn open(
+        core: Arc<Core>,
+        stream: Arc<StreamState>,
+        positions: Arc<Table>,
+        name: &str,
+    ) -> Result<Application> {
+        let prefix = format!("{}/{name}/", stream.shared.id);
+        let mut streamlets = BTreeMap::new();
+        for (key, progress) in positions.list::<Progress>(&prefix)? {
+            if let Ok(streamlet) = key[prefix.len()..].parse() {
+                let hand_out = HandOut {
+                    progress,
+                    given: BTreeMap::new(),
+                };
+                streamlets.insert(StreamletIndex(streamlet), hand_out);
+            }
+        }
+        Ok(Application {
+            core,
+            stream,
+            positions,
+            name: name.to_owned(),
+            streamlets: Mutex::new(streamlets),
+            next_reader: AtomicU64::new(0),
+        })
+    }
+
+    /// A reader, which is known to those who commit by the consumer's name.
+    pub(crate) fn add_reader(&self, consumer: String) -> Holder {
+        Holder {
+            consumer: consumer.into(),
+            reader: Some(self.next_reader.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// Hands up to `groups_max` groups of a streamlet to `consumer`, in the order of their ids, and
+    /// tells where to read on. A group stays with its consumer until it is done or released.
+    ///
+    /// # Errors
+    /// When the stream has no such streamlet.
+    pub fn next_groups(
+        &self,
+        streamlet: StreamletIndex,
+        consumer: &str,
+        groups_max: usize,
+    ) -> Result<Vec<Cursor>> {
+        let holder = Holder {
+            consumer: consumer.into(),
+            reader: None,
+        };
+        let handed = self.hand_out(streamlet, &holder, groups_max, |_, _| true)?;
+        Ok(handed.into_iter().map(|(_, cursor)| cursor).collect())
+    }
+
+    /// As [`Application::next_groups`], of those groups that are wanted, with the partitions that they are of.
+    pub(crate) fn hand_out(
+        &self,
+        streamlet: StreamletIndex,
+        holder: &Holder,
+        groups_max: usize,
+        mut wants: impl FnMut(u32, &Cursor) -> bool,
+    ) -> Result<Vec<(u32, Cursor)>> {
+        let groups = self.groups(streamlet)?;
+        let mut streamlets = self.streamlets.lock();
+        let hand_out = streamlets.entry(streamlet).or_default();
+        let mut handed = Vec::new();
+        for group in &groups {
+            if handed.len() == groups_max {
+                break;
+            }
+            let HandOut { progress, given } = &mut *hand_out;
+            let begun = progress.begun.get(&group.id).copied();
+            let position = self.start_of(group).max(begun.unwrap_or_default());
+            if progress.is_done(group.id) || is_over(&groups, group, position) {
+                given.remove(&group.id);
+                continue;
+            }
+            if given.contains_key(&group.id) {
+                continue;
+            }
+            let Some(lane) = self.stream.lane(streamlet, group.lane.lane) else {
+                continue;
+            };
+            let cursor = Cursor {
+                stream: self.stream.shared.id,
+                streamlet,
+                group: group.id,
+                segment: group.segment_at(position),
+                position,
+            };
+            if wants(lane.partition, &cursor) {
+                given.insert(group.id, holder.clone());
+                handed.push((lane.partition, cursor));
+            }
+        }
+        Ok(handed)
+    }
+
+    /// Takes note that everything before `cursor` in its group is done. A closed group that is done
+    /// to its end is never handed out again. Returns when the position is durable.
+    ///
+    /// # Errors
+    /// When the group is not handed out to this consumer, or the position cannot be stored.
+    pub fn commit(&self, consumer: &str, cursor: &Cursor) -> Result<()> {
+        self.finish_commit(self.begin_commit(consumer, cursor)?)
+    }
+
+    /// As [`Application::commit`], but the position is durable only when
+    /// [`Application::finish_commit`] returns: several that are begun before share the disk's work.
+    ///
+    /// # Errors
+    /// See [`Application::commit`].
+    pub fn begin_commit(&self, consumer: &str, cursor: &Cursor) -> Result<Commit> {
+        let groups = self.groups(cursor.streamlet)?;
+        let mut streamlets = self.streamlets.lock();
+        let hand_out = streamlets.entry(cursor.streamlet).or_default();
+        let holder = hand_out.given.get(&cursor.group);
+        if holder.map(Holder::consumer) != Some(consumer) {
+            return Err(LogError::NotHandedOut {
+                group: cursor.group,
+                consumer: consumer.to_owned(),
+                application: self.name.clone(),
+            });
+        }
+        let Ok(n) = groups.binary_search_by_key(&cursor.group, |group| group.id) else {
+            // Retention was faster: there is nothing left to hand out.
+            hand_out.given.remove(&cursor.group);
+            hand_out.progress.begun.remove(&cursor.group);
+            return Ok(Commit { end: None });
+        };
+        let group = &groups[n];
+        if cursor.position > group.durable() {
+            return Err(LogError::BadCursor {
+                cursor: *cursor,
+                why: format!("the group holds {} bytes", group.durable()),
+            });
+        }
+        let mut progress = hand_out.progress.clone();
+        progress.begun.insert(cursor.group, cursor.position);
+        let over: Vec<GroupId> = groups
+            .iter()
+            .filter(|group| {
+                let position = progress.begun.get(&group.id);
+                position.is_some_and(|position| is_over(&groups, group, *position))
+            })
+            .map(|group| group.id)
+            .collect();
+        for group in &over {
+            progress.begun.remove(group);
+            progress.done.insert(*group);
+        }
+        if !over.is_empty() {
+            let stored = self.groups_after_those_being_made(cursor.streamlet)?;
+            progress.join(stored.iter().map(|group| group.id));
+        }
+        let key = format!(
+            "{}/{}/{}",
+            self.stream.shared.id, self.name, cursor.streamlet
+        );
+        let offset = self.positions.put(&self.core, &key, Some(&progress))?;
+        hand_out.progress = progress;
+        hand_out.given.retain(|group, _| !over.contains(group));
+        Ok(Commit { end: Some(offset) })
+    }
+
+    /// Returns when a position is durable.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn finish_commit(&self, commit: Commit) -> Result<()> {
+        if let Some(end) = commit.end {
+            wait_durable(&self.core, self.positions.lane(), end)?;
+            self.positions.compact(&self.core);
+        }
+        Ok(())
+    }
+
+    /// Takes back all groups of a consumer that is gone; others get them from their committed
+    /// positions on.
+    pub fn release(&self, consumer: &str) {
+        self.take_back(|holder| holder.consumer() == consumer);
+    }
+
+    /// As [`Application::release`], but of this reader alone.
+    pub(crate) fn release_reader(&self, reader: &Holder) {
+        self.take_back(|holder| holder == reader);
+    }
+
+    /// Whether a reader still has a group: it is neither done nor taken back.
+    pub(crate) fn is_given(&self, reader: &Holder, group: &Cursor) -> bool {
+        let streamlets = self.streamlets.lock();
+        let hand_out = streamlets.get(&group.streamlet);
+        hand_out.is_some_and(|hand_out| hand_out.given.get(&group.group) == Some(reader))
+    }
+
+    fn take_back(&self, is_gone: impl Fn(&Holder) -> bool) {
+        for hand_out in self.streamlets.lock().values_mut() {
+            hand_out.given.retain(|_, holder| !is_gone(holder));
+        }
+        // There is something to read for those who found nothing.
+        self.stream.shared.durable_moved.notify(usize::MAX);
+    }
+
+    /// As [`Application::groups`], with all whose ids were given before: a lane makes a group under
+    /// its lock, and another lane may be done with a higher id meanwhile.
+    fn groups_after_those_being_made(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
+        for lane in self.stream.streamlet(streamlet).unwrap_or_default() {
+            lane.next_offset();
+        }
+        self.groups(streamlet)
+    }
+
+    /// Where the group begins: behind what was deleted from it.
+    fn start_of(&self, group: &Group) -> Position {
+        let lane = self.stream.lane(group.lane.streamlet, group.lane.lane);
+        let first = lane.and_then(|lane| lane.first_place());
+        first.map_or(Position(0), |(id, position)| match id == group.id {
+            true => position,
+            false => Position(0),
+        })
+    }
+
+    /// The groups of all lanes of a streamlet, by id, without those of which all was deleted.
+    fn groups(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
+        let lanes = self.stream.streamlet(streamlet);
+        let lanes = lanes.ok_or_else(|| LogError::UnknownLane {
+            stream: self.stream.shared.name.clone(),
+            what: format!("streamlet {streamlet}"),
+        })?;
+        let mut groups: Vec<Arc<Group>> = Vec::new();
+        for lane in lanes {
+            let first = lane.first_place().map_or(GroupId(0), |(group, _)| group);
+            let stored = lane.groups().into_iter();
+            groups.extend(stored.filter(|group| group.id >= first));
+        }
+        groups.sort_unstable_by_key(|group| group.id);
+        Ok(groups)
+    }
+}
+
+/// Whether nothing of a group is left behind `position`, for ever. Its end must be durable too,
+/// which it is when the lane's next group has something: before, a crash may open the group again.
+fn is_over(groups: &[Arc<Group>], group: &Group, position: Position) -> bool {
+    group.end().is_some_and(|end| position >= end.position)
+        && groups
+            .iter()
+            .find(|other| other.lane == group.lane && other.id > group.id)
+            .is_some_and(|next| next.durable() > Position(0) || next.has_file())
+}
+
+impl Progress {
+    fn is_done(&self, group: GroupId) -> bool {
+        group < self.done_below || self.done.contains(&group)
+    }
+
+    /// Joins what is done at the low end, up to the first stored group that is not done. `stored`
+    /// are the groups of all lanes in the order of their ids. An id that is not among them is of a
+    /// group that was removed, or that was lost in a crash before it held anything durable: neither
+    /// comes back.
+    fn join(&mut self, stored: impl Iterator<Item = GroupId>) {
+        for group in stored {
+            if !self.is_done(group) {
+                self.done_below = group;
+                break;
+            }
+        }
+        self.done = self.done.split_off(&self.done_below);
+        self.begun = self.begun.split_off(&self.done_below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_joined_over_ids_of_groups_that_never_were() {
+        let mut progress = Progress::default();
+        // Of groups 1 to 100, the crash took every third before it was durable.
+        let stored = || (1..=100).filter(|id| id % 3 != 0).map(GroupId);
+        for group in stored().take(60) {
+            progress.done.insert(group);
+            progress.join(stored());
+            assert!(progress.done.is_empty(), "{progress:?}");
+            assert!(progress.is_done(group));
+        }
+        let next = stored().nth(60).expect("there are more");
+        assert!(!progress.is_done(next));
+
+        // What is done out of turn waits for the group before.
+        let after = stored().nth(61).expect("there are more");
+        progress.done.insert(after);
+        progress.join(stored());
+        assert_eq!((progress.done_below, progress.done.len()), (next, 1));
+    }
+}

@@ -1,0 +1,490 @@
+//! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
+
+pub mod partitions;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use event_listener::Event;
+use hashbrown::{HashMap, HashSet};
+use millstream_base::{GroupId, LaneIndex, ProducerId, StreamId, StreamletIndex};
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ids::LaneId;
+use crate::lane::virtual_log::VirtualLog;
+use crate::lane::{LaneState, StoredLane, StreamShared, StreamletShared};
+use crate::settings::config::StreamConfig;
+use crate::settings::intake::Intake;
+
+/// When so many producers were seen, those that their lanes have forgotten are forgotten here too.
+const PRODUCERS_SWEPT: usize = 100_000;
+
+/// How many streamlets and lanes a stream has had from some moment on. Streams only grow; the
+/// series of shapes gives each lane its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Logical partitions (M).
+    pub streamlets: u32,
+    /// Lanes of each (Q).
+    pub lanes: u32,
+}
+
+/// What bounds the chunks and groups of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The largest chunk.
+    pub chunk_bytes_max: usize,
+    /// The largest segment.
+    pub segment_bytes_max: usize,
+    /// A group is closed before it grows beyond this, except by its first chunk.
+    pub group_bytes_max: u64,
+    /// Neighbouring chunks are joined up to this size on their way to the disk.
+    pub run_bytes_max: usize,
+    /// How chunks are changed and checked before they are stored, if they are.
+    pub intake: Option<Intake>,
+}
+
+/// The limits that follow the stream's settings, as every append sees them. Stored when the settings
+/// change; each counts from the next chunk, segment or group on.
+#[derive(Debug)]
+pub struct LiveLimits {
+    chunk_bytes_max: AtomicUsize,
+    segment_bytes_max: AtomicUsize,
+    group_bytes_max: AtomicU64,
+    /// Whether there is an intake, so that appends without one take no lock.
+    has_intake: AtomicBool,
+    intake: RwLock<Option<Intake>>,
+}
+
+impl LiveLimits {
+    fn new(limits: Limits) -> LiveLimits {
+        LiveLimits {
+            chunk_bytes_max: AtomicUsize::new(limits.chunk_bytes_max),
+            segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
+            group_bytes_max: AtomicU64::new(limits.group_bytes_max),
+            has_intake: AtomicBool::new(limits.intake.is_some()),
+            intake: RwLock::new(limits.intake),
+        }
+    }
+
+    pub fn set(&self, limits: Limits) {
+        let relaxed = Ordering::Relaxed;
+        self.chunk_bytes_max.store(limits.chunk_bytes_max, relaxed);
+        self.segment_bytes_max
+            .store(limits.segment_bytes_max, relaxed);
+        self.group_bytes_max.store(limits.group_bytes_max, relaxed);
+        *self.intake.write() = limits.intake;
+        self.has_intake.store(limits.intake.is_some(), relaxed);
+    }
+
+    pub fn intake(&self) -> Option<Intake> {
+        match self.has_intake.load(Ordering::Relaxed) {
+            true => *self.intake.read(),
+            false => None,
+        }
+    }
+
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.chunk_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn segment_bytes_max(&self) -> usize {
+        self.segment_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn group_bytes_max(&self) -> u64 {
+        self.group_bytes_max.load(Ordering::Relaxed)
+    }
+}
+
+/// What a stream is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// A user's stream.
+    Stream,
+    /// The content of an object.
+    Object,
+    /// The log's own.
+    Internal,
+}
+
+/// What a stream is called.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    pub id: StreamId,
+    pub uuid: Uuid,
+    pub name: &'a str,
+}
+
+#[derive(Debug)]
+pub struct StreamState {
+    pub shared: Arc<StreamShared>,
+    pub kind: StreamKind,
+    /// How many virtual logs its lanes share.
+    virtual_logs_max: usize,
+    /// What virtual logs are made like.
+    run_bytes_max: usize,
+    layout: RwLock<Layout>,
+    /// The lanes that have a state. One is added before it takes anything: an append that this list does not tell of
+    /// comes after whatever was changed before the list was read.
+    made: Mutex<Vec<Arc<LaneState>>>,
+    /// Where producers with duplicate detection append: they stay on their lane when the stream
+    /// grows, since the lane knows their sequence.
+    producer_lanes: Mutex<ProducerLanes>,
+    /// The lane for the next chunk without a producer.
+    next_lane: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct ProducerLanes {
+    lanes: HashMap<(StreamletIndex, ProducerId), LaneIndex>,
+    /// How many there may be before the next sweep.
+    swept_at: usize,
+}
+
+#[derive(Debug, Default)]
+struct Layout {
+    shapes: Vec<Shape>,
+    streamlets: Vec<Streamlet>,
+    /// By partition: in the order in which the stream grew.
+    lanes: Vec<LaneSlot>,
+    /// Made with the first lane of each.
+    virtual_logs: Vec<Arc<VirtualLog>>,
+}
+
+#[derive(Debug)]
+struct Streamlet {
+    shared: Arc<StreamletShared>,
+    /// The partitions of its lanes.
+    partitions: Vec<u32>,
+}
+
+/// A lane, whose state is made when it is first needed: that takes more than a kilobyte.
+#[derive(Debug)]
+struct LaneSlot {
+    streamlet: StreamletIndex,
+    lane: LaneIndex,
+    state: OnceLock<Arc<LaneState>>,
+}
+
+impl StreamState {
+    /// A stream with the lanes of `shapes`; `stored` tells what recovery found of each.
+    pub fn new(
+        named: Named<'_>,
+        kind: StreamKind,
+        config: StreamConfig,
+        shapes: &[Shape],
+        limits: Limits,
+        mut stored: impl FnMut(LaneId) -> StoredLane,
+    ) -> StreamState {
+        let stream = StreamState {
+            virtual_logs_max: config.virtual_logs as usize,
+            run_bytes_max: limits.run_bytes_max,
+            shared: Arc::new(StreamShared {
+                id: named.id,
+                uuid: named.uuid,
+                name: named.name.to_owned(),
+                durability: config.durability,
+                limits: LiveLimits::new(limits),
+                config: RwLock::new(config),
+                durable_moved: Event::new(),
+                grown: Event::new(),
+                removed: AtomicBool::new(false),
+            }),
+            kind,
+            layout: RwLock::default(),
+            made: Mutex::default(),
+            producer_lanes: Mutex::default(),
+            next_lane: AtomicUsize::new(0),
+        };
+        for shape in shapes {
+            stream.grow(*shape, &mut stored);
+        }
+        stream
+    }
+
+    /// Adds the streamlets and lanes that `shape` has more than the last one.
+    pub fn grow(&self, shape: Shape, mut stored: impl FnMut(LaneId) -> StoredLane) {
+        let mut layout = self.layout.write();
+        while layout.streamlets.len() < shape.streamlets as usize {
+            layout.streamlets.push(Streamlet {
+                shared: Arc::new(StreamletShared {
+                    next_group: AtomicU64::new(1),
+                }),
+                partitions: Vec::new(),
+            });
+        }
+        layout.shapes.push(shape);
+        for streamlet in 0..layout.streamlets.len() {
+            while layout.streamlets[streamlet].partitions.len() < shape.lanes as usize {
+                let partition = layout.lanes.len();
+                let partitions = &mut layout.streamlets[streamlet].partitions;
+                let id = LaneId {
+                    stream: self.shared.id,
+                    streamlet: StreamletIndex(streamlet as u32),
+                    lane: LaneIndex(partitions.len() as u32),
+                };
+                partitions.push(partition as u32);
+                if partition < self.virtual_logs_max {
+                    let new = VirtualLog::new(self.run_bytes_max, self.shared.durability);
+                    layout.virtual_logs.push(Arc::new(new));
+                } else {
+                    layout.virtual_logs[partition % self.virtual_logs_max].set_shared();
+                }
+                layout.lanes.push(LaneSlot {
+                    streamlet: id.streamlet,
+                    lane: id.lane,
+                    state: OnceLock::new(),
+                });
+                let stored = stored(id);
+                if !stored.is_empty() {
+                    self.restore(&layout, partition, stored);
+                }
+            }
+        }
+    }
+
+    /// Makes a lane of which recovery found something.
+    fn restore(&self, layout: &Layout, partition: usize, stored: StoredLane) {
+        let LaneSlot {
+            streamlet, lane, ..
+        } = layout.lanes[partition];
+        if let Some(GroupId(last)) = stored.groups.back().map(|group| group.id) {
+            let streamlet = &layout.streamlets[streamlet.0 as usize];
+            let next_group = &streamlet.shared.next_group;
+            next_group.fetch_max(last + 1, Ordering::Relaxed);
+        }
+        let state = self.make(layout, partition, stored);
+        let mut producer_lanes = self.producer_lanes.lock();
+        for producer in state.producer_ids() {
+            producer_lanes.lanes.insert((streamlet, producer), lane);
+        }
+    }
+
+    /// The lane of a partition that there is.
+    fn made(&self, layout: &Layout, partition: usize) -> Arc<LaneState> {
+        match layout.lanes[partition].state.get() {
+            Some(state) => Arc::clone(state),
+            None => self.make(layout, partition, StoredLane::default()),
+        }
+    }
+
+    fn make(&self, layout: &Layout, partition: usize, stored: StoredLane) -> Arc<LaneState> {
+        let slot = &layout.lanes[partition];
+        let state = slot.state.get_or_init(|| {
+            let id = LaneId {
+                stream: self.shared.id,
+                streamlet: slot.streamlet,
+                lane: slot.lane,
+            };
+            let streamlet = &layout.streamlets[slot.streamlet.0 as usize];
+            let state = Arc::new(LaneState::new(
+                id,
+                partition as u32,
+                Arc::clone(&self.shared),
+                Arc::clone(&streamlet.shared),
+                Arc::clone(&layout.virtual_logs[partition % self.virtual_logs_max]),
+                stored,
+            ));
+            self.made.lock().push(Arc::clone(&state));
+            state
+        });
+        Arc::clone(state)
+    }
+
+    /// Whether it is deleted, though perhaps not for good yet.
+    pub fn is_removed(&self) -> bool {
+        self.shared.removed.load(Ordering::Acquire)
+    }
+
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.layout.read().shapes.clone()
+    }
+
+    /// The lanes that have a state: the others have never been asked for, and hold nothing.
+    pub fn made_lanes(&self) -> Vec<Arc<LaneState>> {
+        self.made.lock().clone()
+    }
+
+    /// What `each` says of all lanes, by partition; `None` is one without a state.
+    pub fn each_lane<T>(
+        &self,
+        each: impl Fn(u32, StreamletIndex, LaneIndex, Option<&LaneState>) -> T,
+    ) -> Vec<T> {
+        let layout = self.layout.read();
+        let lanes = layout.lanes.iter().enumerate();
+        let each = |(partition, slot): (usize, &LaneSlot)| {
+            let state = slot.state.get().map(|state| &**state);
+            each(partition as u32, slot.streamlet, slot.lane, state)
+        };
+        lanes.map(each).collect()
+    }
+
+    pub fn lane_count(&self) -> u32 {
+        self.layout.read().lanes.len() as u32
+    }
+
+    pub fn lane(&self, streamlet: StreamletIndex, lane: LaneIndex) -> Option<Arc<LaneState>> {
+        let layout = self.layout.read();
+        let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
+        let partition = *streamlet.partitions.get(lane.0 as usize)?;
+        Some(self.made(&layout, partition as usize))
+    }
+
+    pub fn partition(&self, partition: u32) -> Option<Arc<LaneState>> {
+        let layout = self.layout.read();
+        let partition = partition as usize;
+        (partition < layout.lanes.len()).then(|| self.made(&layout, partition))
+    }
+
+    /// The lanes of one streamlet.
+    pub fn streamlet(&self, streamlet: StreamletIndex) -> Option<Vec<Arc<LaneState>>> {
+        let layout = self.layout.read();
+        let streamlet = layout.streamlets.get(streamlet.0 as usize)?;
+        let partitions = streamlet.partitions.iter();
+        Some(
+            partitions
+                .map(|partition| self.made(&layout, *partition as usize))
+                .collect(),
+        )
+    }
+
+    /// The lane for a producer's chunk: the entry "producer modulo Q" of the streamlet (kera 6.2.3),
+    /// or the one that it has used before; without a producer the next in turn.
+    pub fn lane_for(
+        &self,
+        streamlet: StreamletIndex,
+        producer: ProducerId,
+    ) -> Option<Arc<LaneState>> {
+        let layout = self.layout.read();
+        let lanes = &layout.streamlets.get(streamlet.0 as usize)?.partitions;
+        let index = if producer == ProducerId::NONE {
+            self.next_lane.fetch_add(1, Ordering::Relaxed) % lanes.len()
+        } else {
+            let modulo = (producer.0.unsigned_abs() % lanes.len() as u64) as u32;
+            let mut producer_lanes = self.producer_lanes.lock();
+            let known = || known_producers(&self.made_lanes());
+            let lane = producer_lanes.lane_of((streamlet, producer), LaneIndex(modulo), known);
+            lane.0 as usize
+        };
+        let partition = *lanes.get(index)?;
+        Some(self.made(&layout, partition as usize))
+    }
+}
+
+impl Default for ProducerLanes {
+    fn default() -> Self {
+        ProducerLanes {
+            lanes: HashMap::new(),
+            swept_at: PRODUCERS_SWEPT,
+        }
+    }
+}
+
+impl ProducerLanes {
+    /// The lane that the producer has used before, or from now on `new`. `known` gives the producers
+    /// that the lanes remember; what it costs is spread over at least as many new producers.
+    fn lane_of(
+        &mut self,
+        producer: (StreamletIndex, ProducerId),
+        new: LaneIndex,
+        known: impl FnOnce() -> HashSet<(StreamletIndex, ProducerId)>,
+    ) -> LaneIndex {
+        if let Some(lane) = self.lanes.get(&producer) {
+            return *lane;
+        }
+        if self.lanes.len() >= self.swept_at {
+            let known = known();
+            self.lanes.retain(|producer, _| known.contains(producer));
+            self.swept_at = PRODUCERS_SWEPT.max(2 * self.lanes.len());
+        }
+        self.lanes.insert(producer, new);
+        new
+    }
+}
+
+fn known_producers(lanes: &[Arc<LaneState>]) -> HashSet<(StreamletIndex, ProducerId)> {
+    let of_lane = |lane: &Arc<LaneState>| {
+        let streamlet = lane.id.streamlet;
+        let producers = lane.producer_ids().into_iter();
+        producers.map(move |producer| (streamlet, producer))
+    };
+    lanes.iter().flat_map(of_lane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_an_empty_lane_is_made_when_it_is_needed() {
+        let named = Named {
+            id: StreamId(16),
+            uuid: Uuid::nil(),
+            name: "a",
+        };
+        let limits = Limits {
+            chunk_bytes_max: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            group_bytes_max: 1 << 20,
+            run_bytes_max: 1 << 20,
+            intake: None,
+        };
+        let shape = |streamlets, lanes| Shape { streamlets, lanes };
+        let shapes = [shape(100, 1), shape(100, 3)];
+        let found = |id: LaneId| StoredLane {
+            next_offset: millstream_base::Offset(u64::from(id.streamlet == StreamletIndex(7))),
+            ..StoredLane::default()
+        };
+        let (kind, config) = (StreamKind::Stream, StreamConfig::default());
+        let stream = StreamState::new(named, kind, config, &shapes, limits, found);
+        assert_eq!((stream.lane_count(), stream.made_lanes().len()), (300, 3));
+
+        let places = stream.each_lane(|partition, streamlet, lane, state| {
+            assert_eq!(state.is_some(), streamlet == StreamletIndex(7));
+            (partition, streamlet.0, lane.0)
+        });
+        assert_eq!((places[99], places[100]), ((99, 99, 0), (100, 0, 1)));
+        assert_eq!((places[101], places[102]), ((101, 0, 2), (102, 1, 1)));
+
+        let lane = stream.partition(102).expect("it is there");
+        assert_eq!((lane.id.streamlet.0, lane.id.lane.0), (1, 1));
+        let again = stream.lane(StreamletIndex(1), LaneIndex(1));
+        assert!(Arc::ptr_eq(&lane, &again.expect("it is there")));
+        assert_eq!(stream.made_lanes().len(), 4);
+        assert!(stream.partition(300).is_none());
+    }
+
+    #[test]
+    fn many_known_producers_are_not_looked_through_for_each_chunk() {
+        let mut producers = ProducerLanes::default();
+        let id = |n: usize| (StreamletIndex(0), ProducerId(n as i64));
+        let mut sweeps = 0;
+        for n in 0..3 * PRODUCERS_SWEPT {
+            for _ in 0..2 {
+                // The lanes remember all of them.
+                let known = || {
+                    sweeps += 1;
+                    (0..n).map(id).collect()
+                };
+                producers.lane_of(id(n), LaneIndex(1), known);
+            }
+        }
+        assert_eq!(sweeps, 2);
+        assert_eq!(producers.lanes.len(), 3 * PRODUCERS_SWEPT);
+
+        // A producer stays on its lane.
+        let lane = producers.lane_of(id(7), LaneIndex(2), HashSet::new);
+        assert_eq!(lane, LaneIndex(1));
+
+        // The lanes have forgotten all but one.
+        for n in 3 * PRODUCERS_SWEPT..=4 * PRODUCERS_SWEPT {
+            producers.lane_of(id(n), LaneIndex(1), || HashSet::from_iter([id(7)]));
+        }
+        assert_eq!(producers.lanes.len(), 2);
+        assert_eq!(producers.swept_at, PRODUCERS_SWEPT);
+    }
+}

@@ -1,0 +1,210 @@
+//! A subscription's filter: what it keeps is put together anew, in the memory for catch-up reads, unless it
+//! can be handed out where it lies.
+
+use std::sync::Arc;
+
+use event_listener::EventListener;
+use millstream_base::Cursor;
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Kept};
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::memory::decompression::{Lease, Need, REBUILT_BYTES};
+use crate::memory::pool::{Arena, Slice};
+use crate::subscription::Handed;
+
+/// When so many bytes of records were looked through, what is kept until then is handed out: few bytes
+/// that are stored may be very many records.
+const LOOKED_BYTES: usize = 32 << 20;
+
+/// Chunks that are kept whole are handed out where they lie, unless they are smaller and come between others.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+
+/// Filters what is handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
+#[derive(Debug)]
+pub struct Sieve {
+    filter: Filter,
+    core: Arc<Core>,
+    /// What the next chunk needs.
+    need: Need,
+    /// There was no memory for that when it was last looked.
+    is_refused: bool,
+}
+
+/// What one call keeps.
+struct Sifting<'a> {
+    filter: &'a Filter,
+    /// The largest chunk to be put together.
+    block_bytes_max: usize,
+    lease: Lease,
+    /// Bytes of records that were looked through.
+    looked_bytes: usize,
+    /// What is kept, if it is not handed out where it lies.
+    kept: Vec<u8>,
+}
+
+impl Sieve {
+    pub fn new(filter: Filter, core: &Arc<Core>) -> Sieve {
+        Sieve {
+            filter,
+            core: Arc::clone(core),
+            need: Need::Small,
+            is_refused: false,
+        }
+    }
+
+    /// Hears when there may be memory to go on with, if there was none.
+    pub fn listen(&self) -> Option<EventListener> {
+        let freed = self.core.decompression.freed(self.need);
+        self.is_refused.then(|| freed.listen())
+    }
+
+    /// Leaves of the chunks what is wanted; none, perhaps. It may come to an end before they do.
+    ///
+    /// # Errors
+    /// When there is no memory to look through them or for what is kept ([`LogError::ReadBudget`]), or the records of
+    /// the first chunk cannot be looked through ([`LogError::NotFiltered`]).
+    pub fn sift(&mut self, handed: &mut Handed) -> Result<()> {
+        let cursor = handed.chunks.cursor;
+        loop {
+            let lease = self.core.decompression.try_take(self.need);
+            self.is_refused = lease.is_none();
+            let mut sifting = Sifting {
+                filter: &self.filter,
+                block_bytes_max: self.core.pool.block_bytes_max(Arena::Windows),
+                lease: lease.ok_or(LogError::ReadBudget)?,
+                looked_bytes: 0,
+                kept: Vec::new(),
+            };
+            match sifting.sift(handed, self.need, &self.core) {
+                Ok(()) => {
+                    self.need = Need::Small;
+                    return Ok(());
+                }
+                Err(NotSifted::Needs(need)) => self.need = need,
+                Err(NotSifted::Chunk(error)) => {
+                    self.need = Need::Small;
+                    return Err(LogError::NotFiltered { cursor, error });
+                }
+                Err(NotSifted::ReadBudget) => return Err(LogError::ReadBudget),
+            }
+        }
+    }
+}
+
+/// Why nothing was sifted.
+enum NotSifted {
+    /// The first chunk needs more memory.
+    Needs(Need),
+    /// The first chunk cannot be looked through.
+    Chunk(ChunkError),
+    /// There is no memory for what is kept.
+    ReadBudget,
+}
+
+impl Sifting<'_> {
+    fn sift(&mut self, handed: &mut Handed, need: Need, core: &Core) -> Result<(), NotSifted> {
+        let mut chunks = Chunks::trusted(&handed.chunks.bytes);
+        // How much is looked through, and whether all of it is kept.
+        let (mut bytes, mut is_whole, mut next) = (0, true, handed.from);
+        while self.kept.len() < REBUILT_BYTES && self.looked_bytes < LOOKED_BYTES {
+            let Some(chunk) = chunks.next() else { break };
+            let start = self.kept.len();
+            let kept = chunk
+                .map_err(NotSifted::Chunk)
+                .and_then(|chunk| Ok((self.keep(&chunk, need)?, chunk)));
+            let (kept, chunk) = match kept {
+                Err(error) if bytes == 0 => return Err(error),
+                // The next look tells.
+                Err(_) => break,
+                Ok(kept) => kept,
+            };
+            if is_whole && kept != Kept::All {
+                if bytes > COPIED_BYTES_MAX {
+                    self.kept.truncate(start);
+                    break;
+                }
+                self.kept
+                    .splice(0..0, handed.chunks.bytes[..bytes].iter().copied());
+                is_whole = false;
+            } else if !is_whole && kept == Kept::All {
+                if chunk.bytes().len() > COPIED_BYTES_MAX {
+                    break;
+                }
+                self.kept.extend_from_slice(chunk.bytes());
+            }
+            bytes = chunks.position();
+            next = chunk.header().next_offset();
+        }
+        let wanted = match (is_whole, self.kept.is_empty()) {
+            (true, _) => handed.chunks.bytes.slice(0..bytes),
+            (false, true) => handed.chunks.bytes.slice(0..0),
+            (false, false) => self.kept(core).ok_or(NotSifted::ReadBudget)?,
+        };
+        if bytes < handed.chunks.bytes.len() {
+            let cursor = handed.chunks.cursor;
+            handed.chunks.next = Cursor {
+                position: cursor.position.plus(bytes as u64),
+                ..cursor
+            };
+            handed.next = next;
+        }
+        handed.chunks.bytes = wanted;
+        Ok(())
+    }
+
+    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
+        let start = self.kept.len();
+        let kept = self.look_through(chunk, need)?;
+        let (bytes, max) = (self.kept.len(), self.block_bytes_max);
+        if start > 0 && bytes + COPIED_BYTES_MAX > max {
+            // It comes first next time.
+            self.kept.truncate(start);
+        }
+        match bytes + COPIED_BYTES_MAX > max {
+            true => Err(NotSifted::Chunk(ChunkError::TooLarge { bytes, max })),
+            false => Ok(kept),
+        }
+    }
+
+    /// Looks through a chunk, if what was leased is enough for it.
+    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
+        let is_compressed = chunk.header().attributes.compression() != Compression::None;
+        match Need::of(chunk) {
+            Need::Copy(bytes) if need != Need::Copy(bytes) => {
+                return Err(NotSifted::Needs(Need::Copy(bytes)));
+            }
+            _ if matches!(need, Need::Copy(_)) && is_compressed => {
+                return Err(NotSifted::Needs(Need::Small));
+            }
+            _ => {}
+        }
+        let kept = self
+            .filter
+            .keep(chunk, self.lease.scratch(), &mut self.kept);
+        self.looked_bytes += match (need, is_compressed) {
+            (Need::Small, true) => self.lease.scratch().last_bytes(),
+            (Need::Small, false) => chunk.bytes().len(),
+            // What was leased is for this chunk alone: others have their turn.
+            (Need::Copy(_) | Need::Large, _) => LOOKED_BYTES,
+        };
+        match kept {
+            Err(ChunkError::DecompressedSize { .. }) if need == Need::Small => {
+                Err(NotSifted::Needs(Need::Large))
+            }
+            kept => kept.map_err(NotSifted::Chunk),
+        }
+    }
+
+    fn kept(&self, core: &Core) -> Option<Slice> {
+        let len = self.kept.len();
+        let mut writer = core.catch_up.allocate(len)?;
+        writer
+            .extend(len, |room| {
+                room.copy_from_slice(&self.kept);
+                Ok::<_, std::convert::Infallible>(len)
+            })
+            .unwrap_or_else(|never| match never {});
+        Some(writer.buffer().slice(0..len))
+    }
+}

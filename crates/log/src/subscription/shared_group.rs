@@ -1,0 +1,342 @@
+//! A stream as an application reads it: group by group, as the log hands them out, from where the
+//! application's last flow ended.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use millstream_base::{Cursor, Position, StreamletIndex};
+use millstream_record::ChunkHeader;
+
+use crate::error::{LogError, Result};
+use crate::log::{Lane, Log, Stream};
+use crate::read::reader::{From, ReadChunks};
+use crate::shared_group::{Application, Holder};
+use crate::subscription::feed::FirstRun;
+use crate::subscription::filter::Sieve;
+use crate::subscription::{Handed, Next, SubscriptionError};
+
+/// The groups that one subscriber has of an application.
+#[derive(Debug)]
+pub struct ApplicationReader {
+    log: Log,
+    stream: Stream,
+    application: Arc<Application>,
+    /// What the log knows it by.
+    holder: Holder,
+    /// By partition: groups in the order of their ids. A later one is read when the one before is at
+    /// its end.
+    lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
+    /// Partitions that failed. Their groups that this subscriber has stay with it, unread, until it is released.
+    failed: BTreeSet<u32>,
+    /// Partition that was read last.
+    turn: u32,
+    /// Groups that were read to their ends, and are not committed.
+    passed: Vec<HandedGroup>,
+    /// By partition: where to end.
+    ends: Option<Vec<Cursor>>,
+}
+
+/// A group that is read by nobody else.
+#[derive(Debug)]
+struct HandedGroup {
+    /// Where to read on.
+    cursor: Cursor,
+    /// Up to where it is known to be done.
+    committed: Position,
+    /// There was nothing more in it when it was last looked at.
+    is_at_head: bool,
+}
+
+impl ApplicationReader {
+    pub fn new(log: &Log, stream: &Stream, name: &str, consumer: String) -> Result<Self> {
+        let application = log.application(stream.name(), name)?;
+        Ok(ApplicationReader {
+            log: log.clone(),
+            stream: stream.clone(),
+            holder: application.add_reader(consumer),
+            application,
+            lanes: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            turn: 0,
+            passed: Vec::new(),
+            ends: None,
+        })
+    }
+
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Lanes that were added behind the ends have no part in it.
+    pub fn lane_count(&self) -> u32 {
+        let ends = self.ends.as_ref();
+        ends.map_or_else(|| self.stream.lane_count(), |ends| ends.len() as u32)
+    }
+
+    pub fn has_ends(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    pub fn end_at_head(&mut self) {
+        self.ends = Some(self.stream.reader(From::Latest).cursors());
+    }
+
+    /// Reads on in the next lane that has something, and is wanted. No groups are asked for of lanes that are not.
+    pub fn next(
+        &mut self,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<Next, SubscriptionError> {
+        let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
+        let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
+        let mut partitions: Vec<u32> = after.chain(from_start).collect();
+        partitions.retain(|partition| is_wanted(*partition));
+        let mut next = self.read_lanes(partitions, bytes_max, sieve.as_deref_mut())?;
+        while matches!(next, Next::Nothing | Next::Busy) {
+            let claimed = self.claim(&is_wanted)?;
+            if claimed.is_empty() {
+                break;
+            }
+            match self.read_lanes(claimed, bytes_max, sieve.as_deref_mut())? {
+                Next::Nothing => {}
+                found => next = found,
+            }
+        }
+        Ok(match (next, &self.ends) {
+            // What lies before the ends is durable, so nothing more will be readable there.
+            (Next::Nothing, Some(ends)) if (0..ends.len() as u32).all(is_wanted) => Next::End,
+            (next, _) => next,
+        })
+    }
+
+    fn read_lanes(
+        &mut self,
+        partitions: impl IntoIterator<Item = u32>,
+        bytes_max: usize,
+        mut sieve: Option<&mut Sieve>,
+    ) -> Result<Next, SubscriptionError> {
+        let mut next = Next::Nothing;
+        for partition in partitions {
+            let end = match &self.ends {
+                None => None,
+                // A lane that was added since then has nothing from before.
+                Some(ends) => match ends.get(partition as usize) {
+                    None => continue,
+                    end => end.copied(),
+                },
+            };
+            let sieve = sieve.as_deref_mut();
+            match self.read_lane(partition, end.as_ref(), bytes_max, sieve) {
+                Ok(Some(handed)) => {
+                    self.turn = partition;
+                    return Ok(Next::Handed(handed));
+                }
+                Ok(None) => {}
+                // It does not hold up the others.
+                Err(LogError::ReadBudget) => next = Next::Busy,
+                Err(error) => {
+                    self.lanes.remove(&partition);
+                    self.failed.insert(partition);
+                    let place = Some(partition);
+                    return Err(SubscriptionError { place, error });
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    fn read_lane(
+        &mut self,
+        partition: u32,
+        end: Option<&Cursor>,
+        bytes_max: usize,
+        sieve: Option<&mut Sieve>,
+    ) -> Result<Option<Handed>> {
+        let Some(groups) = self.lanes.get_mut(&partition) else {
+            return Ok(None);
+        };
+        let reading = Reading {
+            log: &self.log,
+            lane: self.stream.partition(partition)?,
+            end,
+            bytes_max,
+        };
+        let groups = groups.make_contiguous();
+        let Some((mut index, mut handed)) = reading.first_readable(groups)? else {
+            return Ok(None);
+        };
+        // What is durable of a group has all of those before it: now there is nothing that these may
+        // still get.
+        if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
+            (index, handed) = earlier;
+        }
+        if let Some(sieve) = sieve {
+            sieve.sift(&mut handed)?;
+        }
+        groups[index].cursor = handed.chunks.next;
+        if let Some(groups) = self.lanes.get_mut(&partition) {
+            self.passed.extend(groups.drain(..index));
+        }
+        Ok(Some(handed))
+    }
+
+    /// Asks for one more group of each lane where it has nothing left to read, so that others get some too.
+    /// Tells of which it has got one.
+    fn claim(&mut self, is_wanted: impl Fn(u32) -> bool) -> Result<BTreeSet<u32>> {
+        // Others may commit by the consumer's name.
+        self.passed
+            .retain(|group| self.application.is_given(&self.holder, &group.cursor));
+        let config = self.stream.config();
+        let mut claimed = BTreeSet::new();
+        for streamlet in (0..config.streamlets).map(StreamletIndex) {
+            let wants = |partition: u32, cursor: &Cursor| {
+                !claimed.contains(&partition)
+                    && is_wanted(partition)
+                    && self.wants(partition, cursor)
+                    && claimed.insert(partition)
+            };
+            let groups_max = config.lanes as usize;
+            let handed = self
+                .application
+                .hand_out(streamlet, &self.holder, groups_max, wants)?;
+            for (partition, cursor) in handed {
+                let groups = self.lanes.entry(partition).or_default();
+                // What another flow gave back may be earlier than what this one has.
+                let place = groups.partition_point(|group| group.cursor.group < cursor.group);
+                let group = HandedGroup {
+                    committed: cursor.position,
+                    is_at_head: false,
+                    cursor,
+                };
+                groups.insert(place, group);
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Whether a group can be read on from there, as far as those before it tell that this one has: what cannot be
+    /// read yet is left to others.
+    fn wants(&self, partition: u32, cursor: &Cursor) -> bool {
+        let is_before_end = |cursor: &Cursor| match &self.ends {
+            None => true,
+            Some(ends) => {
+                let end = ends.get(partition as usize);
+                end.is_some_and(|end| is_before(cursor, end))
+            }
+        };
+        let is_unread = |group: &HandedGroup| !group.is_at_head && is_before_end(&group.cursor);
+        let held = self.lanes.get(&partition).into_iter().flatten();
+        let mut before = held.take_while(|group| group.cursor.group < cursor.group);
+        !self.failed.contains(&partition) && is_before_end(cursor) && !before.any(is_unread)
+    }
+
+    /// Gives back all groups. What was not committed is handed out again.
+    pub fn release(&mut self) {
+        self.lanes.clear();
+        self.passed.clear();
+        self.application.release_reader(&self.holder);
+    }
+
+    /// Keeps how far everything is read.
+    pub fn commit(&mut self) -> Result<()> {
+        let reading = self.lanes.values_mut().flatten();
+        for group in self.passed.iter_mut().chain(reading) {
+            if group.committed < group.cursor.position {
+                let consumer = self.holder.consumer();
+                self.application.commit(consumer, &group.cursor)?;
+                group.committed = group.cursor.position;
+            }
+        }
+        self.passed.clear();
+        Ok(())
+    }
+}
+
+/// A look at the groups of one lane.
+struct Reading<'a> {
+    log: &'a Log,
+    lane: Lane,
+    end: Option<&'a Cursor>,
+    bytes_max: usize,
+}
+
+impl Reading<'_> {
+    /// The first group that has something before the end.
+    fn first_readable(&self, groups: &mut [HandedGroup]) -> Result<Option<(usize, Handed)>> {
+        for (index, group) in groups.iter_mut().enumerate() {
+            let cursor = &group.cursor;
+            if self.end.is_some_and(|end| !is_before(cursor, end)) {
+                break;
+            }
+            let chunks = match self.log.read(cursor, self.bytes_max) {
+                // Retention took the group after all of it was read.
+                Err(LogError::CursorRemoved { .. }) if group.is_at_head => None,
+                chunks => chunks?,
+            };
+            group.is_at_head = chunks.is_none();
+            let chunks = chunks.and_then(|chunks| match self.end {
+                Some(end) if is_before(end, &chunks.next) => cut(chunks, end),
+                _ => Some(chunks),
+            });
+            if let Some(chunks) = chunks {
+                // What comes behind is not stable either.
+                return Ok(self.stable(chunks)?.map(|handed| (index, handed)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What of the chunks is committed for good, up to where others are left out.
+    fn stable(&self, mut chunks: ReadChunks) -> Result<Option<Handed>> {
+        let damaged = |error| LogError::BadCursor {
+            cursor: chunks.cursor,
+            why: format!("no chunk starts there: {error}"),
+        };
+        let from = ChunkHeader::parse(&chunks.bytes)
+            .map_err(damaged)?
+            .base_offset;
+        let durable = self.lane.durable_offset();
+        let stable = self.lane.last_stable_offset().min(durable);
+        let aborted = self.lane.aborted_transactions(from, stable)?;
+        let run = FirstRun::of(&chunks.bytes, from, stable, &aborted).map_err(damaged)?;
+        if run.bytes == 0 {
+            return Ok(None);
+        }
+        if run.bytes < chunks.bytes.len() {
+            let position = chunks.cursor.position.plus(run.bytes as u64);
+            chunks.next = self.lane.lane.cursor(chunks.cursor.group, position);
+        }
+        let seen = if run.is_seen { run.bytes } else { 0 };
+        chunks.bytes = chunks.bytes.slice(0..seen);
+        Ok(Some(Handed {
+            place: self.lane.partition(),
+            chunks,
+            from,
+            next: run.next,
+            end: stable,
+        }))
+    }
+}
+
+/// Whether there may be something between two places of a lane.
+fn is_before(place: &Cursor, other: &Cursor) -> bool {
+    (place.group, place.position) < (other.group, other.position)
+}
+
+/// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
+fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
+    if !is_before(&chunks.cursor, end) {
+        return None;
+    }
+    let left = usize::try_from(end.position.0 - chunks.cursor.position.0).ok()?;
+    chunks.bytes = chunks.bytes.slice(0..left);
+    chunks.next = *end;
+    Some(chunks)
+}
+
+impl Drop for ApplicationReader {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
