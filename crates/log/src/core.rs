@@ -13,19 +13,24 @@ use std::time::{Duration, Instant};
 use event_listener::Listener as _;
 use hashbrown::HashMap;
 use millstream_base::disk::Access;
-use millstream_base::{ByteSize, Clock, Offset, Position, SegmentIndex, StreamId, Timestamp};
-use parking_lot::{Condvar, Mutex, RwLock};
+use millstream_base::{ByteSize, Clock, Offset, Position, StreamId, Timestamp};
+use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
 use crate::catalog::table::Table;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::disk_space::DiskSpace;
 use crate::group::{Group, KeepOpen, Through};
 use crate::ids::LaneId;
 use crate::index::places::KeptPlaces;
 use crate::journal::{Journal, OldJournal, PROBE, Run, WriteOutcome};
-use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, SyncQueue, SyncWork, VirtualLog};
-use crate::lane::{LaneState, StreamShared};
+use crate::lane::LaneState;
+use crate::lane::context::{AppendContext, POOL_FREE_MIN};
+use crate::lane::residents::Resident;
+use crate::lane::shared::StreamShared;
+use crate::lane::sync_queue::SyncWork;
+use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, VirtualLog};
 use crate::memory::decompression::Decompression;
 use crate::memory::pool::{Arena, Pool};
 use crate::read::catch_up::CatchUp;
@@ -33,14 +38,12 @@ use crate::read::damage_reports::DamageTold;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::settings::defaults::StreamDefaults;
 use crate::settings::intake::Intake;
+use crate::settings::limits::Limits;
 use crate::stream::partitions::{PartitionCount, Reserved};
-use crate::stream::{Limits, StreamKind, StreamState};
+use crate::stream::{StreamKind, StreamState};
 
 /// The journal is emptied into group files when it is fuller than this.
 const JOURNAL_FILL_MAX: f64 = 0.5;
-
-/// Memory is given back when less than this part of the pool is free …
-const POOL_FREE_MIN: f64 = 0.25;
 
 /// … until this part is.
 const POOL_FREE_GOAL: f64 = 0.375;
@@ -69,7 +72,8 @@ pub struct Core {
     pub clock: Arc<dyn Clock>,
     pub pool: Arc<Pool>,
     pub catch_up: CatchUp,
-    pub queue: SyncQueue,
+    /// What lanes need to append.
+    pub appends: AppendContext,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
     pub partitions: PartitionCount,
@@ -80,25 +84,18 @@ pub struct Core {
     /// Where it is noted which lanes have data; set when the start is over.
     pub catalog: OnceLock<Weak<Table>>,
     pub kept_places: KeptPlaces,
-    /// Segments in memory, oldest first: what eviction goes through.
-    residents: Mutex<VecDeque<Resident>>,
     /// Virtual logs that cannot go on before the disk or the journal has room.
     stalled: Mutex<Vec<Arc<VirtualLog>>>,
-    disk_full: AtomicBool,
     /// When it was looked for room on a full disk; held while that takes the room.
     probed_at: Mutex<Duration>,
-    /// See [`Core::recently`].
-    recently_ms: AtomicU64,
     /// What the last run left, until the files hold all of it for good.
     old_journal: Mutex<Option<Replayed>>,
     /// Recovery could not be finished on a full disk. Taken by the persistence manager.
     recovery_waits: AtomicBool,
-    persist: PersistSignal,
     /// One reclaims at a time.
     reclaiming: Mutex<()>,
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     starved: AtomicBool,
-    pub closed: AtomicBool,
     pub counters: Counters,
     pub damage_told: DamageTold,
 }
@@ -130,14 +127,6 @@ impl Streams {
     }
 }
 
-/// A segment that takes memory.
-#[derive(Debug, Clone)]
-pub struct Resident {
-    pub lane: LaneId,
-    pub group: Arc<Group>,
-    pub segment: SegmentIndex,
-}
-
 /// The journal of the last run.
 struct Replayed {
     journal: OldJournal,
@@ -155,19 +144,6 @@ pub struct Counters {
     pub direct_bytes: AtomicU64,
     pub persisted_groups: AtomicU64,
     pub evicted_segments: AtomicU64,
-    pub segments_opened: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct PersistSignal {
-    state: Mutex<PersistState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct PersistState {
-    kicked: bool,
-    closed: bool,
 }
 
 impl Core {
@@ -178,6 +154,8 @@ impl Core {
         pool: Arc<Pool>,
         journal: Journal,
     ) -> Core {
+        let disk = DiskSpace::new(dir.root.clone(), config.journal_file);
+        let appends = AppendContext::new(Arc::clone(&pool), disk);
         Core {
             decompression: Decompression::new(config.decompression),
             defaults: RwLock::default(),
@@ -186,23 +164,18 @@ impl Core {
             dir,
             clock,
             pool,
-            queue: SyncQueue::default(),
+            appends: appends,
             journal,
             streams: RwLock::default(),
             partitions: PartitionCount::default(),
             catalog: OnceLock::new(),
             kept_places: KeptPlaces::default(),
-            residents: Mutex::default(),
             stalled: Mutex::default(),
-            disk_full: AtomicBool::new(false),
             probed_at: Mutex::default(),
-            recently_ms: AtomicU64::new(0),
             old_journal: Mutex::default(),
             recovery_waits: AtomicBool::new(false),
-            persist: PersistSignal::default(),
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             counters: Counters::default(),
             damage_told: DamageTold::default(),
         }
@@ -251,15 +224,9 @@ impl Core {
         }
     }
 
-    /// The monotonic time at the last tick: exact enough to tell which lanes are idle, and free.
-    pub fn recently(&self) -> Duration {
-        Duration::from_millis(self.recently_ms.load(Ordering::Relaxed))
-    }
-
     fn tick(&self) -> Duration {
         let now = self.clock.monotonic();
-        self.recently_ms
-            .store(now.as_millis() as u64, Ordering::Relaxed);
+        self.appends.set_recently(now);
         now
     }
 
@@ -280,7 +247,7 @@ impl Core {
 
     /// Makes one commit, if anything waits for it. `true` when it did something.
     pub fn sync_step(&self) -> bool {
-        match self.queue.try_take() {
+        match self.appends.queue.try_take() {
             Some(work) => {
                 self.commit(work);
                 true
@@ -298,11 +265,11 @@ impl Core {
             SyncWork::Direct(log) => self.commit_direct(&log),
             SyncWork::Unsynced(lanes) => {
                 self.sync_written(lanes);
-                self.queue.unsynced_done();
+                self.appends.queue.unsynced_done();
             }
             SyncWork::Journal(logs) => {
                 self.commit_to_journal(logs);
-                self.queue.journal_done();
+                self.appends.queue.journal_done();
             }
         }
     }
@@ -355,7 +322,7 @@ impl Core {
         let mut taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)> = Vec::with_capacity(logs.len());
         for log in logs {
             if room == 0 || log.is_direct() {
-                self.queue.add_now(log);
+                self.appends.queue.add_now(log);
                 continue;
             }
             let mut runs = log.take(room);
@@ -404,12 +371,12 @@ impl Core {
                     log.put_back(runs);
                     self.stalled.lock().push(log);
                 }
-                self.kick();
+                self.appends.persister.notify();
             }
             Err(error) => self.settle_failed(taken, &error),
         }
         if self.journal.fill() > JOURNAL_FILL_MAX {
-            self.kick();
+            self.appends.persister.notify();
         }
     }
 
@@ -447,7 +414,7 @@ impl Core {
     /// Puts a virtual log in line again if more came in the meantime.
     pub fn go_on(&self, log: &Arc<VirtualLog>) {
         if log.committed() {
-            self.queue.add_again(Arc::clone(log));
+            self.appends.queue.add_again(Arc::clone(log));
         }
     }
 
@@ -460,26 +427,15 @@ impl Core {
 
     // ---- Full disk -----------------------------------------------------------------------------
 
-    pub fn is_disk_full(&self) -> bool {
-        self.disk_full.load(Ordering::Relaxed)
-    }
-
-    pub fn disk_full_error(&self) -> LogError {
-        LogError::DiskFull {
-            dir: self.dir.root.clone(),
-            bytes: self.config.journal_file,
-        }
-    }
-
     fn set_disk_full(&self, error: &LogError) {
-        if !self.disk_full.swap(true, Ordering::Relaxed) {
+        if !self.appends.disk.set_full() {
             tracing::warn!(%error, "disk is full: writes are refused until there is room");
             // Appends that wait to become durable learn of it, in every lane.
             for lane in self.made_lanes() {
                 lane.durable_moved.notify(usize::MAX);
             }
         }
-        self.kick();
+        self.appends.persister.notify();
     }
 
     /// Looks whether a full disk has room again.
@@ -487,7 +443,7 @@ impl Core {
         let mut probed_at = self.probed_at.lock();
         let is_early =
             self.config.background == Background::Threads && now.saturating_sub(*probed_at) < TICK;
-        if is_early || !self.is_disk_full() {
+        if is_early || !self.appends.disk.is_full() {
             return;
         }
         *probed_at = now;
@@ -500,13 +456,13 @@ impl Core {
         let removed = self.dir.disk.remove_file(&path);
         if result.and(removed).is_ok() {
             tracing::info!("disk has room again: writes are accepted");
-            self.disk_full.store(false, Ordering::Relaxed);
+            self.appends.disk.clear_full();
         }
     }
 
     fn release_stalled(&self) {
         for log in std::mem::take(&mut *self.stalled.lock()) {
-            self.queue.add(log);
+            self.appends.queue.add(log);
         }
     }
 
@@ -516,16 +472,16 @@ impl Core {
     pub fn persist_step(&self) -> bool {
         let now = self.tick();
         let mut worked = false;
-        if self.is_disk_full() {
+        if self.appends.disk.is_full() {
             self.probe_disk(now);
-            if self.is_disk_full() {
+            if self.appends.disk.is_full() {
                 return false;
             }
             worked = true;
         }
         if self.recovery_waits.swap(false, Ordering::Relaxed) {
             self.try_to_finish_recovery();
-            if self.is_disk_full() {
+            if self.appends.disk.is_full() {
                 return false;
             }
             worked = true;
@@ -535,13 +491,13 @@ impl Core {
         if self.journal.fill() > JOURNAL_FILL_MAX || stalled {
             worked |= self.release_journal(JOURNAL_FILL_MAX);
         }
-        if !self.is_disk_full() && self.journal.has_room() {
+        if !self.appends.disk.is_full() && self.journal.has_room() {
             worked |= !self.stalled.lock().is_empty();
             self.release_stalled();
         }
         let goal = |share: f64| (self.pool.size_bytes(Arena::Segments) as f64 * share) as usize;
         let starved = self.starved.swap(false, Ordering::Relaxed);
-        if self.free_bytes() < goal(POOL_FREE_MIN) {
+        if self.appends.free_bytes() < goal(POOL_FREE_MIN) {
             worked |= self.reclaim(goal(POOL_FREE_GOAL));
         } else if starved {
             // What is free lies in pieces that are too small.
@@ -556,7 +512,7 @@ impl Core {
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
         for group in lanes.iter().flat_map(|lane| lane.groups()) {
             for segment in group.segments_in_memory() {
-                self.add_resident(Resident {
+                self.appends.residents.add(Resident {
                     lane: group.lane,
                     group: Arc::clone(&group),
                     segment,
@@ -606,7 +562,7 @@ impl Core {
         if let Some((group, _)) = failed.first().or(waiting.first()) {
             let lane = self.lane(group.lane).filter(|_| group.has_failed());
             let fault = lane.and_then(|lane| lane.fault().cloned());
-            return Err(fault.unwrap_or_else(|| self.disk_full_error()));
+            return Err(fault.unwrap_or_else(|| self.appends.disk.full_error()));
         }
         if !journal.is_empty() && !is_kept {
             journal.remove(&self.dir)?;
@@ -733,60 +689,42 @@ impl Core {
 
     // ---- Memory --------------------------------------------------------------------------------
 
-    pub fn add_resident(&self, resident: Resident) {
-        self.residents.lock().push_back(resident);
-    }
-
-    pub fn segment_opened(&self) {
-        self.counters
-            .segments_opened
-            .fetch_add(1, Ordering::Relaxed);
-        let size = self.pool.size_bytes(Arena::Segments);
-        if (self.free_bytes() as f64) < size as f64 * POOL_FREE_MIN {
-            self.kick();
-        }
-    }
-
-    fn free_bytes(&self) -> usize {
-        self.pool.size_bytes(Arena::Segments) - self.pool.used_bytes(Arena::Segments)
-    }
-
     /// Gives buffers back until `goal` bytes are free, in this order: segments that all their
     /// readers have passed, other persisted ones, those that first must be written to their files,
     /// and at last the heads of the lanes that were idle for longest.
     pub fn reclaim(&self, goal: usize) -> bool {
         let _one = self.reclaiming.lock();
-        let before = self.free_bytes();
-        let mut residents = std::mem::take(&mut *self.residents.lock());
+        let before = self.appends.free_bytes();
+        let mut residents = std::mem::take(&mut *self.appends.residents.lock());
 
         self.evict(&mut residents, goal, true);
         self.evict(&mut residents, goal, false);
-        if self.free_bytes() < goal {
-            self.sync_written(self.queue.drain_unsynced());
+        if self.appends.free_bytes() < goal {
+            self.sync_written(self.appends.queue.drain_unsynced());
             self.persist_closed(&residents, goal);
             self.evict(&mut residents, goal, false);
         }
-        if self.free_bytes() < goal {
+        if self.appends.free_bytes() < goal {
             self.close_idlest(&residents, goal);
             self.persist_closed(&residents, goal);
             self.evict(&mut residents, goal, false);
         }
         let least = self.pool.size_bytes(Arena::Segments) / SCRATCH_FREE_MIN;
-        if self.free_bytes() < goal.min(least) {
+        if self.appends.free_bytes() < goal.min(least) {
             self.close_scratch(&residents);
             self.evict(&mut residents, goal.min(least), false);
         }
 
-        let mut current = self.residents.lock();
+        let mut current = self.appends.residents.lock();
         residents.append(&mut current);
         *current = residents;
-        self.free_bytes() > before
+        self.appends.free_bytes() > before
     }
 
     /// Gives the buffers of persisted segments back, oldest first.
     fn evict(&self, residents: &mut VecDeque<Resident>, goal: usize, passed_only: bool) {
         residents.retain(|resident| {
-            if self.free_bytes() >= goal {
+            if self.appends.free_bytes() >= goal {
                 return true;
             }
             let Some(lane) = self.lane(resident.lane) else {
@@ -828,7 +766,7 @@ impl Core {
 
     /// Persists the groups of closed segments, oldest first, as far as `goal` asks for.
     fn persist_closed(&self, residents: &VecDeque<Resident>, goal: usize) {
-        let mut missing = goal.saturating_sub(self.free_bytes()) as u64;
+        let mut missing = goal.saturating_sub(self.appends.free_bytes()) as u64;
         let mut groups: Vec<Arc<Group>> = Vec::new();
         for resident in residents {
             if missing == 0 {
@@ -859,7 +797,7 @@ impl Core {
             .map(|lane| (lane.appended_at(), lane))
             .collect();
         heads.sort_unstable_by_key(|(appended_at, _)| *appended_at);
-        let mut missing = goal.saturating_sub(self.free_bytes()) as u64;
+        let mut missing = goal.saturating_sub(self.appends.free_bytes()) as u64;
         for (_, lane) in heads {
             if missing == 0 {
                 break;
@@ -885,6 +823,7 @@ impl Core {
         let now = self.tick();
         let _one = self.reclaiming.lock();
         let heads: Vec<Resident> = self
+            .appends
             .residents
             .lock()
             .iter()
@@ -905,7 +844,7 @@ impl Core {
         }
         closed.sort_unstable_by_key(|idle| (idle.lane, idle.group.id));
         self.persist(closed.iter().map(|idle| Arc::clone(&idle.group)).collect());
-        self.residents.lock().retain(|resident| {
+        self.appends.residents.lock().retain(|resident| {
             let idle = closed
                 .binary_search_by_key(&(resident.lane, resident.group.id), |idle| {
                     (idle.lane, idle.group.id)
@@ -940,7 +879,7 @@ impl Core {
         if started.elapsed() > TICK {
             self.starved.store(true, Ordering::Relaxed);
         }
-        self.kick();
+        self.appends.persister.notify();
         let left = self
             .config
             .append_wait_max
@@ -1096,8 +1035,8 @@ impl Core {
         let _no_probe = self.probed_at.lock();
         self.remove_groups_before(lane, group)?;
         // Whether it is enough, the next write finds out.
-        self.disk_full.store(false, Ordering::Relaxed);
-        self.kick();
+        self.appends.disk.clear_full();
+        self.appends.persister.notify();
         Ok(())
     }
 
@@ -1139,8 +1078,8 @@ impl Core {
         }
         self.try_to_finish_recovery();
         // Whether it is enough, the next write finds out.
-        self.disk_full.store(false, Ordering::Relaxed);
-        self.kick();
+        self.appends.disk.clear_full();
+        self.appends.persister.notify();
         Ok(())
     }
 
@@ -1156,7 +1095,7 @@ impl Core {
                 .is_some_and(|end| earlier.synced() < end.position)
             {
                 let fault = lane.fault().cloned();
-                return Err(fault.unwrap_or_else(|| self.disk_full_error()));
+                return Err(fault.unwrap_or_else(|| self.appends.disk.full_error()));
             }
         }
         if group.has_file() {
@@ -1174,27 +1113,6 @@ impl Core {
     }
 
     // ---- The persistence manager's thread ------------------------------------------------------
-
-    /// Asks the persistence manager to look now.
-    pub fn kick(&self) {
-        self.persist.state.lock().kicked = true;
-        self.persist.changed.notify_one();
-    }
-
-    /// Waits for a kick or the next tick; `false` when the log is closed.
-    pub fn wait_for_kick(&self) -> bool {
-        let mut state = self.persist.state.lock();
-        if !state.kicked && !state.closed {
-            self.persist.changed.wait_for(&mut state, TICK);
-        }
-        state.kicked = false;
-        !state.closed
-    }
-
-    pub fn close_persistence(&self) {
-        self.persist.state.lock().closed = true;
-        self.persist.changed.notify_all();
-    }
 }
 
 /// Moves the durable heads behind runs that are on all replicas, and wakes the threads that wait for them.

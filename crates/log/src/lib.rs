@@ -54,9 +54,10 @@ mod subscription;
 
 pub use error::{LogError, Result};
 pub use files::{FORMAT, SOCKET};
+pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
 pub use ids::LaneId;
-pub use lane::Appended;
+pub use lane::append::Appended;
 pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
 pub use memory::pinned::KeptSlice;
 pub use memory::pool::{
@@ -64,7 +65,7 @@ pub use memory::pool::{
 };
 pub use names::is_reserved;
 pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
-pub use producers::transactions::{AbortedTransaction, OpenTransaction, ProducerInfo};
+pub use producers::transactions::{AbortedTransaction, OpenTransaction};
 pub use read::catch_up::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
 pub use read::reader::{From, LaneReader, ReadChunks, StreamReader};

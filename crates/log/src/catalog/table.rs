@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::lane::{AppendStep, Appended, LaneState};
+use crate::lane::LaneState;
+use crate::lane::append::{AppendStep, Appended};
 use crate::log::append_to_lane;
 use crate::read::catch_up::WINDOW_BYTES;
 use crate::read::reader::read_group;
@@ -176,7 +177,7 @@ impl Table {
             return Ok(None);
         };
         state.put(core, key, value, |header, chunk| {
-            Ok(match self.lane.append(core, header, chunk)? {
+            Ok(match self.lane.append(&core.appends, header, chunk)? {
                 AppendStep::Done(appended) => Some(appended),
                 AppendStep::NeedsBuffer => None,
             })

@@ -19,13 +19,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{Offset, Position};
-use parking_lot::Mutex;
+use millstream_base::Offset;
 
 use crate::core::{Core, SINGLE_SYNCS_MAX, fault_of};
 use crate::error::Result;
-use crate::group::{Group, KeepOpen, Through};
+use crate::group::{KeepOpen, Through};
 use crate::lane::LaneState;
+use crate::lane::unsynced::{SyncLine, WrittenEnd};
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
 use crate::settings::config::Durability;
 
@@ -40,40 +40,6 @@ const SYNC_BYTES: u64 = 2 << 20;
 /// The most of a lane that is written and not synced; a write that would exceed it syncs first. Recovery
 /// takes no more than that for the torn end of a write, and one commit fits.
 pub const UNSYNCED_BYTES_MAX: u64 = COMMIT_BYTES_MAX as u64;
-
-/// What is in the files of a lane, and not durable.
-#[derive(Debug, Default)]
-pub struct Written {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Where it ends. Moved by the syncer of the lane's virtual log.
-    end: Option<WrittenEnd>,
-    line: Line,
-    /// A caller waits until everything before this offset is durable.
-    wanted: Offset,
-}
-
-/// Whether a lane is in line for a sync.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Line {
-    #[default]
-    Out,
-    Waiting,
-    /// It need not wait any longer.
-    Due,
-}
-
-/// The end of what is written of a lane.
-#[derive(Debug, Clone)]
-struct WrittenEnd {
-    group: Arc<Group>,
-    position: Position,
-    /// The lane's offset there.
-    offset: Offset,
-}
 
 impl Core {
     /// Writes what is pending of a virtual log into the groups' files, without syncing them.
@@ -114,7 +80,7 @@ impl Core {
             // All of it is written: its runs came before those of this group.
             earlier.sync(&self.dir, KeepOpen::No)?;
         }
-        let before = lane.written.end();
+        let before = lane.unsynced.end();
         if let Some(before) = before.filter(|before| before.group.id < group.id) {
             lane.settle_synced(&before);
         }
@@ -134,24 +100,32 @@ impl Core {
         end.group.set_readable(end.position);
         lane.set_written_offset(end.offset);
         let unsynced = end.position.0 - end.group.synced().0;
-        let mut state = lane.written.state.lock();
+        let mut state = lane.unsynced.state.lock();
         state.end = Some(end);
         let is_due = unsynced >= SYNC_BYTES || state.wanted > lane.durable_offset();
         let line = match is_due {
-            true => Line::Due,
-            false => Line::Waiting,
+            true => SyncLine::Due,
+            false => SyncLine::Waiting,
         };
         match (&state.line, &line) {
-            (Line::Out, Line::Due) => self.queue.add_unsynced(Arc::clone(lane), Duration::ZERO),
-            (Line::Out, _) => self.queue.add_unsynced(Arc::clone(lane), SYNC_AFTER),
-            (Line::Waiting, Line::Due) => self.hurry(lane),
+            (SyncLine::Out, SyncLine::Due) => self
+                .appends
+                .queue
+                .add_unsynced(Arc::clone(lane), Duration::ZERO),
+            (SyncLine::Out, _) => self
+                .appends
+                .queue
+                .add_unsynced(Arc::clone(lane), SYNC_AFTER),
+            (SyncLine::Waiting, SyncLine::Due) => self.hurry(lane),
             _ => return,
         }
         state.line = line;
     }
 
     fn hurry(&self, lane: &LaneState) {
-        self.queue.hurry_unsynced(|other| std::ptr::eq(other, lane));
+        self.appends
+            .queue
+            .hurry_unsynced(|other| std::ptr::eq(other, lane));
     }
 
     /// Lets a lane become durable up to `offset` soon, since a caller waits for that.
@@ -159,10 +133,10 @@ impl Core {
         if lane.stream.durability != Durability::Written {
             return;
         }
-        let mut state = lane.written.state.lock();
+        let mut state = lane.unsynced.state.lock();
         state.wanted = state.wanted.max(offset);
-        if state.line == Line::Waiting {
-            state.line = Line::Due;
+        if state.line == SyncLine::Waiting {
+            state.line = SyncLine::Due;
             self.hurry(lane);
         }
     }
@@ -171,7 +145,7 @@ impl Core {
     pub fn sync_written(&self, lanes: Vec<Arc<LaneState>>) {
         let mut ends: Vec<(Arc<LaneState>, WrittenEnd)> = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            if let Some(end) = lane.written.take_turn() {
+            if let Some(end) = lane.unsynced.take_turn() {
                 ends.push((lane, end));
             }
         }
@@ -206,7 +180,7 @@ impl LaneState {
     /// Moves the durable offset behind what is written, if that is synced.
     fn settle_synced(&self, end: &WrittenEnd) {
         // One at a time, so that none goes back.
-        let _state = self.written.state.lock();
+        let _state = self.unsynced.state.lock();
         if end.group.synced() < end.position {
             // It failed, which the lane's fault tells, or the stream is deleted.
             return;
@@ -217,18 +191,5 @@ impl LaneState {
         if self.durable_offset() < end.offset {
             self.set_durable_offset(end.offset);
         }
-    }
-}
-
-impl Written {
-    fn end(&self) -> Option<WrittenEnd> {
-        self.state.lock().end.clone()
-    }
-
-    /// The lane is out of the line: what is written from now on stands in line anew.
-    fn take_turn(&self) -> Option<WrittenEnd> {
-        let mut state = self.state.lock();
-        state.line = Line::Out;
-        state.end.clone()
     }
 }

@@ -9,6 +9,8 @@
 //! aside/<…>                                                          what `repair` took away
 //! ```
 
+pub mod disk_space;
+
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

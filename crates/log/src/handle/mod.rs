@@ -1,3 +1,4 @@
 //! Handles.
 
+pub mod transactions;
 pub mod watch;

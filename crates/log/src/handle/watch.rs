@@ -4,18 +4,14 @@
 //! until it is armed again, so a busy lane does not keep waking somebody who is still at work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use event_listener::{Event, EventListener};
-use hashbrown::HashMap;
+use event_listener::EventListener;
 use millstream_base::Offset;
-use parking_lot::Mutex;
 
 use crate::lane::LaneState;
+use crate::lane::watchers::{DISARMED, WatchEntry, WatchShared, WatchedHead};
 use crate::log::Lane;
-
-/// What [`Entry::after`] holds while the lane is not to tell anything.
-const DISARMED: u64 = u64::MAX;
 
 /// Tells which of many lanes have more than was known of them. Made once for as long as somebody is
 /// interested, such as a consumer's connection; clones are the same watch.
@@ -44,64 +40,30 @@ const DISARMED: u64 = u64::MAX;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// Keys of lanes that have told; at most one for each entry that was armed.
-    ready: Mutex<Vec<u64>>,
-    /// Notified when a key was added.
-    changed: Event,
+    shared: Arc<WatchShared>,
 }
 
 /// A lane in a [`Watch`], until this is dropped.
 #[derive(Debug)]
 pub struct Watched {
     lane: Arc<LaneState>,
-    entry: Arc<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    watch: Arc<Shared>,
-    key: u64,
-    head: Head,
-    /// The lane tells when its head is beyond this. Stored by who arms; swapped for
-    /// [`DISARMED`] by who tells.
-    after: AtomicU64,
-}
-
-/// Which of a lane's heads a watch is about.
-#[derive(Debug, Clone, Copy)]
-enum Head {
-    Durable,
-    Readable,
-}
-
-impl Head {
-    fn of(self, lane: &LaneState) -> Offset {
-        match self {
-            Head::Durable => lane.durable_offset(),
-            Head::Readable => lane.readable_offset(),
-        }
-    }
+    entry: Arc<WatchEntry>,
 }
 
 impl Watch {
     /// Adds a lane, which is called `key` from then on. It tells nothing before it is armed, and then
     /// of what is durable.
     pub fn add(&self, lane: &Lane, key: u64) -> Watched {
-        self.add_for(lane, key, Head::Durable)
+        self.add_for(lane, key, WatchedHead::Durable)
     }
 
     /// As [`Watch::add`], for who reads up to [`Lane::readable_offset`].
     pub fn add_readable(&self, lane: &Lane, key: u64) -> Watched {
-        self.add_for(lane, key, Head::Readable)
+        self.add_for(lane, key, WatchedHead::Readable)
     }
 
-    fn add_for(&self, lane: &Lane, key: u64, head: Head) -> Watched {
-        let entry = Arc::new(Entry {
+    fn add_for(&self, lane: &Lane, key: u64, head: WatchedHead) -> Watched {
+        let entry = Arc::new(WatchEntry {
             watch: Arc::clone(&self.shared),
             key,
             head,
@@ -147,7 +109,7 @@ impl Watched {
         // Either whoever moves the lane's offset sees the store above, or the loads below see the
         // offset: see `LaneState::wake`.
         fence(Ordering::SeqCst);
-        if self.entry.note(&self.lane) {
+        if self.entry.note(&self.lane.heads()) {
             self.entry.wake();
         }
     }
@@ -156,71 +118,5 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.lane.watchers.remove(&self.entry);
-    }
-}
-
-impl Entry {
-    /// Adds the key to those that are ready, if it is armed for less than the lane's head. `true` when
-    /// the watch is to be woken.
-    fn note(&self, lane: &LaneState) -> bool {
-        let after = self.after.load(Ordering::Relaxed);
-        if after == DISARMED || (self.head.of(lane).0 <= after && !lane.is_removed()) {
-            return false;
-        }
-        // Who arms it meanwhile looks by itself.
-        let disarmed =
-            self.after
-                .compare_exchange(after, DISARMED, Ordering::Relaxed, Ordering::Relaxed);
-        if disarmed.is_ok() {
-            self.watch.ready.lock().push(self.key);
-        }
-        disarmed.is_ok()
-    }
-
-    fn wake(&self) {
-        self.watch.changed.notify(usize::MAX);
-    }
-}
-
-/// The watches that a lane is in.
-#[derive(Debug, Default)]
-pub struct Watchers {
-    /// How many there are, for a lane that nobody watches. Stored under the lock of `entries`.
-    count: AtomicUsize,
-    /// By address.
-    entries: Mutex<HashMap<usize, Arc<Entry>>>,
-}
-
-impl Watchers {
-    fn add(&self, entry: &Arc<Entry>) {
-        let mut entries = self.entries.lock();
-        entries.insert(Arc::as_ptr(entry) as usize, Arc::clone(entry));
-        self.count.store(entries.len(), Ordering::Relaxed);
-    }
-
-    fn remove(&self, entry: &Arc<Entry>) {
-        let mut entries = self.entries.lock();
-        entries.remove(&(Arc::as_ptr(entry) as usize));
-        self.count.store(entries.len(), Ordering::Relaxed);
-    }
-
-    /// Whether there are any. The caller has moved the lane's offset, and then made a sequentially
-    /// consistent fence.
-    #[inline]
-    pub fn is_any(&self) -> bool {
-        self.count.load(Ordering::Relaxed) != 0
-    }
-
-    /// Tells those that are armed for less than the lane's head.
-    pub fn tell(&self, lane: &LaneState) {
-        let entries = self.entries.lock();
-        let told: Vec<Arc<Entry>> = entries
-            .values()
-            .filter(|entry| entry.note(lane))
-            .cloned()
-            .collect();
-        // Whoever is woken may drop what it watched.
-        drop(entries);
-        told.iter().for_each(|entry| entry.wake());
     }
 }

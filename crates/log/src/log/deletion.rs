@@ -5,15 +5,12 @@
 //! lane's first group has reached says nothing any more, and is taken away by the next start.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{GroupId, Offset, Position, StreamId};
-use parking_lot::Mutex;
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::group::Group;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::log::{Inner, Lane, Log, wait_durable};
@@ -21,51 +18,6 @@ use crate::read::reader::seek_offset;
 
 /// What the keys of these notes begin with in the catalog.
 const PREFIX: &str = "start/";
-
-/// Where a lane begins that something was deleted from.
-#[derive(Debug, Default)]
-pub struct LaneStart {
-    /// 0 where nothing was. Only grows; stored under the lock of `place`.
-    offset: AtomicU64,
-    /// Where the chunk is that holds this offset.
-    place: Mutex<(GroupId, Position)>,
-}
-
-impl LaneStart {
-    /// 0 where nothing was deleted.
-    pub fn offset(&self) -> Offset {
-        Offset(self.offset.load(Ordering::Acquire))
-    }
-
-    /// Where reading begins, where something was deleted.
-    pub fn place(&self) -> Option<(GroupId, Position)> {
-        (self.offset() > Offset(0)).then(|| *self.place.lock())
-    }
-
-    /// Whether what comes at `position` of `group` was deleted.
-    pub fn is_behind(&self, group: &Group, position: Position) -> bool {
-        let Some((id, start)) = self.place() else {
-            return false;
-        };
-        let at_end = |offset: Offset| {
-            let end = group.end().filter(|end| end.offset >= offset);
-            end.is_some_and(|end| position >= end.position)
-        };
-        match group.id.cmp(&id) {
-            std::cmp::Ordering::Less => !at_end(self.offset()),
-            std::cmp::Ordering::Equal => position < start,
-            std::cmp::Ordering::Greater => false,
-        }
-    }
-
-    fn set(&self, offset: Offset, place: (GroupId, Position)) {
-        let mut current = self.place.lock();
-        if self.offset() < offset {
-            *current = place;
-            self.offset.store(offset.0, Ordering::Release);
-        }
-    }
-}
 
 impl Log {
     /// Deletes the records before an offset of each lane. Their room is free as soon as nothing of

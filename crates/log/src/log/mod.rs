@@ -22,12 +22,13 @@ use uuid::Uuid;
 
 use crate::catalog::data_notes::{check_data, forget_data, note_all_data};
 use crate::catalog::table::Table;
-use crate::core::Core;
+use crate::core::{Core, TICK};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::LaneId;
 use crate::journal::{Journal, OldJournal};
-use crate::lane::{AppendStep, Appended, LaneState};
+use crate::lane::LaneState;
+use crate::lane::append::{AppendStep, Appended};
 use crate::log::deletion::restore_starts;
 use crate::memory::pool::{Arena, Pool};
 use crate::names::{OWN_PREFIX, check_name};
@@ -819,7 +820,7 @@ impl Log {
             direct_bytes: count(&core.counters.direct_bytes),
             persisted_groups: count(&core.counters.persisted_groups),
             evicted_segments: count(&core.counters.evicted_segments),
-            disk_full: core.is_disk_full(),
+            disk_full: core.appends.disk.is_full(),
             faulted_lanes: core.faulted_lanes(),
             damaged_reads: core.damage_told.reads(),
         }
@@ -1048,7 +1049,7 @@ impl Inner {
             let core = Arc::clone(&self.core);
             let work = move || {
                 let _abort = AbortOnPanic;
-                while let Some(work) = core.queue.take() {
+                while let Some(work) = core.appends.queue.take() {
                     core.commit(work);
                 }
             };
@@ -1063,11 +1064,11 @@ impl Inner {
 
     fn close(&self) -> Result<()> {
         // All at once, not one after another as they are waited for.
-        self.core.queue.hurry_unsynced(|_| true);
-        if !self.core.closed.load(Ordering::SeqCst) {
+        self.core.appends.queue.hurry_unsynced(|_| true);
+        if !self.core.appends.closed.load(Ordering::SeqCst) {
             note_all_data(&self.core, &self.catalog, &self.core.made_lanes());
         }
-        if self.core.closed.swap(true, Ordering::SeqCst) {
+        if self.core.appends.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         let lanes = self.core.made_lanes();
@@ -1077,12 +1078,12 @@ impl Inner {
         for lane in &lanes {
             let _ = wait_durable(&self.core, lane, lane.next_offset());
         }
-        self.core.queue.close();
+        self.core.appends.queue.close();
         for thread in std::mem::take(&mut *self.syncers.lock()) {
             // A syncer that panicked has said so.
             let _ = thread.join();
         }
-        self.core.close_persistence();
+        self.core.appends.persister.close();
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
@@ -1114,8 +1115,8 @@ impl Inner {
             _ => {}
         }
         let is_durable = |lane: &Arc<LaneState>| lane.durable_offset() == lane.next_offset();
-        if self.core.is_disk_full() && !lanes.iter().all(is_durable) {
-            return Err(self.core.disk_full_error());
+        if self.core.appends.disk.is_full() && !lanes.iter().all(is_durable) {
+            return Err(self.core.appends.disk.full_error());
         }
         Ok(())
     }
@@ -1145,8 +1146,8 @@ fn persist_loop(core: &Core) {
     core.try_to_finish_recovery();
     let mut idle_checked = core.clock.monotonic();
     let mut retained = idle_checked;
-    while core.wait_for_kick() {
-        core.queue.wake_for_unsynced();
+    while core.appends.persister.wait(TICK) {
+        core.appends.queue.wake_for_unsynced();
         for _ in 0..PERSIST_STEPS_MAX {
             if !core.persist_step() {
                 break;
@@ -1234,12 +1235,20 @@ pub(crate) fn append_to_lane(
     check_sent(header)?;
     check_size(lane, chunk)?;
     let Some(intake) = lane.stream.limits.intake() else {
-        return append_when_room(core, || lane.append(core, header, chunk));
+        return append_when_room(core, || lane.append(&core.appends, header, chunk));
     };
-    let taken = intake.take_in(core, header, chunk)?;
+    let taken = intake.take_in(
+        &core.decompression,
+        core.config.append_wait_max,
+        core.clock.now(),
+        header,
+        chunk,
+    )?;
     // Compressed otherwise, it may be larger.
     check_size(lane, &taken.chunk)?;
-    let appended = append_when_room(core, || lane.append(core, &taken.header, &taken.chunk))?;
+    let appended = append_when_room(core, || {
+        lane.append(&core.appends, &taken.header, &taken.chunk)
+    })?;
     Ok(Appended {
         append_time: taken.append_time.filter(|_| !appended.duplicate),
         ..appended
@@ -1354,7 +1363,10 @@ fn poll(
             name: lane.stream.name.clone(),
         }));
     }
-    core.is_disk_full().then(|| Err(core.disk_full_error()))
+    core.appends
+        .disk
+        .is_full()
+        .then(|| Err(core.appends.disk.full_error()))
 }
 
 /// A stream of the log.

@@ -6,6 +6,7 @@
 //! neither less nor more than the stored chunks.
 
 pub mod transactions;
+pub mod unstable;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -7,24 +7,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_base::{GroupId, Offset, Position};
+use millstream_base::{Offset, Position};
 use millstream_record::{Chunks, HEADER_BYTES};
-use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::index::places;
 use crate::lane::LaneState;
+use crate::lane::fetch_ends::FetchEnd;
 use crate::log::Lane;
 use crate::memory::pool::Slice;
 use crate::read::reader::{read_readable, search};
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
 const PIECES_MAX: usize = 1024;
-
-/// How many fetches a lane remembers the ends of.
-const ENDS_REMEMBERED: usize = 8;
 
 /// Whole chunks of one lane that follow each other.
 #[derive(Debug, Clone)]
@@ -79,47 +76,6 @@ impl Fetched {
 impl From<Slice> for Bytes {
     fn from(slice: Slice) -> Bytes {
         Bytes::from_owner(slice)
-    }
-}
-
-/// Where the last fetches ended; written and read by fetches.
-#[derive(Debug, Default)]
-pub struct FetchEnds {
-    ends: Mutex<Ends>,
-}
-
-#[derive(Debug, Default)]
-struct Ends {
-    ends: [Option<End>; ENDS_REMEMBERED],
-    /// The one that is written next.
-    turn: usize,
-}
-
-/// The chunk with this offset comes here, or at the start of the lane's next group if this one ends
-/// here. That never changes, so it holds as long as the group is stored.
-#[derive(Debug, Clone, Copy)]
-struct End {
-    offset: Offset,
-    group: GroupId,
-    position: Position,
-}
-
-impl FetchEnds {
-    fn of(&self, offset: Offset) -> Option<End> {
-        let ends = self.ends.lock();
-        let mut known = ends.ends.iter().flatten();
-        known.find(|end| end.offset == offset).copied()
-    }
-
-    /// Remembers an end in place of the one where this fetch began.
-    fn put(&self, from: Offset, end: End) {
-        let mut ends = self.ends.lock();
-        let is_old = |known: &Option<End>| known.is_some_and(|known| known.offset == from);
-        let place = ends.ends.iter().position(is_old).unwrap_or(ends.turn);
-        if place == ends.turn {
-            ends.turn = (ends.turn + 1) % ENDS_REMEMBERED;
-        }
-        ends.ends[place] = Some(end);
     }
 }
 
@@ -196,7 +152,7 @@ fn fetch(
             break;
         }
     }
-    let end = End {
+    let end = FetchEnd {
         offset: fetched.next,
         group: group.id,
         position,

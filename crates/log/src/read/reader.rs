@@ -11,7 +11,8 @@ use crate::error::{LogError, Result};
 use crate::group::{Group, GroupEnd};
 use crate::index::MARK_BYTES;
 use crate::index::places::{Place, look_at};
-use crate::lane::{LaneState, ReaderMark};
+use crate::lane::LaneState;
+use crate::lane::reader_position::ReaderPosition;
 use crate::memory::pool::Slice;
 use crate::read::catch_up::{Purpose, read_file};
 use crate::stream::StreamState;
@@ -173,7 +174,7 @@ pub struct LaneReader {
     lane: Arc<LaneState>,
     group: GroupId,
     position: Position,
-    mark: Arc<ReaderMark>,
+    mark: Arc<ReaderPosition>,
 }
 
 impl std::fmt::Debug for Core {
@@ -186,7 +187,7 @@ impl std::fmt::Debug for Core {
 
 impl LaneReader {
     pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> LaneReader {
-        let mark = Arc::new(ReaderMark::default());
+        let mark = Arc::new(ReaderPosition::default());
         lane.add_reader(&mark);
         let reader = LaneReader {
             core,

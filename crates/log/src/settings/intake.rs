@@ -3,14 +3,16 @@
 //! The settings are those of Kafka's topics, under Kafka's names. What is in none of them costs an append one load.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_record::{
     Chunk, ChunkError, ChunkHeader, Compression, Records, recompressed, set_append_time,
 };
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::memory::decompression::Decompression;
 
 /// Which codec chunks are stored with: `producer` for the one that they came with, or the name of a codec.
 pub const COMPRESSION: &str = "compression.type";
@@ -88,12 +90,12 @@ impl Intake {
     /// When a record is too old or of the future, or the records cannot be decompressed.
     pub fn take_in<'a>(
         &self,
-        core: &Core,
+        decompression: &Arc<Decompression>,
+        wait_max: Duration,
+        now: Timestamp,
         header: &ChunkHeader,
         chunk: &'a [u8],
     ) -> Result<TakenIn<'a>> {
-        let now = core.clock.now();
-        let wait_max = core.config.append_wait_max;
         let mut taken = TakenIn {
             header: *header,
             chunk: Cow::Borrowed(chunk),
@@ -103,7 +105,7 @@ impl Intake {
         // Records get the time of the append, whatever they came with.
         if !self.stamps && (self.before_max_ms.is_some() || self.after_max_ms.is_some()) {
             let check = |records: Records<'_>| self.check_times(records, now);
-            core.decompression.with_records(&chunk, wait_max, check)??;
+            decompression.with_records(&chunk, wait_max, check)??;
         }
         if let Some(codec) = self.compression
             && codec != header.attributes.compression()
@@ -112,9 +114,8 @@ impl Intake {
                 records.clone().check()?;
                 recompressed(&chunk, &records, codec, self.level)
             };
-            let made: std::result::Result<_, ChunkError> = core
-                .decompression
-                .with_records(&chunk, wait_max, recompress)?;
+            let made: std::result::Result<_, ChunkError> =
+                decompression.with_records(&chunk, wait_max, recompress)?;
             taken.chunk = Cow::Owned(made?);
         }
         if self.stamps {

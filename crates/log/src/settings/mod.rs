@@ -3,3 +3,4 @@
 pub mod config;
 pub mod defaults;
 pub mod intake;
+pub mod limits;

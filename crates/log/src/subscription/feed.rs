@@ -8,7 +8,7 @@ use millstream_record::{ChunkError, ChunkHeader, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::lane::ReaderMark;
+use crate::lane::reader_position::ReaderPosition;
 use crate::log::Lane;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
@@ -26,12 +26,12 @@ pub struct Feed {
     at: Option<(Arc<Group>, Position)>,
     /// Where it ends.
     until: Option<Offset>,
-    mark: Arc<ReaderMark>,
+    mark: Arc<ReaderPosition>,
 }
 
 impl Feed {
     pub fn new(lane: Lane, from: Offset) -> Feed {
-        let mark = Arc::new(ReaderMark::default());
+        let mark = Arc::new(ReaderPosition::default());
         lane.lane.add_reader(&mark);
         Feed {
             lane,

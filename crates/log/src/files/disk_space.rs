@@ -1,0 +1,51 @@
+//! Whether the disk is full.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millstream_base::ByteSize;
+
+use crate::error::LogError;
+
+/// Whether the disk is full: then the log refuses appends until the persistence manager has found room again.
+#[derive(Debug)]
+pub struct DiskSpace {
+    /// Set by commits and write-back that fail, cleared by the persistence manager; loaded by each append.
+    is_full: AtomicBool,
+    dir: PathBuf,
+    /// How much room the next journal file needs.
+    needed: ByteSize,
+}
+
+impl DiskSpace {
+    pub fn new(dir: PathBuf, needed: ByteSize) -> DiskSpace {
+        DiskSpace {
+            is_full: AtomicBool::new(false),
+            dir,
+            needed,
+        }
+    }
+
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a write has found no room. Returns whether the disk counted as full before.
+    pub fn set_full(&self) -> bool {
+        self.is_full.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that there is room again, or may be: the next write finds out.
+    pub fn clear_full(&self) {
+        self.is_full.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the error of appends and waits while the disk is full.
+    pub fn full_error(&self) -> LogError {
+        LogError::DiskFull {
+            dir: self.dir.clone(),
+            bytes: self.needed,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Transactions and producers of a lane, for the broker: markers, the last stable offset, aborted transactions.
+
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_record::{EndMarker, check};
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::index::places::look_at;
+use crate::lane::LaneState;
+use crate::lane::append::Appended;
+use crate::log::{Lane, append_when_room};
+use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
+use crate::producers::{NO_COORDINATOR, ProducerState};
+
+/// What a lane knows of a producer: what Kafka's `DescribeProducers` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProducerInfo {
+    /// The producer.
+    pub producer: ProducerId,
+    /// Its incarnation.
+    pub epoch: ProducerEpoch,
+    /// The number of the last record that it appended with this epoch.
+    pub last_sequence: Option<Sequence>,
+    /// The largest timestamp of its last chunk, or that of its last marker.
+    pub last_timestamp: Timestamp,
+    /// The coordinator's incarnation in its last marker.
+    pub coordinator_epoch: Option<i32>,
+    /// The transaction that it is in.
+    pub transaction: Option<OpenTransaction>,
+}
+
+impl Lane {
+    /// Ends the transaction that a producer has in the lane. The marker takes one offset; it is
+    /// appended also where the producer has no transaction here, as one that is sent again. A higher
+    /// epoch than the producer's fences off what comes of the former ones.
+    ///
+    /// # Errors
+    /// When the marker's epochs are older than what the lane has seen of this producer
+    /// ([`LogError::ProducerFenced`](crate::LogError::ProducerFenced),
+    /// [`LogError::CoordinatorFenced`](crate::LogError::CoordinatorFenced)), and as
+    /// [`Lane::append`]. Nothing is stored then.
+    pub fn append_marker(&self, marker: &EndMarker) -> Result<Appended> {
+        let chunk = marker.to_chunk(self.core.clock.now())?;
+        let header = check(&chunk)?;
+        append_when_room(&self.core, || {
+            self.lane
+                .append_marker(&self.core.appends, &header, &chunk, marker)
+        })
+    }
+
+    /// Up to where all transactions have ended for good: what a consumer may see that reads only what
+    /// is committed. Never beyond the [readable](Lane::readable_offset) offset.
+    pub fn last_stable_offset(&self) -> Offset {
+        let readable = self.lane.readable_offset();
+        let stable = self.lane.unstable.first(readable);
+        stable.max(self.lane.earliest_offset().min(readable))
+    }
+
+    /// The aborted transactions that have records from `from` up to `to`, in the order of their ends.
+    /// Those are complete that begin before the last stable offset.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn aborted_transactions(
+        &self,
+        from: Offset,
+        to: Offset,
+    ) -> Result<Vec<AbortedTransaction>> {
+        aborted_transactions(&self.core, &self.lane, from, to)
+    }
+
+    /// What the lane knows of its producers, in the order of their ids.
+    pub fn producers(&self) -> Vec<ProducerInfo> {
+        let mut producers = self.lane.with_producers(|producers| {
+            let all = producers.iter();
+            all.map(|(id, state)| ProducerInfo::of(id, state))
+                .collect::<Vec<_>>()
+        });
+        producers.sort_unstable_by_key(|info| info.producer);
+        producers
+    }
+}
+
+impl ProducerInfo {
+    fn of(producer: ProducerId, state: &ProducerState) -> ProducerInfo {
+        let epoch = state.coordinator_epoch;
+        ProducerInfo {
+            producer,
+            epoch: state.epoch,
+            last_sequence: state.chunks.back().map(|past| past.last),
+            last_timestamp: state.last_timestamp,
+            coordinator_epoch: (epoch != NO_COORDINATOR).then_some(epoch),
+            transaction: state.transaction,
+        }
+    }
+}
+
+fn aborted_transactions(
+    core: &Core,
+    lane: &LaneState,
+    from: Offset,
+    to: Offset,
+) -> Result<Vec<AbortedTransaction>> {
+    let mut aborted = Vec::new();
+    let mut next = lane.group_of_offset(from).or_else(|| lane.first_group());
+    while let Some(group) = next {
+        aborted.extend(look_at(core, &group, |places| places.aborted(from, to))??);
+        // What ends behind a group begins behind what is stable there.
+        let is_last = group.end().is_none_or(|end| end.stable >= to);
+        next = match is_last {
+            true => None,
+            false => lane.group_after(group.id),
+        };
+    }
+    Ok(aborted)
+}

@@ -1,0 +1,42 @@
+//! The signal that wakes the persistence manager.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Wakes the persistence manager's thread. Appends and commits notify, the thread waits.
+#[derive(Debug, Default)]
+pub struct PersistSignal {
+    state: Mutex<PersistState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PersistState {
+    notified: bool,
+    closed: bool,
+}
+
+impl PersistSignal {
+    /// Asks the persistence manager to look now.
+    pub fn notify(&self) {
+        self.state.lock().notified = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for a notification, for `tick` at most; `false` when the log is closed.
+    pub fn wait(&self, tick: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.notified && !state.closed {
+            self.changed.wait_for(&mut state, tick);
+        }
+        state.notified = false;
+        !state.closed
+    }
+
+    /// Ends all waits.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,21 @@
+//! Where readers stand in a lane: eviction asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_base::{GroupId, Position};
+
+/// Where a reader stands; stored by the reader, loaded by eviction.
+#[derive(Debug, Default)]
+pub struct ReaderPosition {
+    pub group: AtomicU64,
+    pub position: AtomicU64,
+}
+
+impl ReaderPosition {
+    /// Tells where the reader is. Only for eviction's choice: a torn pair costs a read from disk, nothing
+    /// else.
+    pub fn publish(&self, group: GroupId, position: Position) {
+        self.position.store(position.0, Ordering::Relaxed);
+        self.group.store(group.0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,36 @@
+//! What the lanes of a stream share, and the lanes of a streamlet.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use event_listener::Event;
+use millstream_base::StreamId;
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+use crate::settings::config::{Durability, StreamConfig};
+use crate::settings::limits::LiveLimits;
+
+/// What a stream's lanes share.
+#[derive(Debug)]
+pub struct StreamShared {
+    pub id: StreamId,
+    /// As [`StreamInfo::uuid`](crate::StreamInfo::uuid).
+    pub uuid: Uuid,
+    pub name: String,
+    pub config: RwLock<StreamConfig>,
+    /// As in `config`, where it never changes: every append asks.
+    pub durability: Durability,
+    /// What bounds its chunks and groups.
+    pub limits: LiveLimits,
+    /// Notified when the durable head of any lane moves.
+    pub durable_moved: Event,
+    /// Notified when lanes are added.
+    pub grown: Event,
+    pub removed: AtomicBool,
+}
+
+/// Shared by the lanes of one streamlet.
+#[derive(Debug)]
+pub struct StreamletShared {
+    pub next_group: AtomicU64,
+}

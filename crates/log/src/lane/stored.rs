@@ -1,0 +1,41 @@
+//! A lane as recovery found it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use millstream_base::{Offset, Position, ProducerId, Timestamp};
+
+use crate::error::LogError;
+use crate::group::Group;
+use crate::index::Fingerprint;
+use crate::producers::Producers;
+use crate::producers::transactions::AbortedTransaction;
+
+/// What recovery found of a lane.
+#[derive(Debug, Default)]
+pub struct StoredLane {
+    pub groups: VecDeque<Arc<Group>>,
+    pub next_offset: Offset,
+    pub producers: Producers,
+    /// Producers that appended to the last group behind its last mark.
+    pub unmarked: HashSet<ProducerId>,
+    /// Transactions that were aborted in the last group behind its last mark.
+    pub aborted: Vec<AbortedTransaction>,
+    /// Of the last group, if it is open.
+    pub max_timestamp: Option<Timestamp>,
+    /// Of the last group.
+    pub fingerprint: Fingerprint,
+    /// Where the last mark of the last group is.
+    pub marked_at: Position,
+    /// Bytes that the start cut from the last group's file.
+    pub cut_bytes: u64,
+    pub fault: Option<LogError>,
+}
+
+impl StoredLane {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.fault.is_none() && self.next_offset == Offset(0)
+    }
+}

@@ -1,0 +1,121 @@
+//! The watches that wait for a lane: it tells each of them once, when a head has moved.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use event_listener::Event;
+use hashbrown::HashMap;
+use millstream_base::Offset;
+use parking_lot::Mutex;
+
+/// The heads of a lane at a moment, for its watches.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneHeads {
+    pub durable: Offset,
+    pub readable: Offset,
+    /// The lane's stream is deleted.
+    pub is_removed: bool,
+}
+
+/// What [`WatchEntry::after`] holds while the lane is not to tell anything.
+pub const DISARMED: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+pub struct WatchShared {
+    /// Keys of lanes that have told; at most one for each entry that was armed.
+    pub ready: Mutex<Vec<u64>>,
+    /// Notified when a key was added.
+    pub changed: Event,
+}
+
+#[derive(Debug)]
+pub struct WatchEntry {
+    pub watch: Arc<WatchShared>,
+    pub key: u64,
+    pub head: WatchedHead,
+    /// The lane tells when its head is beyond this. Stored by who arms; swapped for
+    /// [`DISARMED`] by who tells.
+    pub after: AtomicU64,
+}
+
+/// Which of a lane's heads a watch is about.
+#[derive(Debug, Clone, Copy)]
+pub enum WatchedHead {
+    Durable,
+    Readable,
+}
+
+impl WatchedHead {
+    fn of(self, heads: &LaneHeads) -> Offset {
+        match self {
+            WatchedHead::Durable => heads.durable,
+            WatchedHead::Readable => heads.readable,
+        }
+    }
+}
+
+impl WatchEntry {
+    /// Adds the key to those that are ready, if it is armed for less than the lane's head. `true` when
+    /// the watch is to be woken.
+    pub fn note(&self, heads: &LaneHeads) -> bool {
+        let after = self.after.load(Ordering::Relaxed);
+        if after == DISARMED || (self.head.of(heads).0 <= after && !heads.is_removed) {
+            return false;
+        }
+        // Who arms it meanwhile looks by itself.
+        let disarmed =
+            self.after
+                .compare_exchange(after, DISARMED, Ordering::Relaxed, Ordering::Relaxed);
+        if disarmed.is_ok() {
+            self.watch.ready.lock().push(self.key);
+        }
+        disarmed.is_ok()
+    }
+
+    pub fn wake(&self) {
+        self.watch.changed.notify(usize::MAX);
+    }
+}
+
+/// The watches that a lane is in.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    /// How many there are, for a lane that nobody watches. Stored under the lock of `entries`.
+    pub count: AtomicUsize,
+    /// By address.
+    pub entries: Mutex<HashMap<usize, Arc<WatchEntry>>>,
+}
+
+impl Watchers {
+    pub fn add(&self, entry: &Arc<WatchEntry>) {
+        let mut entries = self.entries.lock();
+        entries.insert(Arc::as_ptr(entry) as usize, Arc::clone(entry));
+        self.count.store(entries.len(), Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, entry: &Arc<WatchEntry>) {
+        let mut entries = self.entries.lock();
+        entries.remove(&(Arc::as_ptr(entry) as usize));
+        self.count.store(entries.len(), Ordering::Relaxed);
+    }
+
+    /// Whether there are any. The caller has moved the lane's offset, and then made a sequentially
+    /// consistent fence.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Tells those that are armed for less than the lane's head.
+    pub fn tell(&self, heads: &LaneHeads) {
+        let entries = self.entries.lock();
+        let told: Vec<Arc<WatchEntry>> = entries
+            .values()
+            .filter(|entry| entry.note(heads))
+            .cloned()
+            .collect();
+        // Whoever is woken may drop what it watched.
+        drop(entries);
+        told.iter().for_each(|entry| entry.wake());
+    }
+}

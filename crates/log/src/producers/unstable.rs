@@ -1,0 +1,83 @@
+//! The transactions that hold back a lane's last stable offset.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use millstream_base::Offset;
+use parking_lot::Mutex;
+
+use crate::producers::transactions::EndedTransaction;
+
+/// The transactions of a lane that consumers of what is committed wait for: those that have not ended,
+/// and those whose marker is not durable.
+#[derive(Debug, Default)]
+pub struct Unstable {
+    /// How many there are, for a lane without any. Stored under the lock.
+    count: AtomicUsize,
+    transactions: Mutex<UnstableTransactions>,
+}
+
+#[derive(Debug, Default)]
+struct UnstableTransactions {
+    /// Where they begin; and the offset of the marker, if there is one.
+    by_first: BTreeMap<Offset, Option<Offset>>,
+    /// Those with a marker, in the order of the markers: marker, and where it begins.
+    ended: VecDeque<(Offset, Offset)>,
+}
+
+impl Unstable {
+    /// Takes over what is open after a start.
+    pub fn new(open: impl Iterator<Item = Offset>) -> Unstable {
+        let by_first: BTreeMap<Offset, Option<Offset>> = open.map(|first| (first, None)).collect();
+        Unstable {
+            count: AtomicUsize::new(by_first.len()),
+            transactions: Mutex::new(UnstableTransactions {
+                by_first,
+                ended: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// A transaction begins with a chunk that is about to be made durable.
+    pub fn begin(&self, first: Offset) {
+        let mut transactions = self.transactions.lock();
+        transactions.by_first.insert(first, None);
+        self.count
+            .store(transactions.by_first.len(), Ordering::Relaxed);
+    }
+
+    /// A transaction has a marker, which is about to be made durable.
+    pub fn end(&self, ended: &EndedTransaction, durable: Offset) {
+        let mut transactions = self.transactions.lock();
+        let (first, marker) = (ended.first_offset, ended.last_offset);
+        transactions.by_first.insert(first, Some(marker));
+        transactions.ended.push_back((marker, first));
+        self.settle(&mut transactions, durable);
+    }
+
+    /// Where the first of them begins, or `readable` when all that begin before it have ended: the
+    /// readable offset, which the caller must have loaded before.
+    pub fn first(&self, readable: Offset) -> Offset {
+        // A chunk is counted before it is handed on, so whoever sees that it is
+        // readable sees the count.
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return readable;
+        }
+        let mut transactions = self.transactions.lock();
+        self.settle(&mut transactions, readable);
+        let first = transactions.by_first.keys().next();
+        first.map_or(readable, |first| readable.min(*first))
+    }
+
+    /// Forgets those whose markers may be read.
+    fn settle(&self, transactions: &mut UnstableTransactions, readable: Offset) {
+        while let Some((marker, first)) = transactions.ended.front()
+            && *marker < readable
+        {
+            transactions.by_first.remove(first);
+            transactions.ended.pop_front();
+        }
+        self.count
+            .store(transactions.by_first.len(), Ordering::Relaxed);
+    }
+}

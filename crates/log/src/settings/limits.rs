@@ -1,0 +1,75 @@
+//! Limits of a stream's chunks, segments and groups, which follow its settings.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::settings::intake::Intake;
+
+/// What bounds the chunks and groups of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The largest chunk.
+    pub chunk_bytes_max: usize,
+    /// The largest segment.
+    pub segment_bytes_max: usize,
+    /// A group is closed before it grows beyond this, except by its first chunk.
+    pub group_bytes_max: u64,
+    /// Neighbouring chunks are joined up to this size on their way to the disk.
+    pub run_bytes_max: usize,
+    /// How chunks are changed and checked before they are stored, if they are.
+    pub intake: Option<Intake>,
+}
+
+/// The limits that follow the stream's settings, as every append sees them. Stored when the settings
+/// change; each counts from the next chunk, segment or group on.
+#[derive(Debug)]
+pub struct LiveLimits {
+    chunk_bytes_max: AtomicUsize,
+    segment_bytes_max: AtomicUsize,
+    group_bytes_max: AtomicU64,
+    /// Whether there is an intake, so that appends without one take no lock.
+    has_intake: AtomicBool,
+    intake: RwLock<Option<Intake>>,
+}
+
+impl LiveLimits {
+    pub fn new(limits: Limits) -> LiveLimits {
+        LiveLimits {
+            chunk_bytes_max: AtomicUsize::new(limits.chunk_bytes_max),
+            segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
+            group_bytes_max: AtomicU64::new(limits.group_bytes_max),
+            has_intake: AtomicBool::new(limits.intake.is_some()),
+            intake: RwLock::new(limits.intake),
+        }
+    }
+
+    pub fn set(&self, limits: Limits) {
+        let relaxed = Ordering::Relaxed;
+        self.chunk_bytes_max.store(limits.chunk_bytes_max, relaxed);
+        self.segment_bytes_max
+            .store(limits.segment_bytes_max, relaxed);
+        self.group_bytes_max.store(limits.group_bytes_max, relaxed);
+        *self.intake.write() = limits.intake;
+        self.has_intake.store(limits.intake.is_some(), relaxed);
+    }
+
+    pub fn intake(&self) -> Option<Intake> {
+        match self.has_intake.load(Ordering::Relaxed) {
+            true => *self.intake.read(),
+            false => None,
+        }
+    }
+
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.chunk_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn segment_bytes_max(&self) -> usize {
+        self.segment_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn group_bytes_max(&self) -> u64 {
+        self.group_bytes_max.load(Ordering::Relaxed)
+    }
+}
