@@ -364,6 +364,16 @@ impl LogError {
             _ => false,
         }
     }
+
+    /// Returns the error of appends to a lane whose file or journal failed like this.
+    pub(crate) fn to_lane_fault(&self) -> LogError {
+        match self {
+            LogError::LaneFault { .. } => self.clone(),
+            other => LogError::LaneFault {
+                what: other.to_string(),
+            },
+        }
+    }
 }
 
 /// The result of an operation on the log.

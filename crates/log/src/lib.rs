@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod abort;
 mod catalog;
 mod commit;
 mod core;
@@ -43,6 +44,8 @@ mod log;
 mod memory;
 mod names;
 mod object;
+mod persist;
+mod produce;
 mod producers;
 mod read;
 mod recovery;

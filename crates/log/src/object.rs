@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
-use crate::log::{append_to_lane, wait_durable};
 use crate::memory::pool::Slice;
+use crate::produce::append::append_to_lane;
+use crate::produce::wait::wait_durable;
 use crate::read::reader::{LaneReader, seek_offset};
 
 /// Bytes of the content in each record but the last.

@@ -16,7 +16,7 @@ use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::log::wait_durable;
+use crate::produce::wait::wait_durable;
 use crate::stream::StreamState;
 
 /// How far an application is with one streamlet.

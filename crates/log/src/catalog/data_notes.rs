@@ -13,7 +13,8 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::log::{CATALOG, wait_durable};
+use crate::log::CATALOG;
+use crate::produce::wait::wait_durable;
 
 /// What the keys of these notes begin with in the catalog.
 const PREFIX: &str = "data/";

@@ -17,7 +17,8 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::lane::append::{AppendStep, Appended};
-use crate::log::append_to_lane;
+use crate::produce::append::append_to_lane;
+use crate::produce::wait::wait_durable;
 use crate::read::catch_up::WINDOW_BYTES;
 use crate::read::reader::read_group;
 
@@ -223,7 +224,7 @@ impl Table {
                 builder.clear();
             }
         }
-        crate::log::wait_durable(core, &self.lane, end)?;
+        wait_durable(core, &self.lane, end)?;
         state.stored_bytes = stored_bytes;
         core.remove_groups_before(&self.lane, &fresh)
     }

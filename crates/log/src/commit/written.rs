@@ -19,15 +19,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::Offset;
-
-use crate::core::{Core, SINGLE_SYNCS_MAX, fault_of};
+use crate::commit::settle::SINGLE_SYNCS_MAX;
+use crate::core::Core;
 use crate::error::Result;
-use crate::group::{KeepOpen, Through};
+use crate::group::{KeepOpen, WriteMode};
 use crate::lane::LaneState;
 use crate::lane::unsynced::{SyncLine, WrittenEnd};
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
-use crate::settings::config::Durability;
 
 /// How long what is written waits for its sync: what a loss of power may cost, beside the time that a sync
 /// takes. Shorter means more syncs for lanes that get little.
@@ -65,7 +63,7 @@ impl Core {
                         self.settle_failed(vec![(Arc::clone(log), left)], &error);
                         return;
                     }
-                    Err(error) => lane.set_fault(&fault_of(&error)),
+                    Err(error) => lane.set_fault(&error.to_lane_fault()),
                 }
             }
             written += of_group.len();
@@ -91,7 +89,7 @@ impl Core {
         // Until the file is synced, which may be a second and thousands of lanes later.
         let keep_open = KeepOpen::of_busy(&self.dir);
         group
-            .write_back(&self.dir, end.position, Through::Cache, keep_open)
+            .write_back(&self.dir, end.position, WriteMode::Cached, keep_open)
             .map(drop)
     }
 
@@ -116,29 +114,10 @@ impl Core {
                 .appends
                 .queue
                 .add_unsynced(Arc::clone(lane), SYNC_AFTER),
-            (SyncLine::Waiting, SyncLine::Due) => self.hurry(lane),
+            (SyncLine::Waiting, SyncLine::Due) => self.appends.queue.hurry_unsynced_lane(lane),
             _ => return,
         }
         state.line = line;
-    }
-
-    fn hurry(&self, lane: &LaneState) {
-        self.appends
-            .queue
-            .hurry_unsynced(|other| std::ptr::eq(other, lane));
-    }
-
-    /// Lets a lane become durable up to `offset` soon, since a caller waits for that.
-    pub fn hurry_durable(&self, lane: &LaneState, offset: Offset) {
-        if lane.stream.durability != Durability::Written {
-            return;
-        }
-        let mut state = lane.unsynced.state.lock();
-        state.wanted = state.wanted.max(offset);
-        if state.line == SyncLine::Waiting {
-            state.line = SyncLine::Due;
-            self.hurry(lane);
-        }
     }
 
     /// Syncs what is written of these lanes.

@@ -171,13 +171,13 @@ pub struct StoredGroup {
     pub damage: Option<LogError>,
 }
 
-/// Which way bytes go into a file.
+/// How bytes are written to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Through {
-    /// Through the system's cache, so that they outlast the process as soon as they are written.
-    Cache,
+pub enum WriteMode {
+    /// Through the cache of the operating system, so that they outlast the process as soon as they are written.
+    Cached,
     /// Past the cache where they are many: they are synced at once.
-    PastCache,
+    BypassCache,
 }
 
 /// Whether a write-back leaves the file open for the next one.
@@ -518,7 +518,7 @@ impl Group {
         &self,
         dir: &DataDir,
         to: Position,
-        through: Through,
+        mode: WriteMode,
         keep_open: KeepOpen,
     ) -> Result<Position> {
         let mut file = self.file.lock();
@@ -533,9 +533,9 @@ impl Group {
         let slices = self.slices(from, to);
         let mut parts: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
         let handle = self.open(dir, &mut file)?;
-        match through {
-            Through::Cache => handle.file.write_all_at(&mut parts, from.0),
-            Through::PastCache => handle.file.write_past_cache_at(&mut parts, from.0),
+        match mode {
+            WriteMode::Cached => handle.file.write_all_at(&mut parts, from.0),
+            WriteMode::BypassCache => handle.file.write_past_cache_at(&mut parts, from.0),
         }
         .map_err(|error| LogError::io("write", self.path(dir), error))?;
         file.written = to.0;

@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::index::places::look_at;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
-use crate::log::{Lane, append_when_room};
+use crate::log::Lane;
+use crate::produce::append::append_when_room;
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{NO_COORDINATOR, ProducerState};
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+/// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
+pub const TICK: Duration = Duration::from_millis(200);
+
 /// Wakes the persistence manager's thread. Appends and commits notify, the thread waits.
 #[derive(Debug, Default)]
 pub struct PersistSignal {

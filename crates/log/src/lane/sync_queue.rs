@@ -149,6 +149,11 @@ impl SyncQueue {
         }
     }
 
+    /// Lets the files of a lane be synced now, if they are in line for that.
+    pub fn hurry_unsynced_lane(&self, lane: &LaneState) {
+        self.hurry_unsynced(|other| std::ptr::eq(other, lane));
+    }
+
     /// Takes all lanes whose files are to be synced out of the line.
     pub fn drain_unsynced(&self) -> Vec<Arc<LaneState>> {
         let mut lines = self.lines.lock();

@@ -13,7 +13,8 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::log::{Inner, Lane, Log, wait_durable};
+use crate::log::{Inner, Lane, Log};
+use crate::produce::wait::wait_durable;
 use crate::read::reader::seek_offset;
 
 /// What the keys of these notes begin with in the catalog.

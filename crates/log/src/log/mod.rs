@@ -7,32 +7,34 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
-use event_listener::Listener as _;
 use hashbrown::{HashMap, HashSet};
 use millstream_base::{
     ByteSize, Clock, Cursor, Disk, GroupId, LaneIndex, Offset, Position, ProducerId, Random,
     SegmentIndex, StreamId, StreamletIndex, SystemClock, SystemDisk, SystemRandom, Timestamp,
 };
-use millstream_record::{Chunk, ChunkHeader, Compression, Records, check};
+use millstream_record::{ChunkHeader, check};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::abort::AbortOnPanic;
 use crate::catalog::data_notes::{check_data, forget_data, note_all_data};
 use crate::catalog::table::Table;
-use crate::core::{Core, TICK};
+use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::LaneId;
 use crate::journal::{Journal, OldJournal};
 use crate::lane::LaneState;
-use crate::lane::append::{AppendStep, Appended};
+use crate::lane::append::Appended;
+use crate::lane::persist_signal::TICK;
 use crate::log::deletion::restore_starts;
 use crate::memory::pool::{Arena, Pool};
 use crate::names::{OWN_PREFIX, check_name};
 use crate::object::{ObjectInfo, ObjectReader, write_content};
+use crate::produce::append::{append_to_lane, check_foreign};
+use crate::produce::wait::{poll, wait_durable, wait_for};
 use crate::read::reader::{
     From, LaneReader, ReadChunks, StreamReader, read_group, seek_offset, seek_timestamp,
 };
@@ -1130,17 +1132,6 @@ impl Drop for Inner {
     }
 }
 
-/// Ends the process when a thread of the log panics: a broken invariant of storage must not go on.
-pub struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
 fn persist_loop(core: &Core) {
     let _abort = AbortOnPanic;
     core.try_to_finish_recovery();
@@ -1223,150 +1214,6 @@ fn new_uuid(random: &dyn Random) -> Result<Uuid> {
     // So that its text in Kafka's tools, which is base64, does not begin as an option does.
     bytes[0] &= 0x7f;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
-}
-
-/// Appends a chunk to a lane whose header and checksum were checked, waiting for memory where that is short.
-pub(crate) fn append_to_lane(
-    core: &Core,
-    lane: &Arc<LaneState>,
-    header: &ChunkHeader,
-    chunk: &[u8],
-) -> Result<Appended> {
-    check_sent(header)?;
-    check_size(lane, chunk)?;
-    let Some(intake) = lane.stream.limits.intake() else {
-        return append_when_room(core, || lane.append(&core.appends, header, chunk));
-    };
-    let taken = intake.take_in(
-        &core.decompression,
-        core.config.append_wait_max,
-        core.clock.now(),
-        header,
-        chunk,
-    )?;
-    // Compressed otherwise, it may be larger.
-    check_size(lane, &taken.chunk)?;
-    let appended = append_when_room(core, || {
-        lane.append(&core.appends, &taken.header, &taken.chunk)
-    })?;
-    Ok(Appended {
-        append_time: taken.append_time.filter(|_| !appended.duplicate),
-        ..appended
-    })
-}
-
-fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
-    let bytes_max = lane.stream.limits.chunk_bytes_max();
-    match chunk.len() > bytes_max {
-        true => Err(LogError::ChunkTooLarge {
-            bytes: ByteSize(chunk.len() as u64),
-            bytes_max: ByteSize(bytes_max as u64),
-        }),
-        false => Ok(()),
-    }
-}
-
-/// Checks what a header says against what a producer may say.
-fn check_sent(header: &ChunkHeader) -> Result<()> {
-    if header.record_count == 0 {
-        return Err(LogError::EmptyChunk);
-    }
-    if header.attributes.is_control() {
-        return Err(LogError::ControlChunk);
-    }
-    header.check_gapless()?;
-    if header.producer_id < ProducerId::NONE {
-        return Err(LogError::BadProducer {
-            producer: header.producer_id,
-            why: "ids are -1 for no producer, and else not negative",
-        });
-    }
-    Ok(())
-}
-
-/// Checks a chunk that another program made, down to its records: a checksum tells only that they are those that the
-/// program sent, and a record that contradicts the header would end every reader of the lane.
-fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
-    let chunk = Chunk::parse(chunk)?;
-    let header = *chunk.header();
-    check_sent(&header)?;
-    if header.attributes.compression() == Compression::None || core.config.check_compressed {
-        let wait_max = core.config.append_wait_max;
-        let check = |records: Records<'_>| records.check();
-        core.decompression.with_records(&chunk, wait_max, check)??;
-    }
-    Ok(header)
-}
-
-/// Appends as soon as there is memory.
-#[inline]
-pub(crate) fn append_when_room(
-    core: &Core,
-    append: impl Fn() -> Result<AppendStep>,
-) -> Result<Appended> {
-    let mut started = None;
-    loop {
-        match append()? {
-            AppendStep::Done(appended) => return Ok(appended),
-            AppendStep::NeedsBuffer => {
-                core.wait_for_buffer(*started.get_or_insert_with(Instant::now))?;
-            }
-        }
-    }
-}
-
-/// Waits until a lane is durable up to `offset`.
-pub(crate) fn wait_durable(core: &Core, lane: &LaneState, offset: Offset) -> Result<()> {
-    core.hurry_durable(lane, offset);
-    wait_for(core, lane, LaneState::durable_offset, offset)
-}
-
-/// Waits until one of a lane's heads has come to `offset`.
-fn wait_for(
-    core: &Core,
-    lane: &LaneState,
-    head: fn(&LaneState) -> Offset,
-    offset: Offset,
-) -> Result<()> {
-    loop {
-        if let Some(result) = poll(core, lane, head, offset) {
-            return result;
-        }
-        if core.config.background == Background::Manual {
-            if !(core.sync_step() | core.persist_step()) {
-                return Err(LogError::Closed);
-            }
-            continue;
-        }
-        let moved = lane.durable_moved.listen();
-        if let Some(result) = poll(core, lane, head, offset) {
-            return result;
-        }
-        moved.wait();
-    }
-}
-
-fn poll(
-    core: &Core,
-    lane: &LaneState,
-    head: fn(&LaneState) -> Offset,
-    offset: Offset,
-) -> Option<Result<()>> {
-    if head(lane) >= offset {
-        return Some(Ok(()));
-    }
-    if let Some(fault) = lane.fault() {
-        return Some(Err(fault.clone()));
-    }
-    if lane.is_removed() {
-        return Some(Err(LogError::UnknownStream {
-            name: lane.stream.name.clone(),
-        }));
-    }
-    core.appends
-        .disk
-        .is_full()
-        .then(|| Err(core.appends.disk.full_error()))
 }
 
 /// A stream of the log.

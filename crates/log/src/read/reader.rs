@@ -177,14 +177,6 @@ pub struct LaneReader {
     mark: Arc<ReaderPosition>,
 }
 
-impl std::fmt::Debug for Core {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core")
-            .field("dir", &self.dir.root)
-            .finish_non_exhaustive()
-    }
-}
-
 impl LaneReader {
     pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> LaneReader {
         let mark = Arc::new(ReaderPosition::default());

@@ -14,7 +14,9 @@
 //! Each step can be cut off and done again, and none but the last needs room on a full disk: where there
 //! is none for what is torn, it is cut without a copy.
 
+pub mod finish;
 pub mod truncated;
+pub mod unfinished;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;

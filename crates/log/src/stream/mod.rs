@@ -1,6 +1,7 @@
 //! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
 
 pub mod partitions;
+pub mod registry;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -16,13 +16,13 @@ use crate::memory::pool::{Arena, BufferWriter, Slice};
 use crate::read::catch_up::WINDOW_BYTES;
 use crate::read::catch_up::windows::block_bytes;
 
-/// Which way bytes come from a file.
+/// How bytes are read from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Through {
-    /// Through the system's cache, which keeps them.
-    Cache,
-    /// Past it, in whole pages.
-    NoCache,
+pub enum ReadMode {
+    /// Through the cache of the operating system, which keeps them.
+    Cached,
+    /// Past the cache, in whole pages.
+    BypassCache,
 }
 
 /// The window that begins at a position: it ends where the index knows of a chunk that begins. `None` when
@@ -113,7 +113,7 @@ pub fn read_piece(
         .min(usize::try_from(left).unwrap_or(usize::MAX));
     let writer = core.catch_up.allocate(len).ok_or(LogError::ReadBudget)?;
     let range = from..from.plus(len as u64);
-    load(&*file, &path, group, range, writer, Through::Cache)
+    load(&*file, &path, group, range, writer, ReadMode::Cached)
 }
 
 /// Reads a part of a group's file and checks every chunk in it; answers the whole chunks from its start
@@ -124,19 +124,19 @@ pub fn load(
     group: &Group,
     range: Range<Position>,
     mut writer: BufferWriter,
-    through: Through,
+    mode: ReadMode,
 ) -> Result<Slice> {
     let read_error = |error| LogError::io("read", path, error);
     let len = (range.end.0 - range.start.0) as usize;
-    let (lead, room) = match through {
-        Through::Cache => (0, len),
-        Through::NoCache => (range.start.0 as usize % PAGE_BYTES, block_bytes(&range)),
+    let (lead, room) = match mode {
+        ReadMode::Cached => (0, len),
+        ReadMode::BypassCache => (range.start.0 as usize % PAGE_BYTES, block_bytes(&range)),
     };
     writer.extend(room, |buffer| {
         let at = range.start.0 - lead as u64;
-        let count = match through {
-            Through::Cache => file.read_full_at(buffer, at),
-            Through::NoCache => file.read_full_past_cache_at(buffer, at),
+        let count = match mode {
+            ReadMode::Cached => file.read_full_at(buffer, at),
+            ReadMode::BypassCache => file.read_full_past_cache_at(buffer, at),
         };
         let count = count.map_err(read_error)?.min(lead + len);
         let read = buffer.get(lead..count).unwrap_or_default();

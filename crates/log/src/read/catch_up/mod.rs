@@ -25,12 +25,12 @@ use millstream_base::disk::Access;
 use millstream_base::{DiskFile, Position};
 use parking_lot::{Condvar, Mutex};
 
+use crate::abort::AbortOnPanic;
 use crate::core::Core;
 use crate::error::Result;
 use crate::group::Group;
-use crate::log::AbortOnPanic;
 use crate::memory::pool::{Arena, BufferWriter, Pool, Slice};
-use crate::read::catch_up::file::{Through, load, next_window, read_piece, window_range};
+use crate::read::catch_up::file::{ReadMode, load, next_window, read_piece, window_range};
 use crate::read::catch_up::runs::{Plan, Runs};
 use crate::read::catch_up::windows::{MayGo, WindowKey, Windows, block_bytes, key};
 use crate::settings::config::Background;
@@ -277,7 +277,7 @@ impl CatchUp {
         if let Some(plan) = plan {
             self.read_ahead(core, plan);
         }
-        match load(&*file, &path, group, range, writer, Through::NoCache) {
+        match load(&*file, &path, group, range, writer, ReadMode::BypassCache) {
             Ok(slice) => {
                 loading.end(slice.clone());
                 Own::Loaded(slice)
@@ -431,7 +431,7 @@ impl Shared {
             shared: self,
             window: key(&group, range.start),
         };
-        if let Ok(slice) = load(&*file, &path, &group, range, writer, Through::NoCache) {
+        if let Ok(slice) = load(&*file, &path, &group, range, writer, ReadMode::BypassCache) {
             loading.end(slice);
         }
     }

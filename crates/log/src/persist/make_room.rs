@@ -1,0 +1,64 @@
+//! Removal of groups on a full disk, so that there is room for the note that says so.
+
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::lane::LaneState;
+use crate::stream::StreamState;
+
+impl Core {
+    /// Removes a lane's groups before `group`, so that a full disk has room.
+    pub fn make_room_before(&self, lane: &LaneState, group: &Arc<Group>) -> Result<()> {
+        let _no_probe = self.probed_at.lock();
+        self.remove_groups_before(lane, group)?;
+        // Whether it is enough, the next write finds out.
+        self.appends.disk.clear_full();
+        self.appends.persister.notify();
+        Ok(())
+    }
+
+    /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
+    /// is deleted. Chunks that wait for that room to become durable are given up: no producer was told that
+    /// they are durable.
+    pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
+        let _no_probe = self.probed_at.lock();
+        let fault = LogError::LaneFault {
+            what: "its stream was emptied to make room for its deletion".to_owned(),
+        };
+        let lanes = stream.made_lanes().into_iter();
+        for lane in lanes.filter(|lane| !lane.is_scratch()) {
+            lane.set_fault(&fault);
+            // What producers of a `written` stream were answered becomes durable: the lane goes on behind it.
+            self.sync_written(vec![Arc::clone(&lane)]);
+            let last = lane.give_up();
+            let groups = lane.groups();
+            let Some(with_file) = groups.iter().rposition(|group| group.has_file()) else {
+                continue;
+            };
+            for group in &groups[..with_file] {
+                self.remove_first(&lane, group)?;
+            }
+            // The last file stays, empty, to say where the lane goes on.
+            let first = &groups[with_file];
+            if first.id == last.id {
+                continue;
+            }
+            self.remove_index(&lane, first)?;
+            lane.remove_first(first.id);
+            first
+                .hand_file_over(&self.dir, &last)
+                .inspect_err(|error| self.fail_all(&lane, error))?;
+            for group in &groups[with_file + 1..groups.len() - 1] {
+                group.remove(&self.dir)?;
+                lane.remove_first(group.id);
+            }
+        }
+        self.try_to_finish_recovery();
+        // Whether it is enough, the next write finds out.
+        self.appends.disk.clear_full();
+        self.appends.persister.notify();
+        Ok(())
+    }
+}

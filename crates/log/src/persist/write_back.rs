@@ -1,0 +1,136 @@
+//! Write-back: groups' files are brought up to what is durable, and synced.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashMap;
+use millstream_base::Position;
+
+use crate::commit::settle::SINGLE_SYNCS_MAX;
+use crate::core::Core;
+use crate::error::LogError;
+use crate::group::{Group, KeepOpen, WriteMode};
+use crate::ids::LaneId;
+
+impl Core {
+    /// Persists what holds back the oldest `share` of the journal's files, and frees them.
+    pub fn release_journal(&self, share: f64) -> bool {
+        let groups = self.journal.groups_to_persist(share);
+        let groups = groups.into_iter().map(|(group, _)| group).collect();
+        self.persist(groups);
+        self.journal.release_obsolete()
+    }
+
+    /// Brings groups' files up to their durable heads and syncs them. Groups of lanes that fail are
+    /// left as they are: their lanes refuse writes.
+    pub fn persist(&self, groups: Vec<Arc<Group>>) {
+        // Step 1: the lanes' earlier groups go first.
+        let mut last_of_lane: HashMap<LaneId, Arc<Group>> = HashMap::new();
+        for group in groups {
+            let last = last_of_lane.entry(group.lane).or_insert(group.clone());
+            if last.id < group.id {
+                *last = group;
+            }
+        }
+        let mut all: Vec<Arc<Group>> = Vec::with_capacity(last_of_lane.len());
+        for group in last_of_lane.into_values() {
+            if let Some(lane) = self.lane(group.lane).filter(|lane| !lane.is_scratch()) {
+                all.extend(lane.unsettled_before(group.id));
+                all.push(group);
+            }
+        }
+        all.sort_unstable_by_key(|group| (group.lane, group.id));
+        all.dedup_by_key(|group| (group.lane, group.id));
+
+        // Step 2: write. Files that are synced together need not stay open for that, and may be more
+        // than can be open.
+        let keep_open = if all.len() <= SINGLE_SYNCS_MAX {
+            KeepOpen::Yes
+        } else {
+            KeepOpen::No
+        };
+        let mut written: Vec<(Arc<Group>, Position)> = Vec::with_capacity(all.len());
+        let mut failed_lane = None;
+        for group in all {
+            // The files of a lane are a gapless series: what is behind a failed group fails too.
+            if failed_lane == Some(group.lane) {
+                self.fail_behind(&group);
+                continue;
+            }
+            if group.has_failed() {
+                failed_lane = Some(group.lane);
+                continue;
+            }
+            match group.write_back(
+                &self.dir,
+                group.durable(),
+                WriteMode::BypassCache,
+                keep_open,
+            ) {
+                Ok(to) if to > group.synced() => written.push((group, to)),
+                Ok(_) => {
+                    // Nothing to write; its end may still be missing in the index.
+                    if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
+                        self.fail(&group, &error);
+                    }
+                }
+                Err(error) if error.is_disk_full() => {
+                    self.set_disk_full(&error);
+                    break;
+                }
+                Err(error) => {
+                    failed_lane = Some(group.lane);
+                    self.fail(&group, &error);
+                }
+            }
+        }
+
+        // Step 3: sync.
+        if written.len() <= SINGLE_SYNCS_MAX {
+            let mut failed_lane = None;
+            for (group, _) in &written {
+                if failed_lane == Some(group.lane) {
+                    self.fail_behind(group);
+                    continue;
+                }
+                if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
+                    failed_lane = Some(group.lane);
+                    self.fail(group, &error);
+                }
+            }
+        } else {
+            match self.dir.sync_streams() {
+                Ok(()) => {
+                    for (group, to) in &written {
+                        group.synced_with_all(&self.dir, *to);
+                    }
+                }
+                Err(error) => {
+                    for (group, _) in &written {
+                        self.fail(group, &error);
+                    }
+                }
+            }
+        }
+        self.counters
+            .persisted_groups
+            .fetch_add(written.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Gives up a group behind one that failed.
+    pub fn fail_behind(&self, group: &Group) {
+        if let Some(lane) = self.lane(group.lane)
+            && let Some(fault) = lane.fault()
+        {
+            group.fail(fault);
+        }
+    }
+
+    pub fn fail(&self, group: &Group, error: &LogError) {
+        let fault = error.to_lane_fault();
+        group.fail(&fault);
+        if let Some(lane) = self.lane(group.lane) {
+            lane.set_fault(&fault);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Appending a chunk: its header is checked, the stream's settings change it, and the lane takes it as soon as there is memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use event_listener::Listener as _;
+use millstream_base::{ByteSize, ProducerId};
+use millstream_record::{Chunk, ChunkHeader, Compression, Records};
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::lane::LaneState;
+use crate::lane::append::{AppendStep, Appended};
+use crate::lane::persist_signal::TICK;
+use crate::memory::pool::Arena;
+use crate::settings::config::Background;
+
+/// Appends a chunk to a lane whose header and checksum were checked, waiting for memory where that is short.
+pub(crate) fn append_to_lane(
+    core: &Core,
+    lane: &Arc<LaneState>,
+    header: &ChunkHeader,
+    chunk: &[u8],
+) -> Result<Appended> {
+    check_sent(header)?;
+    check_size(lane, chunk)?;
+    let Some(intake) = lane.stream.limits.intake() else {
+        return append_when_room(core, || lane.append(&core.appends, header, chunk));
+    };
+    let taken = intake.take_in(
+        &core.decompression,
+        core.config.append_wait_max,
+        core.clock.now(),
+        header,
+        chunk,
+    )?;
+    // Compressed otherwise, it may be larger.
+    check_size(lane, &taken.chunk)?;
+    let appended = append_when_room(core, || {
+        lane.append(&core.appends, &taken.header, &taken.chunk)
+    })?;
+    Ok(Appended {
+        append_time: taken.append_time.filter(|_| !appended.duplicate),
+        ..appended
+    })
+}
+
+fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
+    let bytes_max = lane.stream.limits.chunk_bytes_max();
+    match chunk.len() > bytes_max {
+        true => Err(LogError::ChunkTooLarge {
+            bytes: ByteSize(chunk.len() as u64),
+            bytes_max: ByteSize(bytes_max as u64),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Checks what a header says against what a producer may say.
+fn check_sent(header: &ChunkHeader) -> Result<()> {
+    if header.record_count == 0 {
+        return Err(LogError::EmptyChunk);
+    }
+    if header.attributes.is_control() {
+        return Err(LogError::ControlChunk);
+    }
+    header.check_gapless()?;
+    if header.producer_id < ProducerId::NONE {
+        return Err(LogError::BadProducer {
+            producer: header.producer_id,
+            why: "ids are -1 for no producer, and else not negative",
+        });
+    }
+    Ok(())
+}
+
+/// Checks a chunk that another program made, down to its records: a checksum tells only that they are those that the
+/// program sent, and a record that contradicts the header would end every reader of the lane.
+pub(crate) fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
+    let chunk = Chunk::parse(chunk)?;
+    let header = *chunk.header();
+    check_sent(&header)?;
+    if header.attributes.compression() == Compression::None || core.config.check_compressed {
+        let wait_max = core.config.append_wait_max;
+        let check = |records: Records<'_>| records.check();
+        core.decompression.with_records(&chunk, wait_max, check)??;
+    }
+    Ok(header)
+}
+
+/// Appends as soon as there is memory.
+#[inline]
+pub(crate) fn append_when_room(
+    core: &Core,
+    append: impl Fn() -> Result<AppendStep>,
+) -> Result<Appended> {
+    let mut started = None;
+    loop {
+        match append()? {
+            AppendStep::Done(appended) => return Ok(appended),
+            AppendStep::NeedsBuffer => {
+                core.wait_for_buffer(*started.get_or_insert_with(Instant::now))?;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Waits until a buffer may be free.
+    ///
+    /// # Errors
+    /// When none came free by `deadline`.
+    pub fn wait_for_buffer(&self, started: Instant) -> Result<()> {
+        let exhausted = || LogError::PoolExhausted {
+            pool: ByteSize(self.pool.size_bytes(Arena::Segments) as u64),
+            waited_ms: started.elapsed().as_millis() as u64,
+        };
+        if self.config.background == Background::Manual {
+            let step = || self.sync_step() | self.persist_step();
+            let starved = || {
+                self.starved.store(true, Ordering::Relaxed);
+                step()
+            };
+            return if step() || starved() {
+                Ok(())
+            } else {
+                Err(exhausted())
+            };
+        }
+        let freed = self.pool.freed().listen();
+        if started.elapsed() > TICK {
+            self.starved.store(true, Ordering::Relaxed);
+        }
+        self.appends.persister.notify();
+        let left = self
+            .config
+            .append_wait_max
+            .checked_sub(started.elapsed())
+            .ok_or_else(exhausted)?;
+        freed.wait_timeout(left.min(TICK));
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! The journal of the last run, until the files hold all of it.
+
+use std::sync::Arc;
+
+use millstream_base::Position;
+
+use crate::group::Group;
+use crate::journal::OldJournal;
+
+/// The journal of the last run.
+pub struct UnfinishedRecovery {
+    pub journal: OldJournal,
+    /// The groups that it holds something of, and how far; also those whose indexes lack marks.
+    pub groups: Vec<(Arc<Group>, Position)>,
+    /// It holds chunks that cannot be appended, since some before them are missing: it stays until a
+    /// repair.
+    pub is_kept: bool,
+}
