@@ -15,17 +15,13 @@ use crate::catalog::table::Table;
 use crate::error::Result;
 use crate::files::DataDir;
 use crate::files::disk_space::DiskSpace;
-use crate::group::Group;
 use crate::ids::LaneId;
-use crate::index::places::KeptPlaces;
 use crate::journal::Journal;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
 use crate::lane::virtual_log::VirtualLog;
-use crate::memory::decompression::Decompression;
 use crate::memory::pool::{Arena, Pool};
-use crate::read::catch_up::CatchUp;
-use crate::read::damage_reports::DamageTold;
+use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
 use crate::settings::config::{Durability, LogConfig, StreamConfig};
 use crate::settings::defaults::StreamDefaults;
@@ -43,22 +39,21 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 
 pub struct Core {
     pub config: LogConfig,
-    pub dir: DataDir,
+    pub dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
     pub pool: Arc<Pool>,
-    pub catch_up: CatchUp,
+    /// What reads need.
+    pub reads: ReadContext,
     /// What lanes need to append.
     pub appends: AppendContext,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
     pub partitions: PartitionCount,
-    pub decompression: Arc<Decompression>,
     /// What users' streams have where they have no setting of their own. Set by the broker, read by retention and when
     /// limits are set.
     pub defaults: RwLock<StreamDefaults>,
     /// Where it is noted which lanes have data; set when the start is over.
     pub catalog: OnceLock<Weak<Table>>,
-    pub kept_places: KeptPlaces,
     /// Virtual logs that cannot go on before the disk or the journal has room.
     pub stalled: Mutex<Vec<Arc<VirtualLog>>>,
     /// When it was looked for room on a full disk; held while that takes the room.
@@ -72,7 +67,6 @@ pub struct Core {
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     pub starved: AtomicBool,
     pub counters: Counters,
-    pub damage_told: DamageTold,
 }
 
 /// What the log has done so far.
@@ -87,7 +81,7 @@ pub struct Counters {
 impl Core {
     pub fn new(
         config: LogConfig,
-        dir: DataDir,
+        dir: Arc<DataDir>,
         clock: Arc<dyn Clock>,
         pool: Arc<Pool>,
         journal: Journal,
@@ -95,9 +89,13 @@ impl Core {
         let disk = DiskSpace::new(dir.root.clone(), config.journal_file);
         let appends = AppendContext::new(Arc::clone(&pool), disk);
         Core {
-            decompression: Decompression::new(config.decompression),
             defaults: RwLock::default(),
-            catch_up: CatchUp::new(Arc::clone(&pool), config.background),
+            reads: ReadContext::new(
+                &config,
+                Arc::clone(&dir),
+                Arc::clone(&clock),
+                Arc::clone(&pool),
+            ),
             config,
             dir,
             clock,
@@ -107,7 +105,6 @@ impl Core {
             streams: RwLock::default(),
             partitions: PartitionCount::default(),
             catalog: OnceLock::new(),
-            kept_places: KeptPlaces::default(),
             stalled: Mutex::default(),
             probed_at: Mutex::default(),
             unfinished_recovery: Mutex::default(),
@@ -115,7 +112,6 @@ impl Core {
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
             counters: Counters::default(),
-            damage_told: DamageTold::default(),
         }
     }
 
@@ -162,17 +158,17 @@ impl Core {
         }
     }
 
-    pub fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
-        self.stream(id.stream)?.lane(id.streamlet, id.lane)
+    /// Returns how many lanes refuse writes, or have damage that a read has met.
+    pub fn faulted_lanes(&self) -> u64 {
+        let lanes = self.made_lanes();
+        let faulted = lanes
+            .iter()
+            .filter(|lane| lane.fault().or(lane.read_fault()).is_some());
+        faulted.count() as u64
     }
 
-    /// The groups of a group's lane that come before it, oldest first.
-    pub fn groups_before(&self, group: &Group) -> Vec<Arc<Group>> {
-        let mut groups = self
-            .lane(group.lane)
-            .map_or_else(Vec::new, |lane| lane.groups());
-        groups.retain(|other| other.id < group.id);
-        groups
+    pub fn lane(&self, id: LaneId) -> Option<Arc<LaneState>> {
+        self.stream(id.stream)?.lane(id.streamlet, id.lane)
     }
 
     /// The lanes of all streams that have a state at this moment.

@@ -69,7 +69,7 @@ pub use memory::pool::{
 pub use names::is_reserved;
 pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};
-pub use read::catch_up::WINDOW_BYTES;
+pub use read::catch_up::windows::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
 pub use read::reader::{From, LaneReader, ReadChunks, StreamReader};
 pub use repair::salvage::{OwnPart, salvage};

@@ -18,7 +18,9 @@ use crate::lane::LaneState;
 use crate::memory::pool::Slice;
 use crate::produce::append::append_to_lane;
 use crate::produce::wait::wait_durable;
-use crate::read::reader::{LaneReader, seek_offset};
+use crate::read::catch_up::windows::WINDOW_BYTES;
+use crate::read::reader::LaneReader;
+use crate::read::seek::seek_offset;
 
 /// Bytes of the content in each record but the last.
 pub const OBJECT_RECORD_BYTES: usize = 128 << 10;
@@ -132,7 +134,7 @@ impl ObjectReader {
             });
         }
         let record = Offset(start / OBJECT_RECORD_BYTES as u64);
-        let found = seek_offset(&core, &lane, record)?;
+        let found = seek_offset(&core.reads, &lane, record)?;
         let cursor = Cursor {
             stream: lane.id.stream,
             streamlet: lane.id.streamlet,
@@ -168,7 +170,7 @@ impl ObjectReader {
         let (slice, start) = match self.chunks.take() {
             Some(chunks) => chunks,
             None => {
-                let read = self.reader.read(crate::read::catch_up::WINDOW_BYTES)?;
+                let read = self.reader.read(WINDOW_BYTES)?;
                 (read.ok_or_else(missing)?.bytes, 0)
             }
         };

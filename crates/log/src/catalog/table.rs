@@ -19,8 +19,9 @@ use crate::lane::LaneState;
 use crate::lane::append::{AppendStep, Appended};
 use crate::produce::append::append_to_lane;
 use crate::produce::wait::wait_durable;
-use crate::read::catch_up::WINDOW_BYTES;
-use crate::read::reader::read_group;
+use crate::read::catch_up::windows::WINDOW_BYTES;
+use crate::read::context::ReadContext;
+use crate::read::group::read_group;
 
 /// A table is not written anew before it has grown by this much.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
@@ -88,13 +89,13 @@ impl TableState {
 
 impl Table {
     /// Reads the table from its lane.
-    pub fn open(core: &Core, lane: Arc<LaneState>) -> Result<Table> {
+    pub fn open(reads: &ReadContext, lane: Arc<LaneState>) -> Result<Table> {
         let mut state = TableState::default();
         let mut scratch = Scratch::default();
         for group in lane.groups() {
             let mut at = Position(0);
-            while let Some(slice) = read_group(core, &group, at, WINDOW_BYTES)? {
-                let broken = |what: String| LogError::corrupted(group.path(&core.dir), at, what);
+            while let Some(slice) = read_group(reads, &lane, &group, at, WINDOW_BYTES)? {
+                let broken = |what: String| LogError::corrupted(group.path(&reads.dir), at, what);
                 for chunk in Chunks::trusted(&slice) {
                     let chunk = chunk.map_err(|error| broken(error.to_string()))?;
                     let records = chunk

@@ -1,4 +1,5 @@
 //! Handles.
 
+pub mod lane_reads;
 pub mod transactions;
 pub mod watch;

@@ -5,7 +5,6 @@ use millstream_record::{EndMarker, check};
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::index::places::look_at;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::log::Lane;
@@ -105,7 +104,11 @@ fn aborted_transactions(
     let mut aborted = Vec::new();
     let mut next = lane.group_of_offset(from).or_else(|| lane.first_group());
     while let Some(group) = next {
-        aborted.extend(look_at(core, &group, |places| places.aborted(from, to))??);
+        aborted.extend(
+            core.reads
+                .indexes
+                .look_at(lane, &group, |places| places.aborted(from, to))??,
+        );
         // What ends behind a group begins behind what is stable there.
         let is_last = group.end().is_none_or(|end| end.stable >= to);
         next = match is_last {

@@ -3,21 +3,11 @@
 //! A group that takes appends, or whose segments are in memory, has its places from the beginning. Of
 //! others they are read from the index when they are asked for, and kept while they are used.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
-
 use millstream_base::{Offset, Position, Timestamp};
-use parking_lot::Mutex;
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::group::Group;
 use crate::index::{Index, Mark, MarkKind};
 use crate::producers::transactions::AbortedTransaction;
-use crate::recovery::reread;
-
-/// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
-const KEPT_MAX: usize = 1 << 20;
 
 /// What holds at a position of a group: a mark of its index, without the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,67 +111,8 @@ impl Places {
         Ok(begun.copied().collect())
     }
 
-    fn len(&self) -> usize {
+    /// Returns how much memory they take, in entries.
+    pub fn len(&self) -> usize {
         self.places.len() + self.aborted.len()
     }
-}
-
-/// Groups whose places were read from their indexes. When they are too many, those go that were not
-/// used since they were looked at for the last time.
-#[derive(Debug, Default)]
-pub struct KeptPlaces {
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    /// Those looked at for the last time longest ago come first. With the number of their places.
-    groups: VecDeque<(Weak<Group>, usize)>,
-    places: usize,
-}
-
-impl KeptPlaces {
-    fn add(&self, group: &Arc<Group>, places: usize) {
-        let mut kept = self.kept.lock();
-        kept.groups.push_back((Arc::downgrade(group), places));
-        kept.places += places;
-        // Each is used at most once more while it is looked at.
-        for _ in 0..2 * kept.groups.len() {
-            if kept.places <= KEPT_MAX {
-                break;
-            }
-            let Some((oldest, places)) = kept.groups.pop_front() else {
-                break;
-            };
-            match oldest.upgrade() {
-                Some(oldest) if oldest.places_are_used() => {
-                    kept.groups.push_back((Arc::downgrade(&oldest), places));
-                }
-                oldest => {
-                    kept.places -= places;
-                    oldest.inspect(|group| group.forget_places());
-                }
-            }
-        }
-    }
-}
-
-/// Looks at the places of a group; reads them where they are not known.
-pub fn look_at<R>(core: &Core, group: &Arc<Group>, look: impl Fn(&Places) -> R) -> Result<R> {
-    if let Some(seen) = group.look_at_places(&look) {
-        return Ok(seen);
-    }
-    let path = group.index_path(&core.dir);
-    let index = Index::read(&*core.dir.disk, &path, &group.name())
-        .map_err(|error| LogError::io("read", &path, error))?;
-    let places = match index.is_whole() {
-        true => Places::of(&index),
-        false => reread(core, group, index)?,
-    };
-    let seen = look(&places);
-    let count = places.len();
-    if group.set_places(places) {
-        core.kept_places.add(group, count);
-    }
-    Ok(seen)
 }

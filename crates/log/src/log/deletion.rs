@@ -15,7 +15,7 @@ use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::log::{Inner, Lane, Log};
 use crate::produce::wait::wait_durable;
-use crate::read::reader::seek_offset;
+use crate::read::seek::seek_offset;
 
 /// What the keys of these notes begin with in the catalog.
 const PREFIX: &str = "start/";
@@ -70,7 +70,7 @@ impl Deletion<'_> {
         }
         // What is deleted already stays so.
         let offset = offset.max(lane.earliest_offset());
-        let found = seek_offset(core, lane, offset)?;
+        let found = seek_offset(&core.reads, lane, offset)?;
         Ok(Deletion {
             lane,
             offset,
@@ -167,7 +167,8 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
             starts.stale.push(key);
         }
         let offset = offset.min(end);
-        let found = seek_offset(core, &lane, offset).map(|found| (found.group, found.position));
+        let found =
+            seek_offset(&core.reads, &lane, offset).map(|found| (found.group, found.position));
         let place = found.unwrap_or_else(|error| {
             tracing::warn!(stream = %lane.stream.name, %error,
                 "not found where the lane begins; cursors may be in what was deleted");

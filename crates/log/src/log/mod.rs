@@ -35,9 +35,9 @@ use crate::names::{OWN_PREFIX, check_name};
 use crate::object::{ObjectInfo, ObjectReader, write_content};
 use crate::produce::append::{append_to_lane, check_foreign};
 use crate::produce::wait::{poll, wait_durable, wait_for};
-use crate::read::reader::{
-    From, LaneReader, ReadChunks, StreamReader, read_group, seek_offset, seek_timestamp,
-};
+use crate::read::group::read_group;
+use crate::read::reader::{From, LaneReader, ReadChunks, StreamReader};
+use crate::read::seek::{seek_offset, seek_timestamp};
 use crate::recovery::Recovered;
 use crate::repair::salvage::SALVAGED;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
@@ -213,7 +213,7 @@ impl Log {
             config.journal.0,
             config.journal_file.0,
         );
-        let core = Arc::new(Core::new(config, dir, clock, pool, journal));
+        let core = Arc::new(Core::new(config, Arc::new(dir), clock, pool, journal));
 
         // The catalog tells which streams there are; what belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
@@ -306,7 +306,9 @@ impl Log {
         core.dir.sync_dir(&core.dir.streams_dir())?;
         core.take_over(old_journal, is_journal_kept);
         core.remember(&catalog);
-        core.tell_faults();
+        core.reads
+            .damage
+            .report_start(&*core.clock, &core.made_lanes());
 
         let inner = Inner {
             catalog,
@@ -639,7 +641,13 @@ impl Log {
                 earliest: lane.earliest_cursor(),
             });
         }
-        let bytes = read_group(&self.inner.core, &group, cursor.position, bytes_max)?;
+        let bytes = read_group(
+            &self.inner.core.reads,
+            lane,
+            &group,
+            cursor.position,
+            bytes_max,
+        )?;
         Ok(bytes.map(|bytes| ReadChunks {
             cursor: *cursor,
             lane: lane.id.lane,
@@ -809,7 +817,7 @@ impl Log {
         let core = &self.inner.core;
         let journal = core.journal.usage();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (decompression_bytes, decompression_peak_bytes) = core.decompression.used();
+        let (decompression_bytes, decompression_peak_bytes) = core.reads.decompression.used();
         LogStats {
             decompression_bytes: decompression_bytes as u64,
             decompression_peak_bytes: decompression_peak_bytes as u64,
@@ -824,7 +832,7 @@ impl Log {
             evicted_segments: count(&core.counters.evicted_segments),
             disk_full: core.appends.disk.is_full(),
             faulted_lanes: core.faulted_lanes(),
-            damaged_reads: core.damage_told.reads(),
+            damaged_reads: core.reads.damage.reads(),
         }
     }
 
@@ -1089,7 +1097,7 @@ impl Inner {
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
-        self.core.catch_up.close();
+        self.core.reads.catch_up.close();
         let recovered = self.core.finish_recovery();
         // The waits above fail at once while the disk is full, yet the disk still syncs the bytes in its files.
         let written = |lane: &&Arc<LaneState>| lane.stream.durability == Durability::Written;
@@ -1184,7 +1192,7 @@ fn open_table(
         .expect("just made with one lane");
     let opened = match lane.fault() {
         Some(fault) => Err(fault.clone()),
-        None => Table::open(core, lane),
+        None => Table::open(&core.reads, lane),
     };
     core.streams.write().add(stream);
     opened.map_err(|error| damaged_table(name, error))
@@ -1628,7 +1636,7 @@ impl Lane {
     /// # Errors
     /// When the lane does not hold it.
     pub fn seek_offset(&self, offset: Offset) -> Result<Cursor> {
-        let found = seek_offset(&self.core, &self.lane, offset)?;
+        let found = seek_offset(&self.core.reads, &self.lane, offset)?;
         Ok(self.lane.cursor(found.group, found.position))
     }
 
@@ -1637,7 +1645,7 @@ impl Lane {
     /// # Errors
     /// When the disk does not give back what was stored.
     pub fn seek_timestamp(&self, timestamp: Timestamp) -> Result<Option<(Cursor, Offset)>> {
-        let found = seek_timestamp(&self.core, &self.lane, timestamp)?;
+        let found = seek_timestamp(&self.core.reads, &self.lane, timestamp)?;
         Ok(found.map(|found| {
             let cursor = self.lane.cursor(found.group, found.position);
             (cursor, found.base_offset)

@@ -29,7 +29,7 @@ pub(crate) fn append_to_lane(
         return append_when_room(core, || lane.append(&core.appends, header, chunk));
     };
     let taken = intake.take_in(
-        &core.decompression,
+        &core.reads.decompression,
         core.config.append_wait_max,
         core.clock.now(),
         header,
@@ -84,7 +84,9 @@ pub(crate) fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
     if header.attributes.compression() == Compression::None || core.config.check_compressed {
         let wait_max = core.config.append_wait_max;
         let check = |records: Records<'_>| records.check();
-        core.decompression.with_records(&chunk, wait_max, check)??;
+        core.reads
+            .decompression
+            .with_records(&chunk, wait_max, check)??;
     }
     Ok(header)
 }

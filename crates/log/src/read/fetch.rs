@@ -10,15 +10,15 @@ use bytes::Bytes;
 use millstream_base::{Offset, Position};
 use millstream_record::{Chunks, HEADER_BYTES};
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::index::places;
+use crate::index::places::Place;
 use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
-use crate::log::Lane;
 use crate::memory::pool::Slice;
-use crate::read::reader::{read_readable, search};
+use crate::read::context::ReadContext;
+use crate::read::group::read_readable;
+use crate::read::seek::search;
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
 const PIECES_MAX: usize = 1024;
@@ -43,29 +43,6 @@ pub enum AtLeast {
     Nothing,
 }
 
-impl Lane {
-    /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
-    /// first, of at most `bytes_max` bytes together. Nothing is copied that memory has; nobody waits
-    /// for the caller but the memory that the pieces hold.
-    ///
-    /// When `end` lies within a chunk, that chunk is the last one.
-    ///
-    /// # Errors
-    /// When `from` is before what is stored or beyond what is durable
-    /// ([`LogError::OffsetOutOfRange`]); when all memory for reading from disk is in use
-    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. What was found
-    /// before an error is given, and the next fetch tells.
-    pub fn fetch(
-        &self,
-        from: Offset,
-        end: Offset,
-        bytes_max: usize,
-        at_least: AtLeast,
-    ) -> Result<Fetched> {
-        fetch(&self.core, &self.lane, from, end, bytes_max, at_least)
-    }
-}
-
 impl Fetched {
     /// The pieces, to be sent: each keeps its memory until it is dropped.
     pub fn into_bytes(self) -> impl Iterator<Item = Bytes> {
@@ -79,8 +56,8 @@ impl From<Slice> for Bytes {
     }
 }
 
-fn fetch(
-    core: &Core,
+pub fn fetch(
+    reads: &ReadContext,
     lane: &LaneState,
     from: Offset,
     end: Offset,
@@ -113,14 +90,14 @@ fn fetch(
             false => Ok(fetched),
         };
     }
-    let (mut group, mut position) = locate(core, lane, from)?.ok_or_else(out_of_range)?;
+    let (mut group, mut position) = locate(reads, lane, from)?.ok_or_else(out_of_range)?;
     while fetched.pieces.len() < PIECES_MAX {
         let is_first = fetched.pieces.is_empty();
         let left = bytes_max.saturating_sub(fetched.bytes);
         if !is_first && left < HEADER_BYTES {
             break;
         }
-        let slice = match read_readable(core, &group, position, left) {
+        let slice = match read_readable(reads, lane, &group, position, left) {
             Err(_) if !is_first => break,
             read => read?,
         };
@@ -139,7 +116,7 @@ fn fetch(
             bytes_max: left,
             at_least_one: is_first && at_least == AtLeast::OneChunk,
         };
-        let (bytes, next) = cut.of(core, &group, position, &slice)?;
+        let (bytes, next) = cut.of(reads, lane, &group, position, &slice)?;
         if bytes == 0 {
             break;
         }
@@ -163,7 +140,7 @@ fn fetch(
 
 /// Where the chunk that holds `offset` starts.
 pub fn locate(
-    core: &Core,
+    reads: &ReadContext,
     lane: &LaneState,
     offset: Offset,
 ) -> Result<Option<(Arc<Group>, Position)>> {
@@ -176,7 +153,8 @@ pub fn locate(
         return Ok(None);
     };
     let found = search(
-        core,
+        reads,
+        lane,
         &group,
         |place| place.offset <= offset,
         |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
@@ -199,15 +177,18 @@ impl Cut {
     /// offset behind them.
     pub fn of(
         &self,
-        core: &Core,
+        reads: &ReadContext,
+        lane: &LaneState,
         group: &Arc<Group>,
         position: Position,
         slice: &[u8],
     ) -> Result<(usize, Offset)> {
         // What comes before this place is wanted.
         let to = position.plus(self.bytes_max.min(slice.len()) as u64);
-        let is_wanted = |place: &places::Place| place.position <= to && place.offset < self.end;
-        let place = places::look_at(core, group, |places| places.last_before(is_wanted))?;
+        let is_wanted = |place: &Place| place.position <= to && place.offset < self.end;
+        let place = reads
+            .indexes
+            .look_at(lane, group, |places| places.last_before(is_wanted))?;
         let place = place.filter(|place| place.position > position);
         let known = place.map_or(0, |place| (place.position.0 - position.0) as usize);
         let mut bytes = known;
@@ -216,7 +197,7 @@ impl Cut {
         while let Some(chunk) = chunks.next() {
             let chunk = chunk.map_err(|error| {
                 let at = position.plus(bytes as u64);
-                LogError::corrupted(group.path(&core.dir), at, error)
+                LogError::corrupted(group.path(&reads.dir), at, error)
             })?;
             let behind = known + chunks.position();
             let is_too_large = behind > self.bytes_max && !(self.at_least_one && bytes == 0);

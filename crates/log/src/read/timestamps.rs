@@ -8,37 +8,15 @@ use std::sync::Arc;
 use millstream_base::{Offset, Timestamp};
 use millstream_record::{Chunk, Records};
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::{Group, GroupEnd};
-use crate::index::places::look_at;
+use crate::index::places::Place;
 use crate::lane::LaneState;
-use crate::log::Lane;
-use crate::read::reader::search;
+use crate::read::context::ReadContext;
+use crate::read::seek::search;
 
-impl Lane {
-    /// Offset and timestamp of the first record that may be read at or after `timestamp`: the first chunk that
-    /// has one decides, and in it the first record. `None` when all are older.
-    ///
-    /// # Errors
-    /// When the disk does not give back what was stored.
-    pub fn record_at(&self, timestamp: Timestamp) -> Result<Option<(Offset, Timestamp)>> {
-        record_at(&self.core, &self.lane, timestamp)
-    }
-
-    /// Offset and timestamp of the record with the largest timestamp, of those that may be read and
-    /// before `end`; the first one where several have it. `None` when there are none. Records that
-    /// were deleted from the first group count until all of the group is removed.
-    ///
-    /// # Errors
-    /// When the disk does not give back what was stored.
-    pub fn newest_record(&self, end: Offset) -> Result<Option<(Offset, Timestamp)>> {
-        newest_record(&self.core, &self.lane, end)
-    }
-}
-
-fn record_at(
-    core: &Core,
+pub fn record_at(
+    reads: &ReadContext,
     lane: &LaneState,
     timestamp: Timestamp,
 ) -> Result<Option<(Offset, Timestamp)>> {
@@ -49,13 +27,14 @@ fn record_at(
             continue;
         }
         let found = search(
-            core,
+            reads,
+            lane,
             &group,
             |place| place.max_timestamp < timestamp,
             |_, chunk| {
                 let header = chunk.header();
                 let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
-                may_have.then(|| first_in(core, chunk, timestamp, start))?
+                may_have.then(|| first_in(reads, chunk, timestamp, start))?
             },
         )?;
         if found.is_some() {
@@ -67,7 +46,7 @@ fn record_at(
 
 /// The first record of a chunk at or after `timestamp` that is not before `start`.
 fn first_in(
-    core: &Core,
+    reads: &ReadContext,
     chunk: &Chunk<'_>,
     timestamp: Timestamp,
     start: Offset,
@@ -79,8 +58,8 @@ fn first_in(
             .find(|record| record.timestamp >= timestamp && record.offset >= start);
         found.map(|record| (record.offset, record.timestamp))
     };
-    let wait_max = core.config.append_wait_max;
-    match core.decompression.with_records(chunk, wait_max, find) {
+    let wait_max = reads.decompression_wait_max;
+    match reads.decompression.with_records(chunk, wait_max, find) {
         Ok(Some(found)) => Some(Ok(found)),
         Ok(None) | Err(LogError::Chunk(_)) => match header.base_offset < start {
             // It may be one of those before.
@@ -91,8 +70,8 @@ fn first_in(
     }
 }
 
-fn newest_record(
-    core: &Core,
+pub fn newest_record(
+    reads: &ReadContext,
     lane: &LaneState,
     end: Offset,
 ) -> Result<Option<(Offset, Timestamp)>> {
@@ -102,7 +81,7 @@ fn newest_record(
         if group.first_offset >= end {
             break;
         }
-        let found = newest_in(core, &group, end)?;
+        let found = newest_in(reads, lane, &group, end)?;
         if newest.as_ref().is_none_or(|(newest, _)| *newest < found) {
             newest = Some((found, group));
         }
@@ -111,27 +90,35 @@ fn newest_record(
         return Ok(None);
     };
     let found = search(
-        core,
+        reads,
+        lane,
         &group,
         |place| place.max_timestamp < timestamp,
         |_, chunk| {
             let header = chunk.header();
             let has_it = header.max_timestamp >= timestamp && header.base_offset < end;
-            has_it.then(|| first_in(core, chunk, timestamp, Offset(0)))?
+            has_it.then(|| first_in(reads, chunk, timestamp, Offset(0)))?
         },
     )?;
     found.transpose()
 }
 
 /// The largest timestamp of the chunks of a group that are before `end`.
-fn newest_in(core: &Core, group: &Arc<Group>, end: Offset) -> Result<Timestamp> {
+fn newest_in(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    end: Offset,
+) -> Result<Timestamp> {
     if let Some(known) = group.end().filter(|known| known.offset <= end) {
         return Ok(known.max_timestamp);
     }
-    let is_before = |place: &crate::index::places::Place| place.offset < end;
-    let place = look_at(core, group, |places| places.last_before(is_before))?;
+    let is_before = |place: &Place| place.offset < end;
+    let place = reads
+        .indexes
+        .look_at(lane, group, |places| places.last_before(is_before))?;
     let mut newest = place.map_or(Timestamp(i64::MIN), |place| place.max_timestamp);
-    search(core, group, is_before, |_, chunk| {
+    search(reads, lane, group, is_before, |_, chunk| {
         let header = chunk.header();
         if header.base_offset >= end {
             return Some(());

@@ -31,7 +31,6 @@ use millstream_base::{
 };
 use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::{Group, GroupEnd, StoredGroup};
@@ -39,6 +38,7 @@ use crate::ids::{GroupName, LaneId};
 use crate::index::places::Places;
 use crate::index::{Fingerprint, Index, IndexWriter, Mark, MarkKind};
 use crate::journal::{OldJournal, RecoveredRun};
+use crate::lane::LaneState;
 use crate::lane::head::is_mark_due;
 use crate::lane::stored::StoredLane;
 use crate::lane::virtual_log::COMMIT_BYTES_MAX;
@@ -1214,14 +1214,14 @@ fn producers_behind(
 
 /// The places of a closed group whose index is torn or lost, as far as its chunks are whole: what
 /// `index` says, and behind that what the group's file does.
-pub fn reread(core: &Core, group: &Group, index: Index) -> Result<Places> {
-    let dir = &core.dir;
+pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> Result<Places> {
     let Some(end) = group.end().filter(|_| !group.is_removed()) else {
         return Ok(Places::of(&index));
     };
     let mut producers = Producers::default();
     if index.marks.is_empty() {
-        let before = core.groups_before(group).into_iter();
+        let before = lane.groups().into_iter();
+        let before = before.filter(|other| other.id < group.id);
         let before = before.filter_map(|group| {
             let end = group.end()?;
             Some((group.id, group.first_offset, end.position))

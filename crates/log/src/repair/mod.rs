@@ -23,8 +23,8 @@ use crate::ids::{GroupName, LaneId};
 use crate::journal::{OldJournal, encode_run};
 use crate::lane::LaneState;
 use crate::log::{Log, POSITIONS};
-use crate::read::catch_up::WINDOW_BYTES;
-use crate::read::reader::read_group;
+use crate::read::catch_up::windows::WINDOW_BYTES;
+use crate::read::group::read_group;
 use crate::settings::config::LogConfig;
 use crate::stream::StreamState;
 
@@ -66,7 +66,7 @@ impl Log {
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
         // The disk may have lost what memory still has of it.
-        core.catch_up.forget();
+        core.reads.catch_up.forget();
         let mut lanes = core.made_lanes();
         lanes.retain(|lane| !lane.is_scratch());
         lanes.sort_by_key(|lane| lane.stream.id);
@@ -153,7 +153,7 @@ fn find_damage(core: &Core, lane: &LaneState, places: &mut Vec<DamagedPlace>) {
         let mut at = Position(0);
         let mut offset = group.first_offset;
         loop {
-            match read_group(core, &group, at, WINDOW_BYTES) {
+            match read_group(&core.reads, lane, &group, at, WINDOW_BYTES) {
                 Ok(Some(slice)) => {
                     at = at.plus(slice.len() as u64);
                     let chunks = Chunks::trusted(&slice).flatten();

@@ -12,7 +12,8 @@ use crate::lane::reader_position::ReaderPosition;
 use crate::log::Lane;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
-use crate::read::reader::{ReadChunks, read_readable};
+use crate::read::group::read_readable;
+use crate::read::reader::ReadChunks;
 use crate::subscription::Handed;
 use crate::subscription::filter::Sieve;
 
@@ -116,12 +117,14 @@ impl Feed {
             let known = self.at.take().filter(|(group, _)| !group.is_removed());
             let found = match known {
                 Some(known) => Some(known),
-                None => locate(&core, &self.lane.lane, self.next)?,
+                None => locate(&core.reads, &self.lane.lane, self.next)?,
             };
             let Some((group, position)) = found else {
                 return self.check().map(|()| None);
             };
-            let Some(slice) = read_readable(&core, &group, position, bytes_max)? else {
+            let Some(slice) =
+                read_readable(&core.reads, &self.lane.lane, &group, position, bytes_max)?
+            else {
                 if group.is_removed() {
                     self.check()?;
                     continue;
@@ -138,7 +141,7 @@ impl Feed {
                 bytes_max,
                 at_least_one: true,
             };
-            let (bytes, next) = cut.of(&core, &group, position, &slice)?;
+            let (bytes, next) = cut.of(&core.reads, &self.lane.lane, &group, position, &slice)?;
             if bytes == 0 {
                 self.at = Some((group, position));
                 return Ok(None);

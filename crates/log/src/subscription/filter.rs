@@ -55,7 +55,7 @@ impl Sieve {
 
     /// Hears when there may be memory to go on with, if there was none.
     pub fn listen(&self) -> Option<EventListener> {
-        let freed = self.core.decompression.freed(self.need);
+        let freed = self.core.reads.decompression.freed(self.need);
         self.is_refused.then(|| freed.listen())
     }
 
@@ -67,7 +67,7 @@ impl Sieve {
     pub fn sift(&mut self, handed: &mut Handed) -> Result<()> {
         let cursor = handed.chunks.cursor;
         loop {
-            let lease = self.core.decompression.try_take(self.need);
+            let lease = self.core.reads.decompression.try_take(self.need);
             self.is_refused = lease.is_none();
             let mut sifting = Sifting {
                 filter: &self.filter,
@@ -198,7 +198,7 @@ impl Sifting<'_> {
 
     fn kept(&self, core: &Core) -> Option<Slice> {
         let len = self.kept.len();
-        let mut writer = core.catch_up.allocate(len)?;
+        let mut writer = core.reads.catch_up.allocate(len)?;
         writer
             .extend(len, |room| {
                 room.copy_from_slice(&self.kept);

@@ -8,13 +8,12 @@ use millstream_base::disk::{Access, PAGE_BYTES};
 use millstream_base::{ByteSize, DiskFile, Position};
 use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::index::places::look_at;
+use crate::lane::LaneState;
 use crate::memory::pool::{Arena, BufferWriter, Slice};
-use crate::read::catch_up::WINDOW_BYTES;
-use crate::read::catch_up::windows::block_bytes;
+use crate::read::catch_up::CatchUp;
+use crate::read::catch_up::windows::{WINDOW_BYTES, block_bytes};
 
 /// How bytes are read from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,95 +24,99 @@ pub enum ReadMode {
     BypassCache,
 }
 
-/// The window that begins at a position: it ends where the index knows of a chunk that begins. `None` when
-/// it does not, or the window would be too large.
-pub fn window_range(
-    core: &Core,
-    group: &Arc<Group>,
-    from: Position,
-    window_bytes: usize,
-) -> Option<Range<Position>> {
-    let block_max = core.pool.block_bytes_max(Arena::Windows);
-    let page_start = from.0 - from.0 % PAGE_BYTES as u64;
-    let most = Position(page_start + window_bytes.min(WINDOW_BYTES).min(block_max) as u64);
-    let file_end = group.synced().min(group.durable());
-    let mut end = file_end;
-    if end > most {
-        let last = look_at(core, group, |places| {
-            let last = places.last_before(|place| place.position <= most);
-            let last = last.filter(|place| place.position > from);
-            last.or_else(|| places.first_behind(from))
-        });
-        end = last.ok()??.position.min(file_end);
+impl CatchUp {
+    /// The window that begins at a position: it ends where the index knows of a chunk that begins. `None` when
+    /// it does not, or the window would be too large.
+    pub fn window_range(
+        &self,
+        lane: &LaneState,
+        group: &Arc<Group>,
+        from: Position,
+        window_bytes: usize,
+    ) -> Option<Range<Position>> {
+        let block_max = self.shared.pool.block_bytes_max(Arena::Windows);
+        let page_start = from.0 - from.0 % PAGE_BYTES as u64;
+        let most = Position(page_start + window_bytes.min(WINDOW_BYTES).min(block_max) as u64);
+        let file_end = group.synced().min(group.durable());
+        let mut end = file_end;
+        if end > most {
+            let last = self.indexes.look_at(lane, group, |places| {
+                let last = places.last_before(|place| place.position <= most);
+                let last = last.filter(|place| place.position > from);
+                last.or_else(|| places.first_behind(from))
+            });
+            end = last.ok()??.position.min(file_end);
+        }
+        let range = from..end;
+        (from < end && block_bytes(&range) <= block_max).then_some(range)
     }
-    let range = from..end;
-    (from < end && block_bytes(&range) <= block_max).then_some(range)
-}
 
-/// The next window from a position on, in this group or behind it. `None` where memory has what comes, or
-/// nothing does.
-pub fn next_window(
-    core: &Core,
-    group: &Arc<Group>,
-    at: Position,
-    window_bytes: usize,
-) -> Option<(Arc<Group>, Range<Position>)> {
-    let ended = group.end().is_some_and(|end| at >= end.position);
-    let (group, at) = match ended {
-        true => (core.lane(group.lane)?.group_behind(group, at)?, Position(0)),
-        false => (Arc::clone(group), at),
-    };
-    if group.is_removed() || group.is_in_memory(at) {
-        return None;
+    /// The next window from a position on, in this group or behind it. `None` where memory has what comes, or
+    /// nothing does.
+    pub fn next_window(
+        &self,
+        lane: &LaneState,
+        group: &Arc<Group>,
+        at: Position,
+        window_bytes: usize,
+    ) -> Option<(Arc<Group>, Range<Position>)> {
+        let ended = group.end().is_some_and(|end| at >= end.position);
+        let (group, at) = match ended {
+            true => (lane.group_behind(group, at)?, Position(0)),
+            false => (Arc::clone(group), at),
+        };
+        if group.is_removed() || group.is_in_memory(at) {
+            return None;
+        }
+        let range = self.window_range(lane, &group, at, window_bytes)?;
+        Some((group, range))
     }
-    let range = window_range(core, &group, at, window_bytes)?;
-    Some((group, range))
-}
 
-/// Reads what a file holds from a position up to `end`: as much as is asked for, or one chunk.
-pub fn read_piece(
-    core: &Core,
-    group: &Arc<Group>,
-    range: Range<Position>,
-    bytes_max: usize,
-) -> Result<Slice> {
-    let from = range.start;
-    let path = group.path(&core.dir);
-    let left = range.end.0.saturating_sub(from.0);
-    let file = core
-        .dir
-        .disk
-        .open(&path, Access::Read)
-        .map_err(|error| LogError::io("open", &path, error))?;
+    /// Reads what a file holds from a position up to `end`: as much as is asked for, or one chunk.
+    pub fn read_piece(
+        &self,
+        group: &Arc<Group>,
+        range: Range<Position>,
+        bytes_max: usize,
+    ) -> Result<Slice> {
+        let from = range.start;
+        let path = group.path(&self.dir);
+        let left = range.end.0.saturating_sub(from.0);
+        let file = self
+            .dir
+            .disk
+            .open(&path, Access::Read)
+            .map_err(|error| LogError::io("open", &path, error))?;
 
-    // The first chunk decides how much is needed at least.
-    let mut header = [0; HEADER_BYTES];
-    let count = file
-        .read_full_at(&mut header, from.0)
-        .map_err(|error| LogError::io("read", &path, error))?;
-    let first = ChunkHeader::parse(&header[..count])
-        .map_err(|error| LogError::corrupted(&path, from, error.to_string()))?;
-    let first_bytes = first.total_bytes as usize;
-    if first_bytes as u64 > left {
-        let what = "this chunk reaches beyond the group's end".to_owned();
-        return Err(LogError::corrupted(&path, from, what));
+        // The first chunk decides how much is needed at least.
+        let mut header = [0; HEADER_BYTES];
+        let count = file
+            .read_full_at(&mut header, from.0)
+            .map_err(|error| LogError::io("read", &path, error))?;
+        let first = ChunkHeader::parse(&header[..count])
+            .map_err(|error| LogError::corrupted(&path, from, error.to_string()))?;
+        let first_bytes = first.total_bytes as usize;
+        if first_bytes as u64 > left {
+            let what = "this chunk reaches beyond the group's end".to_owned();
+            return Err(LogError::corrupted(&path, from, what));
+        }
+        let block_max = self.shared.pool.block_bytes_max(Arena::Windows);
+        if first_bytes > block_max {
+            let needed = ByteSize(2 * first_bytes as u64);
+            return Err(LogError::BadSetting {
+                setting: "catch_up",
+                why: format!("a chunk that is stored needs {needed} to be read"),
+            });
+        }
+        let len = bytes_max
+            .min(WINDOW_BYTES)
+            .min(block_max)
+            .max(first_bytes)
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let writer = self.allocate(len).ok_or(LogError::ReadBudget)?;
+        let range = from..from.plus(len as u64);
+        load(&*file, &path, group, range, writer, ReadMode::Cached)
     }
-    let block_max = core.pool.block_bytes_max(Arena::Windows);
-    if first_bytes > block_max {
-        let needed = ByteSize(2 * first_bytes as u64);
-        return Err(LogError::BadSetting {
-            setting: "catch_up",
-            why: format!("a chunk that is stored needs {needed} to be read"),
-        });
-    }
-    let len = bytes_max
-        .min(WINDOW_BYTES)
-        .min(block_max)
-        .max(first_bytes)
-        .min(usize::try_from(left).unwrap_or(usize::MAX));
-    let writer = core.catch_up.allocate(len).ok_or(LogError::ReadBudget)?;
-    let range = from..from.plus(len as u64);
-    load(&*file, &path, group, range, writer, ReadMode::Cached)
 }
 
 /// Reads a part of a group's file and checks every chunk in it; answers the whole chunks from its start

@@ -13,7 +13,7 @@
 
 mod file;
 mod runs;
-mod windows;
+pub mod windows;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,24 +22,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::disk::Access;
-use millstream_base::{DiskFile, Position};
+use millstream_base::{Clock, DiskFile, Position};
 use parking_lot::{Condvar, Mutex};
 
 use crate::abort::AbortOnPanic;
-use crate::core::Core;
 use crate::error::Result;
+use crate::files::DataDir;
 use crate::group::Group;
+use crate::lane::LaneState;
 use crate::memory::pool::{Arena, BufferWriter, Pool, Slice};
-use crate::read::catch_up::file::{ReadMode, load, next_window, read_piece, window_range};
+use crate::read::catch_up::file::{ReadMode, load};
 use crate::read::catch_up::runs::{Plan, Runs};
-use crate::read::catch_up::windows::{MayGo, WindowKey, Windows, block_bytes, key};
+use crate::read::catch_up::windows::{AHEAD_SHARE, MayGo, WindowKey, Windows, block_bytes, key};
+use crate::read::index_cache::IndexCache;
 use crate::settings::config::Background;
-
-/// The most bytes of a window, unless one chunk is larger.
-pub const WINDOW_BYTES: usize = 1 << 20;
-
-/// Windows that no reader has come to take at most this part of the catch-up memory.
-pub const AHEAD_SHARE: usize = 2;
 
 /// The most windows in memory: beyond them, one more costs more to find than it helps.
 const WINDOWS_MAX: usize = 256;
@@ -52,6 +48,9 @@ const THREAD_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// The catch-up memory's windows, and the threads that fill them.
 pub struct CatchUp {
+    dir: Arc<DataDir>,
+    clock: Arc<dyn Clock>,
+    indexes: Arc<IndexCache>,
     shared: Arc<Shared>,
 }
 
@@ -116,47 +115,18 @@ enum Own {
     Failed,
 }
 
-/// Reads a group's file where a chunk starts, within a range that is synced and may be read: at most
-/// `bytes_max`, unless one chunk is larger or memory has more.
-pub fn read_file(
-    core: &Core,
-    group: &Arc<Group>,
-    range: Range<Position>,
-    bytes_max: usize,
-    purpose: Purpose,
-) -> Result<Slice> {
-    let catch_up = &core.catch_up;
-    let from = range.start;
-    loop {
-        match catch_up.find(core, group, from, purpose) {
-            Found::InWindow(slice, plan) => {
-                if let Some(plan) = plan {
-                    catch_up.read_ahead(core, plan);
-                }
-                return Ok(slice);
-            }
-            Found::BehindRead(window_bytes) => {
-                match catch_up.read_window(core, group, from, window_bytes.max(bytes_max)) {
-                    Own::Loaded(slice) => return Ok(slice),
-                    Own::IsThere => {}
-                    Own::Failed => break,
-                }
-            }
-            Found::Elsewhere => break,
-        }
-    }
-    let slice = read_piece(core, group, range, bytes_max)?;
-    if purpose == Purpose::ReadOn {
-        let end = from.plus(slice.len() as u64);
-        let now = core.clock.monotonic();
-        catch_up.shared.state.lock().runs.begin(group, end, now);
-    }
-    Ok(slice)
-}
-
 impl CatchUp {
-    pub fn new(pool: Arc<Pool>, background: Background) -> CatchUp {
+    pub fn new(
+        dir: Arc<DataDir>,
+        clock: Arc<dyn Clock>,
+        indexes: Arc<IndexCache>,
+        pool: Arc<Pool>,
+        background: Background,
+    ) -> CatchUp {
         CatchUp {
+            dir,
+            clock,
+            indexes,
             shared: Arc::new(Shared {
                 pool,
                 threads_max: match background {
@@ -168,6 +138,44 @@ impl CatchUp {
                 changed: Condvar::new(),
             }),
         }
+    }
+
+    /// Reads a group's file where a chunk starts, within a range that is synced and may be read: at most
+    /// `bytes_max`, unless one chunk is larger or memory has more.
+    pub fn read(
+        &self,
+        lane: &LaneState,
+        group: &Arc<Group>,
+        range: Range<Position>,
+        bytes_max: usize,
+        purpose: Purpose,
+    ) -> Result<Slice> {
+        let from = range.start;
+        loop {
+            match self.find(group, from, purpose) {
+                Found::InWindow(slice, plan) => {
+                    if let Some(plan) = plan {
+                        self.read_ahead(lane, plan);
+                    }
+                    return Ok(slice);
+                }
+                Found::BehindRead(window_bytes) => {
+                    match self.read_window(lane, group, from, window_bytes.max(bytes_max)) {
+                        Own::Loaded(slice) => return Ok(slice),
+                        Own::IsThere => {}
+                        Own::Failed => break,
+                    }
+                }
+                Found::Elsewhere => break,
+            }
+        }
+        let slice = self.read_piece(group, range, bytes_max)?;
+        if purpose == Purpose::ReadOn {
+            let end = from.plus(slice.len() as u64);
+            let now = self.clock.monotonic();
+            self.shared.state.lock().runs.begin(group, end, now);
+        }
+        Ok(slice)
     }
 
     /// A block for `bytes` that a reader is to get; windows that no reader holds make room for it. `None`
@@ -214,9 +222,9 @@ impl CatchUp {
     }
 
     /// Looks for a window; waits for one that is being loaded.
-    fn find(&self, core: &Core, group: &Arc<Group>, from: Position, purpose: Purpose) -> Found {
+    fn find(&self, group: &Arc<Group>, from: Position, purpose: Purpose) -> Found {
         let shared = &self.shared;
-        let now = core.clock.monotonic();
+        let now = self.clock.monotonic();
         let memory = shared.pool.size_bytes(Arena::Windows);
         let mut state = shared.state.lock();
         loop {
@@ -242,16 +250,16 @@ impl CatchUp {
     /// Loads the window that begins at `from`, while threads load those behind it.
     fn read_window(
         &self,
-        core: &Core,
+        lane: &LaneState,
         group: &Arc<Group>,
         from: Position,
         window_bytes: usize,
     ) -> Own {
-        let Some(range) = window_range(core, group, from, window_bytes) else {
+        let Some(range) = self.window_range(lane, group, from, window_bytes) else {
             return Own::Failed;
         };
-        let path = group.path(&core.dir);
-        let Ok(file) = core.dir.disk.open(&path, Access::Read) else {
+        let path = group.path(&self.dir);
+        let Ok(file) = self.dir.disk.open(&path, Access::Read) else {
             return Own::Failed;
         };
         let Some(writer) = self.allocate(block_bytes(&range)) else {
@@ -265,7 +273,7 @@ impl CatchUp {
             }
             let range = windows.add(group, range, true, runs.turns());
             runs.missed(group, from);
-            let now = core.clock.monotonic();
+            let now = self.clock.monotonic();
             let plan = runs.go_on(group, from, range.end, memory, now);
             (range, plan)
         };
@@ -275,7 +283,7 @@ impl CatchUp {
         };
         // First, so that these requests are under way beside the reader's own.
         if let Some(plan) = plan {
-            self.read_ahead(core, plan);
+            self.read_ahead(lane, plan);
         }
         match load(&*file, &path, group, range, writer, ReadMode::BypassCache) {
             Ok(slice) => {
@@ -287,19 +295,20 @@ impl CatchUp {
     }
 
     /// Has the windows of a plan loaded.
-    fn read_ahead(&self, core: &Core, plan: Plan) {
+    fn read_ahead(&self, lane: &LaneState, plan: Plan) {
         let shared = &self.shared;
         let mut at = plan.from.clone();
         let mut planned = 0;
         let mut open: Option<(PathBuf, Arc<dyn DiskFile>)> = None;
         while planned < plan.count {
-            let Some((group, range)) = next_window(core, &at.0, at.1, plan.window_bytes) else {
+            let Some((group, range)) = self.next_window(lane, &at.0, at.1, plan.window_bytes)
+            else {
                 break;
             };
-            let path = group.path(&core.dir);
+            let path = group.path(&self.dir);
             let file = match open.take().filter(|(of, _)| *of == path) {
                 Some((_, file)) => file,
-                None => match core.dir.disk.open(&path, Access::Read) {
+                None => match self.dir.disk.open(&path, Access::Read) {
                     Ok(file) => Arc::from(file),
                     Err(_) => break,
                 },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_base::Position;
 
 use crate::group::Group;
-use crate::read::catch_up::{AHEAD_SHARE, WINDOW_BYTES};
+use crate::read::catch_up::windows::{AHEAD_SHARE, WINDOW_BYTES};
 
 /// The bytes of a run's first window, and the fewest where many readers share the memory.
 const WINDOW_BYTES_MIN: usize = 128 << 10;

@@ -10,6 +10,12 @@ use millstream_base::disk::PAGE_BYTES;
 use crate::group::Group;
 use crate::memory::pool::Slice;
 
+/// The most bytes of a window, unless one chunk is larger.
+pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// Windows that no reader has come to take at most this part of the catch-up memory.
+pub const AHEAD_SHARE: usize = 2;
+
 /// After so many windows that readers came to, one that was read ahead before counts as abandoned.
 const ABANDONED_AFTER: u64 = 64;
 

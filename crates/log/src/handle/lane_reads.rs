@@ -1,0 +1,52 @@
+//! Reads of a lane: fetches by offset, and searches by time.
+
+use millstream_base::{Offset, Timestamp};
+
+use crate::error::Result;
+use crate::log::Lane;
+use crate::read::fetch::{AtLeast, Fetched, fetch};
+use crate::read::timestamps::{newest_record, record_at};
+
+impl Lane {
+    /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
+    /// first, of at most `bytes_max` bytes together. Nothing is copied that memory has; nobody waits
+    /// for the caller but the memory that the pieces hold.
+    ///
+    /// When `end` lies within a chunk, that chunk is the last one.
+    ///
+    /// # Errors
+    /// When `from` is before what is stored or beyond what is durable
+    /// ([`LogError::OffsetOutOfRange`]); when all memory for reading from disk is in use
+    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. What was found
+    /// before an error is given, and the next fetch tells.
+    pub fn fetch(
+        &self,
+        from: Offset,
+        end: Offset,
+        bytes_max: usize,
+        at_least: AtLeast,
+    ) -> Result<Fetched> {
+        fetch(&self.core.reads, &self.lane, from, end, bytes_max, at_least)
+    }
+}
+
+impl Lane {
+    /// Offset and timestamp of the first record that may be read at or after `timestamp`: the first chunk that
+    /// has one decides, and in it the first record. `None` when all are older.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn record_at(&self, timestamp: Timestamp) -> Result<Option<(Offset, Timestamp)>> {
+        record_at(&self.core.reads, &self.lane, timestamp)
+    }
+
+    /// Offset and timestamp of the record with the largest timestamp, of those that may be read and
+    /// before `end`; the first one where several have it. `None` when there are none. Records that
+    /// were deleted from the first group count until all of the group is removed.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn newest_record(&self, end: Offset) -> Result<Option<(Offset, Timestamp)>> {
+        newest_record(&self.core.reads, &self.lane, end)
+    }
+}

@@ -1,0 +1,52 @@
+//! What reads need of the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Clock;
+
+use crate::files::DataDir;
+use crate::memory::decompression::Decompression;
+use crate::memory::pool::Pool;
+use crate::read::catch_up::CatchUp;
+use crate::read::damage_reports::DamageReports;
+use crate::read::index_cache::IndexCache;
+use crate::settings::config::LogConfig;
+
+/// What reads need of the log. They reach nothing else of it.
+pub struct ReadContext {
+    pub dir: Arc<DataDir>,
+    pub clock: Arc<dyn Clock>,
+    pub catch_up: CatchUp,
+    pub indexes: Arc<IndexCache>,
+    pub damage: DamageReports,
+    pub decompression: Arc<Decompression>,
+    /// How long a search waits for memory to decompress in.
+    pub decompression_wait_max: Duration,
+}
+
+impl ReadContext {
+    pub fn new(
+        config: &LogConfig,
+        dir: Arc<DataDir>,
+        clock: Arc<dyn Clock>,
+        pool: Arc<Pool>,
+    ) -> ReadContext {
+        let indexes = Arc::new(IndexCache::new(Arc::clone(&dir)));
+        ReadContext {
+            catch_up: CatchUp::new(
+                Arc::clone(&dir),
+                Arc::clone(&clock),
+                Arc::clone(&indexes),
+                pool,
+                config.background,
+            ),
+            dir,
+            clock,
+            indexes,
+            damage: DamageReports::default(),
+            decompression: Decompression::new(config.decompression),
+            decompression_wait_max: config.append_wait_max,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Reading of one group: from its segments in memory, or from its file where these are evicted.
+
+use std::sync::Arc;
+
+use millstream_base::{Cursor, Position};
+use millstream_record::{ChunkHeader, Chunks};
+
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::lane::LaneState;
+use crate::memory::pool::Slice;
+use crate::read::catch_up::Purpose;
+use crate::read::context::ReadContext;
+
+/// What is durable behind a position of a group, at most `bytes_max` unless one chunk is larger.
+/// `None` at the durable head.
+pub fn read_group(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
+    let Some(slice) = read_durable(reads, lane, group, from, bytes_max)? else {
+        return Ok(None);
+    };
+    let whole =
+        ChunkHeader::parse(&slice).is_ok_and(|header| header.total_bytes as usize <= slice.len());
+    if !whole {
+        return Err(no_chunk(group, from));
+    }
+    Ok(Some(cut_at_chunk(slice, bytes_max)))
+}
+
+/// What is durable behind a position of a group, where a chunk starts: all that memory has of its
+/// segment, or whole chunks from the file, at most `bytes_max` unless one chunk is larger. `None` at
+/// the durable head.
+pub fn read_durable(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
+    read_up_to(
+        reads,
+        lane,
+        group,
+        from,
+        bytes_max,
+        Group::durable,
+        Purpose::ReadOn,
+    )
+}
+
+/// The same for what may be read, be it durable or not.
+pub fn read_readable(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    from: Position,
+    bytes_max: usize,
+) -> Result<Option<Slice>> {
+    let purpose = Purpose::ReadOn;
+    read_up_to(
+        reads,
+        lane,
+        group,
+        from,
+        bytes_max,
+        Group::readable,
+        purpose,
+    )
+}
+
+pub fn read_up_to(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    from: Position,
+    bytes_max: usize,
+    head: fn(&Group) -> Position,
+    purpose: Purpose,
+) -> Result<Option<Slice>> {
+    let read = read_at(reads, lane, group, from, bytes_max, head, purpose);
+    read.inspect_err(|error| reads.damage.report_read(&*reads.clock, lane, error))
+}
+
+fn read_at(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    from: Position,
+    bytes_max: usize,
+    head: fn(&Group) -> Position,
+    purpose: Purpose,
+) -> Result<Option<Slice>> {
+    loop {
+        let head = head(group);
+        if from >= head {
+            return match group.damage() {
+                Some(damage) => Err(damage.clone()),
+                None => Ok(None),
+            };
+        }
+        if let Some(slice) = group.slice_in_memory(from, head) {
+            return Ok(Some(slice));
+        }
+        if group.is_removed() {
+            return Ok(None);
+        }
+        let synced = group.synced().min(head);
+        if from < synced {
+            let read = reads
+                .catch_up
+                .read(lane, group, from..synced, bytes_max, purpose);
+            // Its file went meanwhile, or became another group's.
+            return match group.is_removed() {
+                true => Ok(None),
+                false => read.map(Some),
+            };
+        }
+        // The head moved on, or eviction was faster: look again.
+        std::hint::spin_loop();
+    }
+}
+
+fn no_chunk(group: &Group, position: Position) -> LogError {
+    LogError::BadCursor {
+        cursor: Cursor {
+            stream: group.lane.stream,
+            streamlet: group.lane.streamlet,
+            group: group.id,
+            segment: group.segment_at(position),
+            position,
+        },
+        why: "no chunk starts there".to_owned(),
+    }
+}
+
+/// Cuts a slice of whole chunks behind the last one that ends within `bytes_max`.
+fn cut_at_chunk(slice: Slice, bytes_max: usize) -> Slice {
+    if slice.len() <= bytes_max {
+        return slice;
+    }
+    let mut chunks = Chunks::trusted(&slice);
+    let mut end = 0;
+    while chunks.next().is_some() {
+        if end > 0 && chunks.position() > bytes_max {
+            break;
+        }
+        end = chunks.position();
+    }
+    slice.slice(0..end)
+}

@@ -1,0 +1,89 @@
+//! The indexes of groups that are not in memory otherwise: read when they are needed, kept while they are used.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::Group;
+use crate::index::Index;
+use crate::index::places::Places;
+use crate::lane::LaneState;
+use crate::recovery::reread;
+
+/// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
+const KEPT_MAX: usize = 1 << 20;
+
+/// Groups whose places were read from their indexes. When they are too many, those go that were not
+/// used since they were looked at for the last time.
+pub struct IndexCache {
+    dir: Arc<DataDir>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those looked at for the last time longest ago come first. With the number of their places.
+    groups: VecDeque<(Weak<Group>, usize)>,
+    places: usize,
+}
+
+impl IndexCache {
+    pub fn new(dir: Arc<DataDir>) -> IndexCache {
+        IndexCache {
+            dir,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Lets `look` see the entries of a group's index; reads the index where memory does not have it.
+    pub fn look_at<R>(
+        &self,
+        lane: &LaneState,
+        group: &Arc<Group>,
+        look: impl Fn(&Places) -> R,
+    ) -> Result<R> {
+        if let Some(seen) = group.look_at_places(&look) {
+            return Ok(seen);
+        }
+        let path = group.index_path(&self.dir);
+        let index = Index::read(&*self.dir.disk, &path, &group.name())
+            .map_err(|error| LogError::io("read", &path, error))?;
+        let places = match index.is_whole() {
+            true => Places::of(&index),
+            false => reread(&self.dir, lane, group, index)?,
+        };
+        let seen = look(&places);
+        let count = places.len();
+        if group.set_places(places) {
+            self.add(group, count);
+        }
+        Ok(seen)
+    }
+
+    fn add(&self, group: &Arc<Group>, places: usize) {
+        let mut kept = self.kept.lock();
+        kept.groups.push_back((Arc::downgrade(group), places));
+        kept.places += places;
+        // Each is used at most once more while it is looked at.
+        for _ in 0..2 * kept.groups.len() {
+            if kept.places <= KEPT_MAX {
+                break;
+            }
+            let Some((oldest, places)) = kept.groups.pop_front() else {
+                break;
+            };
+            match oldest.upgrade() {
+                Some(oldest) if oldest.places_are_used() => {
+                    kept.groups.push_back((Arc::downgrade(&oldest), places));
+                }
+                oldest => {
+                    kept.places -= places;
+                    oldest.inspect(|group| group.forget_places());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Search for the chunk of an offset or a time: the index leads near it, then chunk headers are read.
+
+use std::sync::Arc;
+
+use millstream_base::{GroupId, Offset, Position, Timestamp};
+use millstream_record::{Chunk, Chunks};
+
+use crate::error::{LogError, Result};
+use crate::group::{Group, GroupEnd};
+use crate::index::MARK_BYTES;
+use crate::index::places::Place;
+use crate::lane::LaneState;
+use crate::read::catch_up::Purpose;
+use crate::read::context::ReadContext;
+use crate::read::group::read_up_to;
+
+/// How much is read at once to find one chunk in a group's file: marks are not further apart, unless
+/// a chunk is larger.
+const FIND_BYTES: usize = 2 * MARK_BYTES as usize;
+
+/// The place of a chunk in its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    pub group: GroupId,
+    pub position: Position,
+    pub base_offset: Offset,
+}
+
+/// Shows the chunks of a group that may be read to `look`, with their positions, until it answers. It begins
+/// behind the last place that `is_before` says yes to.
+pub fn search<R>(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    is_before: impl Fn(&Place) -> bool,
+    mut look: impl FnMut(Position, &Chunk<'_>) -> Option<R>,
+) -> Result<Option<R>> {
+    let place = reads
+        .indexes
+        .look_at(lane, group, |places| places.last_before(&is_before))?;
+    let mut at = place.map_or(Position(0), |place| place.position);
+    let read = |at| {
+        let purpose = Purpose::LookUp;
+        read_up_to(reads, lane, group, at, FIND_BYTES, Group::readable, purpose)
+    };
+    while let Some(slice) = read(at)? {
+        let mut chunks = Chunks::trusted(&slice);
+        let mut start = 0;
+        while let Some(chunk) = chunks.next() {
+            let position = at.plus(start as u64);
+            let chunk = chunk
+                .map_err(|error| LogError::corrupted(group.path(&reads.dir), position, error))?;
+            if let Some(found) = look(position, &chunk) {
+                return Ok(Some(found));
+            }
+            start = chunks.position();
+        }
+        at = at.plus(slice.len() as u64);
+    }
+    Ok(None)
+}
+
+/// Where the chunk that holds `offset` starts; the durable head for the offset behind it.
+pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<Found> {
+    let out_of_range = || LogError::OffsetOutOfRange {
+        offset,
+        earliest: lane.earliest_offset(),
+        end: lane.durable_offset(),
+    };
+    if offset > lane.durable_offset() || offset < lane.earliest_offset() {
+        return Err(out_of_range());
+    }
+    let Some(group) = lane.group_of_offset(offset) else {
+        let cursor = lane.earliest_cursor();
+        return Ok(Found {
+            group: cursor.group,
+            position: cursor.position,
+            base_offset: offset,
+        });
+    };
+    let found = search(
+        reads,
+        lane,
+        &group,
+        |place| place.offset <= offset,
+        |position, chunk| {
+            let header = chunk.header();
+            (header.last_offset() >= offset).then_some(Found {
+                group: group.id,
+                position,
+                base_offset: header.base_offset,
+            })
+        },
+    )?;
+    Ok(found.unwrap_or(Found {
+        group: group.id,
+        position: group.durable(),
+        base_offset: offset,
+    }))
+}
+
+/// Where the first chunk with a record at or after `timestamp` starts.
+pub fn seek_timestamp(
+    reads: &ReadContext,
+    lane: &LaneState,
+    timestamp: Timestamp,
+) -> Result<Option<Found>> {
+    let start = lane.earliest_offset();
+    for group in lane.groups() {
+        let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
+        if group.end().is_some_and(is_older) {
+            continue;
+        }
+        let found = search(
+            reads,
+            lane,
+            &group,
+            |place| place.max_timestamp < timestamp,
+            |position, chunk| {
+                let header = chunk.header();
+                let is_wanted = header.max_timestamp >= timestamp && header.last_offset() >= start;
+                is_wanted.then_some(Found {
+                    group: group.id,
+                    position,
+                    base_offset: header.base_offset,
+                })
+            },
+        )?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
