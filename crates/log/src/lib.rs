@@ -57,11 +57,15 @@ mod subscription;
 
 pub use error::{LogError, Result};
 pub use files::{FORMAT, SOCKET};
+pub use handle::info::{LaneInfo, StreamInfo};
+pub use handle::lane::Lane;
+pub use handle::stream::Stream;
 pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
 pub use ids::LaneId;
 pub use lane::append::Appended;
-pub use log::{Lane, LaneInfo, Log, LogStats, Stream, StreamInfo};
+pub use log::Log;
+pub use log::stats::LogStats;
 pub use memory::pinned::KeptSlice;
 pub use memory::pool::{
     Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice,

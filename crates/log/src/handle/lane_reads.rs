@@ -3,7 +3,7 @@
 use millstream_base::{Offset, Timestamp};
 
 use crate::error::Result;
-use crate::log::Lane;
+use crate::handle::lane::Lane;
 use crate::read::fetch::{AtLeast, Fetched, fetch};
 use crate::read::timestamps::{newest_record, record_at};
 

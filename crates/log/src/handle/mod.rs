@@ -1,5 +1,11 @@
-//! Handles.
+//! The streams and lanes of a log, as its users hold them.
+//!
+//! A handle is a stream or a lane with what it needs of the log. It stays valid when the stream is deleted: its calls fail
+//! then. Handles know how chunks are appended and read, and neither how a log is opened nor how streams are made.
 
+pub mod info;
+pub mod lane;
 pub mod lane_reads;
+pub mod stream;
 pub mod transactions;
 pub mod watch;

@@ -5,9 +5,9 @@ use millstream_record::{EndMarker, check};
 
 use crate::core::Core;
 use crate::error::Result;
+use crate::handle::lane::Lane;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
-use crate::log::Lane;
 use crate::produce::append::append_when_room;
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{NO_COORDINATOR, ProducerState};

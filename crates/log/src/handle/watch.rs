@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use event_listener::EventListener;
 use millstream_base::Offset;
 
+use crate::handle::lane::Lane;
 use crate::lane::LaneState;
 use crate::lane::watchers::{DISARMED, WatchEntry, WatchShared, WatchedHead};
-use crate::log::Lane;
 
 /// Tells which of many lanes have more than was known of them. Made once for as long as somebody is
 /// interested, such as a consumer's connection; clones are the same watch.

@@ -15,6 +15,7 @@ use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletI
 use millstream_record::Chunks;
 use serde::Serialize;
 
+use crate::catalog::POSITIONS;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
@@ -22,7 +23,7 @@ use crate::group::Group;
 use crate::ids::{GroupName, LaneId};
 use crate::journal::{OldJournal, encode_run};
 use crate::lane::LaneState;
-use crate::log::{Log, POSITIONS};
+use crate::log::Log;
 use crate::read::catch_up::windows::WINDOW_BYTES;
 use crate::read::group::read_group;
 use crate::settings::config::LogConfig;

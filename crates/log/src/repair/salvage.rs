@@ -14,16 +14,13 @@ use millstream_base::{
 use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch, set_base_offset};
 use serde::de::IgnoredAny;
 
+use crate::catalog::{CATALOG, POSITIONS, SALVAGED};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::{GroupName, LaneId};
-use crate::log::{CATALOG, POSITIONS};
 use crate::recovery::foreign_file;
 use crate::repair::{Repair, Taken};
 use crate::settings::config::LogConfig;
-
-/// The key that a salvaged catalog has: streams that it does not name were lost, not deleted.
-pub const SALVAGED: &str = "salvaged";
 
 /// A file that is larger is none of a table's, which is written anew long before.
 const FILE_BYTES_MAX: u64 = 1 << 30;

@@ -8,8 +8,8 @@ use millstream_record::{ChunkError, ChunkHeader, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
+use crate::handle::lane::Lane;
 use crate::lane::reader_position::ReaderPosition;
-use crate::log::Lane;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
 use crate::read::group::read_readable;

@@ -22,8 +22,10 @@ use millstream_record::Filter;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::handle::lane::Lane;
+use crate::handle::stream::Stream;
 use crate::handle::watch::{Watch, Watched};
-use crate::log::{Lane, Log, Stream};
+use crate::log::Log;
 use crate::read::reader::ReadChunks;
 use crate::subscription::feed::Feed;
 use crate::subscription::filter::Sieve;

@@ -8,7 +8,9 @@ use millstream_base::{Cursor, Position, StreamletIndex};
 use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
-use crate::log::{Lane, Log, Stream};
+use crate::handle::lane::Lane;
+use crate::handle::stream::Stream;
+use crate::log::Log;
 use crate::read::reader::{From, ReadChunks};
 use crate::shared_group::{Application, Holder};
 use crate::subscription::feed::FirstRun;

@@ -4,30 +4,24 @@
 //! beginning. Now and then the whole table is written anew, into a group of its own, and the groups
 //! before are removed.
 
+pub mod write;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millstream_base::{Offset, Position};
+use millstream_base::{Offset, Position, Timestamp};
 use millstream_record::{ChunkBuilder, ChunkHeader, Chunks, Compression, Scratch, check};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::lane::append::{AppendStep, Appended};
-use crate::produce::append::append_to_lane;
-use crate::produce::wait::wait_durable;
+use crate::lane::context::AppendContext;
 use crate::read::catch_up::windows::WINDOW_BYTES;
 use crate::read::context::ReadContext;
 use crate::read::group::read_group;
-
-/// A table is not written anew before it has grown by this much.
-const COMPACT_BYTES_MIN: u64 = 1 << 20;
-
-/// … and by this many times its size.
-const COMPACT_FACTOR: u64 = 4;
 
 #[derive(Debug)]
 pub struct Table {
@@ -62,7 +56,7 @@ impl TableState {
     /// Changes an entry where `append` takes the chunk that says so. Answers the offset behind that.
     fn put<T: Serialize>(
         &mut self,
-        core: &Core,
+        now: Timestamp,
         key: &str,
         value: Option<&T>,
         append: impl FnOnce(&ChunkHeader, &[u8]) -> Result<Option<Appended>>,
@@ -71,12 +65,7 @@ impl TableState {
             serde_json::to_vec(value).expect("the log's own entries have string keys")
         });
         let mut builder = ChunkBuilder::new(Compression::None);
-        builder.push(
-            core.clock.now(),
-            Some(key.as_bytes()),
-            value.as_deref(),
-            &[],
-        )?;
+        builder.push(now, Some(key.as_bytes()), value.as_deref(), &[])?;
         let chunk = builder.finish(None)?;
         let Some(appended) = append(&check(chunk)?, chunk)? else {
             return Ok(None);
@@ -155,78 +144,22 @@ impl Table {
         })
     }
 
-    /// Changes an entry; `None` removes it. The change is durable when the lane's durable offset
-    /// has reached what is returned.
-    ///
-    /// # Errors
-    /// When the append is refused; then nothing has changed.
-    pub fn put<T: Serialize>(&self, core: &Core, key: &str, value: Option<&T>) -> Result<Offset> {
-        let mut state = self.state.lock();
-        let appended = state.put(core, key, value, |header, chunk| {
-            append_to_lane(core, &self.lane, header, chunk).map(Some)
-        })?;
-        Ok(appended.expect("waited for memory"))
-    }
-
     /// The same without waiting, for those that others wait for; `None` when it cannot be done now.
     pub fn try_put<T: Serialize>(
         &self,
-        core: &Core,
+        appends: &AppendContext,
+        now: Timestamp,
         key: &str,
         value: Option<&T>,
     ) -> Result<Option<Offset>> {
         let Some(mut state) = self.state.try_lock() else {
             return Ok(None);
         };
-        state.put(core, key, value, |header, chunk| {
-            Ok(match self.lane.append(&core.appends, header, chunk)? {
+        state.put(now, key, value, |header, chunk| {
+            Ok(match self.lane.append(appends, header, chunk)? {
                 AppendStep::Done(appended) => Some(appended),
                 AppendStep::NeedsBuffer => None,
             })
         })
-    }
-
-    /// Whether most of the stream is outdated.
-    fn is_bloated(&self) -> bool {
-        let state = self.state.lock();
-        state.stored_bytes > COMPACT_BYTES_MIN.max(state.live_bytes * COMPACT_FACTOR)
-    }
-
-    /// Writes the table anew where most of its stream is outdated. All of the old groups stay until
-    /// all of the new one is durable.
-    ///
-    /// The change that made it due is durable, whatever becomes of this.
-    pub fn compact(&self, core: &Core) {
-        if let Err(error) = self.write_anew(core) {
-            tracing::warn!(table = %self.lane.stream.name, %error,
-                "table not written anew; the next change tries again");
-        }
-    }
-
-    fn write_anew(&self, core: &Core) -> Result<()> {
-        if !self.is_bloated() {
-            return Ok(());
-        }
-        let mut state = self.state.lock();
-        let Some(fresh) = self.lane.roll() else {
-            return Ok(());
-        };
-        let mut stored_bytes = 0;
-        let mut builder = ChunkBuilder::new(Compression::None);
-        let mut end = self.lane.next_offset();
-        let mut entries = state.entries.iter().peekable();
-        while let Some((key, value)) = entries.next() {
-            builder.push(core.clock.now(), Some(key.as_bytes()), Some(value), &[])?;
-            if builder.len() > crate::memory::pool::BLOCK_BYTES_MIN / 2 || entries.peek().is_none()
-            {
-                let chunk = builder.finish(None)?;
-                end = append_to_lane(core, &self.lane, &check(chunk)?, chunk)?.next_offset;
-                stored_bytes += chunk.len() as u64;
-                builder.clear();
-            }
-        }
-        wait_durable(core, &self.lane, end)?;
-        state.stored_bytes = stored_bytes;
-        core.remove_groups_before(&self.lane, &fresh)
     }
 }

@@ -6,19 +6,16 @@
 
 use std::sync::Arc;
 
-use millstream_base::{GroupId, Offset, Position, StreamId};
+use millstream_base::{GroupId, Offset, Position};
 
-use crate::catalog::table::Table;
+use crate::catalog::lane_starts::note_starts;
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::handle::lane::Lane;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::log::{Inner, Lane, Log};
-use crate::produce::wait::wait_durable;
+use crate::log::Log;
 use crate::read::seek::seek_offset;
-
-/// What the keys of these notes begin with in the catalog.
-const PREFIX: &str = "start/";
 
 impl Log {
     /// Deletes the records before an offset of each lane. Their room is free as soon as nothing of
@@ -33,14 +30,21 @@ impl Log {
             .iter()
             .map(|(lane, offset)| Deletion::new(&lane.core, &lane.lane, *offset))
             .collect();
-        let mut noted = self.inner.note_starts(&deletions);
+        let starts: Vec<(LaneId, Offset)> = deletions
+            .iter()
+            .flatten()
+            .filter(|deletion| deletion.is_noted())
+            .map(|deletion| (deletion.lane.id, deletion.offset))
+            .collect();
+        let note = || note_starts(&self.inner.core, &self.inner.catalog, &starts);
+        let mut noted = note();
         if noted.as_ref().is_err_and(LogError::is_disk_full) {
             let made_room = deletions.iter().flatten().filter(|deletion| {
                 let made_room = deletion.make_room(&self.inner.core);
                 made_room.is_ok()
             });
             if made_room.count() > 0 {
-                noted = self.inner.note_starts(&deletions);
+                noted = note();
             }
         }
         let deletions = deletions.into_iter();
@@ -88,10 +92,6 @@ impl Deletion<'_> {
         self.is_needed() && !self.lane.is_scratch()
     }
 
-    fn key(&self) -> String {
-        self.lane.id.to_key(PREFIX)
-    }
-
     /// Removes the groups that the deletion takes as a whole, which needs no note.
     fn make_room(&self, core: &Core) -> Result<()> {
         match self.lane.group(self.place.0) {
@@ -111,71 +111,4 @@ impl Deletion<'_> {
                 "the room of what was deleted is not free yet; retention tries again");
         }
     }
-}
-
-impl Inner {
-    /// Returns when all of the notes are durable.
-    fn note_starts(&self, deletions: &[Result<Deletion<'_>>]) -> Result<()> {
-        let mut end = None;
-        for deletion in deletions.iter().flatten().filter(|one| one.is_noted()) {
-            let put = self
-                .catalog
-                .put(&self.core, &deletion.key(), Some(&deletion.offset))?;
-            end = Some(put);
-        }
-        if let Some(end) = end {
-            wait_durable(&self.core, self.catalog.lane(), end)?;
-            self.catalog.compact(&self.core);
-        }
-        Ok(())
-    }
-
-    /// Takes the notes of a stream away that is deleted. They need not be gone for good: the next
-    /// start finds that there is no such stream.
-    pub fn forget_starts(&self, stream: StreamId) -> Result<()> {
-        for (key, _) in self.catalog.list::<Offset>(&format!("{PREFIX}{stream}/"))? {
-            self.catalog.put::<Offset>(&self.core, &key, None)?;
-        }
-        Ok(())
-    }
-}
-
-/// What a start finds in the notes.
-#[derive(Debug, Default)]
-pub struct StoredStarts {
-    /// Keys of notes that say nothing any more.
-    pub stale: Vec<String>,
-    /// The highest number of a stream that a note names.
-    pub last_stream: u64,
-}
-
-/// Lets lanes begin where the notes say.
-pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
-    let mut starts = StoredStarts::default();
-    for (key, offset) in catalog.list::<Offset>(PREFIX)? {
-        let id = LaneId::from_key(PREFIX, &key);
-        starts.last_stream = starts.last_stream.max(id.map_or(0, |id| id.stream.0));
-        let lane = id.and_then(|id| core.stream(id.stream)?.lane(id.streamlet, id.lane));
-        let lane = lane.filter(|lane| !lane.is_scratch());
-        let Some(lane) = lane.filter(|lane| lane.earliest_offset() < offset) else {
-            starts.stale.push(key);
-            continue;
-        };
-        let end = lane.durable_offset();
-        if end < offset {
-            // The disk lost what came before it; what comes next must not be hidden.
-            starts.stale.push(key);
-        }
-        let offset = offset.min(end);
-        let found =
-            seek_offset(&core.reads, &lane, offset).map(|found| (found.group, found.position));
-        let place = found.unwrap_or_else(|error| {
-            tracing::warn!(stream = %lane.stream.name, %error,
-                "not found where the lane begins; cursors may be in what was deleted");
-            let group = lane.group_of_offset(offset);
-            (group.map_or(GroupId(0), |group| group.id), Position(0))
-        });
-        lane.start.set(offset, place);
-    }
-    Ok(starts)
 }

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 use millstream_base::{Offset, Position, StreamId};
 
+use crate::catalog::CATALOG;
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::log::CATALOG;
 use crate::produce::wait::wait_durable;
 
 /// What the keys of these notes begin with in the catalog.
@@ -44,7 +44,12 @@ impl Core {
             let Some(lane) = lane.filter(|lane| is_to_be_noted(lane)) else {
                 continue;
             };
-            match catalog.try_put(self, &id.to_key(PREFIX), Some(&true)) {
+            match catalog.try_put(
+                &self.appends,
+                self.clock.now(),
+                &id.to_key(PREFIX),
+                Some(&true),
+            ) {
                 Ok(Some(_)) => lane.has_data_noted.store(true, Ordering::Relaxed),
                 Ok(None) | Err(_) => {
                     named.push(id);

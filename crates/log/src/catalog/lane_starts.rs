@@ -1,0 +1,75 @@
+//! Where lanes begin whose first records were deleted: noted in the catalog.
+
+use millstream_base::{GroupId, Offset, Position, StreamId};
+
+use crate::catalog::table::Table;
+use crate::core::Core;
+use crate::error::Result;
+use crate::ids::LaneId;
+use crate::produce::wait::wait_durable;
+use crate::read::seek::seek_offset;
+
+/// What the keys of these notes begin with in the catalog.
+const PREFIX: &str = "start/";
+
+/// What a start finds in the notes.
+#[derive(Debug, Default)]
+pub struct StoredStarts {
+    /// Keys of notes that say nothing any more.
+    pub stale: Vec<String>,
+    /// The highest number of a stream that a note names.
+    pub last_stream: u64,
+}
+
+/// Lets lanes begin where the notes say.
+pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
+    let mut starts = StoredStarts::default();
+    for (key, offset) in catalog.list::<Offset>(PREFIX)? {
+        let id = LaneId::from_key(PREFIX, &key);
+        starts.last_stream = starts.last_stream.max(id.map_or(0, |id| id.stream.0));
+        let lane = id.and_then(|id| core.stream(id.stream)?.lane(id.streamlet, id.lane));
+        let lane = lane.filter(|lane| !lane.is_scratch());
+        let Some(lane) = lane.filter(|lane| lane.earliest_offset() < offset) else {
+            starts.stale.push(key);
+            continue;
+        };
+        let end = lane.durable_offset();
+        if end < offset {
+            // The disk lost what came before it; what comes next must not be hidden.
+            starts.stale.push(key);
+        }
+        let offset = offset.min(end);
+        let found =
+            seek_offset(&core.reads, &lane, offset).map(|found| (found.group, found.position));
+        let place = found.unwrap_or_else(|error| {
+            tracing::warn!(stream = %lane.stream.name, %error,
+                "not found where the lane begins; cursors may be in what was deleted");
+            let group = lane.group_of_offset(offset);
+            (group.map_or(GroupId(0), |group| group.id), Position(0))
+        });
+        lane.start.set(offset, place);
+    }
+    Ok(starts)
+}
+
+/// Notes where lanes begin; returns when all of the notes are durable.
+pub fn note_starts(core: &Core, catalog: &Table, starts: &[(LaneId, Offset)]) -> Result<()> {
+    let mut end = None;
+    for (lane, offset) in starts {
+        end = Some(catalog.put(core, &lane.to_key(PREFIX), Some(offset))?);
+    }
+    if let Some(end) = end {
+        wait_durable(core, catalog.lane(), end)?;
+        catalog.compact(core);
+    }
+    Ok(())
+}
+
+/// Removes the notes of a stream that is deleted. They need not be gone for good: the next start finds that there is
+/// no such stream.
+pub fn forget_starts(core: &Core, catalog: &Table, stream: StreamId) -> Result<()> {
+    for (key, _) in catalog.list::<Offset>(&format!("{PREFIX}{stream}/"))? {
+        catalog.put::<Offset>(core, &key, None)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Descriptions of streams and lanes, as the log's users get them.
+
+use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::lane::LaneState;
+use crate::settings::config::StreamConfig;
+
+/// What is known of a stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: StreamId,
+    /// What tells it from all other streams that there have been or will be, also of its name. Nil for
+    /// the log's own.
+    pub uuid: Uuid,
+    /// Its settings.
+    pub config: StreamConfig,
+    /// Its lanes, by partition.
+    pub lanes: Vec<LaneInfo>,
+}
+
+/// What is known of a lane.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneInfo {
+    /// Its number among all of the stream.
+    pub partition: u32,
+    /// The streamlet that it belongs to.
+    pub streamlet: StreamletIndex,
+    /// Its number in the streamlet.
+    pub lane: LaneIndex,
+    /// The offset of the first record that is stored.
+    pub earliest: Offset,
+    /// The offset behind the last durable record.
+    pub durable: Offset,
+    /// Groups that are stored.
+    pub groups: usize,
+    /// Durable bytes.
+    pub bytes: u64,
+    /// Bytes that the start cut from the end of its last file, which a crash had left incomplete.
+    pub cut_bytes: u64,
+    /// Why it refuses writes, or which damage a read has met.
+    pub fault: Option<String>,
+}
+
+pub fn lane_info(
+    partition: u32,
+    streamlet: StreamletIndex,
+    lane: LaneIndex,
+    state: Option<&LaneState>,
+) -> LaneInfo {
+    let groups = state.map(LaneState::groups).unwrap_or_default();
+    let fault = state.and_then(|state| state.fault().or(state.read_fault()));
+    LaneInfo {
+        partition,
+        streamlet,
+        lane,
+        earliest: state.map_or(Offset(0), LaneState::earliest_offset),
+        durable: state.map_or(Offset(0), LaneState::durable_offset),
+        groups: groups.len(),
+        bytes: groups.iter().map(|group| group.durable().0).sum(),
+        cut_bytes: state.map_or(0, |state| state.cut_bytes),
+        fault: fault.map(ToString::to_string),
+    }
+}

@@ -1,0 +1,209 @@
+//! A lane, for the users of the log: appends, waits, cursors.
+
+use std::sync::Arc;
+
+use millstream_base::{Cursor, Offset, Timestamp};
+use millstream_record::check;
+
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::handle::info::{LaneInfo, lane_info};
+use crate::ids::LaneId;
+use crate::lane::LaneState;
+use crate::lane::append::Appended;
+use crate::produce::append::{append_to_lane, check_foreign};
+use crate::produce::wait::{poll, wait_durable, wait_for};
+use crate::read::reader::LaneReader;
+use crate::read::seek::{seek_offset, seek_timestamp};
+use crate::settings::config::Durability;
+
+/// A lane to append to.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    pub(crate) core: Arc<Core>,
+    pub(crate) lane: Arc<LaneState>,
+}
+
+impl Lane {
+    /// Where it is.
+    pub fn id(&self) -> LaneId {
+        self.lane.id
+    }
+
+    /// Its number among all of the stream.
+    pub fn partition(&self) -> u32 {
+        self.lane.partition
+    }
+
+    /// Appends a chunk. It is durable, and visible to consumers, when the durable offset has reached
+    /// [`Appended::next_offset`].
+    ///
+    /// # Errors
+    /// When the chunk is damaged, too large, out of its producer's sequence or of an older epoch; when its header
+    /// counts other records than offsets; when the disk is full or has failed; when no memory comes free in time.
+    /// Nothing is stored then.
+    pub fn append(&self, chunk: &[u8]) -> Result<Appended> {
+        append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
+    }
+
+    /// Appends a chunk that another program made. Beside what [`append`](Self::append) checks, all records of an
+    /// uncompressed chunk are walked, which takes some nanoseconds for each; of compressed ones where
+    /// [`LogConfig::check_compressed`] says so.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), and when a record contradicts the header or the format.
+    pub fn append_foreign(&self, chunk: &[u8]) -> Result<Appended> {
+        append_to_lane(
+            &self.core,
+            &self.lane,
+            &check_foreign(&self.core, chunk)?,
+            chunk,
+        )
+    }
+
+    /// The offset that the next record gets, durable or not.
+    pub fn next_offset(&self) -> Offset {
+        self.lane.next_offset()
+    }
+
+    /// What is damaged or missing of it, as far as the start and reads have met it.
+    pub fn damage(&self) -> Option<&LogError> {
+        let damages = [self.lane.fault(), self.lane.read_fault()];
+        let is_damage = |error: &&LogError| matches!(error, LogError::Corrupted { .. });
+        damages.into_iter().flatten().find(is_damage)
+    }
+
+    /// The largest chunk that it takes.
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.lane.stream.limits.chunk_bytes_max()
+    }
+
+    /// The offset of the first record that is stored.
+    pub fn earliest_offset(&self) -> Offset {
+        self.lane.earliest_offset()
+    }
+
+    /// When a producer is answered.
+    pub fn durability(&self) -> Durability {
+        self.lane.stream.durability
+    }
+
+    /// The offset behind the last durable record.
+    pub fn durable_offset(&self) -> Offset {
+        self.lane.durable_offset()
+    }
+
+    /// Up to where [`Lane::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
+    /// behind the last record, with [`Durability::Written`] that behind the last one in the file. What is
+    /// read before it is durable may be gone after a crash; of a `written` stream only after one of the machine.
+    pub fn readable_offset(&self) -> Offset {
+        self.lane.readable_offset()
+    }
+
+    /// Waits until everything before `offset` is durable.
+    ///
+    /// # Errors
+    /// When it will not be: the lane's disk failed, or the stream was deleted. When the disk is full
+    /// the chunk is kept and becomes durable as soon as there is room; a producer that sends it
+    /// again with the same sequence has it stored once.
+    pub fn wait_durable(&self, offset: Offset) -> Result<()> {
+        wait_durable(&self.core, &self.lane, offset)
+    }
+
+    /// As [`Lane::wait_durable`], for asynchronous callers.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub async fn durable(&self, offset: Offset) -> Result<()> {
+        self.core.hurry_durable(&self.lane, offset);
+        self.reached(LaneState::durable_offset, offset).await
+    }
+
+    async fn reached(&self, head: fn(&LaneState) -> Offset, offset: Offset) -> Result<()> {
+        loop {
+            if let Some(result) = poll(&self.core, &self.lane, head, offset) {
+                return result;
+            }
+            let moved = self.lane.durable_moved.listen();
+            if let Some(result) = poll(&self.core, &self.lane, head, offset) {
+                return result;
+            }
+            moved.await;
+        }
+    }
+
+    /// The head that a producer's answer waits for, if it waits for any.
+    fn answering_head(&self) -> Option<fn(&LaneState) -> Offset> {
+        match self.lane.stream.durability {
+            Durability::Sync => Some(LaneState::durable_offset),
+            Durability::Written => Some(LaneState::readable_offset),
+            Durability::Async | Durability::Memory => None,
+        }
+    }
+
+    /// Whether a producer may be answered at once: [`Lane::acknowledge`] never waits.
+    pub fn answers_at_once(&self) -> bool {
+        self.answering_head().is_none()
+    }
+
+    /// Waits as long as the stream's durability asks for before a producer is answered.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
+        match self.answering_head() {
+            Some(head) => wait_for(&self.core, &self.lane, head, appended.next_offset),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Lane::acknowledge`], for asynchronous callers.
+    ///
+    /// # Errors
+    /// See [`Lane::wait_durable`].
+    pub async fn acknowledged(&self, appended: &Appended) -> Result<()> {
+        match self.answering_head() {
+            Some(head) => self.reached(head, appended.next_offset).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Where reading starts.
+    pub fn earliest(&self) -> Cursor {
+        self.lane.earliest_cursor()
+    }
+
+    /// The chunk that holds `offset`.
+    ///
+    /// # Errors
+    /// When the lane does not hold it.
+    pub fn seek_offset(&self, offset: Offset) -> Result<Cursor> {
+        let found = seek_offset(&self.core.reads, &self.lane, offset)?;
+        Ok(self.lane.cursor(found.group, found.position))
+    }
+
+    /// The first chunk with a record at or after `timestamp`; `None` when all are older.
+    ///
+    /// # Errors
+    /// When the disk does not give back what was stored.
+    pub fn seek_timestamp(&self, timestamp: Timestamp) -> Result<Option<(Cursor, Offset)>> {
+        let found = seek_timestamp(&self.core.reads, &self.lane, timestamp)?;
+        Ok(found.map(|found| {
+            let cursor = self.lane.cursor(found.group, found.position);
+            (cursor, found.base_offset)
+        }))
+    }
+
+    /// Reads the lane from a cursor on.
+    pub fn reader(&self, cursor: Cursor) -> LaneReader {
+        LaneReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> LaneInfo {
+        let LaneId {
+            streamlet, lane, ..
+        } = self.lane.id;
+        lane_info(self.lane.partition, streamlet, lane, Some(&self.lane))
+    }
+}

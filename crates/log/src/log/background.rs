@@ -1,0 +1,68 @@
+//! The log's threads: syncers and the persistence manager.
+
+use std::sync::Arc;
+
+use crate::abort::AbortOnPanic;
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::lane::persist_signal::TICK;
+use crate::log::Inner;
+
+/// So many steps of persistence are done before anything else gets its turn.
+const PERSIST_STEPS_MAX: usize = 64;
+
+/// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
+/// than cores; more than a disk works on at once would not help either.
+const SYNCERS: usize = 4;
+
+impl Inner {
+    pub(super) fn start_threads(&self) -> Result<()> {
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work)
+                .map_err(|error| LogError::io("start", format!("thread {name}"), error))
+        };
+        for n in 0..SYNCERS {
+            let core = Arc::clone(&self.core);
+            let work = move || {
+                let _abort = AbortOnPanic;
+                while let Some(work) = core.appends.queue.take() {
+                    core.commit(work);
+                }
+            };
+            let thread = spawn(&format!("millstream-sync-{n}"), Box::new(work))?;
+            self.syncers.lock().push(thread);
+        }
+        let core = Arc::clone(&self.core);
+        let thread = spawn("millstream-persist", Box::new(move || persist_loop(&core)))?;
+        *self.persister.lock() = Some(thread);
+        Ok(())
+    }
+}
+
+fn persist_loop(core: &Core) {
+    let _abort = AbortOnPanic;
+    core.try_to_finish_recovery();
+    let mut idle_checked = core.clock.monotonic();
+    let mut retained = idle_checked;
+    while core.appends.persister.wait(TICK) {
+        core.appends.queue.wake_for_unsynced();
+        for _ in 0..PERSIST_STEPS_MAX {
+            if !core.persist_step() {
+                break;
+            }
+        }
+        let now = core.clock.monotonic();
+        if now.saturating_sub(idle_checked) >= core.config.idle_after / 4 {
+            idle_checked = now;
+            core.release_idle();
+        }
+        if now.saturating_sub(retained) >= core.config.retention_every {
+            retained = now;
+            if let Err(error) = core.retain(core.clock.now()) {
+                tracing::warn!(%error, "retention could not remove all that it should");
+            }
+        }
+    }
+}

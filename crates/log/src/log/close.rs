@@ -1,0 +1,80 @@
+//! The end of a log: all that was appended becomes durable, and the files hold it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::catalog::lanes_with_data::note_all_data;
+use crate::error::Result;
+use crate::lane::LaneState;
+use crate::log::Inner;
+use crate::produce::wait::wait_durable;
+use crate::settings::config::Durability;
+
+impl Inner {
+    pub(super) fn close(&self) -> Result<()> {
+        // All at once, not one after another as they are waited for.
+        self.core.appends.queue.hurry_unsynced(|_| true);
+        if !self.core.appends.closed.load(Ordering::SeqCst) {
+            note_all_data(&self.core, &self.catalog, &self.core.made_lanes());
+        }
+        if self.core.appends.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let lanes = self.core.made_lanes();
+
+        // Step 1: what was appended becomes durable, while the persistence manager still helps. A
+        // lane that fails has told so to those who wait for it.
+        for lane in &lanes {
+            let _ = wait_durable(&self.core, lane, lane.next_offset());
+        }
+        self.core.appends.queue.close();
+        for thread in std::mem::take(&mut *self.syncers.lock()) {
+            // A syncer that panicked has said so.
+            let _ = thread.join();
+        }
+        self.core.appends.persister.close();
+        if let Some(thread) = self.persister.lock().take() {
+            let _ = thread.join();
+        }
+        self.core.reads.catch_up.close();
+        let recovered = self.core.finish_recovery();
+        // The waits above fail at once while the disk is full, yet the disk still syncs the bytes in its files.
+        let written = |lane: &&Arc<LaneState>| lane.stream.durability == Durability::Written;
+        self.core
+            .sync_written(lanes.iter().filter(written).cloned().collect());
+
+        // Step 2: files hold everything, and their indexes say so.
+        let mut open = Vec::new();
+        for lane in &lanes {
+            if !lane.is_scratch() {
+                lane.mark_end();
+                open.extend(lane.last_group());
+            }
+        }
+        open.retain(|group| {
+            group.synced() < group.durable() || (group.has_file() && group.has_marks())
+        });
+        self.core.persist(open);
+        self.core.release_journal(1.0);
+        self.core.journal.remove_files(&self.core.dir)?;
+        self.core.dir.unlock();
+        // What could not go to its files on a full disk is durable in the journal.
+        match recovered {
+            Err(error) if !error.is_disk_full() => return Err(error),
+            _ => {}
+        }
+        let is_durable = |lane: &Arc<LaneState>| lane.durable_offset() == lane.next_offset();
+        if self.core.appends.disk.is_full() && !lanes.iter().all(is_durable) {
+            return Err(self.core.appends.disk.full_error());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "log not closed cleanly; the next start recovers it");
+        }
+    }
+}

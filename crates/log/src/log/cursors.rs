@@ -1,0 +1,117 @@
+//! Reads from cursors, and the shared groups that read a stream together.
+
+use std::sync::Arc;
+
+use millstream_base::Cursor;
+
+use crate::error::{LogError, Result};
+use crate::lane::LaneState;
+use crate::log::Log;
+use crate::names::check_name;
+use crate::read::group::read_group;
+use crate::read::reader::ReadChunks;
+use crate::shared_group::Application;
+
+impl Log {
+    /// Reads durable chunks from a cursor on, within its group; `None` at the durable head.
+    ///
+    /// # Errors
+    /// When the cursor points at nothing that is or was stored.
+    pub fn read(&self, cursor: &Cursor, bytes_max: usize) -> Result<Option<ReadChunks>> {
+        let stream = self.stream_by_id(cursor.stream)?;
+        let lanes = stream.streamlet(cursor.streamlet)?;
+        let found = lanes
+            .iter()
+            .find_map(|lane| lane.group(cursor.group).map(|group| (lane, group)));
+        let Some((lane, group)) = found else {
+            let behind =
+                |lane: &LaneState| lane.group_behind_removed(cursor.group, cursor.position);
+            if lanes.iter().any(|lane| behind(lane).is_some()) {
+                return Ok(None);
+            }
+            let earliest = lanes
+                .iter()
+                .filter_map(|lane| lane.first_group().map(|group| (group.id, lane)))
+                .min_by_key(|(id, _)| *id);
+            return Err(match earliest {
+                Some((id, lane)) if cursor.group < id => LogError::CursorRemoved {
+                    cursor: *cursor,
+                    earliest: lane.earliest_cursor(),
+                },
+                _ => LogError::BadCursor {
+                    cursor: *cursor,
+                    why: "there is no such group".to_owned(),
+                },
+            });
+        };
+        if cursor.position > group.durable() {
+            return Err(LogError::BadCursor {
+                cursor: *cursor,
+                why: format!("the group holds {} bytes", group.durable()),
+            });
+        }
+        if lane.start.is_behind(&group, cursor.position) {
+            return Err(LogError::CursorRemoved {
+                cursor: *cursor,
+                earliest: lane.earliest_cursor(),
+            });
+        }
+        let bytes = read_group(
+            &self.inner.core.reads,
+            lane,
+            &group,
+            cursor.position,
+            bytes_max,
+        )?;
+        Ok(bytes.map(|bytes| ReadChunks {
+            cursor: *cursor,
+            lane: lane.id.lane,
+            next: lane.cursor(group.id, cursor.position.plus(bytes.len() as u64)),
+            bytes,
+        }))
+    }
+
+    /// Reads from several cursors (multiReadChunks of kera, table 6.1): one result for each, at most
+    /// about `bytes_max` together, unless the first chunk alone is larger.
+    pub fn read_all(
+        &self,
+        cursors: &[Cursor],
+        bytes_max: usize,
+    ) -> Vec<Result<Option<ReadChunks>>> {
+        let mut left = bytes_max;
+        cursors
+            .iter()
+            .map(|cursor| {
+                if left == 0 {
+                    return Ok(None);
+                }
+                let read = self.read(cursor, left)?;
+                let bytes = read.as_ref().map_or(0, |chunks| chunks.bytes.len());
+                left = left.saturating_sub(bytes);
+                Ok(read)
+            })
+            .collect()
+    }
+
+    /// The application of this name on a stream: what its consumers share.
+    ///
+    /// # Errors
+    /// When there is no such stream, or the name is refused.
+    pub fn application(&self, stream: &str, name: &str) -> Result<Arc<Application>> {
+        check_name(name)?;
+        let stream = self.stream(stream)?.stream;
+        let mut applications = self.inner.applications.lock();
+        let key = (stream.shared.id, name.to_owned());
+        if let Some(application) = applications.get(&key) {
+            return Ok(Arc::clone(application));
+        }
+        let application = Arc::new(Application::open(
+            Arc::clone(&self.inner.core),
+            stream,
+            Arc::clone(&self.inner.positions),
+            name,
+        )?);
+        applications.insert(key, Arc::clone(&application));
+        Ok(application)
+    }
+}

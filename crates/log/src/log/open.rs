@@ -1,0 +1,252 @@
+//! Opening a log: recovery, the catalog's streams, and what belongs to no stream.
+
+use std::sync::Arc;
+
+use millstream_base::{
+    Clock, Disk, LaneIndex, Offset, Position, Random, StreamId, StreamletIndex, SystemClock,
+    SystemDisk, SystemRandom,
+};
+use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
+
+use crate::catalog::lane_starts::restore_starts;
+use crate::catalog::lanes_with_data::check_data;
+use crate::catalog::table::Table;
+use crate::catalog::{CATALOG, CatalogEntry, FIRST_STREAM, POSITIONS, SALVAGED};
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::journal::{Journal, OldJournal};
+use crate::log::{Inner, Log};
+use crate::memory::pool::Pool;
+use crate::object::ObjectInfo;
+use crate::recovery::Recovered;
+use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
+use crate::stream::{Named, Shape, StreamKind, StreamState};
+
+impl Log {
+    /// Opens the log in `config.dir` with the operating system's disk, clock and randomness; founds
+    /// it when the folder is empty or missing.
+    ///
+    /// # Errors
+    /// When the folder is locked, read-only, foreign, of a newer format or corrupted.
+    pub fn open(config: LogConfig) -> Result<Log> {
+        Log::open_on(
+            config,
+            Arc::new(SystemDisk),
+            Arc::new(SystemClock::default()),
+            Arc::new(SystemRandom),
+        )
+    }
+
+    /// Opens the log on a disk, a clock and a randomness of the caller's.
+    ///
+    /// # Errors
+    /// See [`Log::open`].
+    pub fn open_on(
+        config: LogConfig,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Log> {
+        config.check()?;
+        let dir = DataDir::open(disk, &config.dir)?;
+        let pool = Pool::new(config.pool.as_usize(), config.catch_up.as_usize())
+            .map_err(|error| LogError::io("allocate", "the pool's shared memory", error))?;
+
+        // What the last run left.
+        let old_journal = OldJournal::find(&dir)?;
+        let mut recovered = Recovered::read(&dir, &pool, &old_journal)?;
+        let secret = draw(&*random)?;
+        let journal = Journal::new(
+            old_journal.next_sequence(clock.now()),
+            u64::from_le_bytes(secret),
+            config.journal.0,
+            config.journal_file.0,
+        );
+        let core = Arc::new(Core::new(config, Arc::new(dir), clock, pool, journal));
+
+        // The catalog tells which streams there are; what belongs to no stream is a left-over of a
+        // deletion or of an object that was not finished.
+        let was_cut = recovered.was_cut(CATALOG);
+        let catalog = Arc::new(open_table(&core, CATALOG, "__catalog", &mut recovered)?);
+        let positions = Arc::new(open_table(&core, POSITIONS, "__positions", &mut recovered)?);
+        let is_salvaged = !catalog.list::<bool>(SALVAGED)?.is_empty();
+        let may_lack_streams = was_cut || is_salvaged;
+        let mut is_journal_kept = false;
+        let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
+        let mut abandoned = Vec::new();
+        let mut last_id = FIRST_STREAM - 1;
+        for (key, entry) in catalog.list::<CatalogEntry>("stream/")? {
+            let name = &key["stream/".len()..];
+            last_id = last_id.max(entry.id.0);
+            if entry.kind == StreamKind::Object
+                && !objects.iter().any(|(_, object)| object.stream == entry.id)
+            {
+                abandoned.push(key);
+                continue;
+            }
+            is_journal_kept |= recovered.has_gap(entry.id);
+            let limits = core.limits(entry.kind, &entry.config);
+            let named = Named {
+                id: entry.id,
+                uuid: entry.uuid,
+                name,
+            };
+            let stream = StreamState::new(
+                named,
+                entry.kind,
+                entry.config,
+                &entry.shapes,
+                limits,
+                |lane| recovered.take(lane),
+            );
+            if stream.kind != StreamKind::Internal {
+                core.partitions.add(stream.lane_count().into());
+            }
+            core.streams.write().add(Arc::new(stream));
+        }
+        // In the files or in the journal, which may stay for a while.
+        let mut orphans = recovered.streams();
+        orphans.extend(core.dir.list_streams()?);
+        orphans.retain(|id| core.stream(*id).is_none());
+        if let Some(orphan) = orphans.first()
+            && catalog.lane().next_offset() == Offset(0)
+        {
+            // The catalog is older than any stream: without it nobody knows what these are.
+            let what = format!("the catalog is missing, though there is stream {orphan}");
+            let path = core.dir.stream_dir(CATALOG);
+            return Err(LogError::corrupted(path, Position(0), what));
+        }
+        last_id = orphans.iter().map(|id| id.0).fold(last_id, u64::max);
+        // Positions in streams that are deleted, or that begin anew with every start.
+        let mut stale = Vec::new();
+        for (key, _) in positions.list::<serde_json::Value>("")? {
+            let id = key.split('/').next().and_then(|id| id.parse().ok());
+            let stream = id.and_then(|id| core.stream(StreamId(id)));
+            last_id = last_id.max(id.unwrap_or_default());
+            let is_kept = |stream: Arc<StreamState>| stream.shared.durability != Durability::Memory;
+            if !stream.is_some_and(is_kept) {
+                stale.push(key);
+            }
+        }
+        let starts = restore_starts(&core, &catalog)?;
+        abandoned.extend(starts.stale);
+        last_id = last_id.max(starts.last_stream);
+        core.streams.write().next_id = last_id + 1;
+        abandoned.extend(check_data(&core, &catalog)?);
+        if let Some(fault) = positions.lane().fault() {
+            return Err(damaged_table("__positions", fault.clone()));
+        }
+        if may_lack_streams {
+            is_journal_kept |= orphans.iter().any(|id| recovered.has_gap(*id));
+            // It may have told of these.
+            recovered.write_out_left(&core.dir)?;
+            for id in orphans {
+                let kept = core.dir.move_stream_aside(id)?;
+                tracing::warn!(kept = %kept.display(),
+                    "the catalog was cut or repaired and does not name stream {id}; its files are \
+                     moved to where their names begin so: look whether it is missed");
+            }
+            abandoned.extend(is_salvaged.then(|| SALVAGED.to_owned()));
+        } else {
+            for id in orphans {
+                core.dir.remove_stream_dir(id)?;
+            }
+        }
+        core.dir.sync_dir(&core.dir.streams_dir())?;
+        core.take_over(old_journal, is_journal_kept);
+        core.remember(&catalog);
+        core.reads
+            .damage
+            .report_start(&*core.clock, &core.made_lanes());
+
+        let inner = Inner {
+            catalog,
+            positions,
+            applications: Mutex::default(),
+            changing: Mutex::default(),
+            creating: Mutex::default(),
+            created: Condvar::new(),
+            random,
+            syncers: Mutex::default(),
+            persister: Mutex::default(),
+            core,
+        };
+        match inner.core.config.background {
+            Background::Threads => inner.start_threads()?,
+            Background::Manual => match inner.core.finish_recovery() {
+                Err(error) if !error.is_disk_full() => return Err(error),
+                _ => {}
+            },
+        }
+        let log = Log {
+            inner: Arc::new(inner),
+        };
+        // These become durable some time; until then each start finds them again.
+        let Inner {
+            core,
+            catalog,
+            positions,
+            ..
+        } = &*log.inner;
+        let put = |table: &Table, keys: Vec<String>| {
+            keys.iter()
+                .try_for_each(|key| table.put::<()>(core, key, None).map(drop))
+        };
+        if let Err(error) = put(catalog, abandoned).and_then(|()| put(positions, stale)) {
+            tracing::warn!(%error, "what is left of deleted streams stays until the next start");
+        }
+        Ok(log)
+    }
+}
+
+fn open_table(
+    core: &Arc<Core>,
+    id: StreamId,
+    name: &str,
+    recovered: &mut Recovered,
+) -> Result<Table> {
+    let config = StreamConfig::default();
+    let shape = Shape {
+        streamlets: config.streamlets,
+        lanes: config.lanes,
+    };
+    let limits = core.limits(StreamKind::Internal, &config);
+    let uuid = Uuid::nil();
+    let stream = Arc::new(StreamState::new(
+        Named { id, uuid, name },
+        StreamKind::Internal,
+        config,
+        &[shape],
+        limits,
+        |lane| recovered.take(lane),
+    ));
+    let lane = stream
+        .lane(StreamletIndex(0), LaneIndex(0))
+        .expect("just made with one lane");
+    let opened = match lane.fault() {
+        Some(fault) => Err(fault.clone()),
+        None => Table::open(&core.reads, lane),
+    };
+    core.streams.write().add(stream);
+    opened.map_err(|error| damaged_table(name, error))
+}
+
+fn damaged_table(table: &str, error: LogError) -> LogError {
+    match error {
+        LogError::Corrupted { .. } => LogError::DamagedTable {
+            table: table.to_owned(),
+            error: Box::new(error),
+        },
+        error => error,
+    }
+}
+
+pub fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    random
+        .fill(&mut bytes)
+        .map_err(|error| LogError::io("read", "the random source", error))?;
+    Ok(bytes)
+}

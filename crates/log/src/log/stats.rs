@@ -1,0 +1,67 @@
+//! How a log is doing.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::log::Log;
+use crate::memory::pool::Arena;
+
+/// How a log is doing.
+#[derive(Debug, Clone, Serialize)]
+pub struct LogStats {
+    /// Memory for segments.
+    pub pool_bytes: u64,
+    /// How much of it is in use.
+    pub pool_used_bytes: u64,
+    /// Blocks written to the journal: each is one write and one sync.
+    pub journal_blocks: u64,
+    /// Bytes of chunks in them.
+    pub journal_bytes: u64,
+    /// Journal files on disk.
+    pub journal_files: usize,
+    /// Commits straight into group files.
+    pub direct_commits: u64,
+    /// Bytes of chunks in them.
+    pub direct_bytes: u64,
+    /// Groups that the persistence manager brought up to date.
+    pub persisted_groups: u64,
+    /// Segments whose buffers were given back.
+    pub evicted_segments: u64,
+    /// Whether writes are refused since the disk is full.
+    pub disk_full: bool,
+    /// Lanes that refuse writes, or of which a read has met damage.
+    pub faulted_lanes: u64,
+    /// How often reads met damage.
+    pub damaged_reads: u64,
+    /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`].
+    pub decompression_bytes: u64,
+    /// The most that was ever in use of it, with what is kept for the next time.
+    pub decompression_peak_bytes: u64,
+}
+
+impl Log {
+    /// How the log is doing.
+    pub fn stats(&self) -> LogStats {
+        let core = &self.inner.core;
+        let journal = core.journal.usage();
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let (decompression_bytes, decompression_peak_bytes) = core.reads.decompression.used();
+        LogStats {
+            decompression_bytes: decompression_bytes as u64,
+            decompression_peak_bytes: decompression_peak_bytes as u64,
+            pool_bytes: core.pool.size_bytes(Arena::Segments) as u64,
+            pool_used_bytes: core.pool.used_bytes(Arena::Segments) as u64,
+            journal_blocks: journal.blocks,
+            journal_bytes: journal.bytes,
+            journal_files: journal.files,
+            direct_commits: count(&core.counters.direct_commits),
+            direct_bytes: count(&core.counters.direct_bytes),
+            persisted_groups: count(&core.counters.persisted_groups),
+            evicted_segments: count(&core.counters.evicted_segments),
+            disk_full: core.appends.disk.is_full(),
+            faulted_lanes: core.faulted_lanes(),
+            damaged_reads: core.reads.damage.reads(),
+        }
+    }
+}
