@@ -100,7 +100,7 @@ impl Core {
             dir,
             clock,
             pool,
-            appends: appends,
+            appends,
             journal,
             streams: RwLock::default(),
             partitions: PartitionCount::default(),
