@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::files::DataDir;
 use crate::files::disk_space::DiskSpace;
 use crate::ids::LaneId;
-use crate::journal::Journal;
+use crate::journal::writer::Journal;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
 use crate::lane::virtual_log::VirtualLog;

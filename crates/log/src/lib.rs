@@ -88,4 +88,5 @@ pub use settings::intake::{
 };
 pub use shared_group::{Application, Commit};
 pub use stream::Shape;
-pub use subscription::{Handed, Listening, Next, Subscription, SubscriptionError};
+pub use subscription::handed::{Handed, Next, SubscriptionError};
+pub use subscription::{Listening, Subscription};

@@ -8,7 +8,8 @@ use millstream_base::Position;
 use crate::commit::settle::settle_durable;
 use crate::core::Core;
 use crate::error::Result;
-use crate::group::{Group, KeepOpen, WriteMode};
+use crate::group::Group;
+use crate::group::file::{KeepOpen, WriteMode};
 use crate::lane::LaneState;
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, VirtualLog};
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::commit::settle::settle_durable;
 use crate::core::Core;
-use crate::journal::{Run, WriteOutcome};
+use crate::journal::run::Run;
+use crate::journal::writer::WriteOutcome;
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, VirtualLog};
 
 /// The journal is emptied into group files when it is fuller than this.

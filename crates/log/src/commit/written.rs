@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::commit::settle::SINGLE_SYNCS_MAX;
 use crate::core::Core;
 use crate::error::Result;
-use crate::group::{KeepOpen, WriteMode};
+use crate::group::file::{KeepOpen, WriteMode};
 use crate::lane::LaneState;
 use crate::lane::unsynced::{SyncLine, WrittenEnd};
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};

@@ -6,7 +6,8 @@
 use millstream_base::{Offset, Position, Timestamp};
 
 use crate::error::{LogError, Result};
-use crate::index::{Index, Mark, MarkKind};
+use crate::index::entry::{Mark, MarkKind};
+use crate::index::file::Index;
 use crate::producers::transactions::AbortedTransaction;
 
 /// What holds at a position of a group: a mark of its index, without the producers.

@@ -9,7 +9,7 @@ use millstream_record::{ChunkHeader, EndMarker, set_place};
 use parking_lot::MutexGuard;
 
 use crate::error::{LogError, Result};
-use crate::index::MarkKind;
+use crate::index::entry::MarkKind;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
 use crate::lane::head::{Head, OpenGroup, close_group, is_mark_due};

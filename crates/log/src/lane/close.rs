@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use millstream_base::{GroupId, Offset, Position, Timestamp};
 
 use crate::group::Group;
-use crate::index::{Fingerprint, MarkKind};
+use crate::index::entry::{Fingerprint, MarkKind};
 use crate::lane::LaneState;
 use crate::lane::head::{Head, OpenGroup};
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use millstream_base::{Offset, Position, ProducerId, Timestamp};
 
-use crate::group::{Group, GroupEnd};
-use crate::index::{Fingerprint, MARK_BYTES, Mark, MarkKind};
+use crate::group::Group;
+use crate::group::end::GroupEnd;
+use crate::index::entry::{Fingerprint, MARK_BYTES, Mark, MarkKind};
 use crate::memory::pool::BufferWriter;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;

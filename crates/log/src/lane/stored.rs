@@ -8,7 +8,7 @@ use millstream_base::{Offset, Position, ProducerId, Timestamp};
 
 use crate::error::LogError;
 use crate::group::Group;
-use crate::index::Fingerprint;
+use crate::index::entry::Fingerprint;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;
 

@@ -22,7 +22,7 @@ use millstream_base::{Offset, Position};
 use parking_lot::Mutex;
 
 use crate::group::Group;
-use crate::journal::Run;
+use crate::journal::run::Run;
 use crate::lane::LaneState;
 use crate::memory::pool::Buffer;
 use crate::settings::config::Durability;

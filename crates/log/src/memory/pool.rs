@@ -14,7 +14,6 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -27,6 +26,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 
 use crate::error::Result;
+use crate::memory::buddy::{Buddy, order_of};
 use crate::memory::pinned::{KeptBlocks, SEGMENTS_SHARE, WINDOWS_SHARE};
 
 /// The smallest block, and the unit in which arenas count.
@@ -38,8 +38,6 @@ pub const BLOCK_BYTES_MAX: usize = 8 << 20;
 /// A new segment takes at most this part of what the pool has free, so that many lanes that become
 /// busy together share it.
 const SEGMENT_SHARE: usize = 16;
-
-const ORDERS: usize = (BLOCK_BYTES_MAX / BLOCK_BYTES_MIN).ilog2() as usize + 1;
 
 /// What a block is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,77 +169,6 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").finish_non_exhaustive()
-    }
-}
-
-/// The smallest order whose blocks hold `bytes`.
-fn order_of(bytes: usize) -> usize {
-    let units = bytes.max(1).div_ceil(BLOCK_BYTES_MIN);
-    units.next_power_of_two().ilog2() as usize
-}
-
-/// A buddy allocator over a range of the file. Low addresses are handed out first, which keeps what
-/// is touched together and small.
-struct Buddy {
-    /// First byte of the range.
-    base: usize,
-    size_bytes: usize,
-    used_bytes: usize,
-    order_max: usize,
-    /// Free blocks by order, as byte positions relative to `base`.
-    free: [BTreeSet<usize>; ORDERS],
-}
-
-impl Buddy {
-    /// An arena of `bytes`, from `base` on, that has room for at least `blocks_min` of its largest
-    /// blocks.
-    fn new(base: usize, bytes: usize, blocks_min: usize) -> Buddy {
-        let order_max = order_of(bytes / blocks_min).min(ORDERS - 1);
-        let block = BLOCK_BYTES_MIN << order_max;
-        let size_bytes = bytes.max(1).next_multiple_of(block);
-        let mut free: [BTreeSet<usize>; ORDERS] = Default::default();
-        free[order_max] = (0..size_bytes).step_by(block).collect();
-        Buddy {
-            base,
-            size_bytes,
-            used_bytes: 0,
-            order_max,
-            free,
-        }
-    }
-
-    fn end(&self) -> usize {
-        self.base + self.size_bytes
-    }
-
-    /// One in `share` of its largest blocks may have parts that are kept.
-    fn kept(&self, share: usize) -> KeptBlocks {
-        let block_bytes = BLOCK_BYTES_MIN << self.order_max;
-        KeptBlocks::new(self.base, self.size_bytes, block_bytes, share)
-    }
-
-    fn allocate(&mut self, order: usize) -> Option<usize> {
-        assert!(order <= self.order_max, "a block of order {order}");
-        let found = (order..=self.order_max).find(|&o| !self.free[o].is_empty())?;
-        let at = self.free[found].pop_first()?;
-        for half in (order..found).rev() {
-            self.free[half].insert(at + (BLOCK_BYTES_MIN << half));
-        }
-        self.used_bytes += BLOCK_BYTES_MIN << order;
-        Some(self.base + at)
-    }
-
-    fn release(&mut self, start: usize, order: usize) {
-        self.used_bytes -= BLOCK_BYTES_MIN << order;
-        let mut at = start - self.base;
-        let mut order = order;
-        while order < self.order_max && self.free[order].remove(&(at ^ (BLOCK_BYTES_MIN << order)))
-        {
-            at &= !(BLOCK_BYTES_MIN << order);
-            order += 1;
-        }
-        let fresh = self.free[order].insert(at);
-        assert!(fresh, "a block was freed twice");
     }
 }
 
@@ -449,6 +376,7 @@ impl fmt::Debug for Slice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::buddy::ORDERS;
     use proptest::prelude::*;
 
     fn fill(writer: &mut BufferWriter, bytes: &[u8]) {

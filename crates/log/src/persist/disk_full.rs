@@ -7,7 +7,7 @@ use millstream_base::disk::Access;
 
 use crate::core::Core;
 use crate::error::LogError;
-use crate::journal::PROBE;
+use crate::journal::format::PROBE;
 use crate::lane::persist_signal::TICK;
 use crate::settings::config::Background;
 

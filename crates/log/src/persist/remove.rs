@@ -6,7 +6,8 @@ use millstream_base::Position;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::group::{Group, KeepOpen, WriteMode};
+use crate::group::Group;
+use crate::group::file::{KeepOpen, WriteMode};
 use crate::lane::LaneState;
 
 impl Core {

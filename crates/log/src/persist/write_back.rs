@@ -9,7 +9,8 @@ use millstream_base::Position;
 use crate::commit::settle::SINGLE_SYNCS_MAX;
 use crate::core::Core;
 use crate::error::LogError;
-use crate::group::{Group, KeepOpen, WriteMode};
+use crate::group::Group;
+use crate::group::file::{KeepOpen, WriteMode};
 use crate::ids::LaneId;
 
 impl Core {

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
-use crate::index::Index;
+use crate::index::file::Index;
 use crate::index::places::Places;
 use crate::lane::LaneState;
-use crate::recovery::reread;
+use crate::recovery::rebuild::reread;
 
 /// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
 const KEPT_MAX: usize = 1 << 20;

@@ -6,8 +6,9 @@ use millstream_base::{GroupId, Offset, Position, Timestamp};
 use millstream_record::{Chunk, Chunks};
 
 use crate::error::{LogError, Result};
-use crate::group::{Group, GroupEnd};
-use crate::index::MARK_BYTES;
+use crate::group::Group;
+use crate::group::end::GroupEnd;
+use crate::index::entry::MARK_BYTES;
 use crate::index::places::Place;
 use crate::lane::LaneState;
 use crate::read::catch_up::Purpose;

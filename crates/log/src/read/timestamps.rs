@@ -9,7 +9,8 @@ use millstream_base::{Offset, Timestamp};
 use millstream_record::{Chunk, Records};
 
 use crate::error::{LogError, Result};
-use crate::group::{Group, GroupEnd};
+use crate::group::Group;
+use crate::group::end::GroupEnd;
 use crate::index::places::Place;
 use crate::lane::LaneState;
 use crate::read::context::ReadContext;

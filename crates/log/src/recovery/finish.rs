@@ -8,7 +8,7 @@ use millstream_base::Position;
 use crate::core::Core;
 use crate::error::Result;
 use crate::group::Group;
-use crate::journal::OldJournal;
+use crate::journal::old::OldJournal;
 use crate::lane::residents::Resident;
 use crate::recovery::unfinished::UnfinishedRecovery;
 

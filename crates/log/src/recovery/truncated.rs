@@ -6,9 +6,10 @@ use std::path::Path;
 use millstream_base::{DiskFile, Position};
 
 use crate::error::{LogError, Result};
-use crate::files::{DataDir, read_parts};
+use crate::files::DataDir;
+use crate::files::aside::read_parts;
 use crate::ids::LaneId;
-use crate::index::MARK_BYTES;
+use crate::index::entry::MARK_BYTES;
 
 const PREFIX: &str = "torn.";
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millstream_base::Position;
 
 use crate::group::Group;
-use crate::journal::OldJournal;
+use crate::journal::old::OldJournal;
 
 /// The journal of the last run.
 pub struct UnfinishedRecovery {

@@ -18,7 +18,7 @@ use crate::catalog::{CATALOG, POSITIONS, SALVAGED};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::{GroupName, LaneId};
-use crate::recovery::foreign_file;
+use crate::recovery::foreign::foreign_file;
 use crate::repair::{Repair, Taken};
 use crate::settings::config::LogConfig;
 

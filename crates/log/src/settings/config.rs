@@ -8,6 +8,7 @@ use millstream_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LogError, Result};
+use crate::journal::format::FILE_BYTES_MIN;
 use crate::memory::decompression::BYTES_MIN;
 use crate::memory::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 
@@ -103,8 +104,8 @@ impl LogConfig {
         if self.decompression.0 < BYTES_MIN {
             return refuse("decompression", format!("at least {}", ByteSize(BYTES_MIN)));
         }
-        if self.journal_file.0 < crate::journal::FILE_BYTES_MIN {
-            let least = ByteSize(crate::journal::FILE_BYTES_MIN);
+        if self.journal_file.0 < FILE_BYTES_MIN {
+            let least = ByteSize(FILE_BYTES_MIN);
             return refuse("journal_file", format!("at least {least}"));
         }
         if self.journal.0 < self.journal_file.0.saturating_mul(2) {

@@ -1,13 +1,14 @@
 //! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
 
 pub mod partitions;
+pub mod producer_lanes;
 pub mod registry;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use event_listener::Event;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use millstream_base::{GroupId, LaneIndex, ProducerId, StreamId, StreamletIndex};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
@@ -20,9 +21,7 @@ use crate::lane::stored::StoredLane;
 use crate::lane::virtual_log::VirtualLog;
 use crate::settings::config::StreamConfig;
 use crate::settings::limits::{Limits, LiveLimits};
-
-/// When so many producers were seen, those that their lanes have forgotten are forgotten here too.
-const PRODUCERS_SWEPT: usize = 100_000;
+use crate::stream::producer_lanes::ProducerLanes;
 
 /// How many streamlets and lanes a stream has had from some moment on. Streams only grow; the
 /// series of shapes gives each lane its number.
@@ -71,13 +70,6 @@ pub struct StreamState {
     producer_lanes: Mutex<ProducerLanes>,
     /// The lane for the next chunk without a producer.
     next_lane: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct ProducerLanes {
-    lanes: HashMap<(StreamletIndex, ProducerId), LaneIndex>,
-    /// How many there may be before the next sweep.
-    swept_at: usize,
 }
 
 #[derive(Debug, Default)]
@@ -310,37 +302,6 @@ impl StreamState {
     }
 }
 
-impl Default for ProducerLanes {
-    fn default() -> Self {
-        ProducerLanes {
-            lanes: HashMap::new(),
-            swept_at: PRODUCERS_SWEPT,
-        }
-    }
-}
-
-impl ProducerLanes {
-    /// The lane that the producer has used before, or from now on `new`. `known` gives the producers
-    /// that the lanes remember; what it costs is spread over at least as many new producers.
-    fn lane_of(
-        &mut self,
-        producer: (StreamletIndex, ProducerId),
-        new: LaneIndex,
-        known: impl FnOnce() -> HashSet<(StreamletIndex, ProducerId)>,
-    ) -> LaneIndex {
-        if let Some(lane) = self.lanes.get(&producer) {
-            return *lane;
-        }
-        if self.lanes.len() >= self.swept_at {
-            let known = known();
-            self.lanes.retain(|producer, _| known.contains(producer));
-            self.swept_at = PRODUCERS_SWEPT.max(2 * self.lanes.len());
-        }
-        self.lanes.insert(producer, new);
-        new
-    }
-}
-
 fn known_producers(lanes: &[Arc<LaneState>]) -> HashSet<(StreamletIndex, ProducerId)> {
     let of_lane = |lane: &Arc<LaneState>| {
         let streamlet = lane.id.streamlet;
@@ -391,35 +352,5 @@ mod tests {
         assert!(Arc::ptr_eq(&lane, &again.expect("it is there")));
         assert_eq!(stream.made_lanes().len(), 4);
         assert!(stream.partition(300).is_none());
-    }
-
-    #[test]
-    fn many_known_producers_are_not_looked_through_for_each_chunk() {
-        let mut producers = ProducerLanes::default();
-        let id = |n: usize| (StreamletIndex(0), ProducerId(n as i64));
-        let mut sweeps = 0;
-        for n in 0..3 * PRODUCERS_SWEPT {
-            for _ in 0..2 {
-                // The lanes remember all of them.
-                let known = || {
-                    sweeps += 1;
-                    (0..n).map(id).collect()
-                };
-                producers.lane_of(id(n), LaneIndex(1), known);
-            }
-        }
-        assert_eq!(sweeps, 2);
-        assert_eq!(producers.lanes.len(), 3 * PRODUCERS_SWEPT);
-
-        // A producer stays on its lane.
-        let lane = producers.lane_of(id(7), LaneIndex(2), HashSet::new);
-        assert_eq!(lane, LaneIndex(1));
-
-        // The lanes have forgotten all but one.
-        for n in 3 * PRODUCERS_SWEPT..=4 * PRODUCERS_SWEPT {
-            producers.lane_of(id(n), LaneIndex(1), || HashSet::from_iter([id(7)]));
-        }
-        assert_eq!(producers.lanes.len(), 2);
-        assert_eq!(producers.swept_at, PRODUCERS_SWEPT);
     }
 }

@@ -14,8 +14,8 @@ use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
 use crate::read::group::read_readable;
 use crate::read::reader::ReadChunks;
-use crate::subscription::Handed;
 use crate::subscription::filter::Sieve;
+use crate::subscription::handed::Handed;
 
 /// Reads a lane.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::memory::decompression::{Lease, Need, REBUILT_BYTES};
 use crate::memory::pool::{Arena, Slice};
-use crate::subscription::Handed;
+use crate::subscription::handed::Handed;
 
 /// When so many bytes of records were looked through, what is kept until then is handed out: few bytes
 /// that are stored may be very many records.

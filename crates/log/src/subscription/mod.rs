@@ -8,9 +8,10 @@
 
 mod feed;
 mod filter;
+pub mod handed;
+mod lanes;
 mod shared_group;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,58 +25,12 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::handle::lane::Lane;
 use crate::handle::stream::Stream;
-use crate::handle::watch::{Watch, Watched};
 use crate::log::Log;
-use crate::read::reader::ReadChunks;
 use crate::subscription::feed::Feed;
 use crate::subscription::filter::Sieve;
+use crate::subscription::handed::{Next, SubscriptionError};
+use crate::subscription::lanes::LanesReader;
 use crate::subscription::shared_group::ApplicationReader;
-
-/// Chunks that are handed out.
-#[derive(Debug, Clone)]
-pub struct Handed {
-    /// The lane: its number among those that were subscribed to, or among all of the stream.
-    pub place: u32,
-    /// Whole chunks. There may be none, where others were left out that nobody is to see.
-    pub chunks: ReadChunks,
-    /// Records before are in the first chunk, and were not asked for.
-    pub from: Offset,
-    /// The offset behind the last record.
-    pub next: Offset,
-    /// Up to where there was something to be handed out.
-    pub end: Offset,
-}
-
-/// What a subscription has.
-#[derive(Debug)]
-pub enum Next {
-    /// These chunks.
-    Handed(Handed),
-    /// Something, for which there is no memory: other readers hold all that there is for catch-up reads, or for
-    /// decompression.
-    Busy,
-    /// Nothing now.
-    Nothing,
-    /// Nothing more: see [`Subscription::end_at_head`].
-    End,
-}
-
-/// Why a subscription cannot go on.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{error}")]
-pub struct SubscriptionError {
-    /// The lane that it is about, as in [`Handed::place`].
-    pub place: Option<u32>,
-    /// What is wrong. [`LogError::OffsetOutOfRange`] names the earliest offset, and
-    /// [`LogError::CursorRemoved`] the earliest cursor.
-    pub error: LogError,
-}
-
-impl From<LogError> for SubscriptionError {
-    fn from(error: LogError) -> SubscriptionError {
-        SubscriptionError { place: None, error }
-    }
-}
 
 /// Hands out chunks as they become durable.
 ///
@@ -344,161 +299,5 @@ impl Subscription {
         if let Reader::Application(reader) = &mut self.reader {
             reader.release();
         }
-    }
-}
-
-/// Reads lanes from offsets on.
-#[derive(Debug)]
-struct LanesReader {
-    /// Its lanes are read from the beginning, also those that are added later.
-    stream: Option<Stream>,
-    watch: Watch,
-    /// By place. `None` for those that failed.
-    lanes: Vec<Option<WatchedFeed>>,
-    /// Places that may have something. Any other one is in `waiting` or `unwanted`, or armed in `watch`.
-    queue: VecDeque<u32>,
-    /// Places that have something, for which there was no memory. They do not hold up the others.
-    waiting: VecDeque<u32>,
-    /// Places that may have something, which was not wanted when they were looked at last.
-    unwanted: VecDeque<u32>,
-    /// It ends where the lanes say, and what is added later has no part in it.
-    has_ends: bool,
-}
-
-#[derive(Debug)]
-struct WatchedFeed {
-    feed: Feed,
-    watched: Watched,
-}
-
-impl LanesReader {
-    fn new(stream: Option<Stream>) -> LanesReader {
-        let mut reader = LanesReader {
-            stream,
-            watch: Watch::default(),
-            lanes: Vec::new(),
-            queue: VecDeque::new(),
-            waiting: VecDeque::new(),
-            unwanted: VecDeque::new(),
-            has_ends: false,
-        };
-        reader.add_new_lanes();
-        reader
-    }
-
-    fn add(&mut self, feed: Feed) {
-        let place = self.lanes.len() as u32;
-        let watched = self.watch.add_readable(feed.lane(), u64::from(place));
-        self.lanes.push(Some(WatchedFeed { feed, watched }));
-        self.queue.push_back(place);
-    }
-
-    fn add_new_lanes(&mut self) {
-        let Some(stream) = self.stream.clone() else {
-            return;
-        };
-        for partition in self.lanes.len() as u32..stream.lane_count() {
-            if let Ok(lane) = stream.partition(partition) {
-                let earliest = lane.earliest_offset();
-                self.add(Feed::new(lane, earliest));
-            }
-        }
-    }
-
-    fn positions(&self) -> Option<Vec<Offset>> {
-        let lanes = self.lanes.iter();
-        lanes
-            .map(|lane| lane.as_ref().map(|lane| lane.feed.next()))
-            .collect()
-    }
-
-    fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
-        self.add_new_lanes();
-        for (place, position) in (0..).zip(positions) {
-            let sought = match self.lanes.get_mut(place as usize) {
-                Some(Some(lane)) => lane.feed.seek(*position),
-                _ => Err(LogError::UnknownLane {
-                    stream: self.stream.as_ref().map_or("", Stream::name).to_owned(),
-                    what: format!("lane {place}"),
-                }),
-            };
-            sought.map_err(|error| SubscriptionError {
-                place: Some(place),
-                error,
-            })?;
-        }
-        Ok(())
-    }
-
-    fn end_at_head(&mut self) {
-        self.add_new_lanes();
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.feed.end_at_head();
-        }
-        self.has_ends = true;
-    }
-
-    fn next(
-        &mut self,
-        bytes_max: usize,
-        mut sieve: Option<&mut Sieve>,
-        is_wanted: impl Fn(u32) -> bool,
-    ) -> Result<Next, SubscriptionError> {
-        if !self.has_ends {
-            self.add_new_lanes();
-        }
-        self.queue.extend(
-            self.watch
-                .take_ready()
-                .into_iter()
-                .map(|place| place as u32),
-        );
-        // They were there before all that is in the queue now.
-        while let Some(place) = self.unwanted.pop_back() {
-            self.queue.push_front(place);
-        }
-        // Whether there is memory by now is seen by one of them.
-        if let Some(place) = self.waiting.pop_front() {
-            self.queue.push_front(place);
-        }
-        while let Some(place) = self.queue.pop_front() {
-            if !is_wanted(place) {
-                self.unwanted.push_back(place);
-                continue;
-            }
-            let slot = &mut self.lanes[place as usize];
-            let Some(WatchedFeed { feed, watched }) = slot else {
-                continue;
-            };
-            let seen = feed.lane().readable_offset();
-            match feed.read(place, bytes_max, sieve.as_deref_mut()) {
-                Ok(Some(handed)) => {
-                    self.queue.push_back(place);
-                    return Ok(Next::Handed(handed));
-                }
-                Ok(None) => watched.arm(seen),
-                Err(LogError::ReadBudget) => self.waiting.push_back(place),
-                Err(error) => {
-                    *slot = None;
-                    let place = Some(place);
-                    return Err(SubscriptionError { place, error });
-                }
-            }
-        }
-        if !self.waiting.is_empty() {
-            return Ok(Next::Busy);
-        }
-        let mut lanes = self.lanes.iter().flatten();
-        Ok(
-            match self.has_ends && lanes.all(|lane| lane.feed.is_at_end()) {
-                true => Next::End,
-                false => Next::Nothing,
-            },
-        )
-    }
-
-    fn core(&self) -> Option<&Arc<Core>> {
-        let lane = self.lanes.iter().flatten().next()?;
-        Some(&lane.feed.lane().core)
     }
 }

@@ -15,7 +15,7 @@ use crate::read::reader::{From, ReadChunks};
 use crate::shared_group::{Application, Holder};
 use crate::subscription::feed::FirstRun;
 use crate::subscription::filter::Sieve;
-use crate::subscription::{Handed, Next, SubscriptionError};
+use crate::subscription::handed::{Handed, Next, SubscriptionError};
 
 /// The groups that one subscriber has of an application.
 #[derive(Debug)]

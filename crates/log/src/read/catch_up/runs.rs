@@ -196,7 +196,7 @@ mod tests {
     use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex, Timestamp};
 
     use super::*;
-    use crate::group::GroupEnd;
+    use crate::group::end::GroupEnd;
     use crate::ids::LaneId;
 
     const MEMORY: usize = 64 << 20;

@@ -1,0 +1,185 @@
+//! The segments of a group: where each lies in the group, and its memory until it is evicted.
+
+use std::sync::Arc;
+
+use millstream_base::{Position, SegmentIndex};
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::Group;
+use crate::index::entry::MarkKind;
+use crate::index::file::Index;
+use crate::memory::pool::{Buffer, Slice};
+
+#[derive(Debug)]
+pub struct Segment {
+    pub base: Position,
+    /// `None` for the head.
+    pub end: Option<Position>,
+    /// `None` when evicted.
+    pub buffer: Option<Arc<Buffer>>,
+    /// Bytes of the buffer before the first one of the segment.
+    pub lead: usize,
+}
+
+impl Group {
+    /// Opens the next segment at `base`.
+    pub fn open_segment(&self, base: Position, buffer: Arc<Buffer>, lead: usize) -> SegmentIndex {
+        let mut segments = self.segments.write();
+        if let Some(last) = segments.last() {
+            assert_eq!(last.end, Some(base), "segments leave no gap");
+        }
+        segments.push(Segment {
+            base,
+            end: None,
+            buffer: Some(buffer),
+            lead,
+        });
+        SegmentIndex(segments.len() as u32 - 1)
+    }
+
+    /// Closes the head segment at `end`.
+    pub fn close_segment(&self, end: Position) {
+        let mut segments = self.segments.write();
+        let last = segments.last_mut().expect("a lane closes what it opened");
+        assert!(last.end.is_none() && last.base <= end);
+        last.end = Some(end);
+    }
+
+    /// How many segments the group has had so far, as far as they are known.
+    pub fn segment_count(&self) -> u32 {
+        self.segments.read().len() as u32
+    }
+
+    /// Loads the segments' places from the index, where they are not known yet.
+    pub fn load_segments(&self, dir: &DataDir) -> Result<()> {
+        if self.segment_count() > 0 || self.synced() == Position(0) {
+            return Ok(());
+        }
+        let path = self.index_path(dir);
+        let index = Index::read(&*dir.disk, &path, &self.name())
+            .map_err(|error| LogError::io("read index", &path, error))?;
+        let mut starts: Vec<Position> = index
+            .marks
+            .iter()
+            .filter(|mark| mark.kind == MarkKind::SegmentStart)
+            .map(|mark| mark.position)
+            .collect();
+        if starts.first() != Some(&Position(0)) {
+            starts.insert(0, Position(0));
+        }
+        let mut segments = self.segments.write();
+        if segments.is_empty() {
+            let ends: Vec<Position> = starts
+                .iter()
+                .skip(1)
+                .copied()
+                .chain([self.synced()])
+                .collect();
+            segments.extend(starts.iter().zip(ends).map(|(&base, end)| Segment {
+                base,
+                end: Some(end),
+                buffer: None,
+                lead: 0,
+            }));
+        }
+        Ok(())
+    }
+
+    /// The segments that take memory.
+    pub fn segments_in_memory(&self) -> Vec<SegmentIndex> {
+        let segments = self.segments.read();
+        let indexed = (0..).map(SegmentIndex).zip(segments.iter());
+        let in_memory = indexed.filter(|(_, segment)| segment.buffer.is_some());
+        in_memory.map(|(index, _)| index).collect()
+    }
+
+    /// The segment that holds `position`, or the last one for the group's end.
+    pub fn segment_at(&self, position: Position) -> SegmentIndex {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= position);
+        SegmentIndex(after.saturating_sub(1) as u32)
+    }
+
+    /// Where a segment starts.
+    pub fn segment_base(&self, segment: SegmentIndex) -> Option<Position> {
+        self.segments
+            .read()
+            .get(segment.0 as usize)
+            .map(|segment| segment.base)
+    }
+
+    /// The end of a segment, if it is closed.
+    pub fn segment_end(&self, segment: SegmentIndex) -> Option<Position> {
+        self.segments
+            .read()
+            .get(segment.0 as usize)
+            .and_then(|segment| segment.end)
+    }
+
+    /// What memory holds of `[from, to)` in the segment of `from`; `None` when it is evicted.
+    pub fn slice_in_memory(&self, from: Position, to: Position) -> Option<Slice> {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= from);
+        let segment = segments.get(after.checked_sub(1)?)?;
+        let end = segment.end.map_or(to, |end| end.min(to));
+        if end <= from {
+            return None;
+        }
+        let buffer = segment.buffer.as_ref()?;
+        let start = segment.lead + (from.0 - segment.base.0) as usize;
+        Some(buffer.slice(start..start + (end.0 - from.0) as usize))
+    }
+
+    /// Slices of memory that together hold `[from, to)`.
+    pub(super) fn slices(&self, from: Position, to: Position) -> Vec<Slice> {
+        let mut slices = Vec::new();
+        let mut at = from;
+        while at < to {
+            let slice = self
+                .slice_in_memory(at, to)
+                .expect("what is not persisted is never evicted");
+            at = at.plus(slice.len() as u64);
+            slices.push(slice);
+        }
+        slices
+    }
+
+    /// Whether memory holds the segment of a position.
+    pub fn is_in_memory(&self, position: Position) -> bool {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.base <= position);
+        let segment = after.checked_sub(1).and_then(|last| segments.get(last));
+        segment.is_some_and(|segment| segment.buffer.is_some())
+    }
+
+    /// Gives the buffer of a segment back, if it is closed and persisted. `true` when it did, or
+    /// when it was gone already.
+    pub fn evict(&self, segment: SegmentIndex) -> bool {
+        let synced = self.synced();
+        let mut segments = self.segments.write();
+        let Some(segment) = segments.get_mut(segment.0 as usize) else {
+            return true;
+        };
+        if self.is_removed() || segment.end.is_some_and(|end| end <= synced) {
+            segment.buffer = None;
+        }
+        let is_evicted = segment.buffer.is_none();
+        drop(segments);
+        if is_evicted {
+            self.forget_places_if_cold();
+        }
+        is_evicted
+    }
+
+    /// Forgets the places of a group that no longer takes memory otherwise: who needs them again has
+    /// them read from the index.
+    pub(super) fn forget_places_if_cold(&self) {
+        let segments = self.segments.read();
+        // Eviction goes through them from the first to the last.
+        let in_memory = |segment: &Segment| segment.buffer.is_some();
+        if !segments.iter().rev().any(in_memory) {
+            self.forget_places();
+        }
+    }
+}

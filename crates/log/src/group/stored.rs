@@ -1,0 +1,35 @@
+//! A group as recovery found it.
+
+use std::sync::Arc;
+
+use millstream_base::Position;
+
+use crate::error::LogError;
+use crate::group::end::GroupEnd;
+use crate::index::entry::Mark;
+use crate::index::places::Places;
+use crate::memory::pool::Buffer;
+
+/// What is known of a group that lies on disk.
+#[derive(Debug)]
+pub struct StoredGroup {
+    /// Its durable head.
+    pub position: Position,
+    /// What its file holds for good; the rest is in memory, and in the journal.
+    pub synced: Position,
+    pub end: Option<GroupEnd>,
+    /// Bytes of the index file.
+    pub index_len: u64,
+    /// Segment starts; empty when they are not loaded.
+    pub segments: Vec<Position>,
+    /// Of the last segments, which hold what is not synced.
+    pub buffers: Vec<Arc<Buffer>>,
+    /// Marks that are not in the index yet.
+    pub marks: Vec<Mark>,
+    /// What all of its marks say; `None` when they are not loaded.
+    pub places: Option<Places>,
+    /// Whether the file's name survives a crash.
+    pub named: bool,
+    /// Why what comes behind `position` is missing, if it is.
+    pub damage: Option<LogError>,
+}

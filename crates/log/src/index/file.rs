@@ -1,0 +1,341 @@
+//! Index files: read as far as they are whole, and appended to.
+
+use std::io;
+use std::path::Path;
+
+use millstream_base::disk::Access;
+use millstream_base::{Disk, DiskFile};
+
+use crate::ids::GroupName;
+use crate::index::entry::{Mark, MarkKind};
+use crate::index::format::{Format, HEADER_BYTES, decode_header, encode_header};
+
+/// A longer file is not read: a group's index takes about a thousandth of the group, and some
+/// 100 bytes for each producer and mark; the largest group has 512 GiB.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
+
+/// Writes marks behind those that a file holds.
+pub struct IndexWriter {
+    file: Box<dyn DiskFile>,
+    len: u64,
+}
+
+impl IndexWriter {
+    /// Continues the index of `group` after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
+    pub fn open(
+        disk: &dyn Disk,
+        path: &Path,
+        group: &GroupName,
+        len: u64,
+    ) -> io::Result<IndexWriter> {
+        let file = disk.open(path, Access::Create)?;
+        file.set_len(len)?;
+        let mut writer = IndexWriter { file, len };
+        if len == 0 {
+            writer.write(&encode_header(group))?;
+        }
+        Ok(writer)
+    }
+
+    /// Appends marks.
+    pub fn append<'a>(&mut self, marks: impl IntoIterator<Item = &'a Mark>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for mark in marks {
+            mark.encode(&mut bytes);
+        }
+        self.write(&bytes)
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// The marks that an index file holds.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub marks: Vec<Mark>,
+    /// Bytes of the file that they take; what is behind is torn. 0 where marks cannot be added to it.
+    pub len: u64,
+    /// The group that it names, if that is another one: then its marks are not read.
+    pub foreign: Option<GroupName>,
+}
+
+impl Index {
+    /// Whether it is that of a closed group, to its end.
+    pub fn is_whole(&self) -> bool {
+        let last = self.marks.last();
+        last.is_some_and(|mark| mark.kind == MarkKind::GroupEnd)
+    }
+
+    /// Reads the index of `group` as far as it is whole; one that is missing or too long is empty.
+    pub fn read(disk: &dyn Disk, path: &Path, group: &GroupName) -> io::Result<Index> {
+        let file = match disk.open(path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Index::default()),
+            Err(error) => return Err(error),
+        };
+        let len = file.len()?;
+        if len > INDEX_BYTES_MAX {
+            return Ok(Index::default());
+        }
+        let mut bytes = vec![0; len as usize];
+        let count = file.read_full_at(&mut bytes, 0)?;
+        bytes.truncate(count);
+        Ok(Index::decode(&bytes, group))
+    }
+
+    fn decode(bytes: &[u8], group: &GroupName) -> Index {
+        let mut index = Index::default();
+        let Some(format) = Format::of(bytes) else {
+            return index;
+        };
+        let Some((header, mut rest)) = bytes.split_at_checked(format.header_bytes()) else {
+            return index;
+        };
+        if format == Format::Three {
+            match decode_header(header) {
+                Some(named) if named == *group => index.len = HEADER_BYTES as u64,
+                Some(named) => {
+                    index.foreign = Some(named);
+                    return index;
+                }
+                None => return index,
+            }
+        }
+        while let Some((mark, len)) = Mark::decode(rest, format) {
+            // Marks rise; one that does not belongs to a former life of the file.
+            let rises = index.marks.last().is_none_or(|last| {
+                last.kind != MarkKind::GroupEnd
+                    && last.position <= mark.position
+                    && last.offset <= mark.offset
+            });
+            if !rises {
+                break;
+            }
+            rest = &rest[len..];
+            if format == Format::Three {
+                index.len += len as u64;
+            }
+            index.marks.push(mark);
+        }
+        index
+    }
+
+    /// The last mark, when it closes `group`; reads only the header and the end of the file.
+    pub fn read_end(disk: &dyn Disk, path: &Path, group: &GroupName) -> io::Result<Option<Mark>> {
+        let file = match disk.open(path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut header = [0; HEADER_BYTES];
+        let count = file.read_full_at(&mut header, 0)?;
+        let Some(format) = Format::of(&header[..count]) else {
+            return Ok(None);
+        };
+        if format == Format::Three && decode_header(&header).as_ref() != Some(group) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; format.end_bytes()];
+        let Some(start) = file.len()?.checked_sub(bytes.len() as u64) else {
+            return Ok(None);
+        };
+        let count = file.read_full_at(&mut bytes, start)?;
+        Ok(Mark::decode(&bytes[..count], format)
+            .map(|(mark, _)| mark)
+            .filter(|mark| mark.kind == MarkKind::GroupEnd))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{
+        GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, Sequence, StreamId,
+        StreamletIndex, Timestamp, crc32c,
+    };
+
+    use super::*;
+    use crate::ids::LaneId;
+    use crate::index::entry::Fingerprint;
+    use crate::index::format::{MAGIC_2, MARK_FIXED_BYTES_2, PREFIX_BYTES};
+    use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
+    use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
+
+    const NAME: GroupName = (
+        LaneId {
+            stream: StreamId(16),
+            streamlet: StreamletIndex(1),
+            lane: LaneIndex(2),
+        },
+        GroupId(3),
+        Offset(4),
+    );
+
+    fn mark(kind: MarkKind, position: u64, producers: usize) -> Mark {
+        Mark {
+            kind,
+            position: Position(position),
+            offset: Offset(position / 10),
+            max_timestamp: Timestamp(-5),
+            stable: Offset(position / 11),
+            aborted: (0..producers as u64 / 2)
+                .map(|n| AbortedTransaction {
+                    producer: ProducerId(n as i64),
+                    first_offset: Offset(n),
+                    last_offset: Offset(n + 2),
+                })
+                .collect(),
+            fingerprint: Fingerprint {
+                first_crc: 1,
+                last_crc: 2,
+                last_bytes: position as u32 / 3,
+            },
+            producers: (0..producers)
+                .map(|n| {
+                    let chunk = PastChunk {
+                        first: Sequence(n as i32),
+                        last: Sequence(n as i32 + 3),
+                        base_offset: Offset(77),
+                    };
+                    let state = ProducerState {
+                        epoch: ProducerEpoch(2),
+                        chunks: std::iter::repeat_n(chunk, n % (CHUNKS_REMEMBERED + 1)).collect(),
+                        knows_sequence: n % 2 == 1,
+                        last_offset: Offset(80),
+                        last_timestamp: Timestamp(-6),
+                        coordinator_epoch: n as i32 - 1,
+                        transaction: (n % 2 == 1).then_some(OpenTransaction {
+                            first_offset: Offset(n as u64),
+                            started: Timestamp(n as i64),
+                        }),
+                    };
+                    (ProducerId(n as i64), state)
+                })
+                .collect(),
+        }
+    }
+
+    fn encoded(marks: &[Mark]) -> Vec<u8> {
+        let mut bytes = encode_header(&NAME);
+        for mark in marks {
+            mark.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 2)]);
+        let header_crc = crc32c(&bytes[..HEADER_BYTES - 4]).swap_bytes();
+        let crc = crc32c(&bytes[HEADER_BYTES + PREFIX_BYTES..]).swap_bytes();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let without_chunks = "0200 5000000000000000 faffffffffffffff";
+        let fields = format!(
+            "4d53494e44455833
+             1000000000000000 0300000000000000 0400000000000000 01000000 02000000
+             {header_crc:08x}
+             bd000000
+             {crc:08x}
+             01
+             3412000000000000
+             d201000000000000
+             fbffffffffffffff
+             a701000000000000
+             02000000
+             01000000
+             01000000 02000000 11060000
+             0000000000000000
+             {without_chunks} ffffffff ffffffffffffffff 0000000000000000 00 00
+             0100000000000000
+             {without_chunks} 00000000 0100000000000000 0100000000000000 01 01
+             01000000 04000000 4d00000000000000
+             0000000000000000 0000000000000000 0200000000000000"
+        );
+        let fields: String = fields.split_whitespace().collect();
+        assert_eq!(hex, fields);
+    }
+
+    #[test]
+    fn an_index_of_an_absurd_length_counts_as_missing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.index");
+        std::fs::write(&path, encoded(&[mark(MarkKind::SegmentStart, 0, 0)])).expect("a file");
+        let file = std::fs::File::options().write(true).open(&path);
+        file.and_then(|file| file.set_len(1 << 42)).expect("sparse");
+        let index = Index::read(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
+        assert!(index.marks.is_empty());
+    }
+
+    #[test]
+    fn an_index_of_another_group_is_told() {
+        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0, 1)]);
+        let other = (NAME.0, NAME.1, Offset(5));
+        let index = Index::decode(&bytes, &other);
+        assert_eq!((index.foreign, index.marks.len()), (Some(NAME), 0));
+    }
+
+    #[test]
+    fn an_index_of_the_format_before_is_read_and_not_continued() {
+        let marks = [
+            mark(MarkKind::SegmentStart, 0, 3),
+            mark(MarkKind::GroupEnd, 70_000, 0),
+        ];
+        let mut bytes = MAGIC_2.to_vec();
+        for mark in &marks {
+            let start = bytes.len();
+            mark.encode(&mut bytes);
+            let fingerprint = start + PREFIX_BYTES + MARK_FIXED_BYTES_2;
+            bytes.drain(fingerprint..fingerprint + 12);
+            let payload = start + PREFIX_BYTES;
+            let (len, crc) = (bytes.len() - payload, crc32c(&bytes[payload..]));
+            bytes[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+            bytes[start + 4..payload].copy_from_slice(&crc.to_le_bytes());
+        }
+        let index = Index::decode(&bytes, &NAME);
+        let expected = marks.clone().map(|mark| Mark {
+            fingerprint: Fingerprint::default(),
+            ..mark
+        });
+        assert_eq!((index.marks, index.len), (expected.to_vec(), 0));
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("x.index");
+        std::fs::write(&path, bytes).expect("a file");
+        let end = Index::read_end(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
+        assert_eq!(end, Some(expected[1].clone()));
+    }
+
+    #[test]
+    fn every_torn_or_flipped_index_reads_as_a_prefix() {
+        let marks = [
+            mark(MarkKind::SegmentStart, 0, 7),
+            mark(MarkKind::Within, 65_536, 1),
+            mark(MarkKind::GroupEnd, 70_000, 0),
+        ];
+        let bytes = encoded(&marks);
+        let decode = |bytes: &[u8]| Index::decode(bytes, &NAME);
+        assert_eq!(decode(&bytes).marks, marks);
+        assert_eq!(decode(&bytes).len, bytes.len() as u64);
+        for len in 0..bytes.len() {
+            let index = decode(&bytes[..len]);
+            assert!(index.len <= len as u64);
+            assert!(marks.starts_with(&index.marks));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let index = decode(&flipped);
+            assert!(
+                index.foreign.is_none() && index.marks.len() < 3 && marks.starts_with(&index.marks),
+                "bit {bit}"
+            );
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The bytes of an index file.
+
+use std::collections::VecDeque;
+
+use millstream_base::{
+    GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, Sequence, StreamId,
+    StreamletIndex, Timestamp, crc32c,
+};
+
+use crate::ids::{GroupName, LaneId};
+use crate::index::entry::{Fingerprint, Mark, MarkKind};
+use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
+use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
+
+pub const MAGIC: [u8; 8] = *b"MSINDEX3";
+
+/// The format before: no group in its header, no fingerprints in its marks. It is read, and written
+/// anew where marks are added to it.
+pub const MAGIC_2: [u8; 8] = *b"MSINDEX2";
+
+/// The magic, the group, and the checksum of both.
+pub const HEADER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
+
+/// Length and checksum before each mark.
+pub const PREFIX_BYTES: usize = 8;
+
+/// A mark without producers and transactions.
+pub const MARK_FIXED_BYTES: usize = MARK_FIXED_BYTES_2 + 4 + 4 + 4;
+
+/// The same in the format before.
+pub const MARK_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
+
+/// Where a producer's transaction begins that has none.
+pub const NO_TRANSACTION: u64 = u64::MAX;
+
+/// A mark with this many producers is as large as it gets.
+pub const MARK_BYTES_MAX: usize = 4 << 20;
+
+/// How the bytes of an index are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Two,
+    Three,
+}
+
+impl Format {
+    /// Of what begins with these bytes.
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match *bytes.first_chunk()? {
+            MAGIC => Some(Format::Three),
+            MAGIC_2 => Some(Format::Two),
+            _ => None,
+        }
+    }
+
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Format::Two => MAGIC_2.len(),
+            Format::Three => HEADER_BYTES,
+        }
+    }
+
+    pub fn mark_fixed_bytes(self) -> usize {
+        match self {
+            Format::Two => MARK_FIXED_BYTES_2,
+            Format::Three => MARK_FIXED_BYTES,
+        }
+    }
+
+    /// The last mark of a closed group has no producers, so that it is found from the file's end.
+    pub fn end_bytes(self) -> usize {
+        PREFIX_BYTES + self.mark_fixed_bytes()
+    }
+}
+
+impl Mark {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_BYTES]);
+        out.push(self.kind as u8);
+        out.extend_from_slice(&self.position.0.to_le_bytes());
+        out.extend_from_slice(&self.offset.0.to_le_bytes());
+        out.extend_from_slice(&self.max_timestamp.0.to_le_bytes());
+        out.extend_from_slice(&self.stable.0.to_le_bytes());
+        out.extend_from_slice(&(self.producers.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.aborted.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.first_crc.to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.last_crc.to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.last_bytes.to_le_bytes());
+        for (id, state) in &self.producers {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            encode_producer(state, out);
+        }
+        for aborted in &self.aborted {
+            out.extend_from_slice(&aborted.producer.0.to_le_bytes());
+            out.extend_from_slice(&aborted.first_offset.0.to_le_bytes());
+            out.extend_from_slice(&aborted.last_offset.0.to_le_bytes());
+        }
+        let len = out.len() - start - PREFIX_BYTES;
+        let crc = crc32c(&out[start + PREFIX_BYTES..]);
+        out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The mark at the start of `bytes` and its length, or `None` when there is no whole one.
+    pub fn decode(bytes: &[u8], format: Format) -> Option<(Mark, usize)> {
+        let mut input = Input(bytes);
+        let len = u32::from_le_bytes(input.take()?) as usize;
+        let crc = u32::from_le_bytes(input.take()?);
+        if !(format.mark_fixed_bytes()..=MARK_BYTES_MAX).contains(&len) {
+            return None;
+        }
+        let payload = input.0.get(..len)?;
+        if crc32c(payload) != crc {
+            return None;
+        }
+        let mut input = Input(payload);
+        let kind = match input.take::<1>()? {
+            [0] => MarkKind::Within,
+            [1] => MarkKind::SegmentStart,
+            [2] => MarkKind::GroupEnd,
+            _ => return None,
+        };
+        let position = Position(u64::from_le_bytes(input.take()?));
+        let offset = Offset(u64::from_le_bytes(input.take()?));
+        let max_timestamp = Timestamp(i64::from_le_bytes(input.take()?));
+        let stable = Offset(u64::from_le_bytes(input.take()?));
+        let producer_count = u32::from_le_bytes(input.take()?);
+        let aborted_count = u32::from_le_bytes(input.take()?);
+        let fingerprint = match format {
+            Format::Two => Fingerprint::default(),
+            Format::Three => Fingerprint {
+                first_crc: u32::from_le_bytes(input.take()?),
+                last_crc: u32::from_le_bytes(input.take()?),
+                last_bytes: u32::from_le_bytes(input.take()?),
+            },
+        };
+        let mut producers = Vec::new();
+        for _ in 0..producer_count {
+            let id = ProducerId(i64::from_le_bytes(input.take()?));
+            producers.push((id, decode_producer(&mut input)?));
+        }
+        let mut aborted = Vec::new();
+        for _ in 0..aborted_count {
+            aborted.push(AbortedTransaction {
+                producer: ProducerId(i64::from_le_bytes(input.take()?)),
+                first_offset: Offset(u64::from_le_bytes(input.take()?)),
+                last_offset: Offset(u64::from_le_bytes(input.take()?)),
+            });
+        }
+        let mark = Mark {
+            kind,
+            position,
+            offset,
+            max_timestamp,
+            stable,
+            producers,
+            aborted,
+            fingerprint,
+        };
+        input.0.is_empty().then_some((mark, PREFIX_BYTES + len))
+    }
+}
+
+pub fn encode_header((lane, group, first_offset): &GroupName) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    header.extend_from_slice(&lane.stream.0.to_le_bytes());
+    header.extend_from_slice(&group.0.to_le_bytes());
+    header.extend_from_slice(&first_offset.0.to_le_bytes());
+    header.extend_from_slice(&lane.streamlet.0.to_le_bytes());
+    header.extend_from_slice(&lane.lane.0.to_le_bytes());
+    let crc = crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// The group that a header names, if it is whole.
+pub fn decode_header(header: &[u8]) -> Option<GroupName> {
+    let mut input = Input(header.get(MAGIC.len()..)?);
+    let stream = StreamId(u64::from_le_bytes(input.take()?));
+    let group = GroupId(u64::from_le_bytes(input.take()?));
+    let first_offset = Offset(u64::from_le_bytes(input.take()?));
+    let lane = LaneId {
+        stream,
+        streamlet: StreamletIndex(u32::from_le_bytes(input.take()?)),
+        lane: LaneIndex(u32::from_le_bytes(input.take()?)),
+    };
+    let name = (lane, group, first_offset);
+    (encode_header(&name)[..] == header[..HEADER_BYTES]).then_some(name)
+}
+
+fn encode_producer(state: &ProducerState, out: &mut Vec<u8>) {
+    let first = state
+        .transaction
+        .map(|transaction| transaction.first_offset);
+    let started = state.transaction.map(|transaction| transaction.started);
+    out.extend_from_slice(&state.epoch.0.to_le_bytes());
+    out.extend_from_slice(&state.last_offset.0.to_le_bytes());
+    out.extend_from_slice(&state.last_timestamp.0.to_le_bytes());
+    out.extend_from_slice(&state.coordinator_epoch.to_le_bytes());
+    out.extend_from_slice(&first.map_or(NO_TRANSACTION, |first| first.0).to_le_bytes());
+    out.extend_from_slice(&started.unwrap_or_default().0.to_le_bytes());
+    out.push(state.knows_sequence.into());
+    out.push(state.chunks.len() as u8);
+    for chunk in &state.chunks {
+        out.extend_from_slice(&chunk.first.0.to_le_bytes());
+        out.extend_from_slice(&chunk.last.0.to_le_bytes());
+        out.extend_from_slice(&chunk.base_offset.0.to_le_bytes());
+    }
+}
+
+fn decode_producer(input: &mut Input<'_>) -> Option<ProducerState> {
+    let epoch = ProducerEpoch(i16::from_le_bytes(input.take()?));
+    let last_offset = Offset(u64::from_le_bytes(input.take()?));
+    let last_timestamp = Timestamp(i64::from_le_bytes(input.take()?));
+    let coordinator_epoch = i32::from_le_bytes(input.take()?);
+    let first = u64::from_le_bytes(input.take()?);
+    let started = Timestamp(i64::from_le_bytes(input.take()?));
+    let [knows_sequence] = input.take()?;
+    let [chunk_count] = input.take()?;
+    if usize::from(chunk_count) > CHUNKS_REMEMBERED {
+        return None;
+    }
+    let mut chunks = VecDeque::with_capacity(chunk_count.into());
+    for _ in 0..chunk_count {
+        chunks.push_back(PastChunk {
+            first: Sequence(i32::from_le_bytes(input.take()?)),
+            last: Sequence(i32::from_le_bytes(input.take()?)),
+            base_offset: Offset(u64::from_le_bytes(input.take()?)),
+        });
+    }
+    Some(ProducerState {
+        epoch,
+        chunks,
+        knows_sequence: knows_sequence != 0,
+        last_offset,
+        last_timestamp,
+        coordinator_epoch,
+        transaction: (first != NO_TRANSACTION).then_some(OpenTransaction {
+            first_offset: Offset(first),
+            started,
+        }),
+    })
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+}

@@ -1,0 +1,102 @@
+//! Groups that recovery has closed, and what the replay of the journal has put into memory.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{GroupId, Offset, Position};
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::end::GroupEnd;
+use crate::ids::LaneId;
+use crate::index::entry::Mark;
+use crate::index::places::Places;
+use crate::memory::pool::{Buffer, BufferWriter};
+use crate::recovery::scan::open;
+
+pub struct ClosedGroup {
+    pub id: GroupId,
+    pub first_offset: Offset,
+    pub end: GroupEnd,
+    pub index_len: u64,
+    /// Marks that are not in the index yet: those of a group that the replay closed.
+    pub marks: Vec<Mark>,
+    /// Segment starts; empty when they are not loaded.
+    pub segments: Vec<Position>,
+    /// What all of its marks say; `None` when they are not loaded.
+    pub places: Option<Places>,
+    pub replayed: Replayed,
+    pub damage: Option<LogError>,
+}
+
+impl ClosedGroup {
+    pub fn stored(id: GroupId, first_offset: Offset, end: GroupEnd) -> ClosedGroup {
+        ClosedGroup {
+            id,
+            first_offset,
+            end,
+            // Nothing is added to its index any more.
+            index_len: 0,
+            marks: Vec::new(),
+            segments: Vec::new(),
+            places: None,
+            replayed: Replayed {
+                from: end.position,
+                segments: Vec::new(),
+                has_file: true,
+            },
+            damage: None,
+        }
+    }
+}
+
+/// What a group holds in memory, behind what its file holds.
+pub struct Replayed {
+    /// Where the file ends, and the segments start.
+    pub from: Position,
+    /// They are the last ones of the group.
+    pub segments: Vec<BufferWriter>,
+    /// Whether there is a file. Its name survives a crash.
+    pub has_file: bool,
+}
+
+impl Replayed {
+    /// Of a group without a file.
+    pub fn begin() -> Replayed {
+        Replayed {
+            from: Position(0),
+            segments: Vec::new(),
+            has_file: false,
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let segments = self.segments.iter();
+        segments.map(|segment| segment.filled() as u64).sum()
+    }
+
+    /// Moves the segments into the file.
+    pub fn write_out(&mut self, dir: &DataDir, lane: LaneId, path: PathBuf) -> Result<()> {
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        dir.create_stream_dir(lane.stream)?;
+        let file = open(dir, &path, Access::Create)?;
+        self.has_file = true;
+        for segment in self.segments.drain(..) {
+            let bytes = segment.buffer().slice(0..segment.filled());
+            file.write_at(&bytes, self.from.0)
+                .map_err(|error| LogError::io("write", &path, error))?;
+            self.from = self.from.plus(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    pub fn into_buffers(self) -> Vec<Arc<Buffer>> {
+        let segments = self.segments.into_iter();
+        segments
+            .map(|segment| Arc::clone(segment.buffer()))
+            .collect()
+    }
+}

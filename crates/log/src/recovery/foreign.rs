@@ -1,0 +1,115 @@
+//! Files and indexes of another group, copied to this one's name: found by checksums.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use millstream_base::disk::Access;
+use millstream_base::{DiskFile, GroupId, Offset, Position};
+use millstream_record::ChunkHeader;
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::end::GroupEnd;
+use crate::ids::{GroupName, LaneId};
+use crate::index::entry::{Fingerprint, Mark};
+use crate::index::file::Index;
+use crate::recovery::scan::{open, read_header, scan};
+
+/// How a closed group ends, if its index says so and the file has that length.
+pub fn indexed_end(
+    dir: &DataDir,
+    lane: LaneId,
+    id: GroupId,
+    first_offset: Offset,
+) -> Result<Option<GroupEnd>> {
+    let path = dir.group_path(lane, id, first_offset);
+    let index_path = path.with_extension("index");
+    let mark = Index::read_end(&*dir.disk, &index_path, &(lane, id, first_offset))
+        .map_err(|error| LogError::io("read", &index_path, error))?;
+    let Some(mark) = mark else {
+        return Ok(None);
+    };
+    let file = match dir.disk.open(&path, Access::Read) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|error| LogError::io("open", &path, error))?,
+    };
+    let len = file
+        .len()
+        .map_err(|error| LogError::io("read", &path, error))?;
+    let is_whole =
+        len >= mark.position.0 && other_file(&*file, &path, first_offset, &mark)?.is_none();
+    Ok(is_whole.then_some(GroupEnd::of(&mark)))
+}
+
+pub fn read_index(dir: &DataDir, name: &GroupName) -> Result<Index> {
+    let path = dir
+        .group_path(name.0, name.1, name.2)
+        .with_extension("index");
+    Index::read(&*dir.disk, &path, name).map_err(|error| LogError::io("read", &path, error))
+}
+
+/// Why a group's file is another's, if its index tells.
+pub fn foreign_file(dir: &DataDir, name: &GroupName) -> Result<Option<String>> {
+    let path = dir.group_path(name.0, name.1, name.2);
+    let file = open(dir, &path, Access::Read)?;
+    foreign(&*file, &path, name.2, &read_index(dir, name)?)
+}
+
+/// Why file and index are not those of one group, if they are not.
+pub fn foreign(
+    file: &dyn DiskFile,
+    path: &PathBuf,
+    first_offset: Offset,
+    index: &Index,
+) -> Result<Option<String>> {
+    if let Some((lane, group, offset)) = index.foreign {
+        return Ok(Some(format!(
+            "the index beside this file is that of stream {}, streamlet {}, lane {}, group {group} from \
+             offset {offset}; one of the two was copied here",
+            lane.stream, lane.streamlet, lane.lane
+        )));
+    }
+    match index.marks.last() {
+        Some(mark) => other_file(file, path, first_offset, mark),
+        None => Ok(None),
+    }
+}
+
+/// Why this is not the file that the mark was made for, if whole chunks of another one are in it. One
+/// that is damaged is left to those who read.
+pub fn other_file(
+    file: &dyn DiskFile,
+    path: &PathBuf,
+    first_offset: Offset,
+    mark: &Mark,
+) -> Result<Option<String>> {
+    let Fingerprint {
+        first_crc,
+        last_crc,
+        last_bytes,
+    } = mark.fingerprint;
+    if last_bytes == 0 {
+        return Ok(None);
+    }
+    let last = mark.position.0.saturating_sub(u64::from(last_bytes));
+    let mut what = None;
+    for (at, crc) in [(0, first_crc), (last, last_crc)] {
+        let header = read_header(file, path, at)?;
+        let is_same = |header: &ChunkHeader| header.crc == crc;
+        if header.as_ref().is_some_and(is_same) {
+            continue;
+        }
+        let Some(header) = header else {
+            continue;
+        };
+        scan(file, path, Position(at), mark.position, |_| {
+            what = Some(format!(
+                "a chunk at byte {at} is not the one that was written there, though it is whole \
+                 (offset {}, the group begins with {first_offset}): another file was copied here",
+                header.base_offset
+            ));
+            Ok(false)
+        })?;
+    }
+    Ok(what)
+}

@@ -1,0 +1,351 @@
+//! A lane while it is recovered: its groups are completed in their order, from the files and from the journal.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{GroupId, Offset, Position};
+use millstream_record::{Chunk, Chunks};
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::Group;
+use crate::group::stored::StoredGroup;
+use crate::ids::LaneId;
+use crate::journal::run::RecoveredRun;
+use crate::lane::stored::StoredLane;
+use crate::memory::pool::Pool;
+use crate::producers::Producers;
+use crate::recovery::closed::ClosedGroup;
+use crate::recovery::foreign::indexed_end;
+use crate::recovery::producers::producers_after;
+use crate::recovery::scan::open;
+use crate::recovery::tail::Tail;
+use crate::recovery::truncated::Torn;
+
+pub struct RecoveredLane {
+    /// Whole groups before the tail.
+    pub closed: Vec<ClosedGroup>,
+    /// The first group that is not whole, or the last one.
+    pub tail: Tail,
+    /// Groups behind the tail that have files. They were written after the tail, and nothing of
+    /// them is given up by the journal before the tail is synced: the journal fills the gap.
+    pub waiting: VecDeque<(GroupId, Offset)>,
+    /// What is wrong with it, unless the journal heals it.
+    pub damage: Option<Damage>,
+    /// Bytes that were cut from the lane's last file.
+    pub cut_bytes: u64,
+    /// What was read of its files may not be synced; some of it was written again.
+    pub is_unsynced: bool,
+}
+
+pub struct Damage {
+    pub error: LogError,
+    /// Data up to here was acknowledged, and must be there for the lane to go on.
+    pub healed_at: Position,
+    /// The journal holds chunks that cannot be appended, since some before them are missing.
+    pub has_gap: bool,
+}
+
+/// Whether a run was replayed.
+pub enum ReplayStep {
+    Done,
+    /// The pool has no block for its next chunk: try again when memory came free.
+    NeedsBuffer,
+}
+
+impl RecoveredLane {
+    /// A lane that only the journal knows.
+    pub fn begin(group: GroupId, first_offset: Offset) -> RecoveredLane {
+        RecoveredLane {
+            closed: Vec::new(),
+            tail: Tail::begin(group, first_offset, Producers::default()),
+            waiting: VecDeque::new(),
+            damage: None,
+            cut_bytes: 0,
+            is_unsynced: false,
+        }
+    }
+
+    /// Cuts what a write that was cut off left behind the tail, after the journal was replayed.
+    pub fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut Torn) -> Result<()> {
+        let Tail {
+            position, cut_from, ..
+        } = self.tail;
+        let lost = cut_from.0.saturating_sub(position.0);
+        if cut_from <= self.tail.replayed.from || self.damage.is_some() {
+            return Ok(());
+        }
+        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
+        if lost > torn.bytes_max() {
+            let what = format!(
+                "what follows is no whole chunk, and {lost} bytes are more than a write that was cut off leaves"
+            );
+            let error = LogError::corrupted(path, position, what);
+            self.tail.damage = Some(error.clone());
+            self.damage = Some(Damage::for_ever(error));
+            return Ok(());
+        }
+        let file = open(dir, &path, Access::Write)?;
+        if lost > 0 {
+            torn.keep(dir, lane, &*file, &path, position..cut_from)?;
+            self.cut_bytes = lost;
+        }
+        file.set_len(self.tail.replayed.from.0)
+            .map_err(|error| LogError::io("cut", &path, error))?;
+        self.is_unsynced = true;
+        Ok(())
+    }
+
+    pub fn read(
+        dir: &DataDir,
+        lane: LaneId,
+        groups: &[(GroupId, Offset)],
+    ) -> Result<RecoveredLane> {
+        let (first, first_offset) = *groups.first().expect("a lane with files");
+        let mut recovered = RecoveredLane {
+            waiting: groups.iter().copied().collect(),
+            ..RecoveredLane::begin(first, first_offset)
+        };
+        recovered.read_files(dir, lane)?;
+        Ok(recovered)
+    }
+
+    /// Reads the groups that wait, up to the first one that is not whole.
+    pub fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        // Those behind the closed groups, unless the last of them was not read.
+        let mut producers = Some(std::mem::take(&mut self.tail.producers));
+        while let Some((id, first_offset)) = self.waiting.pop_front() {
+            if let Some((_, next_offset)) = self.waiting.front()
+                && let Some(end) = indexed_end(dir, lane, id, first_offset)?
+                && end.offset == *next_offset
+            {
+                self.closed.push(ClosedGroup::stored(id, first_offset, end));
+                producers = None;
+                continue;
+            }
+            let is_last = self.waiting.is_empty();
+            let known = || match producers.take() {
+                Some(producers) => Ok(producers),
+                None => producers_after(dir, lane, &self.closed),
+            };
+            let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
+            tail.damage = damage.as_ref().map(|damage| damage.error.clone());
+            // A file that has an index was synced, with its name, up to the last mark.
+            self.is_unsynced |= tail.index_len == 0 || !tail.buffer.is_empty();
+            self.tail = tail;
+            self.damage = self.damage.take().or(damage);
+            if !self.close_if_whole(dir, lane)? {
+                break;
+            }
+            producers = Some(std::mem::take(&mut self.tail.producers));
+        }
+        Ok(())
+    }
+
+    /// Closes the tail if the lane's next file goes on where it ends.
+    pub fn close_if_whole(&mut self, dir: &DataDir, lane: LaneId) -> Result<bool> {
+        if self
+            .waiting
+            .front()
+            .is_none_or(|(_, next_offset)| self.tail.offset != *next_offset)
+        {
+            return Ok(false);
+        }
+        self.tail.close();
+        self.tail.flush(dir, lane)?;
+        self.begin_group(self.tail.id, self.tail.offset);
+        Ok(true)
+    }
+
+    /// Begins the next group behind the tail, which is closed.
+    pub fn begin_group(&mut self, id: GroupId, first_offset: Offset) {
+        let producers = std::mem::take(&mut self.tail.producers);
+        let next = Tail::begin(id, first_offset, producers);
+        let closed = std::mem::replace(&mut self.tail, next);
+        self.closed.push(closed.into_closed());
+    }
+
+    /// Moves what was replayed into the files.
+    pub fn write_out(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        for group in &mut self.closed {
+            let path = dir.group_path(lane, group.id, group.first_offset);
+            group.replayed.write_out(dir, lane, path)?;
+        }
+        self.tail.flush(dir, lane)?;
+        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
+        self.tail.replayed.write_out(dir, lane, path)
+    }
+
+    /// Goes on behind a gap before `to` that nothing has filled: the lane can be read but not written.
+    pub fn skip_missing(&mut self, dir: &DataDir, lane: LaneId, to: GroupId) -> Result<()> {
+        while let Some((next, next_offset)) = self.waiting.front()
+            && *next <= to
+        {
+            let tail = &mut self.tail;
+            let error = tail.damage.get_or_insert_with(|| {
+                let what = format!(
+                    "the group ends before offset {}, the lane's next file begins with {next_offset}",
+                    tail.offset
+                );
+                let path = dir.group_path(lane, tail.id, tail.first_offset);
+                LogError::corrupted(path, tail.position, what)
+            });
+            let forever = || Damage::for_ever(error.clone());
+            let damage = self.damage.get_or_insert_with(forever);
+            damage.healed_at = Position(u64::MAX);
+            tail.close();
+            // The index of a damaged group tells the next start what is missing.
+            tail.marks.clear();
+            self.begin_group(self.tail.id, self.tail.offset);
+            self.read_files(dir, lane)?;
+            self.tail.flush(dir, lane)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the lane lacks of a run. Done again, it goes on where it stopped.
+    pub fn replay(
+        &mut self,
+        dir: &DataDir,
+        pool: &Arc<Pool>,
+        run: RecoveredRun,
+        data: &[u8],
+    ) -> Result<ReplayStep> {
+        let first = self.closed.first().map_or(self.tail.id, |group| group.id);
+        // Groups before the first are removed, those before the last are whole.
+        if run.group < first || run.group < self.tail.id {
+            return Ok(ReplayStep::Done);
+        }
+        if run.group > self.tail.id {
+            self.skip_missing(dir, run.lane, run.group)?;
+        }
+        if run.group < self.tail.id {
+            return Ok(ReplayStep::Done);
+        }
+        if run.group == self.tail.id && self.tail.is_foreign {
+            // What would be written to a file that is not the lane's stays in the journal.
+            self.note_gap(dir, run);
+            return Ok(ReplayStep::Done);
+        }
+        if run.group > self.tail.id {
+            let fits = self.tail.offset == run.group_first_offset && run.position == Position(0);
+            if !fits || self.damage.is_some() {
+                self.note_gap(dir, run);
+                return Ok(ReplayStep::Done);
+            }
+            self.tail.close();
+            self.begin_group(run.group, run.group_first_offset);
+        }
+        if run.position > self.tail.position {
+            self.note_gap(dir, run);
+            return Ok(ReplayStep::Done);
+        }
+        let known = (self.tail.position.0 - run.position.0) as usize;
+        if known >= data.len() {
+            return Ok(ReplayStep::Done);
+        }
+        for chunk in Chunks::trusted(&data[known..]) {
+            let fits = |chunk: &Chunk<'_>| chunk.header().base_offset == self.tail.offset;
+            let Some(chunk) = chunk.ok().filter(fits) else {
+                self.note_gap(dir, run);
+                return Ok(ReplayStep::Done);
+            };
+            if !self.tail.make_room(pool, chunk.bytes().len()) {
+                return Ok(ReplayStep::NeedsBuffer);
+            }
+            self.tail.replay(&chunk);
+        }
+        if self
+            .damage
+            .as_ref()
+            .is_some_and(|damage| !damage.has_gap && damage.healed_at <= self.tail.position)
+        {
+            self.damage = None;
+            self.tail.damage = None;
+        }
+        if self.damage.is_none() && self.close_if_whole(dir, run.lane)? {
+            self.read_files(dir, run.lane)?;
+            self.tail.flush(dir, run.lane)?;
+        }
+        Ok(ReplayStep::Done)
+    }
+
+    pub fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
+        let path = dir.group_path(run.lane, self.tail.id, self.tail.first_offset);
+        let damage = self.damage.get_or_insert_with(|| {
+            let what = format!(
+                "the journal goes on at byte {} of group {}, and what comes before that is missing",
+                run.position, run.group
+            );
+            Damage::for_ever(LogError::corrupted(path, self.tail.position, what))
+        });
+        damage.has_gap = true;
+        self.tail.damage.get_or_insert_with(|| damage.error.clone());
+    }
+
+    pub fn into_stored(self, id: LaneId) -> StoredLane {
+        let mut groups: VecDeque<Arc<Group>> = self
+            .closed
+            .into_iter()
+            .map(|group| {
+                let stored = StoredGroup {
+                    position: group.end.position,
+                    end: Some(group.end),
+                    index_len: group.index_len,
+                    segments: group.segments,
+                    marks: group.marks,
+                    places: group.places,
+                    synced: group.replayed.from,
+                    named: group.replayed.has_file,
+                    damage: group.damage,
+                    buffers: group.replayed.into_buffers(),
+                };
+                Arc::new(Group::stored(id, group.id, group.first_offset, stored))
+            })
+            .collect();
+        let tail = self.tail;
+        if tail.replayed.has_file || tail.position > Position(0) || tail.damage.is_some() {
+            let stored = StoredGroup {
+                position: tail.position,
+                end: tail.end,
+                index_len: tail.index_len,
+                segments: tail.segments,
+                // The index of a damaged group tells the next start what is missing.
+                marks: match self.damage {
+                    None => tail.marks,
+                    Some(_) => Vec::new(),
+                },
+                places: Some(tail.places),
+                synced: tail.replayed.from,
+                named: tail.replayed.has_file,
+                damage: tail.damage,
+                buffers: tail.replayed.into_buffers(),
+            };
+            let group = Group::stored(id, tail.id, tail.first_offset, stored);
+            groups.push_back(Arc::new(group));
+        }
+        StoredLane {
+            groups,
+            next_offset: tail.offset,
+            producers: tail.producers,
+            unmarked: tail.unmarked,
+            aborted: tail.aborted,
+            max_timestamp: Some(tail.max_timestamp),
+            fingerprint: tail.fingerprint,
+            marked_at: tail.marked_at,
+            cut_bytes: self.cut_bytes,
+            fault: self.damage.map(|damage| damage.error),
+        }
+    }
+}
+
+impl Damage {
+    pub fn for_ever(error: LogError) -> Damage {
+        Damage {
+            error,
+            healed_at: Position(u64::MAX),
+            has_gap: false,
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The last group of a lane while it is recovered.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use millstream_base::disk::Access;
+use millstream_base::{DiskFile, GroupId, Offset, Position, ProducerId, Timestamp};
+use millstream_record::Chunk;
+
+use crate::error::{LogError, Result};
+use crate::files::DataDir;
+use crate::group::end::GroupEnd;
+use crate::ids::LaneId;
+use crate::index::entry::{Fingerprint, Mark, MarkKind};
+use crate::index::file::IndexWriter;
+use crate::index::places::Places;
+use crate::lane::head::is_mark_due;
+use crate::memory::pool::{Arena, Pool};
+use crate::producers::transactions::AbortedTransaction;
+use crate::producers::{ProducerState, Producers};
+use crate::recovery::closed::{ClosedGroup, Replayed};
+use crate::recovery::foreign::{foreign, read_index};
+use crate::recovery::lane::Damage;
+use crate::recovery::scan::{SCAN_BYTES, first_crc, open, scan};
+
+/// The last group of a lane while it is recovered.
+pub struct Tail {
+    pub id: GroupId,
+    pub first_offset: Offset,
+    pub position: Position,
+    pub offset: Offset,
+    pub max_timestamp: Timestamp,
+    pub producers: Producers,
+    /// Producers that appended behind the last mark.
+    pub unmarked: HashSet<ProducerId>,
+    /// Transactions that were aborted behind the last mark.
+    pub aborted: Vec<AbortedTransaction>,
+    pub fingerprint: Fingerprint,
+    pub marked_at: Position,
+    pub segments: Vec<Position>,
+    pub places: Places,
+    pub end: Option<GroupEnd>,
+    /// Bytes of the index that are valid.
+    pub index_len: u64,
+    /// Marks to add to it.
+    pub marks: Vec<Mark>,
+    /// Bytes of the file that are to be written again; they end at `replayed.from`.
+    pub buffer: Vec<u8>,
+    /// The length of the file, where it does not end behind a whole chunk.
+    pub cut_from: Position,
+    pub replayed: Replayed,
+    /// Why what comes behind it is missing, if it is.
+    pub damage: Option<LogError>,
+    /// The file is missing, or another group's: nothing may be written to it.
+    pub is_foreign: bool,
+}
+
+impl Tail {
+    pub fn begin(id: GroupId, first_offset: Offset, producers: Producers) -> Tail {
+        let mut tail = Tail {
+            id,
+            first_offset,
+            position: Position(0),
+            offset: first_offset,
+            max_timestamp: Timestamp(i64::MIN),
+            producers,
+            unmarked: HashSet::new(),
+            aborted: Vec::new(),
+            fingerprint: Fingerprint::default(),
+            marked_at: Position(0),
+            segments: Vec::new(),
+            places: Places::default(),
+            end: None,
+            index_len: 0,
+            marks: Vec::new(),
+            buffer: Vec::new(),
+            cut_from: Position(0),
+            replayed: Replayed::begin(),
+            damage: None,
+            is_foreign: false,
+        };
+        tail.mark(MarkKind::SegmentStart);
+        tail
+    }
+
+    /// Reads a group. What is torn is cut from the last one of a lane. Those that a lost index
+    /// leaves unknown, `producers` gives: the lane's before this group.
+    pub fn read(
+        dir: &DataDir,
+        lane: LaneId,
+        id: GroupId,
+        first_offset: Offset,
+        is_last: bool,
+        mut producers: impl FnMut() -> Result<Producers>,
+    ) -> Result<(Tail, Option<Damage>)> {
+        let path = dir.group_path(lane, id, first_offset);
+        let file = match dir.disk.open(&path, Access::Write) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let what = "the file is missing, though its index is there";
+                let error = LogError::corrupted(path, Position(0), what);
+                let mut tail = Tail::begin(id, first_offset, producers()?);
+                tail.is_foreign = true;
+                return Ok((tail, Some(Damage::for_ever(error))));
+            }
+            file => file.map_err(|error| LogError::io("open", &path, error))?,
+        };
+        let len = file
+            .len()
+            .map_err(|error| LogError::io("read", &path, error))?;
+        let index = read_index(dir, &(lane, id, first_offset))?;
+        let is_old = index.len == 0;
+        let known = index.marks.last().map_or(Position(0), |mark| mark.position);
+        let begin = |producers| {
+            let mut tail = Tail::begin(id, first_offset, producers);
+            tail.replayed.has_file = true;
+            tail
+        };
+
+        // Step 0: whether file and index are this group's.
+        if let Some(what) = foreign(&*file, &path, first_offset, &index)? {
+            let error = LogError::corrupted(&path, Position(0), what);
+            let mut tail = begin(producers()?);
+            tail.is_foreign = true;
+            return Ok((tail, Some(Damage::for_ever(error))));
+        }
+
+        // Step 1: what the marks say. Marks of a file that lost its end do not count.
+        let mut tail = match index.marks.is_empty() {
+            true => begin(producers()?),
+            false => Tail {
+                index_len: index.len,
+                marks: Vec::new(),
+                ..begin(Producers::default())
+            },
+        };
+        let mut end = None;
+        for mut mark in index.marks {
+            if mark.position.0 > len {
+                break;
+            }
+            if mark.kind == MarkKind::GroupEnd {
+                end = Some(mark);
+                break;
+            }
+            if is_old {
+                // Written anew, in the format of today.
+                if mark.position > Position(0) {
+                    mark.fingerprint.first_crc = first_crc(&*file, &path)?;
+                }
+                tail.marks.push(mark.clone());
+            }
+            tail.restore(mark);
+        }
+
+        // Step 2: what the file says behind the last mark.
+        let broken = tail.scan(&*file, &path, Position(len))?;
+        let mut damage = None;
+        if tail.position < known {
+            let what = match broken {
+                Some(what) if tail.position.0 < len => what,
+                _ => format!("the file ends here, but {known} bytes of it were synced"),
+            };
+            damage = Some(Damage {
+                error: LogError::corrupted(&path, tail.position, what),
+                healed_at: known,
+                has_gap: false,
+            });
+            // The index says more than the file holds: if the journal heals that, the index is
+            // written anew.
+            tail = begin(producers()?);
+            tail.scan(&*file, &path, Position(len))?;
+        }
+
+        // Step 3: what is torn is cut when the journal was replayed; the rest of what has no mark is
+        // written again.
+        if len > tail.position.0 && damage.is_none() && is_last {
+            tail.cut_from = Position(len);
+        }
+        if let Some(mark) = end
+            && damage.is_none()
+        {
+            // Closed and synced, so there is nothing to write again.
+            tail.buffer.clear();
+            tail.end = Some(GroupEnd::of(&mark));
+            tail.marks.clear();
+        }
+        tail.replayed.from = tail.position;
+        Ok((tail, damage))
+    }
+
+    /// Adds the chunks of the group's file from here on to `to`. Answers what is wrong where it
+    /// stopped early.
+    pub fn scan(
+        &mut self,
+        file: &dyn DiskFile,
+        path: &PathBuf,
+        to: Position,
+    ) -> Result<Option<String>> {
+        scan(file, path, self.position, to, |chunk| {
+            let fits = chunk.header().base_offset == self.offset;
+            if fits {
+                // Before the chunk is added: a buffer with something in it tells of a rewrite.
+                if self.buffer.len() >= SCAN_BYTES {
+                    self.write(file, path, self.position)?;
+                }
+                self.note(chunk);
+                self.buffer.extend_from_slice(chunk.bytes());
+            }
+            Ok(fits)
+        })
+    }
+
+    pub fn restore(&mut self, mark: Mark) {
+        self.places.add(&mark);
+        for aborted in &mark.aborted {
+            self.places.add_aborted(*aborted);
+        }
+        self.position = mark.position;
+        self.offset = mark.offset;
+        self.max_timestamp = mark.max_timestamp;
+        self.fingerprint = mark.fingerprint;
+        self.marked_at = mark.position;
+        if mark.kind == MarkKind::SegmentStart && mark.position > Position(0) {
+            self.segments.push(mark.position);
+        }
+        for (id, state) in mark.producers {
+            self.producers.restore(id, state);
+        }
+    }
+
+    /// Makes room in memory for a chunk of so many bytes, in segments that grow as those of appends do:
+    /// a pool that was large enough for these is so again. `false` when the pool has none.
+    pub fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize) -> bool {
+        let last = self.replayed.segments.last();
+        if last.is_some_and(|segment| segment.room() >= bytes) {
+            return true;
+        }
+        if bytes > pool.block_bytes_max(Arena::Segments) {
+            return false;
+        }
+        let wanted = last.map_or(0, |segment| 2 * segment.buffer().capacity());
+        let Some(segment) = pool.allocate_segment(wanted, bytes) else {
+            return false;
+        };
+        if self.segments.last() != Some(&self.position) {
+            self.mark(MarkKind::SegmentStart);
+        }
+        self.replayed.segments.push(segment);
+        true
+    }
+
+    /// Adds a chunk from the journal behind the others.
+    pub fn replay(&mut self, chunk: &Chunk<'_>) {
+        self.note(chunk);
+        let chunk = chunk.bytes();
+        let segment = self.replayed.segments.last_mut();
+        segment
+            .expect("room was made")
+            .extend::<std::convert::Infallible>(chunk.len(), |free| {
+                free.copy_from_slice(chunk);
+                Ok(chunk.len())
+            })
+            .unwrap_or_else(|never| match never {});
+    }
+
+    /// Takes note of a chunk that comes behind the others.
+    pub fn note(&mut self, chunk: &Chunk<'_>) {
+        if is_mark_due(self.position, self.marked_at) {
+            self.mark(MarkKind::Within);
+        }
+        let header = chunk.header();
+        let bytes = chunk.bytes().len();
+        self.fingerprint.add(self.position, header.crc, bytes);
+        self.position = self.position.plus(bytes as u64);
+        let ended = self.producers.stored(chunk);
+        if let Some(aborted) = ended.and_then(|ended| ended.aborted()) {
+            self.places.add_aborted(aborted);
+            self.aborted.push(aborted);
+        }
+        if header.producer_id != ProducerId::NONE {
+            self.unmarked.insert(header.producer_id);
+        }
+        self.offset = header.next_offset();
+        self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
+    }
+
+    pub fn mark(&mut self, kind: MarkKind) {
+        let producers = if self.position == Position(0) {
+            let all = self.producers.iter();
+            all.map(|(id, state)| (id, state.clone())).collect()
+        } else {
+            self.unmarked
+                .drain()
+                .filter_map(|id| self.producers.get(id).map(|state| (id, state.clone())))
+                .collect()
+        };
+        if kind == MarkKind::SegmentStart {
+            self.segments.push(self.position);
+        }
+        self.marked_at = self.position;
+        let aborted = std::mem::take(&mut self.aborted);
+        let mark = self.make_mark(kind, producers, aborted);
+        self.places.add(&mark);
+        self.marks.push(mark);
+    }
+
+    /// A mark for the end of what there is.
+    pub fn make_mark(
+        &self,
+        kind: MarkKind,
+        producers: Vec<(ProducerId, ProducerState)>,
+        aborted: Vec<AbortedTransaction>,
+    ) -> Mark {
+        Mark {
+            kind,
+            position: self.position,
+            offset: self.offset,
+            max_timestamp: self.max_timestamp,
+            stable: self.producers.stable(self.offset),
+            producers,
+            aborted,
+            fingerprint: self.fingerprint,
+        }
+    }
+
+    pub fn close(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        if !self.aborted.is_empty() {
+            // The last mark says nothing of transactions, so that it is found from the file's end.
+            self.mark(MarkKind::Within);
+        }
+        let end = self.make_mark(MarkKind::GroupEnd, Vec::new(), Vec::new());
+        self.end = Some(GroupEnd::of(&end));
+        self.marks.push(end);
+    }
+
+    /// Writes again what is buffered.
+    pub fn flush(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let path = dir.group_path(lane, self.id, self.first_offset);
+        let file = open(dir, &path, Access::Write)?;
+        self.write(&*file, &path, self.replayed.from)
+    }
+
+    /// Writes what is buffered, which ends at `to`.
+    pub fn write(&mut self, file: &dyn DiskFile, path: &Path, to: Position) -> Result<()> {
+        let start = to.0 - self.buffer.len() as u64;
+        file.write_at(&self.buffer, start)
+            .map_err(|error| LogError::io("write", path, error))?;
+        self.buffer = Vec::new();
+        Ok(())
+    }
+
+    /// Adds the marks to the index; the file is synced.
+    pub fn write_marks(&mut self, dir: &DataDir, lane: LaneId) {
+        if self.marks.is_empty() || !self.replayed.has_file {
+            return;
+        }
+        let path = dir
+            .group_path(lane, self.id, self.first_offset)
+            .with_extension("index");
+        let name = (lane, self.id, self.first_offset);
+        let written = IndexWriter::open(&*dir.disk, &path, &name, self.index_len)
+            .and_then(|mut writer| writer.append(&self.marks).map(|()| writer.len()));
+        match written {
+            Ok(len) => {
+                self.index_len = len;
+                self.marks.clear();
+            }
+            // The group takes them over.
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "index not written yet");
+            }
+        }
+    }
+
+    /// The group, which is closed.
+    pub fn into_closed(self) -> ClosedGroup {
+        // The others' are in the index, and nobody may want them.
+        let is_needed = !self.marks.is_empty() || !self.replayed.segments.is_empty();
+        ClosedGroup {
+            id: self.id,
+            first_offset: self.first_offset,
+            end: self.end.expect("closed before the next one begins"),
+            index_len: self.index_len,
+            marks: self.marks,
+            segments: self.segments,
+            places: is_needed.then_some(self.places),
+            replayed: self.replayed,
+            damage: self.damage,
+        }
+    }
+}
