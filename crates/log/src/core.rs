@@ -32,7 +32,7 @@ use crate::stream::registry::Streams;
 use crate::stream::{StreamKind, StreamState};
 
 /// So many groups of a stream that is never written to disk fit the pool.
-const SCRATCH_GROUPS_MIN: u64 = 8;
+const MEMORY_ONLY_GROUPS_MIN: u64 = 8;
 
 /// Neighbouring chunks of a lane are joined up to this size.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -143,7 +143,7 @@ impl Core {
         let group_bytes = u64::from(config.group_segments) * config.segment.0;
         let group_bytes_max = match config.durability {
             // Its memory comes back group by group.
-            Durability::Memory => group_bytes.min(self.config.pool.0 / SCRATCH_GROUPS_MIN),
+            Durability::Memory => group_bytes.min(self.config.pool.0 / MEMORY_ONLY_GROUPS_MIN),
             Durability::Sync | Durability::Written | Durability::Async => group_bytes,
         };
         let wanted = config

@@ -75,7 +75,7 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};
 pub use read::catch_up::windows::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
-pub use read::reader::{From, LaneReader, ReadChunks, StreamReader};
+pub use read::readers::{From, LaneReader, ReadChunks, StreamReader};
 pub use repair::salvage::{OwnPart, salvage};
 pub use repair::{DamagedPlace, Taken};
 pub use settings::config::{

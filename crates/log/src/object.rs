@@ -19,7 +19,7 @@ use crate::memory::pool::Slice;
 use crate::produce::append::append_to_lane;
 use crate::produce::wait::wait_durable;
 use crate::read::catch_up::windows::WINDOW_BYTES;
-use crate::read::reader::LaneReader;
+use crate::read::readers::LaneReader;
 use crate::read::seek::seek_offset;
 
 /// Bytes of the content in each record but the last.

@@ -28,7 +28,7 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
         let id = LaneId::from_key(PREFIX, &key);
         starts.last_stream = starts.last_stream.max(id.map_or(0, |id| id.stream.0));
         let lane = id.and_then(|id| core.stream(id.stream)?.lane(id.streamlet, id.lane));
-        let lane = lane.filter(|lane| !lane.is_scratch());
+        let lane = lane.filter(|lane| !lane.is_memory_only());
         let Some(lane) = lane.filter(|lane| lane.earliest_offset() < offset) else {
             starts.stale.push(key);
             continue;

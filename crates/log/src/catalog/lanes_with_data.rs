@@ -64,7 +64,7 @@ impl Core {
 fn is_to_be_noted(lane: &LaneState) -> bool {
     // The streams that the catalog does not name tell that it is missing.
     lane.id.stream != CATALOG
-        && !lane.is_scratch()
+        && !lane.is_memory_only()
         && !lane.is_removed()
         && !lane.has_data_noted.load(Ordering::Relaxed)
 }
@@ -103,7 +103,7 @@ pub fn check_data(core: &Core, catalog: &Table) -> Result<Vec<String>> {
     for (key, _) in catalog.list::<bool>(PREFIX)? {
         let id = LaneId::from_key(PREFIX, &key);
         let lane = id.and_then(|id| core.stream(id.stream)?.lane(id.streamlet, id.lane));
-        let Some(lane) = lane.filter(|lane| !lane.is_scratch()) else {
+        let Some(lane) = lane.filter(|lane| !lane.is_memory_only()) else {
             stale.push(key);
             continue;
         };

@@ -21,7 +21,7 @@ use crate::stream::{Shape, StreamKind};
 /// The stream of the catalog: which streams and objects there are.
 pub const CATALOG: StreamId = StreamId(0);
 
-/// The stream of the positions that applications committed.
+/// The stream of the positions that shared_groups committed.
 pub const POSITIONS: StreamId = StreamId(1);
 
 /// The first id of a user's stream.

@@ -2,7 +2,7 @@
 
 use millstream_base::{Offset, Position, Timestamp};
 
-use crate::index::entry::Mark;
+use crate::index::entry::IndexEntry;
 
 /// How a closed group ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct GroupEnd {
 }
 
 impl GroupEnd {
-    /// What the mark says that closes the group.
-    pub fn of(mark: &Mark) -> GroupEnd {
+    /// What the entry says that closes the group.
+    pub fn of(entry: &IndexEntry) -> GroupEnd {
         GroupEnd {
-            position: mark.position,
-            offset: mark.offset,
-            max_timestamp: mark.max_timestamp,
-            stable: mark.stable,
+            position: entry.position,
+            offset: entry.offset,
+            max_timestamp: entry.max_timestamp,
+            stable: entry.stable,
         }
     }
 }

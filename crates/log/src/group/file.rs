@@ -10,7 +10,7 @@ use millstream_base::{DiskFile, Position};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
-use crate::index::entry::Mark;
+use crate::index::entry::IndexEntry;
 use crate::index::file::IndexWriter;
 
 /// When more group files are open than this, a busy lane's file is closed after each commit too:
@@ -220,8 +220,8 @@ impl Group {
         }
         debug_assert!(self.synced() <= to && to.0 <= file.written);
         self.synced.store(to.0, Ordering::Release);
-        self.write_marks(dir, file, to);
-        self.forget_places_if_cold();
+        self.write_entries(dir, file, to);
+        self.forget_index_if_cold();
         let done = self.end().is_some_and(|end| end.position <= to);
         let keep_open = keep_open == KeepOpen::Yes && KeepOpen::of_busy(dir) == KeepOpen::Yes;
         if done || (!keep_open && to.0 == file.written) {
@@ -230,13 +230,13 @@ impl Group {
         }
     }
 
-    /// Writes the marks whose positions are synced. The index can be rebuilt from the file, so a
+    /// Writes the entries whose positions are synced. The index can be rebuilt from the file, so a
     /// failure costs time at the next start and nothing else.
-    fn write_marks(&self, dir: &DataDir, file: &mut GroupFile, to: Position) {
-        let ready: Vec<Mark> = {
-            let mut marks = self.marks.lock();
-            let count = marks.partition_point(|mark| mark.position <= to);
-            marks.drain(..count).collect()
+    fn write_entries(&self, dir: &DataDir, file: &mut GroupFile, to: Position) {
+        let ready: Vec<IndexEntry> = {
+            let mut entries = self.entries.lock();
+            let count = entries.partition_point(|entry| entry.position <= to);
+            entries.drain(..count).collect()
         };
         if ready.is_empty() {
             return;
@@ -263,9 +263,9 @@ impl Group {
                 tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
                     "index not written; the next start reads the group's file instead");
                 *index = None;
-                let mut marks = self.marks.lock();
-                for mark in ready.into_iter().rev() {
-                    marks.push_front(mark);
+                let mut entries = self.entries.lock();
+                for entry in ready.into_iter().rev() {
+                    entries.push_front(entry);
                 }
             }
         }

@@ -29,8 +29,8 @@ use crate::group::file::GroupFile;
 use crate::group::segments::Segment;
 use crate::group::stored::StoredGroup;
 use crate::ids::{GroupName, LaneId};
-use crate::index::entry::Mark;
-use crate::index::places::Places;
+use crate::index::entry::IndexEntry;
+use crate::index::sparse::SparseIndex;
 use crate::producers::transactions::AbortedTransaction;
 
 #[derive(Debug)]
@@ -56,13 +56,13 @@ pub struct Group {
     /// In the order of their positions. The lane adds them, eviction takes their buffers.
     segments: RwLock<Vec<Segment>>,
     /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
-    marks: Mutex<VecDeque<Mark>>,
+    entries: Mutex<VecDeque<IndexEntry>>,
     /// Why what comes behind the last readable byte is missing, if it is. Set by recovery.
     damage: OnceLock<LogError>,
     /// What the index says, for readers. The lane adds; `None` when it is to be read from the index.
-    places: RwLock<Option<Places>>,
-    /// Whether the places were used since they were asked for the last time.
-    places_used: AtomicBool,
+    index: RwLock<Option<SparseIndex>>,
+    /// Whether the index were used since they were asked for the last time.
+    index_used: AtomicBool,
     file: Mutex<GroupFile>,
     /// Held while the file is synced: of two syncs at a time only one would be told of a failed write.
     /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
@@ -83,10 +83,10 @@ impl Group {
             removed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             segments: RwLock::new(Vec::new()),
-            marks: Mutex::new(VecDeque::new()),
+            entries: Mutex::new(VecDeque::new()),
             damage: OnceLock::new(),
-            places: RwLock::new(Some(Places::default())),
-            places_used: AtomicBool::new(false),
+            index: RwLock::new(Some(SparseIndex::default())),
+            index_used: AtomicBool::new(false),
             file: Mutex::new(GroupFile {
                 open: None,
                 index: None,
@@ -126,8 +126,8 @@ impl Group {
                 })
                 .collect();
         }
-        *group.marks.lock() = stored.marks.into();
-        *group.places.write() = stored.places;
+        *group.entries.lock() = stored.entries.into();
+        *group.index.write() = stored.index;
         if let Some(damage) = stored.damage {
             let _ = group.damage.set(damage);
         }
@@ -184,63 +184,64 @@ impl Group {
         self.removed.load(Ordering::Acquire)
     }
 
-    pub fn add_mark(&self, mark: Mark) {
-        self.marks.lock().push_back(mark);
+    pub fn add_entry(&self, entry: IndexEntry) {
+        self.entries.lock().push_back(entry);
     }
 
-    /// Adds what a mark says of a place; all that come before were added.
-    pub fn add_place(&self, mark: &Mark) {
-        if let Some(places) = &mut *self.places.write() {
-            places.add(mark);
+    /// Adds what an entry says of a place; all that come before were added.
+    pub fn add_point(&self, entry: &IndexEntry) {
+        if let Some(index) = &mut *self.index.write() {
+            index.add(entry);
         }
     }
 
     /// Adds a transaction that was aborted by the chunk that is about to be appended.
     pub fn add_aborted(&self, aborted: AbortedTransaction) {
-        if let Some(places) = &mut *self.places.write() {
-            places.add_aborted(aborted);
+        if let Some(index) = &mut *self.index.write() {
+            index.add_aborted(aborted);
         }
     }
 
-    /// Lets `look` see the places, if they are known.
-    pub fn look_at_places<R>(&self, look: impl Fn(&Places) -> R) -> Option<R> {
-        let seen = self.places.read().as_ref().map(look);
-        if !self.places_used.load(Ordering::Relaxed) {
-            self.places_used.store(true, Ordering::Relaxed);
+    /// Lets `look` see the index, if they are known.
+    pub fn look_at_index<R>(&self, look: impl Fn(&SparseIndex) -> R) -> Option<R> {
+        let seen = self.index.read().as_ref().map(look);
+        if !self.index_used.load(Ordering::Relaxed) {
+            self.index_used.store(true, Ordering::Relaxed);
         }
         seen
     }
 
     /// Takes over what was read from the index. `false` when it is known already.
-    pub fn set_places(&self, loaded: Places) -> bool {
-        let mut places = self.places.write();
-        let is_news = places.is_none() && !self.is_removed();
+    pub fn set_index(&self, loaded: SparseIndex) -> bool {
+        let mut index = self.index.write();
+        let is_news = index.is_none() && !self.is_removed();
         if is_news {
-            *places = Some(loaded);
+            *index = Some(loaded);
         }
         is_news
     }
 
-    /// Whether the places were used since this was asked for the last time.
-    pub fn places_are_used(&self) -> bool {
-        self.places_used.swap(false, Ordering::Relaxed)
+    /// Whether the index were used since this was asked for the last time.
+    pub fn index_is_used(&self) -> bool {
+        self.index_used.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets the places, if the index has all of them.
-    pub fn forget_places(&self) {
+    /// Forgets the index, if the index has all of them.
+    pub fn forget_index(&self) {
         if self.is_settled() {
-            *self.places.write() = None;
+            *self.index.write() = None;
         }
     }
 
-    /// Whether there are marks that are not in the index yet.
-    pub fn has_marks(&self) -> bool {
-        !self.marks.lock().is_empty()
+    /// Whether there are entries that are not in the index yet.
+    pub fn has_unwritten_entries(&self) -> bool {
+        !self.entries.lock().is_empty()
     }
 
     /// Whether it is closed, and its file and index hold all of it for good.
     pub fn is_settled(&self) -> bool {
-        self.end().is_some_and(|end| end.position <= self.synced()) && self.marks.lock().is_empty()
+        self.end().is_some_and(|end| end.position <= self.synced())
+            && self.entries.lock().is_empty()
     }
 
     /// What its file is named after.

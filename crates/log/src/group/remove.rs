@@ -16,7 +16,7 @@ impl Group {
         let mut file = self.file.lock();
         file.index = None;
         // So it is not made anew.
-        self.marks.lock().clear();
+        self.entries.lock().clear();
         remove_file(dir, self.index_path(dir))
     }
 
@@ -63,8 +63,8 @@ impl Group {
         for segment in self.segments.write().iter_mut() {
             segment.buffer = None;
         }
-        *self.places.write() = None;
-        self.marks.lock().clear();
+        *self.index.write() = None;
+        self.entries.lock().clear();
     }
 }
 

@@ -7,7 +7,7 @@ use millstream_base::{Position, SegmentIndex};
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
-use crate::index::entry::MarkKind;
+use crate::index::entry::EntryKind;
 use crate::index::file::Index;
 use crate::memory::pool::{Buffer, Slice};
 
@@ -51,7 +51,7 @@ impl Group {
         self.segments.read().len() as u32
     }
 
-    /// Loads the segments' places from the index, where they are not known yet.
+    /// Loads the segments' index from the index, where they are not known yet.
     pub fn load_segments(&self, dir: &DataDir) -> Result<()> {
         if self.segment_count() > 0 || self.synced() == Position(0) {
             return Ok(());
@@ -60,10 +60,10 @@ impl Group {
         let index = Index::read(&*dir.disk, &path, &self.name())
             .map_err(|error| LogError::io("read index", &path, error))?;
         let mut starts: Vec<Position> = index
-            .marks
+            .entries
             .iter()
-            .filter(|mark| mark.kind == MarkKind::SegmentStart)
-            .map(|mark| mark.position)
+            .filter(|entry| entry.kind == EntryKind::SegmentStart)
+            .map(|entry| entry.position)
             .collect();
         if starts.first() != Some(&Position(0)) {
             starts.insert(0, Position(0));
@@ -167,19 +167,19 @@ impl Group {
         let is_evicted = segment.buffer.is_none();
         drop(segments);
         if is_evicted {
-            self.forget_places_if_cold();
+            self.forget_index_if_cold();
         }
         is_evicted
     }
 
-    /// Forgets the places of a group that no longer takes memory otherwise: who needs them again has
+    /// Forgets the index of a group that no longer takes memory otherwise: who needs them again has
     /// them read from the index.
-    pub(super) fn forget_places_if_cold(&self) {
+    pub(super) fn forget_index_if_cold(&self) {
         let segments = self.segments.read();
         // Eviction goes through them from the first to the last.
         let in_memory = |segment: &Segment| segment.buffer.is_some();
         if !segments.iter().rev().any(in_memory) {
-            self.forget_places();
+            self.forget_index();
         }
     }
 }

@@ -6,8 +6,8 @@ use millstream_base::Position;
 
 use crate::error::LogError;
 use crate::group::end::GroupEnd;
-use crate::index::entry::Mark;
-use crate::index::places::Places;
+use crate::index::entry::IndexEntry;
+use crate::index::sparse::SparseIndex;
 use crate::memory::pool::Buffer;
 
 /// What is known of a group that lies on disk.
@@ -25,9 +25,9 @@ pub struct StoredGroup {
     /// Of the last segments, which hold what is not synced.
     pub buffers: Vec<Arc<Buffer>>,
     /// Marks that are not in the index yet.
-    pub marks: Vec<Mark>,
-    /// What all of its marks say; `None` when they are not loaded.
-    pub places: Option<Places>,
+    pub entries: Vec<IndexEntry>,
+    /// What all of its entries say; `None` when they are not loaded.
+    pub index: Option<SparseIndex>,
     /// Whether the file's name survives a crash.
     pub named: bool,
     /// Why what comes behind `position` is missing, if it is.

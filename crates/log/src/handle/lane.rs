@@ -13,7 +13,7 @@ use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
 use crate::produce::wait::{poll, wait_durable, wait_for};
-use crate::read::reader::LaneReader;
+use crate::read::readers::LaneReader;
 use crate::read::seek::{seek_offset, seek_timestamp};
 use crate::settings::config::Durability;
 

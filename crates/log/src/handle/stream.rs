@@ -15,7 +15,7 @@ use crate::handle::lane::Lane;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
-use crate::read::reader::{From, StreamReader};
+use crate::read::readers::{From, StreamReader};
 use crate::settings::config::StreamConfig;
 use crate::stream::{StreamKind, StreamState};
 

@@ -107,7 +107,7 @@ fn aborted_transactions(
         aborted.extend(
             core.reads
                 .indexes
-                .look_at(lane, &group, |places| places.aborted(from, to))??,
+                .look_at(lane, &group, |index| index.aborted(from, to))??,
         );
         // What ends behind a group begins behind what is stable there.
         let is_last = group.end().is_none_or(|end| end.stable >= to);

@@ -5,8 +5,8 @@ use millstream_base::{Offset, Position, ProducerId, Timestamp};
 use crate::producers::ProducerState;
 use crate::producers::transactions::AbortedTransaction;
 
-/// Bytes of a group between two marks.
-pub const MARK_BYTES: u64 = 64 << 10;
+/// Bytes of a group between two entries.
+pub const INDEX_INTERVAL_BYTES: u64 = 64 << 10;
 
 /// Tells the file of a group from any other: the checksums of its first chunk and of the last one before
 /// a position.
@@ -31,9 +31,9 @@ impl Fingerprint {
     }
 }
 
-/// What a mark stands for.
+/// What an entry stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MarkKind {
+pub enum EntryKind {
     /// A place within a segment.
     Within = 0,
     /// The start of a segment.
@@ -44,8 +44,8 @@ pub enum MarkKind {
 
 /// What held at a position of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    pub kind: MarkKind,
+pub struct IndexEntry {
+    pub kind: EntryKind,
     pub position: Position,
     /// The offset of the chunk that starts at `position`.
     pub offset: Offset,
@@ -53,9 +53,9 @@ pub struct Mark {
     pub max_timestamp: Timestamp,
     /// Before this offset all transactions have ended.
     pub stable: Offset,
-    /// Producers that appended since the mark before, as they were here.
+    /// Producers that appended since the entry before, as they were here.
     pub producers: Vec<(ProducerId, ProducerState)>,
-    /// Transactions whose markers came since the mark before, and that were aborted.
+    /// Transactions whose markers came since the entry before, and that were aborted.
     pub aborted: Vec<AbortedTransaction>,
     /// Of the group's file up to `position`.
     pub fingerprint: Fingerprint,

@@ -7,14 +7,14 @@ use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile};
 
 use crate::ids::GroupName;
-use crate::index::entry::{Mark, MarkKind};
-use crate::index::format::{Format, HEADER_BYTES, decode_header, encode_header};
+use crate::index::entry::{EntryKind, IndexEntry};
+use crate::index::format::{Format, INDEX_HEADER_BYTES, decode_header, encode_header};
 
 /// A longer file is not read: a group's index takes about a thousandth of the group, and some
-/// 100 bytes for each producer and mark; the largest group has 512 GiB.
+/// 100 bytes for each producer and entry; the largest group has 512 GiB.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
-/// Writes marks behind those that a file holds.
+/// Writes entries behind those that a file holds.
 pub struct IndexWriter {
     file: Box<dyn DiskFile>,
     len: u64,
@@ -37,11 +37,14 @@ impl IndexWriter {
         Ok(writer)
     }
 
-    /// Appends marks.
-    pub fn append<'a>(&mut self, marks: impl IntoIterator<Item = &'a Mark>) -> io::Result<()> {
+    /// Appends entries.
+    pub fn append<'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = &'a IndexEntry>,
+    ) -> io::Result<()> {
         let mut bytes = Vec::new();
-        for mark in marks {
-            mark.encode(&mut bytes);
+        for entry in entries {
+            entry.encode(&mut bytes);
         }
         self.write(&bytes)
     }
@@ -58,21 +61,21 @@ impl IndexWriter {
     }
 }
 
-/// The marks that an index file holds.
+/// The entries that an index file holds.
 #[derive(Debug, Default)]
 pub struct Index {
-    pub marks: Vec<Mark>,
-    /// Bytes of the file that they take; what is behind is torn. 0 where marks cannot be added to it.
+    pub entries: Vec<IndexEntry>,
+    /// Bytes of the file that they take; what is behind is torn. 0 where entries cannot be added to it.
     pub len: u64,
-    /// The group that it names, if that is another one: then its marks are not read.
+    /// The group that it names, if that is another one: then its entries are not read.
     pub foreign: Option<GroupName>,
 }
 
 impl Index {
     /// Whether it is that of a closed group, to its end.
     pub fn is_whole(&self) -> bool {
-        let last = self.marks.last();
-        last.is_some_and(|mark| mark.kind == MarkKind::GroupEnd)
+        let last = self.entries.last();
+        last.is_some_and(|entry| entry.kind == EntryKind::GroupEnd)
     }
 
     /// Reads the index of `group` as far as it is whole; one that is missing or too long is empty.
@@ -102,7 +105,7 @@ impl Index {
         };
         if format == Format::Three {
             match decode_header(header) {
-                Some(named) if named == *group => index.len = HEADER_BYTES as u64,
+                Some(named) if named == *group => index.len = INDEX_HEADER_BYTES as u64,
                 Some(named) => {
                     index.foreign = Some(named);
                     return index;
@@ -110,12 +113,12 @@ impl Index {
                 None => return index,
             }
         }
-        while let Some((mark, len)) = Mark::decode(rest, format) {
+        while let Some((entry, len)) = IndexEntry::decode(rest, format) {
             // Marks rise; one that does not belongs to a former life of the file.
-            let rises = index.marks.last().is_none_or(|last| {
-                last.kind != MarkKind::GroupEnd
-                    && last.position <= mark.position
-                    && last.offset <= mark.offset
+            let rises = index.entries.last().is_none_or(|last| {
+                last.kind != EntryKind::GroupEnd
+                    && last.position <= entry.position
+                    && last.offset <= entry.offset
             });
             if !rises {
                 break;
@@ -124,19 +127,23 @@ impl Index {
             if format == Format::Three {
                 index.len += len as u64;
             }
-            index.marks.push(mark);
+            index.entries.push(entry);
         }
         index
     }
 
-    /// The last mark, when it closes `group`; reads only the header and the end of the file.
-    pub fn read_end(disk: &dyn Disk, path: &Path, group: &GroupName) -> io::Result<Option<Mark>> {
+    /// The last entry, when it closes `group`; reads only the header and the end of the file.
+    pub fn read_end(
+        disk: &dyn Disk,
+        path: &Path,
+        group: &GroupName,
+    ) -> io::Result<Option<IndexEntry>> {
         let file = match disk.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut header = [0; HEADER_BYTES];
+        let mut header = [0; INDEX_HEADER_BYTES];
         let count = file.read_full_at(&mut header, 0)?;
         let Some(format) = Format::of(&header[..count]) else {
             return Ok(None);
@@ -149,9 +156,9 @@ impl Index {
             return Ok(None);
         };
         let count = file.read_full_at(&mut bytes, start)?;
-        Ok(Mark::decode(&bytes[..count], format)
-            .map(|(mark, _)| mark)
-            .filter(|mark| mark.kind == MarkKind::GroupEnd))
+        Ok(IndexEntry::decode(&bytes[..count], format)
+            .map(|(entry, _)| entry)
+            .filter(|entry| entry.kind == EntryKind::GroupEnd))
     }
 }
 
@@ -165,7 +172,7 @@ mod tests {
     use super::*;
     use crate::ids::LaneId;
     use crate::index::entry::Fingerprint;
-    use crate::index::format::{MAGIC_2, MARK_FIXED_BYTES_2, PREFIX_BYTES};
+    use crate::index::format::{ENTRY_FIXED_BYTES_2, MAGIC_2, PREFIX_BYTES};
     use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
     use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
@@ -179,8 +186,8 @@ mod tests {
         Offset(4),
     );
 
-    fn mark(kind: MarkKind, position: u64, producers: usize) -> Mark {
-        Mark {
+    fn entry(kind: EntryKind, position: u64, producers: usize) -> IndexEntry {
+        IndexEntry {
             kind,
             position: Position(position),
             offset: Offset(position / 10),
@@ -223,19 +230,19 @@ mod tests {
         }
     }
 
-    fn encoded(marks: &[Mark]) -> Vec<u8> {
+    fn encoded(entries: &[IndexEntry]) -> Vec<u8> {
         let mut bytes = encode_header(&NAME);
-        for mark in marks {
-            mark.encode(&mut bytes);
+        for entry in entries {
+            entry.encode(&mut bytes);
         }
         bytes
     }
 
     #[test]
     fn golden_bytes() {
-        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0x1234, 2)]);
-        let header_crc = crc32c(&bytes[..HEADER_BYTES - 4]).swap_bytes();
-        let crc = crc32c(&bytes[HEADER_BYTES + PREFIX_BYTES..]).swap_bytes();
+        let bytes = encoded(&[entry(EntryKind::SegmentStart, 0x1234, 2)]);
+        let header_crc = crc32c(&bytes[..INDEX_HEADER_BYTES - 4]).swap_bytes();
+        let crc = crc32c(&bytes[INDEX_HEADER_BYTES + PREFIX_BYTES..]).swap_bytes();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let without_chunks = "0200 5000000000000000 faffffffffffffff";
         let fields = format!(
@@ -267,32 +274,32 @@ mod tests {
     fn an_index_of_an_absurd_length_counts_as_missing() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("x.index");
-        std::fs::write(&path, encoded(&[mark(MarkKind::SegmentStart, 0, 0)])).expect("a file");
+        std::fs::write(&path, encoded(&[entry(EntryKind::SegmentStart, 0, 0)])).expect("a file");
         let file = std::fs::File::options().write(true).open(&path);
         file.and_then(|file| file.set_len(1 << 42)).expect("sparse");
         let index = Index::read(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
-        assert!(index.marks.is_empty());
+        assert!(index.entries.is_empty());
     }
 
     #[test]
     fn an_index_of_another_group_is_told() {
-        let bytes = encoded(&[mark(MarkKind::SegmentStart, 0, 1)]);
+        let bytes = encoded(&[entry(EntryKind::SegmentStart, 0, 1)]);
         let other = (NAME.0, NAME.1, Offset(5));
         let index = Index::decode(&bytes, &other);
-        assert_eq!((index.foreign, index.marks.len()), (Some(NAME), 0));
+        assert_eq!((index.foreign, index.entries.len()), (Some(NAME), 0));
     }
 
     #[test]
     fn an_index_of_the_format_before_is_read_and_not_continued() {
-        let marks = [
-            mark(MarkKind::SegmentStart, 0, 3),
-            mark(MarkKind::GroupEnd, 70_000, 0),
+        let entries = [
+            entry(EntryKind::SegmentStart, 0, 3),
+            entry(EntryKind::GroupEnd, 70_000, 0),
         ];
         let mut bytes = MAGIC_2.to_vec();
-        for mark in &marks {
+        for entry in &entries {
             let start = bytes.len();
-            mark.encode(&mut bytes);
-            let fingerprint = start + PREFIX_BYTES + MARK_FIXED_BYTES_2;
+            entry.encode(&mut bytes);
+            let fingerprint = start + PREFIX_BYTES + ENTRY_FIXED_BYTES_2;
             bytes.drain(fingerprint..fingerprint + 12);
             let payload = start + PREFIX_BYTES;
             let (len, crc) = (bytes.len() - payload, crc32c(&bytes[payload..]));
@@ -300,11 +307,11 @@ mod tests {
             bytes[start + 4..payload].copy_from_slice(&crc.to_le_bytes());
         }
         let index = Index::decode(&bytes, &NAME);
-        let expected = marks.clone().map(|mark| Mark {
+        let expected = entries.clone().map(|entry| IndexEntry {
             fingerprint: Fingerprint::default(),
-            ..mark
+            ..entry
         });
-        assert_eq!((index.marks, index.len), (expected.to_vec(), 0));
+        assert_eq!((index.entries, index.len), (expected.to_vec(), 0));
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("x.index");
         std::fs::write(&path, bytes).expect("a file");
@@ -314,26 +321,28 @@ mod tests {
 
     #[test]
     fn every_torn_or_flipped_index_reads_as_a_prefix() {
-        let marks = [
-            mark(MarkKind::SegmentStart, 0, 7),
-            mark(MarkKind::Within, 65_536, 1),
-            mark(MarkKind::GroupEnd, 70_000, 0),
+        let entries = [
+            entry(EntryKind::SegmentStart, 0, 7),
+            entry(EntryKind::Within, 65_536, 1),
+            entry(EntryKind::GroupEnd, 70_000, 0),
         ];
-        let bytes = encoded(&marks);
+        let bytes = encoded(&entries);
         let decode = |bytes: &[u8]| Index::decode(bytes, &NAME);
-        assert_eq!(decode(&bytes).marks, marks);
+        assert_eq!(decode(&bytes).entries, entries);
         assert_eq!(decode(&bytes).len, bytes.len() as u64);
         for len in 0..bytes.len() {
             let index = decode(&bytes[..len]);
             assert!(index.len <= len as u64);
-            assert!(marks.starts_with(&index.marks));
+            assert!(entries.starts_with(&index.entries));
         }
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let index = decode(&flipped);
             assert!(
-                index.foreign.is_none() && index.marks.len() < 3 && marks.starts_with(&index.marks),
+                index.foreign.is_none()
+                    && index.entries.len() < 3
+                    && entries.starts_with(&index.entries),
                 "bit {bit}"
             );
         }

@@ -8,33 +8,33 @@ use millstream_base::{
 };
 
 use crate::ids::{GroupName, LaneId};
-use crate::index::entry::{Fingerprint, Mark, MarkKind};
+use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
 pub const MAGIC: [u8; 8] = *b"MSINDEX3";
 
-/// The format before: no group in its header, no fingerprints in its marks. It is read, and written
-/// anew where marks are added to it.
+/// The format before: no group in its header, no fingerprints in its entries. It is read, and written
+/// anew where entries are added to it.
 pub const MAGIC_2: [u8; 8] = *b"MSINDEX2";
 
 /// The magic, the group, and the checksum of both.
-pub const HEADER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
+pub const INDEX_HEADER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
 
-/// Length and checksum before each mark.
+/// Length and checksum before each entry.
 pub const PREFIX_BYTES: usize = 8;
 
-/// A mark without producers and transactions.
-pub const MARK_FIXED_BYTES: usize = MARK_FIXED_BYTES_2 + 4 + 4 + 4;
+/// An entry without producers and transactions.
+pub const ENTRY_FIXED_BYTES: usize = ENTRY_FIXED_BYTES_2 + 4 + 4 + 4;
 
 /// The same in the format before.
-pub const MARK_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
+pub const ENTRY_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
 
 /// Where a producer's transaction begins that has none.
 pub const NO_TRANSACTION: u64 = u64::MAX;
 
-/// A mark with this many producers is as large as it gets.
-pub const MARK_BYTES_MAX: usize = 4 << 20;
+/// An entry with this many producers is as large as it gets.
+pub const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 /// How the bytes of an index are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,24 +56,24 @@ impl Format {
     pub fn header_bytes(self) -> usize {
         match self {
             Format::Two => MAGIC_2.len(),
-            Format::Three => HEADER_BYTES,
+            Format::Three => INDEX_HEADER_BYTES,
         }
     }
 
-    pub fn mark_fixed_bytes(self) -> usize {
+    pub fn entry_fixed_bytes(self) -> usize {
         match self {
-            Format::Two => MARK_FIXED_BYTES_2,
-            Format::Three => MARK_FIXED_BYTES,
+            Format::Two => ENTRY_FIXED_BYTES_2,
+            Format::Three => ENTRY_FIXED_BYTES,
         }
     }
 
-    /// The last mark of a closed group has no producers, so that it is found from the file's end.
+    /// The last entry of a closed group has no producers, so that it is found from the file's end.
     pub fn end_bytes(self) -> usize {
-        PREFIX_BYTES + self.mark_fixed_bytes()
+        PREFIX_BYTES + self.entry_fixed_bytes()
     }
 }
 
-impl Mark {
+impl IndexEntry {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_BYTES]);
@@ -102,12 +102,12 @@ impl Mark {
         out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The mark at the start of `bytes` and its length, or `None` when there is no whole one.
-    pub fn decode(bytes: &[u8], format: Format) -> Option<(Mark, usize)> {
+    /// The entry at the start of `bytes` and its length, or `None` when there is no whole one.
+    pub fn decode(bytes: &[u8], format: Format) -> Option<(IndexEntry, usize)> {
         let mut input = Input(bytes);
         let len = u32::from_le_bytes(input.take()?) as usize;
         let crc = u32::from_le_bytes(input.take()?);
-        if !(format.mark_fixed_bytes()..=MARK_BYTES_MAX).contains(&len) {
+        if !(format.entry_fixed_bytes()..=ENTRY_BYTES_MAX).contains(&len) {
             return None;
         }
         let payload = input.0.get(..len)?;
@@ -116,9 +116,9 @@ impl Mark {
         }
         let mut input = Input(payload);
         let kind = match input.take::<1>()? {
-            [0] => MarkKind::Within,
-            [1] => MarkKind::SegmentStart,
-            [2] => MarkKind::GroupEnd,
+            [0] => EntryKind::Within,
+            [1] => EntryKind::SegmentStart,
+            [2] => EntryKind::GroupEnd,
             _ => return None,
         };
         let position = Position(u64::from_le_bytes(input.take()?));
@@ -148,7 +148,7 @@ impl Mark {
                 last_offset: Offset(u64::from_le_bytes(input.take()?)),
             });
         }
-        let mark = Mark {
+        let entry = IndexEntry {
             kind,
             position,
             offset,
@@ -158,7 +158,7 @@ impl Mark {
             aborted,
             fingerprint,
         };
-        input.0.is_empty().then_some((mark, PREFIX_BYTES + len))
+        input.0.is_empty().then_some((entry, PREFIX_BYTES + len))
     }
 }
 
@@ -186,7 +186,7 @@ pub fn decode_header(header: &[u8]) -> Option<GroupName> {
         lane: LaneIndex(u32::from_le_bytes(input.take()?)),
     };
     let name = (lane, group, first_offset);
-    (encode_header(&name)[..] == header[..HEADER_BYTES]).then_some(name)
+    (encode_header(&name)[..] == header[..INDEX_HEADER_BYTES]).then_some(name)
 }
 
 fn encode_producer(state: &ProducerState, out: &mut Vec<u8>) {

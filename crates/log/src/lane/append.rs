@@ -9,10 +9,10 @@ use millstream_record::{ChunkHeader, EndMarker, set_place};
 use parking_lot::MutexGuard;
 
 use crate::error::{LogError, Result};
-use crate::index::entry::MarkKind;
+use crate::index::entry::EntryKind;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
-use crate::lane::head::{Head, OpenGroup, close_group, is_mark_due};
+use crate::lane::head::{Head, OpenGroup, close_group, is_entry_due};
 use crate::lane::residents::Resident;
 use crate::lane::virtual_log::Pushed;
 use crate::memory::pool::BLOCK_BYTES_MIN;
@@ -124,8 +124,8 @@ impl LaneState {
             open, producers, ..
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
-        if is_mark_due(open.position, open.marked_at) {
-            open.mark(MarkKind::Within, base_offset, producers);
+        if is_entry_due(open.position, open.indexed_at) {
+            open.entry(EntryKind::Within, base_offset, producers);
         }
         let position = open.position;
         let writer = open.writer.as_mut().expect("there is room in it");
@@ -162,7 +162,7 @@ impl LaneState {
         // Step 4: hand it to the virtual log.
         let open = head.open.as_ref().expect("just written to");
         let mut pushed = Pushed::InLine;
-        if open.is_scratch {
+        if open.is_memory_only {
             open.group.set_durable(open.position);
             self.set_durable_offset(next_offset);
         } else {
@@ -249,7 +249,7 @@ impl LaneState {
             Some(open) => open,
             None => open.insert(self.new_group(*next_offset)),
         };
-        open.mark(MarkKind::SegmentStart, *next_offset, producers);
+        open.entry(EntryKind::SegmentStart, *next_offset, producers);
         // Behind a lead of so many bytes its pages lie in memory as in the file: they are written
         // without a copy.
         let lead = open.position.0 as usize % PAGE_BYTES;

@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use millstream_base::{GroupId, Offset, Position, Timestamp};
 
 use crate::group::Group;
-use crate::index::entry::{Fingerprint, MarkKind};
+use crate::index::entry::{EntryKind, Fingerprint};
 use crate::lane::LaneState;
 use crate::lane::head::{Head, OpenGroup};
 
@@ -29,8 +29,8 @@ impl LaneState {
 
     /// Closes the open group of a lane that is never written to disk, so that its memory can be
     /// taken.
-    pub fn close_scratch_group(&self) {
-        debug_assert!(self.is_scratch());
+    pub fn close_memory_only_group(&self) {
+        debug_assert!(self.is_memory_only());
         let mut head = self.head.lock();
         head.close_group();
     }
@@ -50,7 +50,7 @@ impl LaneState {
         }
         head.close_group();
         let mut next = self.new_group(next_offset);
-        next.mark(MarkKind::SegmentStart, next_offset, &head.producers);
+        next.entry(EntryKind::SegmentStart, next_offset, &head.producers);
         let group = Arc::clone(&next.group);
         head.open = Some(next);
         Some(group)
@@ -79,7 +79,7 @@ impl LaneState {
     }
 
     /// Marks the end of the open group, so that the next start need not read what is before.
-    pub fn mark_end(&self) {
+    pub fn index_end(&self) {
         if self.fault().is_some() {
             // The index of a damaged group tells the next start what is missing.
             return;
@@ -92,10 +92,10 @@ impl LaneState {
             ..
         } = &mut *head;
         if let Some(open) = open
-            && open.marked_at < open.position
+            && open.indexed_at < open.position
             && open.group.durable() == open.position
         {
-            open.mark(MarkKind::Within, *next_offset, producers);
+            open.entry(EntryKind::Within, *next_offset, producers);
         }
     }
 
@@ -108,11 +108,11 @@ impl LaneState {
             group,
             writer: None,
             position: Position(0),
-            is_scratch: self.is_scratch(),
+            is_memory_only: self.is_memory_only(),
             bytes_max: self.stream.limits.group_bytes_max(),
             max_timestamp: Timestamp(i64::MIN),
             fingerprint: Fingerprint::default(),
-            marked_at: Position(0),
+            indexed_at: Position(0),
             changed: HashSet::new(),
             aborted: Vec::new(),
             aborted_count: 0,

@@ -8,7 +8,7 @@ use millstream_base::{Offset, Position, ProducerId, Timestamp};
 
 use crate::group::Group;
 use crate::group::end::GroupEnd;
-use crate::index::entry::{Fingerprint, MARK_BYTES, Mark, MarkKind};
+use crate::index::entry::{EntryKind, Fingerprint, INDEX_INTERVAL_BYTES, IndexEntry};
 use crate::memory::pool::BufferWriter;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;
@@ -35,16 +35,16 @@ pub struct OpenGroup {
     pub writer: Option<BufferWriter>,
     pub position: Position,
     /// Whether it is never written to disk, and so has places but no index.
-    pub is_scratch: bool,
+    pub is_memory_only: bool,
     /// Where the group is full.
     pub bytes_max: u64,
     pub max_timestamp: Timestamp,
     /// Of what was appended.
     pub fingerprint: Fingerprint,
-    pub marked_at: Position,
-    /// Producers that appended since the last mark.
+    pub indexed_at: Position,
+    /// Producers that appended since the last entry.
     pub changed: HashSet<ProducerId>,
-    /// Transactions that were aborted since the last mark.
+    /// Transactions that were aborted since the last entry.
     pub aborted: Vec<AbortedTransaction>,
     /// How many transactions were aborted in all of the group.
     pub aborted_count: usize,
@@ -79,9 +79,9 @@ impl OpenGroup {
     }
 
     /// Notes what holds at the end of the group: `producers` must not know what comes after.
-    pub fn mark(&mut self, kind: MarkKind, offset: Offset, producers: &Producers) {
+    pub fn entry(&mut self, kind: EntryKind, offset: Offset, producers: &Producers) {
         let stable = producers.stable(offset);
-        let producers = if self.is_scratch {
+        let producers = if self.is_memory_only {
             Vec::new()
         } else if self.position == Position(0) {
             let all = producers.iter();
@@ -93,8 +93,8 @@ impl OpenGroup {
                 .collect()
         };
         self.changed.clear();
-        self.marked_at = self.position;
-        let mark = Mark {
+        self.indexed_at = self.position;
+        let entry = IndexEntry {
             kind,
             position: self.position,
             offset,
@@ -104,17 +104,18 @@ impl OpenGroup {
             aborted: std::mem::take(&mut self.aborted),
             fingerprint: self.fingerprint,
         };
-        self.group.add_place(&mark);
-        if !self.is_scratch {
-            self.group.add_mark(mark);
+        self.group.add_point(&entry);
+        if !self.is_memory_only {
+            self.group.add_entry(entry);
         }
     }
 }
 
-/// Whether a mark is to be made before the chunk at `position`: after the group's first chunk, so that the
+/// Whether an entry is to be made before the chunk at `position`: after the group's first chunk, so that the
 /// file can be told from others, and then every 64 KiB.
-pub fn is_mark_due(position: Position, marked_at: Position) -> bool {
-    position.0 - marked_at.0 >= MARK_BYTES || (marked_at == Position(0) && position > marked_at)
+pub fn is_entry_due(position: Position, indexed_at: Position) -> bool {
+    position.0 - indexed_at.0 >= INDEX_INTERVAL_BYTES
+        || (indexed_at == Position(0) && position > indexed_at)
 }
 
 /// Closes the open group; `next_offset` is the offset that its successor starts with.
@@ -126,11 +127,11 @@ pub fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset, producers:
         open.group.close_segment(open.position);
     }
     if !open.aborted.is_empty() {
-        // The last mark says nothing of transactions, so that it is found from the file's end.
-        open.mark(MarkKind::Within, next_offset, producers);
+        // The last entry says nothing of transactions, so that it is found from the file's end.
+        open.entry(EntryKind::Within, next_offset, producers);
     }
-    let end = Mark {
-        kind: MarkKind::GroupEnd,
+    let end = IndexEntry {
+        kind: EntryKind::GroupEnd,
         position: open.position,
         offset: next_offset,
         max_timestamp: open.max_timestamp,
@@ -140,5 +141,5 @@ pub fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset, producers:
         fingerprint: open.fingerprint,
     };
     open.group.close(GroupEnd::of(&end));
-    open.group.add_mark(end);
+    open.group.add_entry(end);
 }

@@ -87,7 +87,7 @@ pub struct LaneState {
     /// Where fetches go on.
     pub fetch_ends: FetchEnds,
     /// Where readers of this lane stand: what eviction asks.
-    marks: Mutex<Vec<Weak<ReaderPosition>>>,
+    reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
 }
 
 impl LaneState {
@@ -107,15 +107,15 @@ impl LaneState {
                 group: Arc::clone(group),
                 writer: None,
                 position: group.durable(),
-                is_scratch: stream.durability == Durability::Memory,
+                is_memory_only: stream.durability == Durability::Memory,
                 bytes_max: stream.limits.group_bytes_max(),
                 max_timestamp: stored.max_timestamp.unwrap_or(Timestamp(i64::MIN)),
                 fingerprint: stored.fingerprint,
-                marked_at: stored.marked_at,
-                changed: stored.unmarked,
+                indexed_at: stored.indexed_at,
+                changed: stored.unindexed,
                 aborted: stored.aborted,
                 aborted_count: group
-                    .look_at_places(|places| places.aborted_count())
+                    .look_at_index(|index| index.aborted_count())
                     .unwrap_or_default(),
             });
         let unstable = Unstable::new(stored.producers.transactions());
@@ -150,12 +150,12 @@ impl LaneState {
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
-            marks: Mutex::default(),
+            reader_positions: Mutex::default(),
         }
     }
 
     /// Whether the lane is never written to disk.
-    pub fn is_scratch(&self) -> bool {
+    pub fn is_memory_only(&self) -> bool {
         self.stream.durability == Durability::Memory
     }
 
@@ -294,22 +294,22 @@ impl LaneState {
         self.stream.removed.load(Ordering::Acquire)
     }
 
-    pub fn add_reader(&self, mark: &Arc<ReaderPosition>) {
-        let mut marks = self.marks.lock();
-        marks.retain(|mark| mark.strong_count() > 0);
-        marks.push(Arc::downgrade(mark));
+    pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {
+        let mut readers = self.reader_positions.lock();
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.push(Arc::downgrade(reader));
     }
 
     /// Whether every reader of the lane has passed a position.
     pub fn readers_passed(&self, group: GroupId, position: Position) -> bool {
-        self.marks
+        self.reader_positions
             .lock()
             .iter()
             .filter_map(Weak::upgrade)
-            .all(|mark| {
+            .all(|reader| {
                 let at = (
-                    mark.group.load(Ordering::Relaxed),
-                    mark.position.load(Ordering::Relaxed),
+                    reader.group.load(Ordering::Relaxed),
+                    reader.position.load(Ordering::Relaxed),
                 );
                 at >= (group.0, position.0)
             })

@@ -18,16 +18,16 @@ pub struct StoredLane {
     pub groups: VecDeque<Arc<Group>>,
     pub next_offset: Offset,
     pub producers: Producers,
-    /// Producers that appended to the last group behind its last mark.
-    pub unmarked: HashSet<ProducerId>,
-    /// Transactions that were aborted in the last group behind its last mark.
+    /// Producers that appended to the last group behind its last entry.
+    pub unindexed: HashSet<ProducerId>,
+    /// Transactions that were aborted in the last group behind its last entry.
     pub aborted: Vec<AbortedTransaction>,
     /// Of the last group, if it is open.
     pub max_timestamp: Option<Timestamp>,
     /// Of the last group.
     pub fingerprint: Fingerprint,
-    /// Where the last mark of the last group is.
-    pub marked_at: Position,
+    /// Where the last entry of the last group is.
+    pub indexed_at: Position,
     /// Bytes that the start cut from the last group's file.
     pub cut_bytes: u64,
     pub fault: Option<LogError>,

@@ -46,13 +46,13 @@ impl Inner {
         // Step 2: files hold everything, and their indexes say so.
         let mut open = Vec::new();
         for lane in &lanes {
-            if !lane.is_scratch() {
-                lane.mark_end();
+            if !lane.is_memory_only() {
+                lane.index_end();
                 open.extend(lane.last_group());
             }
         }
         open.retain(|group| {
-            group.synced() < group.durable() || (group.has_file() && group.has_marks())
+            group.synced() < group.durable() || (group.has_file() && group.has_unwritten_entries())
         });
         self.core.persist(open);
         self.core.release_journal(1.0);

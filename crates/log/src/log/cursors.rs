@@ -9,7 +9,7 @@ use crate::lane::LaneState;
 use crate::log::Log;
 use crate::names::check_name;
 use crate::read::group::read_group;
-use crate::read::reader::ReadChunks;
+use crate::read::readers::ReadChunks;
 use crate::shared_group::Application;
 
 impl Log {
@@ -100,9 +100,9 @@ impl Log {
     pub fn application(&self, stream: &str, name: &str) -> Result<Arc<Application>> {
         check_name(name)?;
         let stream = self.stream(stream)?.stream;
-        let mut applications = self.inner.applications.lock();
+        let mut shared_groups = self.inner.shared_groups.lock();
         let key = (stream.shared.id, name.to_owned());
-        if let Some(application) = applications.get(&key) {
+        if let Some(application) = shared_groups.get(&key) {
             return Ok(Arc::clone(application));
         }
         let application = Arc::new(Application::open(
@@ -111,7 +111,7 @@ impl Log {
             Arc::clone(&self.inner.positions),
             name,
         )?);
-        applications.insert(key, Arc::clone(&application));
+        shared_groups.insert(key, Arc::clone(&application));
         Ok(application)
     }
 }

@@ -89,7 +89,7 @@ impl Deletion<'_> {
 
     /// Whether the next start must be told.
     fn is_noted(&self) -> bool {
-        self.is_needed() && !self.lane.is_scratch()
+        self.is_needed() && !self.lane.is_memory_only()
     }
 
     /// Removes the groups that the deletion takes as a whole, which needs no note.

@@ -16,7 +16,7 @@ use crate::log::Inner;
 use crate::log::open::draw;
 use crate::produce::wait::wait_durable;
 use crate::settings::config::StreamConfig;
-use crate::stream::{Named, Shape, StreamKind, StreamState};
+use crate::stream::{Shape, StreamIdentity, StreamKind, StreamState};
 
 impl Inner {
     pub(super) fn next_id(&self) -> StreamId {
@@ -74,7 +74,7 @@ impl Inner {
         };
         let reserved = self.core.reserve_partitions(counted)?;
         let stream = Arc::new(StreamState::new(
-            Named { id, uuid, name },
+            StreamIdentity { id, uuid, name },
             kind,
             config.clone(),
             &shapes,
@@ -164,7 +164,7 @@ impl Inner {
         // From here on the next start may find it deleted, so nothing more is acknowledged.
         stream.shared.removed.store(true, Ordering::Release);
         self.core.streams.write().forget_names(&stream.shared);
-        self.applications
+        self.shared_groups
             .lock()
             .retain(|(stream, _), _| *stream != id);
         for lane in stream.made_lanes() {

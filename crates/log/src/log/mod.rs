@@ -34,7 +34,7 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Arc<Table>,
     positions: Arc<Table>,
-    applications: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
+    shared_groups: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
     /// Removals and changes are done one at a time.
     pub(crate) changing: Mutex<()>,
     /// Names whose streams are being created: not to be used before that is durable.

@@ -23,7 +23,7 @@ use crate::memory::pool::Pool;
 use crate::object::ObjectInfo;
 use crate::recovery::Recovered;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
-use crate::stream::{Named, Shape, StreamKind, StreamState};
+use crate::stream::{Shape, StreamIdentity, StreamKind, StreamState};
 
 impl Log {
     /// Opens the log in `config.dir` with the operating system's disk, clock and randomness; founds
@@ -69,11 +69,11 @@ impl Log {
 
         // The catalog tells which streams there are; what belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
-        let was_cut = recovered.was_cut(CATALOG);
+        let was_truncated = recovered.was_truncated(CATALOG);
         let catalog = Arc::new(open_table(&core, CATALOG, "__catalog", &mut recovered)?);
         let positions = Arc::new(open_table(&core, POSITIONS, "__positions", &mut recovered)?);
         let is_salvaged = !catalog.list::<bool>(SALVAGED)?.is_empty();
-        let may_lack_streams = was_cut || is_salvaged;
+        let may_lack_streams = was_truncated || is_salvaged;
         let mut is_journal_kept = false;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
@@ -89,7 +89,7 @@ impl Log {
             }
             is_journal_kept |= recovered.has_gap(entry.id);
             let limits = core.limits(entry.kind, &entry.config);
-            let named = Named {
+            let named = StreamIdentity {
                 id: entry.id,
                 uuid: entry.uuid,
                 name,
@@ -165,7 +165,7 @@ impl Log {
         let inner = Inner {
             catalog,
             positions,
-            applications: Mutex::default(),
+            shared_groups: Mutex::default(),
             changing: Mutex::default(),
             creating: Mutex::default(),
             created: Condvar::new(),
@@ -216,7 +216,7 @@ fn open_table(
     let limits = core.limits(StreamKind::Internal, &config);
     let uuid = Uuid::nil();
     let stream = Arc::new(StreamState::new(
-        Named { id, uuid, name },
+        StreamIdentity { id, uuid, name },
         StreamKind::Internal,
         config,
         &[shape],

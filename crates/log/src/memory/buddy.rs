@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::memory::pinned::KeptBlocks;
+use crate::memory::pinned::PinnedBlocks;
 use crate::memory::pool::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 
 pub const ORDERS: usize = (BLOCK_BYTES_MAX / BLOCK_BYTES_MIN).ilog2() as usize + 1;
@@ -48,9 +48,9 @@ impl Buddy {
     }
 
     /// One in `share` of its largest blocks may have parts that are kept.
-    pub fn kept(&self, share: usize) -> KeptBlocks {
+    pub fn kept(&self, share: usize) -> PinnedBlocks {
         let block_bytes = BLOCK_BYTES_MIN << self.order_max;
-        KeptBlocks::new(self.base, self.size_bytes, block_bytes, share)
+        PinnedBlocks::new(self.base, self.size_bytes, block_bytes, share)
     }
 
     pub fn allocate(&mut self, order: usize) -> Option<usize> {

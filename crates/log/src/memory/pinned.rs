@@ -28,7 +28,7 @@ enum Kept {
     /// Dropped in this order: the block is not free before its slice is gone.
     InPlace {
         slice: Slice,
-        _hold: Hold,
+        _hold: Pin,
     },
     Copied(Box<[u8]>),
 }
@@ -44,7 +44,7 @@ impl Slice {
     /// Keeps it for longer than a moment: where it lies if that leaves enough of the pool to others,
     /// and else as a copy.
     pub fn keep(self) -> KeptSlice {
-        KeptSlice(match Hold::of(&self) {
+        KeptSlice(match Pin::of(&self) {
             Some(hold) => Kept::InPlace {
                 slice: self,
                 _hold: hold,
@@ -75,7 +75,7 @@ impl fmt::Debug for KeptSlice {
 }
 
 /// Which of an arena's largest blocks have parts that are kept.
-pub struct KeptBlocks {
+pub struct PinnedBlocks {
     /// First byte of the arena.
     base: usize,
     block_bytes: usize,
@@ -85,10 +85,10 @@ pub struct KeptBlocks {
     slices: Mutex<BTreeMap<usize, usize>>,
 }
 
-impl KeptBlocks {
+impl PinnedBlocks {
     /// One in `share` of an arena's largest blocks.
-    pub fn new(base: usize, arena_bytes: usize, block_bytes: usize, share: usize) -> KeptBlocks {
-        KeptBlocks {
+    pub fn new(base: usize, arena_bytes: usize, block_bytes: usize, share: usize) -> PinnedBlocks {
+        PinnedBlocks {
             base,
             block_bytes,
             blocks_max: arena_bytes / block_bytes / share,
@@ -126,22 +126,22 @@ impl KeptBlocks {
 }
 
 /// Counts a slice that is kept in place.
-struct Hold {
+struct Pin {
     pool: Arc<Pool>,
     arena: Arena,
     block: usize,
 }
 
-impl Hold {
-    fn of(slice: &Slice) -> Option<Hold> {
+impl Pin {
+    fn of(slice: &Slice) -> Option<Pin> {
         let (pool, arena) = (Arc::clone(slice.pool()), slice.arena());
         let kept = pool.kept(arena);
         let block = kept.block_of(slice.position());
-        kept.keep(block).then(|| Hold { pool, arena, block })
+        kept.keep(block).then(|| Pin { pool, arena, block })
     }
 }
 
-impl Drop for Hold {
+impl Drop for Pin {
     fn drop(&mut self) {
         self.pool.kept(self.arena).let_go(self.block);
     }

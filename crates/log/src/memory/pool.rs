@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::memory::buddy::{Buddy, order_of};
-use crate::memory::pinned::{KeptBlocks, SEGMENTS_SHARE, WINDOWS_SHARE};
+use crate::memory::pinned::{PinnedBlocks, SEGMENTS_SHARE, WINDOWS_SHARE};
 
 /// The smallest block, and the unit in which arenas count.
 pub const BLOCK_BYTES_MIN: usize = 64 << 10;
@@ -55,8 +55,8 @@ pub struct Pool {
     map: MmapRaw,
     segments: Mutex<Buddy>,
     windows: Mutex<Buddy>,
-    kept_segments: KeptBlocks,
-    kept_windows: KeptBlocks,
+    pinned_segments: PinnedBlocks,
+    pinned_windows: PinnedBlocks,
     /// Notified whenever a block comes back.
     freed: Event,
 }
@@ -86,8 +86,8 @@ impl Pool {
         Ok(Arc::new(Pool {
             file,
             map,
-            kept_segments: segments.kept(SEGMENTS_SHARE),
-            kept_windows: windows.kept(WINDOWS_SHARE),
+            pinned_segments: segments.kept(SEGMENTS_SHARE),
+            pinned_windows: windows.kept(WINDOWS_SHARE),
             segments: Mutex::new(segments),
             windows: Mutex::new(windows),
             freed: Event::new(),
@@ -151,10 +151,10 @@ impl Pool {
     }
 
     /// What is kept of an arena.
-    pub(crate) fn kept(&self, arena: Arena) -> &KeptBlocks {
+    pub(crate) fn kept(&self, arena: Arena) -> &PinnedBlocks {
         match arena {
-            Arena::Segments => &self.kept_segments,
-            Arena::Windows => &self.kept_windows,
+            Arena::Segments => &self.pinned_segments,
+            Arena::Windows => &self.pinned_windows,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::lane::residents::Resident;
 use crate::memory::pool::Arena;
 
 /// The part of the pool for which streams that are never written to disk give their open groups.
-const SCRATCH_FREE_MIN: usize = 16;
+const MEMORY_ONLY_FREE_MIN: usize = 16;
 
 impl Core {
     /// Gives buffers back until `goal` bytes are free, in this order: segments that all their
@@ -35,9 +35,9 @@ impl Core {
             self.persist_closed(&residents, goal);
             self.evict(&mut residents, goal, false);
         }
-        let least = self.pool.size_bytes(Arena::Segments) / SCRATCH_FREE_MIN;
+        let least = self.pool.size_bytes(Arena::Segments) / MEMORY_ONLY_FREE_MIN;
         if self.appends.free_bytes() < goal.min(least) {
-            self.close_scratch(&residents);
+            self.close_memory_only(&residents);
             self.evict(&mut residents, goal.min(least), false);
         }
 
@@ -57,8 +57,8 @@ impl Core {
                 // The stream was deleted, and its buffers with it.
                 return false;
             };
-            if lane.is_scratch() {
-                return !self.evict_scratch(&lane, resident);
+            if lane.is_memory_only() {
+                return !self.evict_memory_only(&lane, resident);
             }
             let passed = || {
                 resident
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// A stream that is never written to disk loses its oldest closed group instead.
-    pub fn evict_scratch(&self, lane: &LaneState, resident: &Resident) -> bool {
+    pub fn evict_memory_only(&self, lane: &LaneState, resident: &Resident) -> bool {
         if resident.group.end().is_some()
             && let Some(group) = lane.remove_first(resident.group.id)
         {
@@ -119,7 +119,7 @@ impl Core {
             .iter()
             .filter(|resident| resident.group.segment_end(resident.segment).is_none())
             .filter_map(|resident| self.lane(resident.lane))
-            .filter(|lane| !lane.is_scratch())
+            .filter(|lane| !lane.is_memory_only())
             .map(|lane| (lane.appended_at(), lane))
             .collect();
         heads.sort_unstable_by_key(|(appended_at, _)| *appended_at);
@@ -136,10 +136,13 @@ impl Core {
 
     /// Closes the open groups of streams that are never written to disk: their memory comes back
     /// group by group, and their lanes alone may fill the pool.
-    pub fn close_scratch(&self, residents: &VecDeque<Resident>) {
+    pub fn close_memory_only(&self, residents: &VecDeque<Resident>) {
         for resident in residents {
-            if let Some(lane) = self.lane(resident.lane).filter(|lane| lane.is_scratch()) {
-                lane.close_scratch_group();
+            if let Some(lane) = self
+                .lane(resident.lane)
+                .filter(|lane| lane.is_memory_only())
+            {
+                lane.close_memory_only_group();
             }
         }
     }
@@ -158,7 +161,9 @@ impl Core {
             .collect();
         let mut closed = Vec::new();
         for resident in heads {
-            if let Some(lane) = self.lane(resident.lane).filter(|lane| !lane.is_scratch())
+            if let Some(lane) = self
+                .lane(resident.lane)
+                .filter(|lane| !lane.is_memory_only())
                 && now.saturating_sub(lane.appended_at()) >= self.config.idle_after
                 && lane.close_head_segment()
             {

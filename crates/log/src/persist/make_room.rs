@@ -28,7 +28,7 @@ impl Core {
             what: "its stream was emptied to make room for its deletion".to_owned(),
         };
         let lanes = stream.made_lanes().into_iter();
-        for lane in lanes.filter(|lane| !lane.is_scratch()) {
+        for lane in lanes.filter(|lane| !lane.is_memory_only()) {
             lane.set_fault(&fault);
             // What producers of a `written` stream were answered becomes durable: the lane goes on behind it.
             self.sync_written(vec![Arc::clone(&lane)]);

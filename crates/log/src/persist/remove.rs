@@ -13,7 +13,7 @@ use crate::lane::LaneState;
 impl Core {
     /// Removes a lane's groups before `group`.
     pub fn remove_groups_before(&self, lane: &LaneState, group: &Arc<Group>) -> Result<()> {
-        if !lane.is_scratch() {
+        if !lane.is_memory_only() {
             self.persist(vec![Arc::clone(group)]);
             self.found(lane, group)?;
         }
@@ -47,7 +47,7 @@ impl Core {
 
     /// Makes the names of a lane's files durable.
     pub fn sync_names(&self, lane: &LaneState) -> Result<()> {
-        if lane.is_scratch() {
+        if lane.is_memory_only() {
             return Ok(());
         }
         let synced = self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream));

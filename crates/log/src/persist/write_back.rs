@@ -35,7 +35,7 @@ impl Core {
         }
         let mut all: Vec<Arc<Group>> = Vec::with_capacity(last_of_lane.len());
         for group in last_of_lane.into_values() {
-            if let Some(lane) = self.lane(group.lane).filter(|lane| !lane.is_scratch()) {
+            if let Some(lane) = self.lane(group.lane).filter(|lane| !lane.is_memory_only()) {
                 all.extend(lane.unsettled_before(group.id));
                 all.push(group);
             }

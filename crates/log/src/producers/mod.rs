@@ -21,7 +21,7 @@ use crate::producers::transactions::{EndedTransaction, OpenTransaction};
 pub const CHUNKS_REMEMBERED: usize = 5;
 
 /// The most producers that a lane remembers; beyond it those idle for longest are forgotten. All of
-/// them fit into one mark of the index.
+/// them fit into one entry of the index.
 const PRODUCERS_MAX: usize = 10_000;
 
 /// The most transactions that a lane has open at a time; so there are always producers to forget.

@@ -12,7 +12,7 @@ use millstream_record::{Chunks, HEADER_BYTES};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::index::places::Place;
+use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
 use crate::memory::pool::Slice;
@@ -156,7 +156,7 @@ pub fn locate(
         reads,
         lane,
         &group,
-        |place| place.offset <= offset,
+        |point| point.offset <= offset,
         |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
     )?;
     let position = found.unwrap_or(group.readable());
@@ -185,14 +185,14 @@ impl Cut {
     ) -> Result<(usize, Offset)> {
         // What comes before this place is wanted.
         let to = position.plus(self.bytes_max.min(slice.len()) as u64);
-        let is_wanted = |place: &Place| place.position <= to && place.offset < self.end;
+        let is_wanted = |point: &IndexPoint| point.position <= to && point.offset < self.end;
         let place = reads
             .indexes
-            .look_at(lane, group, |places| places.last_before(is_wanted))?;
-        let place = place.filter(|place| place.position > position);
-        let known = place.map_or(0, |place| (place.position.0 - position.0) as usize);
+            .look_at(lane, group, |index| index.last_before(is_wanted))?;
+        let place = place.filter(|point| point.position > position);
+        let known = place.map_or(0, |point| (point.position.0 - position.0) as usize);
         let mut bytes = known;
-        let mut next = place.map_or(self.end, |place| place.offset);
+        let mut next = place.map_or(self.end, |point| point.offset);
         let mut chunks = Chunks::trusted(&slice[known..]);
         while let Some(chunk) = chunks.next() {
             let chunk = chunk.map_err(|error| {

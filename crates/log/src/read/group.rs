@@ -29,7 +29,7 @@ pub fn read_group(
     if !whole {
         return Err(no_chunk(group, from));
     }
-    Ok(Some(cut_at_chunk(slice, bytes_max)))
+    Ok(Some(truncate_to_chunks(slice, bytes_max)))
 }
 
 /// What is durable behind a position of a group, where a chunk starts: all that memory has of its
@@ -139,7 +139,7 @@ fn no_chunk(group: &Group, position: Position) -> LogError {
 }
 
 /// Cuts a slice of whole chunks behind the last one that ends within `bytes_max`.
-fn cut_at_chunk(slice: Slice, bytes_max: usize) -> Slice {
+fn truncate_to_chunks(slice: Slice, bytes_max: usize) -> Slice {
     if slice.len() <= bytes_max {
         return slice;
     }

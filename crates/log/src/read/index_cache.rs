@@ -9,7 +9,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
 use crate::index::file::Index;
-use crate::index::places::Places;
+use crate::index::sparse::SparseIndex;
 use crate::lane::LaneState;
 use crate::recovery::rebuild::reread;
 
@@ -25,7 +25,7 @@ pub struct IndexCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Those looked at for the last time longest ago come first. With the number of their places.
+    /// Those looked at for the last time longest ago come first. With the number of their index.
     groups: VecDeque<(Weak<Group>, usize)>,
     places: usize,
 }
@@ -43,22 +43,22 @@ impl IndexCache {
         &self,
         lane: &LaneState,
         group: &Arc<Group>,
-        look: impl Fn(&Places) -> R,
+        look: impl Fn(&SparseIndex) -> R,
     ) -> Result<R> {
-        if let Some(seen) = group.look_at_places(&look) {
+        if let Some(seen) = group.look_at_index(&look) {
             return Ok(seen);
         }
         let path = group.index_path(&self.dir);
-        let index = Index::read(&*self.dir.disk, &path, &group.name())
+        let stored = Index::read(&*self.dir.disk, &path, &group.name())
             .map_err(|error| LogError::io("read", &path, error))?;
-        let places = match index.is_whole() {
-            true => Places::of(&index),
-            false => reread(&self.dir, lane, group, index)?,
+        let index = match stored.is_whole() {
+            true => SparseIndex::of(&stored),
+            false => reread(&self.dir, lane, group, stored)?,
         };
-        let seen = look(&places);
-        let count = places.len();
-        if group.set_places(places) {
-            self.add(group, count);
+        let seen = look(&index);
+        let points = index.len();
+        if group.set_index(index) {
+            self.add(group, points);
         }
         Ok(seen)
     }
@@ -76,12 +76,12 @@ impl IndexCache {
                 break;
             };
             match oldest.upgrade() {
-                Some(oldest) if oldest.places_are_used() => {
+                Some(oldest) if oldest.index_is_used() => {
                     kept.groups.push_back((Arc::downgrade(&oldest), places));
                 }
                 oldest => {
                     kept.places -= places;
-                    oldest.inspect(|group| group.forget_places());
+                    oldest.inspect(|group| group.forget_index());
                 }
             }
         }

@@ -8,20 +8,20 @@ use millstream_record::{Chunk, Chunks};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
-use crate::index::entry::MARK_BYTES;
-use crate::index::places::Place;
+use crate::index::entry::INDEX_INTERVAL_BYTES;
+use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to;
 
-/// How much is read at once to find one chunk in a group's file: marks are not further apart, unless
+/// How much is read at once to find one chunk in a group's file: entries are not further apart, unless
 /// a chunk is larger.
-const FIND_BYTES: usize = 2 * MARK_BYTES as usize;
+const FIND_BYTES: usize = 2 * INDEX_INTERVAL_BYTES as usize;
 
 /// The place of a chunk in its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct ChunkPosition {
     pub group: GroupId,
     pub position: Position,
     pub base_offset: Offset,
@@ -33,13 +33,13 @@ pub fn search<R>(
     reads: &ReadContext,
     lane: &LaneState,
     group: &Arc<Group>,
-    is_before: impl Fn(&Place) -> bool,
+    is_before: impl Fn(&IndexPoint) -> bool,
     mut look: impl FnMut(Position, &Chunk<'_>) -> Option<R>,
 ) -> Result<Option<R>> {
     let place = reads
         .indexes
-        .look_at(lane, group, |places| places.last_before(&is_before))?;
-    let mut at = place.map_or(Position(0), |place| place.position);
+        .look_at(lane, group, |index| index.last_before(&is_before))?;
+    let mut at = place.map_or(Position(0), |point| point.position);
     let read = |at| {
         let purpose = Purpose::LookUp;
         read_up_to(reads, lane, group, at, FIND_BYTES, Group::readable, purpose)
@@ -62,7 +62,7 @@ pub fn search<R>(
 }
 
 /// Where the chunk that holds `offset` starts; the durable head for the offset behind it.
-pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<Found> {
+pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<ChunkPosition> {
     let out_of_range = || LogError::OffsetOutOfRange {
         offset,
         earliest: lane.earliest_offset(),
@@ -73,7 +73,7 @@ pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Res
     }
     let Some(group) = lane.group_of_offset(offset) else {
         let cursor = lane.earliest_cursor();
-        return Ok(Found {
+        return Ok(ChunkPosition {
             group: cursor.group,
             position: cursor.position,
             base_offset: offset,
@@ -83,17 +83,17 @@ pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Res
         reads,
         lane,
         &group,
-        |place| place.offset <= offset,
+        |point| point.offset <= offset,
         |position, chunk| {
             let header = chunk.header();
-            (header.last_offset() >= offset).then_some(Found {
+            (header.last_offset() >= offset).then_some(ChunkPosition {
                 group: group.id,
                 position,
                 base_offset: header.base_offset,
             })
         },
     )?;
-    Ok(found.unwrap_or(Found {
+    Ok(found.unwrap_or(ChunkPosition {
         group: group.id,
         position: group.durable(),
         base_offset: offset,
@@ -105,7 +105,7 @@ pub fn seek_timestamp(
     reads: &ReadContext,
     lane: &LaneState,
     timestamp: Timestamp,
-) -> Result<Option<Found>> {
+) -> Result<Option<ChunkPosition>> {
     let start = lane.earliest_offset();
     for group in lane.groups() {
         let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
@@ -116,11 +116,11 @@ pub fn seek_timestamp(
             reads,
             lane,
             &group,
-            |place| place.max_timestamp < timestamp,
+            |point| point.max_timestamp < timestamp,
             |position, chunk| {
                 let header = chunk.header();
                 let is_wanted = header.max_timestamp >= timestamp && header.last_offset() >= start;
-                is_wanted.then_some(Found {
+                is_wanted.then_some(ChunkPosition {
                     group: group.id,
                     position,
                     base_offset: header.base_offset,

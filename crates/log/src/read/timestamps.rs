@@ -11,7 +11,7 @@ use millstream_record::{Chunk, Records};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
-use crate::index::places::Place;
+use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::read::context::ReadContext;
 use crate::read::seek::search;
@@ -31,7 +31,7 @@ pub fn record_at(
             reads,
             lane,
             &group,
-            |place| place.max_timestamp < timestamp,
+            |point| point.max_timestamp < timestamp,
             |_, chunk| {
                 let header = chunk.header();
                 let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
@@ -94,7 +94,7 @@ pub fn newest_record(
         reads,
         lane,
         &group,
-        |place| place.max_timestamp < timestamp,
+        |point| point.max_timestamp < timestamp,
         |_, chunk| {
             let header = chunk.header();
             let has_it = header.max_timestamp >= timestamp && header.base_offset < end;
@@ -114,11 +114,11 @@ fn newest_in(
     if let Some(known) = group.end().filter(|known| known.offset <= end) {
         return Ok(known.max_timestamp);
     }
-    let is_before = |place: &Place| place.offset < end;
+    let is_before = |point: &IndexPoint| point.offset < end;
     let place = reads
         .indexes
-        .look_at(lane, group, |places| places.last_before(is_before))?;
-    let mut newest = place.map_or(Timestamp(i64::MIN), |place| place.max_timestamp);
+        .look_at(lane, group, |index| index.last_before(is_before))?;
+    let mut newest = place.map_or(Timestamp(i64::MIN), |point| point.max_timestamp);
     search(reads, lane, group, is_before, |_, chunk| {
         let header = chunk.header();
         if header.base_offset >= end {

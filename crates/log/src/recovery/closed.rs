@@ -10,8 +10,8 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
 use crate::ids::LaneId;
-use crate::index::entry::Mark;
-use crate::index::places::Places;
+use crate::index::entry::IndexEntry;
+use crate::index::sparse::SparseIndex;
 use crate::memory::pool::{Buffer, BufferWriter};
 use crate::recovery::scan::open;
 
@@ -21,11 +21,11 @@ pub struct ClosedGroup {
     pub end: GroupEnd,
     pub index_len: u64,
     /// Marks that are not in the index yet: those of a group that the replay closed.
-    pub marks: Vec<Mark>,
+    pub entries: Vec<IndexEntry>,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
-    /// What all of its marks say; `None` when they are not loaded.
-    pub places: Option<Places>,
+    /// What all of its entries say; `None` when they are not loaded.
+    pub sparse_index: Option<SparseIndex>,
     pub replayed: Replayed,
     pub damage: Option<LogError>,
 }
@@ -38,9 +38,9 @@ impl ClosedGroup {
             end,
             // Nothing is added to its index any more.
             index_len: 0,
-            marks: Vec::new(),
+            entries: Vec::new(),
             segments: Vec::new(),
-            places: None,
+            sparse_index: None,
             replayed: Replayed {
                 from: end.position,
                 segments: Vec::new(),

@@ -26,7 +26,8 @@ impl Core {
                 });
             }
             let durable = group.durable();
-            if group.synced() < durable || (group.has_marks() && durable > Position(0)) {
+            if group.synced() < durable || (group.has_unwritten_entries() && durable > Position(0))
+            {
                 groups.push((group, durable));
             }
         }

@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
 use crate::ids::{GroupName, LaneId};
-use crate::index::entry::{Fingerprint, Mark};
+use crate::index::entry::{Fingerprint, IndexEntry};
 use crate::index::file::Index;
 use crate::recovery::scan::{open, read_header, scan};
 
@@ -24,9 +24,9 @@ pub fn indexed_end(
 ) -> Result<Option<GroupEnd>> {
     let path = dir.group_path(lane, id, first_offset);
     let index_path = path.with_extension("index");
-    let mark = Index::read_end(&*dir.disk, &index_path, &(lane, id, first_offset))
+    let entry = Index::read_end(&*dir.disk, &index_path, &(lane, id, first_offset))
         .map_err(|error| LogError::io("read", &index_path, error))?;
-    let Some(mark) = mark else {
+    let Some(entry) = entry else {
         return Ok(None);
     };
     let file = match dir.disk.open(&path, Access::Read) {
@@ -37,8 +37,8 @@ pub fn indexed_end(
         .len()
         .map_err(|error| LogError::io("read", &path, error))?;
     let is_whole =
-        len >= mark.position.0 && other_file(&*file, &path, first_offset, &mark)?.is_none();
-    Ok(is_whole.then_some(GroupEnd::of(&mark)))
+        len >= entry.position.0 && other_file(&*file, &path, first_offset, &entry)?.is_none();
+    Ok(is_whole.then_some(GroupEnd::of(&entry)))
 }
 
 pub fn read_index(dir: &DataDir, name: &GroupName) -> Result<Index> {
@@ -69,29 +69,29 @@ pub fn foreign(
             lane.stream, lane.streamlet, lane.lane
         )));
     }
-    match index.marks.last() {
-        Some(mark) => other_file(file, path, first_offset, mark),
+    match index.entries.last() {
+        Some(entry) => other_file(file, path, first_offset, entry),
         None => Ok(None),
     }
 }
 
-/// Why this is not the file that the mark was made for, if whole chunks of another one are in it. One
+/// Why this is not the file that the entry was made for, if whole chunks of another one are in it. One
 /// that is damaged is left to those who read.
 pub fn other_file(
     file: &dyn DiskFile,
     path: &PathBuf,
     first_offset: Offset,
-    mark: &Mark,
+    entry: &IndexEntry,
 ) -> Result<Option<String>> {
     let Fingerprint {
         first_crc,
         last_crc,
         last_bytes,
-    } = mark.fingerprint;
+    } = entry.fingerprint;
     if last_bytes == 0 {
         return Ok(None);
     }
-    let last = mark.position.0.saturating_sub(u64::from(last_bytes));
+    let last = entry.position.0.saturating_sub(u64::from(last_bytes));
     let mut what = None;
     for (at, crc) in [(0, first_crc), (last, last_crc)] {
         let header = read_header(file, path, at)?;
@@ -102,7 +102,7 @@ pub fn other_file(
         let Some(header) = header else {
             continue;
         };
-        scan(file, path, Position(at), mark.position, |_| {
+        scan(file, path, Position(at), entry.position, |_| {
             what = Some(format!(
                 "a chunk at byte {at} is not the one that was written there, though it is whole \
                  (offset {}, the group begins with {first_offset}): another file was copied here",

@@ -21,7 +21,7 @@ use crate::recovery::foreign::indexed_end;
 use crate::recovery::producers::producers_after;
 use crate::recovery::scan::open;
 use crate::recovery::tail::Tail;
-use crate::recovery::truncated::Torn;
+use crate::recovery::truncated::TruncatedTails;
 
 pub struct RecoveredLane {
     /// Whole groups before the tail.
@@ -68,12 +68,14 @@ impl RecoveredLane {
     }
 
     /// Cuts what a write that was cut off left behind the tail, after the journal was replayed.
-    pub fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut Torn) -> Result<()> {
+    pub fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut TruncatedTails) -> Result<()> {
         let Tail {
-            position, cut_from, ..
+            position,
+            truncate_from,
+            ..
         } = self.tail;
-        let lost = cut_from.0.saturating_sub(position.0);
-        if cut_from <= self.tail.replayed.from || self.damage.is_some() {
+        let lost = truncate_from.0.saturating_sub(position.0);
+        if truncate_from <= self.tail.replayed.from || self.damage.is_some() {
             return Ok(());
         }
         let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
@@ -88,7 +90,7 @@ impl RecoveredLane {
         }
         let file = open(dir, &path, Access::Write)?;
         if lost > 0 {
-            torn.keep(dir, lane, &*file, &path, position..cut_from)?;
+            torn.keep(dir, lane, &*file, &path, position..truncate_from)?;
             self.cut_bytes = lost;
         }
         file.set_len(self.tail.replayed.from.0)
@@ -131,7 +133,7 @@ impl RecoveredLane {
             };
             let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
             tail.damage = damage.as_ref().map(|damage| damage.error.clone());
-            // A file that has an index was synced, with its name, up to the last mark.
+            // A file that has an index was synced, with its name, up to the last entry.
             self.is_unsynced |= tail.index_len == 0 || !tail.buffer.is_empty();
             self.tail = tail;
             self.damage = self.damage.take().or(damage);
@@ -196,7 +198,7 @@ impl RecoveredLane {
             damage.healed_at = Position(u64::MAX);
             tail.close();
             // The index of a damaged group tells the next start what is missing.
-            tail.marks.clear();
+            tail.entries.clear();
             self.begin_group(self.tail.id, self.tail.offset);
             self.read_files(dir, lane)?;
             self.tail.flush(dir, lane)?;
@@ -294,8 +296,8 @@ impl RecoveredLane {
                     end: Some(group.end),
                     index_len: group.index_len,
                     segments: group.segments,
-                    marks: group.marks,
-                    places: group.places,
+                    entries: group.entries,
+                    index: group.sparse_index,
                     synced: group.replayed.from,
                     named: group.replayed.has_file,
                     damage: group.damage,
@@ -312,11 +314,11 @@ impl RecoveredLane {
                 index_len: tail.index_len,
                 segments: tail.segments,
                 // The index of a damaged group tells the next start what is missing.
-                marks: match self.damage {
-                    None => tail.marks,
+                entries: match self.damage {
+                    None => tail.entries,
                     Some(_) => Vec::new(),
                 },
-                places: Some(tail.places),
+                index: Some(tail.sparse_index),
                 synced: tail.replayed.from,
                 named: tail.replayed.has_file,
                 damage: tail.damage,
@@ -329,11 +331,11 @@ impl RecoveredLane {
             groups,
             next_offset: tail.offset,
             producers: tail.producers,
-            unmarked: tail.unmarked,
+            unindexed: tail.unindexed,
             aborted: tail.aborted,
             max_timestamp: Some(tail.max_timestamp),
             fingerprint: tail.fingerprint,
-            marked_at: tail.marked_at,
+            indexed_at: tail.indexed_at,
             cut_bytes: self.cut_bytes,
             fault: self.damage.map(|damage| damage.error),
         }

@@ -1,9 +1,9 @@
 //! What a start does with what it finds on disk.
 //!
 //! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
-//!    last mark on, up to its last whole chunk. A file or an index of another group is not read.
+//!    last entry on, up to its last whole chunk. A file or an index of another group is not read.
 //!    What was read back may never have reached the medium (a sync that failed before the process
-//!    ended), so the part behind the last mark is written again, and everything is synced.
+//!    ended), so the part behind the last entry is written again, and everything is synced.
 //! 2. Replay the journal: what the files lack goes into segments in the pool, as it was there before
 //!    the end of the last run. Only where the pool is too small for that it goes to the files now.
 //! 3. What a write that was cut off left behind the whole chunks, and the journal did not bring back, is
@@ -41,7 +41,7 @@ use crate::lane::virtual_log::COMMIT_BYTES_MAX;
 use crate::memory::pool::{Arena, Pool};
 use crate::recovery::closed::Replayed;
 use crate::recovery::lane::{RecoveredLane, ReplayStep};
-use crate::recovery::truncated::Torn;
+use crate::recovery::truncated::TruncatedTails;
 
 /// Bytes that wait to be written again to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
@@ -87,11 +87,12 @@ impl Recovered {
             recovered_lane.is_unsynced = false;
             // The index of a damaged group stays: it tells the next start what is missing.
             if recovered_lane.damage.is_none() {
-                recovered_lane.tail.write_marks(dir, *lane);
+                recovered_lane.tail.write_entries(dir, *lane);
             }
         }
         journal.replay(dir, |run, data| recovered.replay(dir, pool, run, data))?;
-        let mut torn = Torn::new(COMMIT_BYTES_MAX.max(pool.block_bytes_max(Arena::Segments)));
+        let mut torn =
+            TruncatedTails::new(COMMIT_BYTES_MAX.max(pool.block_bytes_max(Arena::Segments)));
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
             recovered_lane.cut(dir, *lane, &mut torn)?;
@@ -126,7 +127,7 @@ impl Recovered {
 
     /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
     /// did not bring back.
-    pub fn was_cut(&self, stream: StreamId) -> bool {
+    pub fn was_truncated(&self, stream: StreamId) -> bool {
         self.of_stream(stream).any(|lane| lane.cut_bytes > 0)
     }
 

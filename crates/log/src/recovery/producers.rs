@@ -6,7 +6,7 @@ use millstream_base::{GroupId, Offset, Position};
 use crate::error::Result;
 use crate::files::DataDir;
 use crate::ids::LaneId;
-use crate::index::entry::MarkKind;
+use crate::index::entry::EntryKind;
 use crate::producers::Producers;
 use crate::recovery::closed::ClosedGroup;
 use crate::recovery::foreign::read_index;
@@ -32,13 +32,13 @@ pub fn producers_behind(
     for (at, (id, first_offset, _)) in groups.iter().enumerate().rev() {
         unread = &groups[at..];
         let index = read_index(dir, &(lane, *id, *first_offset))?;
-        if index.marks.is_empty() {
+        if index.entries.is_empty() {
             continue;
         }
-        let marks = index.marks.into_iter();
-        for mark in marks.filter(|mark| mark.kind != MarkKind::GroupEnd) {
-            from = mark.position;
-            for (id, state) in mark.producers {
+        let entries = index.entries.into_iter();
+        for entry in entries.filter(|entry| entry.kind != EntryKind::GroupEnd) {
+            from = entry.position;
+            for (id, state) in entry.producers {
                 producers.restore(id, state);
             }
         }

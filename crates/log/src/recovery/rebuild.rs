@@ -6,21 +6,21 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
 use crate::index::file::Index;
-use crate::index::places::Places;
+use crate::index::sparse::SparseIndex;
 use crate::lane::LaneState;
 use crate::producers::Producers;
 use crate::recovery::producers::producers_behind;
 use crate::recovery::scan::{open, scan};
 use crate::recovery::tail::Tail;
 
-/// The places of a closed group whose index is torn or lost, as far as its chunks are whole: what
+/// The sparse_index of a closed group whose index is torn or lost, as far as its chunks are whole: what
 /// `index` says, and behind that what the group's file does.
-pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> Result<Places> {
+pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> Result<SparseIndex> {
     let Some(end) = group.end().filter(|_| !group.is_removed()) else {
-        return Ok(Places::of(&index));
+        return Ok(SparseIndex::of(&index));
     };
     let mut producers = Producers::default();
-    if index.marks.is_empty() {
+    if index.entries.is_empty() {
         let before = lane.groups().into_iter();
         let before = before.filter(|other| other.id < group.id);
         let before = before.filter_map(|group| {
@@ -30,10 +30,13 @@ pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> R
         producers = producers_behind(dir, group.lane, &before.collect::<Vec<_>>())?;
     }
     let mut tail = Tail::begin(group.id, group.first_offset, producers);
-    if !index.marks.is_empty() {
-        tail.places = Places::default();
+    if !index.entries.is_empty() {
+        tail.sparse_index = SparseIndex::default();
     }
-    index.marks.into_iter().for_each(|mark| tail.restore(mark));
+    index
+        .entries
+        .into_iter()
+        .for_each(|entry| tail.restore(entry));
     let path = group.path(dir);
     let file = open(dir, &path, Access::Read)?;
     let from = tail.position;
@@ -43,7 +46,7 @@ pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> R
     })?;
     if let Some(what) = broken {
         let damage = LogError::corrupted(&path, tail.position, what);
-        tail.places.set_damage(damage);
+        tail.sparse_index.set_damage(damage);
     }
-    Ok(tail.places)
+    Ok(tail.sparse_index)
 }

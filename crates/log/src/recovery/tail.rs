@@ -13,10 +13,10 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
 use crate::ids::LaneId;
-use crate::index::entry::{Fingerprint, Mark, MarkKind};
+use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::index::file::IndexWriter;
-use crate::index::places::Places;
-use crate::lane::head::is_mark_due;
+use crate::index::sparse::SparseIndex;
+use crate::lane::head::is_entry_due;
 use crate::memory::pool::{Arena, Pool};
 use crate::producers::transactions::AbortedTransaction;
 use crate::producers::{ProducerState, Producers};
@@ -33,23 +33,23 @@ pub struct Tail {
     pub offset: Offset,
     pub max_timestamp: Timestamp,
     pub producers: Producers,
-    /// Producers that appended behind the last mark.
-    pub unmarked: HashSet<ProducerId>,
-    /// Transactions that were aborted behind the last mark.
+    /// Producers that appended behind the last entry.
+    pub unindexed: HashSet<ProducerId>,
+    /// Transactions that were aborted behind the last entry.
     pub aborted: Vec<AbortedTransaction>,
     pub fingerprint: Fingerprint,
-    pub marked_at: Position,
+    pub indexed_at: Position,
     pub segments: Vec<Position>,
-    pub places: Places,
+    pub sparse_index: SparseIndex,
     pub end: Option<GroupEnd>,
     /// Bytes of the index that are valid.
     pub index_len: u64,
     /// Marks to add to it.
-    pub marks: Vec<Mark>,
+    pub entries: Vec<IndexEntry>,
     /// Bytes of the file that are to be written again; they end at `replayed.from`.
     pub buffer: Vec<u8>,
     /// The length of the file, where it does not end behind a whole chunk.
-    pub cut_from: Position,
+    pub truncate_from: Position,
     pub replayed: Replayed,
     /// Why what comes behind it is missing, if it is.
     pub damage: Option<LogError>,
@@ -66,22 +66,22 @@ impl Tail {
             offset: first_offset,
             max_timestamp: Timestamp(i64::MIN),
             producers,
-            unmarked: HashSet::new(),
+            unindexed: HashSet::new(),
             aborted: Vec::new(),
             fingerprint: Fingerprint::default(),
-            marked_at: Position(0),
+            indexed_at: Position(0),
             segments: Vec::new(),
-            places: Places::default(),
+            sparse_index: SparseIndex::default(),
             end: None,
             index_len: 0,
-            marks: Vec::new(),
+            entries: Vec::new(),
             buffer: Vec::new(),
-            cut_from: Position(0),
+            truncate_from: Position(0),
             replayed: Replayed::begin(),
             damage: None,
             is_foreign: false,
         };
-        tail.mark(MarkKind::SegmentStart);
+        tail.entry(EntryKind::SegmentStart);
         tail
     }
 
@@ -111,7 +111,10 @@ impl Tail {
             .map_err(|error| LogError::io("read", &path, error))?;
         let index = read_index(dir, &(lane, id, first_offset))?;
         let is_old = index.len == 0;
-        let known = index.marks.last().map_or(Position(0), |mark| mark.position);
+        let known = index
+            .entries
+            .last()
+            .map_or(Position(0), |entry| entry.position);
         let begin = |producers| {
             let mut tail = Tail::begin(id, first_offset, producers);
             tail.replayed.has_file = true;
@@ -126,35 +129,35 @@ impl Tail {
             return Ok((tail, Some(Damage::for_ever(error))));
         }
 
-        // Step 1: what the marks say. Marks of a file that lost its end do not count.
-        let mut tail = match index.marks.is_empty() {
+        // Step 1: what the entries say. Marks of a file that lost its end do not count.
+        let mut tail = match index.entries.is_empty() {
             true => begin(producers()?),
             false => Tail {
                 index_len: index.len,
-                marks: Vec::new(),
+                entries: Vec::new(),
                 ..begin(Producers::default())
             },
         };
         let mut end = None;
-        for mut mark in index.marks {
-            if mark.position.0 > len {
+        for mut entry in index.entries {
+            if entry.position.0 > len {
                 break;
             }
-            if mark.kind == MarkKind::GroupEnd {
-                end = Some(mark);
+            if entry.kind == EntryKind::GroupEnd {
+                end = Some(entry);
                 break;
             }
             if is_old {
                 // Written anew, in the format of today.
-                if mark.position > Position(0) {
-                    mark.fingerprint.first_crc = first_crc(&*file, &path)?;
+                if entry.position > Position(0) {
+                    entry.fingerprint.first_crc = first_crc(&*file, &path)?;
                 }
-                tail.marks.push(mark.clone());
+                tail.entries.push(entry.clone());
             }
-            tail.restore(mark);
+            tail.restore(entry);
         }
 
-        // Step 2: what the file says behind the last mark.
+        // Step 2: what the file says behind the last entry.
         let broken = tail.scan(&*file, &path, Position(len))?;
         let mut damage = None;
         if tail.position < known {
@@ -173,18 +176,18 @@ impl Tail {
             tail.scan(&*file, &path, Position(len))?;
         }
 
-        // Step 3: what is torn is cut when the journal was replayed; the rest of what has no mark is
+        // Step 3: what is torn is cut when the journal was replayed; the rest of what has no entry is
         // written again.
         if len > tail.position.0 && damage.is_none() && is_last {
-            tail.cut_from = Position(len);
+            tail.truncate_from = Position(len);
         }
-        if let Some(mark) = end
+        if let Some(entry) = end
             && damage.is_none()
         {
             // Closed and synced, so there is nothing to write again.
             tail.buffer.clear();
-            tail.end = Some(GroupEnd::of(&mark));
-            tail.marks.clear();
+            tail.end = Some(GroupEnd::of(&entry));
+            tail.entries.clear();
         }
         tail.replayed.from = tail.position;
         Ok((tail, damage))
@@ -212,20 +215,20 @@ impl Tail {
         })
     }
 
-    pub fn restore(&mut self, mark: Mark) {
-        self.places.add(&mark);
-        for aborted in &mark.aborted {
-            self.places.add_aborted(*aborted);
+    pub fn restore(&mut self, entry: IndexEntry) {
+        self.sparse_index.add(&entry);
+        for aborted in &entry.aborted {
+            self.sparse_index.add_aborted(*aborted);
         }
-        self.position = mark.position;
-        self.offset = mark.offset;
-        self.max_timestamp = mark.max_timestamp;
-        self.fingerprint = mark.fingerprint;
-        self.marked_at = mark.position;
-        if mark.kind == MarkKind::SegmentStart && mark.position > Position(0) {
-            self.segments.push(mark.position);
+        self.position = entry.position;
+        self.offset = entry.offset;
+        self.max_timestamp = entry.max_timestamp;
+        self.fingerprint = entry.fingerprint;
+        self.indexed_at = entry.position;
+        if entry.kind == EntryKind::SegmentStart && entry.position > Position(0) {
+            self.segments.push(entry.position);
         }
-        for (id, state) in mark.producers {
+        for (id, state) in entry.producers {
             self.producers.restore(id, state);
         }
     }
@@ -245,7 +248,7 @@ impl Tail {
             return false;
         };
         if self.segments.last() != Some(&self.position) {
-            self.mark(MarkKind::SegmentStart);
+            self.entry(EntryKind::SegmentStart);
         }
         self.replayed.segments.push(segment);
         true
@@ -267,8 +270,8 @@ impl Tail {
 
     /// Takes note of a chunk that comes behind the others.
     pub fn note(&mut self, chunk: &Chunk<'_>) {
-        if is_mark_due(self.position, self.marked_at) {
-            self.mark(MarkKind::Within);
+        if is_entry_due(self.position, self.indexed_at) {
+            self.entry(EntryKind::Within);
         }
         let header = chunk.header();
         let bytes = chunk.bytes().len();
@@ -276,44 +279,44 @@ impl Tail {
         self.position = self.position.plus(bytes as u64);
         let ended = self.producers.stored(chunk);
         if let Some(aborted) = ended.and_then(|ended| ended.aborted()) {
-            self.places.add_aborted(aborted);
+            self.sparse_index.add_aborted(aborted);
             self.aborted.push(aborted);
         }
         if header.producer_id != ProducerId::NONE {
-            self.unmarked.insert(header.producer_id);
+            self.unindexed.insert(header.producer_id);
         }
         self.offset = header.next_offset();
         self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
     }
 
-    pub fn mark(&mut self, kind: MarkKind) {
+    pub fn entry(&mut self, kind: EntryKind) {
         let producers = if self.position == Position(0) {
             let all = self.producers.iter();
             all.map(|(id, state)| (id, state.clone())).collect()
         } else {
-            self.unmarked
+            self.unindexed
                 .drain()
                 .filter_map(|id| self.producers.get(id).map(|state| (id, state.clone())))
                 .collect()
         };
-        if kind == MarkKind::SegmentStart {
+        if kind == EntryKind::SegmentStart {
             self.segments.push(self.position);
         }
-        self.marked_at = self.position;
+        self.indexed_at = self.position;
         let aborted = std::mem::take(&mut self.aborted);
-        let mark = self.make_mark(kind, producers, aborted);
-        self.places.add(&mark);
-        self.marks.push(mark);
+        let entry = self.make_entry(kind, producers, aborted);
+        self.sparse_index.add(&entry);
+        self.entries.push(entry);
     }
 
-    /// A mark for the end of what there is.
-    pub fn make_mark(
+    /// An entry for the end of what there is.
+    pub fn make_entry(
         &self,
-        kind: MarkKind,
+        kind: EntryKind,
         producers: Vec<(ProducerId, ProducerState)>,
         aborted: Vec<AbortedTransaction>,
-    ) -> Mark {
-        Mark {
+    ) -> IndexEntry {
+        IndexEntry {
             kind,
             position: self.position,
             offset: self.offset,
@@ -330,12 +333,12 @@ impl Tail {
             return;
         }
         if !self.aborted.is_empty() {
-            // The last mark says nothing of transactions, so that it is found from the file's end.
-            self.mark(MarkKind::Within);
+            // The last entry says nothing of transactions, so that it is found from the file's end.
+            self.entry(EntryKind::Within);
         }
-        let end = self.make_mark(MarkKind::GroupEnd, Vec::new(), Vec::new());
+        let end = self.make_entry(EntryKind::GroupEnd, Vec::new(), Vec::new());
         self.end = Some(GroupEnd::of(&end));
-        self.marks.push(end);
+        self.entries.push(end);
     }
 
     /// Writes again what is buffered.
@@ -357,9 +360,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Adds the marks to the index; the file is synced.
-    pub fn write_marks(&mut self, dir: &DataDir, lane: LaneId) {
-        if self.marks.is_empty() || !self.replayed.has_file {
+    /// Adds the entries to the index; the file is synced.
+    pub fn write_entries(&mut self, dir: &DataDir, lane: LaneId) {
+        if self.entries.is_empty() || !self.replayed.has_file {
             return;
         }
         let path = dir
@@ -367,11 +370,11 @@ impl Tail {
             .with_extension("index");
         let name = (lane, self.id, self.first_offset);
         let written = IndexWriter::open(&*dir.disk, &path, &name, self.index_len)
-            .and_then(|mut writer| writer.append(&self.marks).map(|()| writer.len()));
+            .and_then(|mut writer| writer.append(&self.entries).map(|()| writer.len()));
         match written {
             Ok(len) => {
                 self.index_len = len;
-                self.marks.clear();
+                self.entries.clear();
             }
             // The group takes them over.
             Err(error) => {
@@ -383,15 +386,15 @@ impl Tail {
     /// The group, which is closed.
     pub fn into_closed(self) -> ClosedGroup {
         // The others' are in the index, and nobody may want them.
-        let is_needed = !self.marks.is_empty() || !self.replayed.segments.is_empty();
+        let is_needed = !self.entries.is_empty() || !self.replayed.segments.is_empty();
         ClosedGroup {
             id: self.id,
             first_offset: self.first_offset,
             end: self.end.expect("closed before the next one begins"),
             index_len: self.index_len,
-            marks: self.marks,
+            entries: self.entries,
             segments: self.segments,
-            places: is_needed.then_some(self.places),
+            sparse_index: is_needed.then_some(self.sparse_index),
             replayed: self.replayed,
             damage: self.damage,
         }

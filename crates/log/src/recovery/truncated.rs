@@ -9,7 +9,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::files::aside::read_parts;
 use crate::ids::LaneId;
-use crate::index::entry::MARK_BYTES;
+use crate::index::entry::INDEX_INTERVAL_BYTES;
 
 const PREFIX: &str = "torn.";
 
@@ -17,17 +17,17 @@ const PREFIX: &str = "torn.";
 const STARTS_KEPT: u64 = 16;
 
 /// What one start cuts.
-pub struct Torn {
+pub struct TruncatedTails {
     write_bytes_max: usize,
     /// The number of this start among those that cut something; drawn with the first cut.
     start: Option<u64>,
 }
 
-impl Torn {
+impl TruncatedTails {
     /// `write_bytes_max` is the most that is written to a file before it is synced, and is not in the
     /// journal.
-    pub fn new(write_bytes_max: usize) -> Torn {
-        Torn {
+    pub fn new(write_bytes_max: usize) -> TruncatedTails {
+        TruncatedTails {
             write_bytes_max,
             start: None,
         }
@@ -35,7 +35,7 @@ impl Torn {
 
     /// The most that a write that was cut off leaves.
     pub fn bytes_max(&self) -> u64 {
-        self.write_bytes_max as u64 + MARK_BYTES
+        self.write_bytes_max as u64 + INDEX_INTERVAL_BYTES
     }
 
     /// Copies what is about to be cut from a group's file. Nothing is kept where all of it is 0, or where

@@ -70,7 +70,7 @@ impl Log {
         // The disk may have lost what memory still has of it.
         core.reads.catch_up.forget();
         let mut lanes = core.made_lanes();
-        lanes.retain(|lane| !lane.is_scratch());
+        lanes.retain(|lane| !lane.is_memory_only());
         lanes.sort_by_key(|lane| lane.stream.id);
         let mut places = Vec::new();
         for lane in lanes {

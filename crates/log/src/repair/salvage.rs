@@ -37,7 +37,7 @@ const VERSION: u8 = 2;
 pub enum OwnPart {
     /// `__catalog`: which streams and objects there are.
     Catalog,
-    /// `__positions`: what applications have committed.
+    /// `__positions`: what shared_groups have committed.
     Positions,
     /// `__journal`: what is durable and not in the streams' files yet.
     Journal,

@@ -47,7 +47,7 @@ pub enum StreamKind {
 
 /// What a stream is called.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct StreamIdentity<'a> {
     pub id: StreamId,
     pub uuid: Uuid,
     pub name: &'a str,
@@ -100,7 +100,7 @@ struct LaneSlot {
 impl StreamState {
     /// A stream with the lanes of `shapes`; `stored` tells what recovery found of each.
     pub fn new(
-        named: Named<'_>,
+        named: StreamIdentity<'_>,
         kind: StreamKind,
         config: StreamConfig,
         shapes: &[Shape],
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_state_of_an_empty_lane_is_made_when_it_is_needed() {
-        let named = Named {
+        let named = StreamIdentity {
             id: StreamId(16),
             uuid: Uuid::nil(),
             name: "a",

@@ -13,8 +13,8 @@ use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
 use crate::read::group::read_readable;
-use crate::read::reader::ReadChunks;
-use crate::subscription::filter::Sieve;
+use crate::read::readers::ReadChunks;
+use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::Handed;
 
 /// Reads a lane.
@@ -27,19 +27,19 @@ pub struct Feed {
     at: Option<(Arc<Group>, Position)>,
     /// Where it ends.
     until: Option<Offset>,
-    mark: Arc<ReaderPosition>,
+    standing: Arc<ReaderPosition>,
 }
 
 impl Feed {
     pub fn new(lane: Lane, from: Offset) -> Feed {
-        let mark = Arc::new(ReaderPosition::default());
-        lane.lane.add_reader(&mark);
+        let standing = Arc::new(ReaderPosition::default());
+        lane.lane.add_reader(&standing);
         Feed {
             lane,
             next: from,
             at: None,
             until: None,
-            mark,
+            standing,
         }
     }
 
@@ -102,7 +102,7 @@ impl Feed {
         &mut self,
         place: u32,
         bytes_max: usize,
-        sieve: Option<&mut Sieve>,
+        sieve: Option<&mut ChunkFilter>,
     ) -> Result<Option<Handed>> {
         self.check()?;
         let core = Arc::clone(&self.lane.core);
@@ -175,7 +175,7 @@ impl Feed {
             }
             self.next = handed.next;
             let behind = handed.chunks.next.position;
-            self.mark.publish(group.id, behind);
+            self.standing.publish(group.id, behind);
             self.at = Some((group, behind));
             return Ok(Some(handed));
         }

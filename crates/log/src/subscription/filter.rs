@@ -22,7 +22,7 @@ const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Filters what is handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
 #[derive(Debug)]
-pub struct Sieve {
+pub struct ChunkFilter {
     filter: Filter,
     core: Arc<Core>,
     /// What the next chunk needs.
@@ -43,9 +43,9 @@ struct Sifting<'a> {
     kept: Vec<u8>,
 }
 
-impl Sieve {
-    pub fn new(filter: Filter, core: &Arc<Core>) -> Sieve {
-        Sieve {
+impl ChunkFilter {
+    pub fn new(filter: Filter, core: &Arc<Core>) -> ChunkFilter {
+        ChunkFilter {
             filter,
             core: Arc::clone(core),
             need: Need::Small,

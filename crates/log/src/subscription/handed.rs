@@ -3,7 +3,7 @@
 use millstream_base::Offset;
 
 use crate::error::LogError;
-use crate::read::reader::ReadChunks;
+use crate::read::readers::ReadChunks;
 
 /// Chunks that are handed out.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use crate::error::{LogError, Result};
 use crate::handle::stream::Stream;
 use crate::handle::watch::{Watch, Watched};
 use crate::subscription::feed::Feed;
-use crate::subscription::filter::Sieve;
+use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Next, SubscriptionError};
 
 /// Reads lanes from offsets on.
@@ -21,11 +21,11 @@ pub struct LanesReader {
     pub watch: Watch,
     /// By place. `None` for those that failed.
     pub lanes: Vec<Option<WatchedFeed>>,
-    /// Places that may have something. Any other one is in `waiting` or `unwanted`, or armed in `watch`.
+    /// SparseIndex that may have something. Any other one is in `waiting` or `unwanted`, or armed in `watch`.
     pub queue: VecDeque<u32>,
-    /// Places that have something, for which there was no memory. They do not hold up the others.
+    /// SparseIndex that have something, for which there was no memory. They do not hold up the others.
     pub waiting: VecDeque<u32>,
-    /// Places that may have something, which was not wanted when they were looked at last.
+    /// SparseIndex that may have something, which was not wanted when they were looked at last.
     pub unwanted: VecDeque<u32>,
     /// It ends where the lanes say, and what is added later has no part in it.
     pub has_ends: bool,
@@ -107,7 +107,7 @@ impl LanesReader {
     pub fn next(
         &mut self,
         bytes_max: usize,
-        mut sieve: Option<&mut Sieve>,
+        mut sieve: Option<&mut ChunkFilter>,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         if !self.has_ends {

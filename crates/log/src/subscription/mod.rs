@@ -27,10 +27,10 @@ use crate::handle::lane::Lane;
 use crate::handle::stream::Stream;
 use crate::log::Log;
 use crate::subscription::feed::Feed;
-use crate::subscription::filter::Sieve;
+use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Next, SubscriptionError};
 use crate::subscription::lanes::LanesReader;
-use crate::subscription::shared_group::ApplicationReader;
+use crate::subscription::shared_group::SharedGroupReader;
 
 /// Hands out chunks as they become durable.
 ///
@@ -59,7 +59,7 @@ use crate::subscription::shared_group::ApplicationReader;
 #[derive(Debug)]
 pub struct Subscription {
     reader: Reader,
-    sieve: Option<Sieve>,
+    sieve: Option<ChunkFilter>,
     /// There was no memory for what comes next.
     is_busy: bool,
 }
@@ -74,7 +74,7 @@ pub struct Listening {
 #[derive(Debug)]
 enum Reader {
     Lanes(LanesReader),
-    Application(ApplicationReader),
+    Application(SharedGroupReader),
 }
 
 impl Subscription {
@@ -104,7 +104,7 @@ impl Subscription {
         application: &str,
         consumer: String,
     ) -> Result<Subscription> {
-        let reader = ApplicationReader::new(log, stream, application, consumer)?;
+        let reader = SharedGroupReader::new(log, stream, application, consumer)?;
         Ok(Subscription::with(Reader::Application(reader)))
     }
 
@@ -118,7 +118,7 @@ impl Subscription {
 
     /// Hands out records alone that a filter keeps. It is evaluated here, so that no others are moved.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.sieve = self.core().map(|core| Sieve::new(filter, core));
+        self.sieve = self.core().map(|core| ChunkFilter::new(filter, core));
     }
 
     /// Ends the subscription behind what is there now.
@@ -262,7 +262,7 @@ impl Subscription {
         }
         if self.is_busy {
             events.extend(self.core().map(|core| core.pool.freed().listen()));
-            events.extend(self.sieve.as_ref().and_then(Sieve::listen));
+            events.extend(self.sieve.as_ref().and_then(ChunkFilter::listen));
         }
         Listening {
             events,

@@ -11,15 +11,15 @@ use crate::error::{LogError, Result};
 use crate::handle::lane::Lane;
 use crate::handle::stream::Stream;
 use crate::log::Log;
-use crate::read::reader::{From, ReadChunks};
+use crate::read::readers::{From, ReadChunks};
 use crate::shared_group::{Application, Holder};
 use crate::subscription::feed::FirstRun;
-use crate::subscription::filter::Sieve;
+use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Handed, Next, SubscriptionError};
 
 /// The groups that one subscriber has of an application.
 #[derive(Debug)]
-pub struct ApplicationReader {
+pub struct SharedGroupReader {
     log: Log,
     stream: Stream,
     application: Arc<Application>,
@@ -49,10 +49,10 @@ struct HandedGroup {
     is_at_head: bool,
 }
 
-impl ApplicationReader {
+impl SharedGroupReader {
     pub fn new(log: &Log, stream: &Stream, name: &str, consumer: String) -> Result<Self> {
         let application = log.application(stream.name(), name)?;
-        Ok(ApplicationReader {
+        Ok(SharedGroupReader {
             log: log.clone(),
             stream: stream.clone(),
             holder: application.add_reader(consumer),
@@ -87,7 +87,7 @@ impl ApplicationReader {
     pub fn next(
         &mut self,
         bytes_max: usize,
-        mut sieve: Option<&mut Sieve>,
+        mut sieve: Option<&mut ChunkFilter>,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
@@ -116,7 +116,7 @@ impl ApplicationReader {
         &mut self,
         partitions: impl IntoIterator<Item = u32>,
         bytes_max: usize,
-        mut sieve: Option<&mut Sieve>,
+        mut sieve: Option<&mut ChunkFilter>,
     ) -> Result<Next, SubscriptionError> {
         let mut next = Next::Nothing;
         for partition in partitions {
@@ -153,7 +153,7 @@ impl ApplicationReader {
         partition: u32,
         end: Option<&Cursor>,
         bytes_max: usize,
-        sieve: Option<&mut Sieve>,
+        sieve: Option<&mut ChunkFilter>,
     ) -> Result<Option<Handed>> {
         let Some(groups) = self.lanes.get_mut(&partition) else {
             return Ok(None);
@@ -337,7 +337,7 @@ fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     Some(chunks)
 }
 
-impl Drop for ApplicationReader {
+impl Drop for SharedGroupReader {
     fn drop(&mut self) {
         self.release();
     }

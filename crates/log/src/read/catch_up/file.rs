@@ -40,10 +40,10 @@ impl CatchUp {
         let file_end = group.synced().min(group.durable());
         let mut end = file_end;
         if end > most {
-            let last = self.indexes.look_at(lane, group, |places| {
-                let last = places.last_before(|place| place.position <= most);
-                let last = last.filter(|place| place.position > from);
-                last.or_else(|| places.first_behind(from))
+            let last = self.indexes.look_at(lane, group, |index| {
+                let last = index.last_before(|point| point.position <= most);
+                let last = last.filter(|point| point.position > from);
+                last.or_else(|| index.first_behind(from))
             });
             end = last.ok()??.position.min(file_end);
         }

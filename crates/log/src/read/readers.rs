@@ -41,19 +41,19 @@ pub struct LaneReader {
     lane: Arc<LaneState>,
     group: GroupId,
     position: Position,
-    mark: Arc<ReaderPosition>,
+    standing: Arc<ReaderPosition>,
 }
 
 impl LaneReader {
     pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> LaneReader {
-        let mark = Arc::new(ReaderPosition::default());
-        lane.add_reader(&mark);
+        let standing = Arc::new(ReaderPosition::default());
+        lane.add_reader(&standing);
         let reader = LaneReader {
             core,
             lane,
             group: cursor.group,
             position: cursor.position,
-            mark,
+            standing,
         };
         reader.publish();
         reader
@@ -136,7 +136,7 @@ impl LaneReader {
     }
 
     fn publish(&self) {
-        self.mark.publish(self.group, self.position);
+        self.standing.publish(self.group, self.position);
     }
 }
 

@@ -1,18 +1,18 @@
 //! Where things are in a group: what its index says, in memory.
 //!
-//! A group that takes appends, or whose segments are in memory, has its places from the beginning. Of
+//! A group that takes appends, or whose segments are in memory, has its points from the beginning. Of
 //! others they are read from the index when they are asked for, and kept while they are used.
 
 use millstream_base::{Offset, Position, Timestamp};
 
 use crate::error::{LogError, Result};
-use crate::index::entry::{Mark, MarkKind};
+use crate::index::entry::{EntryKind, IndexEntry};
 use crate::index::file::Index;
 use crate::producers::transactions::AbortedTransaction;
 
-/// What holds at a position of a group: a mark of its index, without the producers.
+/// What holds at a position of a group: an entry of its index, without the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct IndexPoint {
     pub position: Position,
     /// The offset of the chunk that starts there.
     pub offset: Offset,
@@ -22,59 +22,59 @@ pub struct Place {
     pub stable: Offset,
 }
 
-/// The places of one group, in their order.
+/// The points of one group, in their order.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
-    places: Vec<Place>,
+pub struct SparseIndex {
+    points: Vec<IndexPoint>,
     /// Transactions that were aborted in this group, in the order of their markers.
     aborted: Vec<AbortedTransaction>,
     /// Why the rest is not known.
     damage: Option<LogError>,
 }
 
-impl Places {
+impl SparseIndex {
     /// What an index says.
-    pub fn of(index: &Index) -> Places {
-        let mut places = Places::default();
-        for mark in &index.marks {
-            places.add(mark);
-            places.aborted.extend(&mark.aborted);
+    pub fn of(index: &Index) -> SparseIndex {
+        let mut points = SparseIndex::default();
+        for entry in &index.entries {
+            points.add(entry);
+            points.aborted.extend(&entry.aborted);
         }
-        places
+        points
     }
 
-    /// Adds the place of a mark behind the others, without what the mark says of transactions.
-    pub fn add(&mut self, mark: &Mark) {
-        if mark.kind == MarkKind::GroupEnd {
+    /// Adds the point of an entry behind the others, without what the entry says of transactions.
+    pub fn add(&mut self, entry: &IndexEntry) {
+        if entry.kind == EntryKind::GroupEnd {
             // No chunk starts there.
             return;
         }
-        let place = Place {
-            position: mark.position,
-            offset: mark.offset,
-            max_timestamp: mark.max_timestamp,
-            stable: mark.stable,
+        let point = IndexPoint {
+            position: entry.position,
+            offset: entry.offset,
+            max_timestamp: entry.max_timestamp,
+            stable: entry.stable,
         };
-        match self.places.last_mut() {
+        match self.points.last_mut() {
             // A segment that was given back before anything came behind it.
-            Some(last) if last.position == place.position => *last = place,
-            _ => self.places.push(place),
+            Some(last) if last.position == point.position => *last = point,
+            _ => self.points.push(point),
         }
     }
 
-    /// The last place that says yes to `is_before`, which those behind the first that says no do not.
+    /// The last point that says yes to `is_before`, which those behind the first that says no do not.
     /// `None` is the group's start.
-    pub fn last_before(&self, is_before: impl Fn(&Place) -> bool) -> Option<Place> {
-        let count = self.places.partition_point(is_before);
-        count.checked_sub(1).map(|last| self.places[last])
+    pub fn last_before(&self, is_before: impl Fn(&IndexPoint) -> bool) -> Option<IndexPoint> {
+        let count = self.points.partition_point(is_before);
+        count.checked_sub(1).map(|last| self.points[last])
     }
 
-    /// The first place behind a position.
-    pub fn first_behind(&self, position: Position) -> Option<Place> {
+    /// The first point behind a position.
+    pub fn first_behind(&self, position: Position) -> Option<IndexPoint> {
         let count = self
-            .places
-            .partition_point(|place| place.position <= position);
-        self.places.get(count).copied()
+            .points
+            .partition_point(|point| point.position <= position);
+        self.points.get(count).copied()
     }
 
     /// Adds a transaction whose marker comes behind all others.
@@ -101,10 +101,10 @@ impl Places {
             self.aborted
                 .partition_point(|aborted| aborted.last_offset < offset)
         };
-        // What ends behind a place begins behind what is stable there.
-        let unstable = self.places.partition_point(|place| place.stable < to);
-        let end = self.places.get(unstable);
-        let end = end.map_or(self.aborted.len(), |place| before(place.offset));
+        // What ends behind a point begins behind what is stable there.
+        let unstable = self.points.partition_point(|point| point.stable < to);
+        let end = self.points.get(unstable);
+        let end = end.map_or(self.aborted.len(), |point| before(point.offset));
         let candidates = self.aborted.get(before(from)..end).unwrap_or_default();
         let begun = candidates
             .iter()
@@ -114,6 +114,6 @@ impl Places {
 
     /// Returns how much memory they take, in entries.
     pub fn len(&self) -> usize {
-        self.places.len() + self.aborted.len()
+        self.points.len() + self.aborted.len()
     }
 }
