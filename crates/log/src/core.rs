@@ -1,8 +1,7 @@
-//! What the parts of a log share, and the two kinds of background work: syncers make appended
-//! chunks durable, the persistence manager moves them to their groups' files and gives memory back.
+//! The state that all of a log shares.
 //!
-//! Both are plain functions that do one step. Threads call them in a loop (see `threads`), tests
-//! call them one by one.
+//! Its parts use it through narrower contexts: lanes through [`AppendContext`], reads through [`ReadContext`]. Commits,
+//! persistence and recovery add their steps to [`Core`] in folders of their own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};

@@ -1,13 +1,16 @@
-//! Where things lie in a data directory, and what belongs there.
+//! The data directory: its layout, its lock, and what belongs there.
 //!
 //! ```text
 //! millstream.data                          marker with the format's version; locked while in use
 //! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
-//! aside/torn.<start>.<stream>-<group's name>.<position>              what a start cut from a group's file
-//! aside/<…>                                                          what `repair` took away
+//! aside/torn.<start>.<stream>-<group's name>.<position>              the torn end that a start truncated from a file
+//! aside/<…>                                                          files and parts of files that `repair` took away
 //! ```
+//!
+//! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
+//! knows names, and nothing of what the files hold.
 
 pub mod aside;
 pub mod disk_space;

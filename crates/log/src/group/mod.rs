@@ -1,12 +1,14 @@
-//! A group: a series of segments, and a file that they end up in.
+//! A group: a series of segments, and the file that they end up in.
 //!
 //! Life of a segment: *head* (appends go to it) → *closed* → *persisted* (its bytes are in the
 //! group's file and synced) → *evicted* (its buffer went back to the pool; reads go to the file).
 //!
-//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ readable ≤ head`, and none goes back. What
-//! lies between `synced` and `durable` is in the journal; what lies between `durable` and `synced`
-//! is about to become durable. Of a [`Durability::Written`](crate::Durability::Written) stream
-//! `durable ≤ synced ≤ readable ≤ written`.
+//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ readable ≤ head`; none goes back. Bytes between `synced` and
+//! `durable` are in the journal; bytes between `durable` and `synced` are about to become durable. Of a
+//! [`Durability::Written`](crate::Durability::Written) stream `durable ≤ synced ≤ readable ≤ written`.
+//!
+//! A group knows neither its lane's other groups nor the journal. Its callers write the files of a lane in the order of the
+//! groups.
 
 pub mod end;
 pub mod file;

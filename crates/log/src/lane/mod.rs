@@ -1,4 +1,13 @@
-//! A lane: one of the places of a streamlet where appends happen; an ordered series of groups.
+//! Lanes: the parallel places of a streamlet where appends happen, each an ordered series of groups.
+//!
+//! An [`append`] checks a chunk, copies it into the head segment and pushes a reference to it onto the lane's
+//! [`virtual_log`]; a syncer takes it from the [`sync_queue`] and moves the lane's durable offset. A lane needs no more of the
+//! log for that than the [`context`].
+//!
+//! The groups of a lane are a gapless series, oldest first; only the last one may be open. Offsets only grow. The lock of the
+//! [`head`] comes before that of the virtual log and those of the queue, and no I/O is done under it.
+//!
+//! A lane knows neither how its chunks become durable nor how they are read.
 
 pub mod append;
 pub mod close;

@@ -1,4 +1,7 @@
-//! The log of one node, as its users see it.
+//! The log of one node, for its users: to open, use and close it.
+//!
+//! A stream is used only after its catalog entry is durable, and its files are removed only after the entry's end is
+//! ([`lifecycle`]). One change of a stream is made at a time. This folder stands on all others but repair and subscriptions.
 
 pub mod background;
 pub mod close;

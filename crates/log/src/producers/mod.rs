@@ -1,9 +1,11 @@
-//! Duplicate detection: what a lane remembers of its producers.
+//! Producers and transactions of one lane: duplicate detection, and the last stable offset.
 //!
-//! The rules are those of Kafka's idempotent producer: a chunk continues its producer's sequence,
-//! repeats one of its last five chunks, or is refused. The table belongs to the lane's head; its
-//! changes are written into the index with the positions they hold for, so that a restart knows
-//! neither less nor more than the stored chunks.
+//! The rules are those of Kafka's idempotent producer: a chunk continues its producer's sequence, repeats one of its last five
+//! chunks, or is refused. The table belongs to the lane's head. Its changes are written into the index with the positions that
+//! they hold for, so a restart knows exactly the producers of the stored chunks.
+//!
+//! A transaction counts as open before its first chunk can be durable ([`unstable`]). This folder knows neither lanes nor
+//! files.
 
 pub mod transactions;
 pub mod unstable;

@@ -11,30 +11,30 @@ use crate::group::Group;
 use crate::index::file::Index;
 use crate::index::sparse::SparseIndex;
 use crate::lane::LaneState;
-use crate::recovery::rebuild::reread;
+use crate::recovery::rebuild::rebuild_index;
 
-/// How many places of groups that are not in memory are kept, over all groups: some 32 MiB.
-const KEPT_MAX: usize = 1 << 20;
+/// The most points of the indexes in the cache, over all groups: some 32 MiB.
+const POINTS_MAX: usize = 1 << 20;
 
-/// Groups whose places were read from their indexes. When they are too many, those go that were not
-/// used since they were looked at for the last time.
+/// The indexes that were read from files. When they are too many, those go that were not used since the cache last
+/// looked at them.
 pub struct IndexCache {
     dir: Arc<DataDir>,
-    kept: Mutex<Kept>,
+    cached: Mutex<Cached>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// Those looked at for the last time longest ago come first. With the number of their index.
+struct Cached {
+    /// The group that the cache looked at longest ago comes first. With the number of its points.
     groups: VecDeque<(Weak<Group>, usize)>,
-    places: usize,
+    points: usize,
 }
 
 impl IndexCache {
     pub fn new(dir: Arc<DataDir>) -> IndexCache {
         IndexCache {
             dir,
-            kept: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
@@ -53,7 +53,7 @@ impl IndexCache {
             .map_err(|error| LogError::io("read", &path, error))?;
         let index = match stored.is_whole() {
             true => SparseIndex::of(&stored),
-            false => reread(&self.dir, lane, group, stored)?,
+            false => rebuild_index(&self.dir, lane, group, stored)?,
         };
         let seen = look(&index);
         let points = index.len();
@@ -63,24 +63,24 @@ impl IndexCache {
         Ok(seen)
     }
 
-    fn add(&self, group: &Arc<Group>, places: usize) {
-        let mut kept = self.kept.lock();
-        kept.groups.push_back((Arc::downgrade(group), places));
-        kept.places += places;
-        // Each is used at most once more while it is looked at.
-        for _ in 0..2 * kept.groups.len() {
-            if kept.places <= KEPT_MAX {
+    fn add(&self, group: &Arc<Group>, points: usize) {
+        let mut cached = self.cached.lock();
+        cached.groups.push_back((Arc::downgrade(group), points));
+        cached.points += points;
+        // Readers mark each at most once more meanwhile, so this ends.
+        for _ in 0..2 * cached.groups.len() {
+            if cached.points <= POINTS_MAX {
                 break;
             }
-            let Some((oldest, places)) = kept.groups.pop_front() else {
+            let Some((oldest, points)) = cached.groups.pop_front() else {
                 break;
             };
             match oldest.upgrade() {
                 Some(oldest) if oldest.index_is_used() => {
-                    kept.groups.push_back((Arc::downgrade(&oldest), places));
+                    cached.groups.push_back((Arc::downgrade(&oldest), points));
                 }
                 oldest => {
-                    kept.places -= places;
+                    cached.points -= points;
                     oldest.inspect(|group| group.forget_index());
                 }
             }

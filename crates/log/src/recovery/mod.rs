@@ -1,18 +1,20 @@
-//! What a start does with what it finds on disk.
+//! Recovery: a start completes each lane from its files and from the journal of the last run.
 //!
 //! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
-//!    last entry on, up to its last whole chunk. A file or an index of another group is not read.
-//!    What was read back may never have reached the medium (a sync that failed before the process
+//!    last index entry on, up to its last whole chunk. A file or an index of another group is not read.
+//!    Bytes that were read back may never have reached the medium (a sync that failed before the process
 //!    ended), so the part behind the last entry is written again, and everything is synced.
-//! 2. Replay the journal: what the files lack goes into segments in the pool, as it was there before
-//!    the end of the last run. Only where the pool is too small for that it goes to the files now.
-//! 3. What a write that was cut off left behind the whole chunks, and the journal did not bring back, is
-//!    moved aside. More than such a write can leave is damage: the file stays as it is.
+//! 2. Replay the journal: chunks that the files lack go into segments in the pool, as they lay there before
+//!    the end of the last run. Only where the pool is too small for them they go to the files now.
+//! 3. The torn end of a write behind the whole chunks, which the journal did not bring back, is
+//!    moved aside. More bytes than such a write can leave are damage: the file stays as it is.
 //! 4. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
 //!    as the disk has room for them; then the old journal, which holds them until then, is removed.
 //!
-//! Each step can be cut off and done again, and none but the last needs room on a full disk: where there
-//! is none for what is torn, it is cut without a copy.
+//! Each step can be interrupted and done again, and none but the last needs room on a full disk: without room a torn end is
+//! truncated without a copy.
+//!
+//! Recovery knows files, groups and the journal, and neither the catalog nor the pool's eviction.
 
 pub mod closed;
 pub mod finish;

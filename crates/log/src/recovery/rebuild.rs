@@ -15,7 +15,12 @@ use crate::recovery::tail::Tail;
 
 /// The sparse_index of a closed group whose index is torn or lost, as far as its chunks are whole: what
 /// `index` says, and behind that what the group's file does.
-pub fn reread(dir: &DataDir, lane: &LaneState, group: &Group, index: Index) -> Result<SparseIndex> {
+pub fn rebuild_index(
+    dir: &DataDir,
+    lane: &LaneState,
+    group: &Group,
+    index: Index,
+) -> Result<SparseIndex> {
     let Some(end) = group.end().filter(|_| !group.is_removed()) else {
         return Ok(SparseIndex::of(&index));
     };

@@ -1,9 +1,9 @@
-//! Finding what is damaged, and taking it away: what `millstream repair` does.
+//! Repair: finds damage, and takes it away with the log closed, as `millstream repair` does.
 //!
-//! A lane is cut at its damage with the log closed: what is behind goes to the folder `aside`, with what the
+//! A lane is truncated at its damage: the bytes behind it go to the folder `aside`, with the runs that the
 //! journal holds of the lane, and the lane goes on with a new group, whose number is above all that the
-//! journal knows. So the next start passes over what the journal still holds, and then removes it. Each
-//! step can be cut off: the lane is damaged then as before, or whole.
+//! journal knows. So the next start passes over these runs, and then removes the journal. Each
+//! step can be interrupted: the lane is damaged then as before, or whole.
 
 pub mod salvage;
 

@@ -1,4 +1,7 @@
-//! A stream: streamlets with lanes, virtual logs that they share, and who consumes it.
+//! Streams: streamlets with their lanes, and the virtual logs that these share.
+//!
+//! Streams only grow. The state of a lane is made when the lane is first used: most lanes of a large stream hold nothing. Code
+//! that visits all lanes visits those that were made. Streams know neither the catalog nor how their lanes are written.
 
 pub mod partitions;
 pub mod producer_lanes;

@@ -1,10 +1,10 @@
 //! Subscriptions: chunks are handed out in place as they become durable (push.txt, section 3; kera 7.4).
 //!
-//! Who subscribes says once where it begins. From then on it is told when there is more, and takes what there
-//! is as slices of the segments themselves, which stay in memory for as long as it holds a slice. Only
-//! what is committed is handed out: up to the last stable offset, without what was aborted.
+//! A subscriber names once where it begins. From then on it is told when there is more, and takes chunks
+//! as slices of the segments themselves, which stay in memory while it holds a slice. Only
+//! committed chunks are handed out: up to the last stable offset, without those of aborted transactions.
 //!
-//! Nobody polls: see [`Subscription::poll_more`].
+//! No subscriber polls: see [`Subscription::poll_more`].
 
 mod feed;
 mod filter;

@@ -1,6 +1,6 @@
-//! A small table that lives in a stream: what the log knows of itself.
+//! A small table that lives in a stream: how the log stores facts about itself.
 //!
-//! Each change is a record, key → JSON value or nothing. At a start the stream is read from its
+//! Each change is a record, key → JSON value or nothing. A start reads the stream from its
 //! beginning. Now and then the whole table is written anew, into a group of its own, and the groups
 //! before are removed.
 

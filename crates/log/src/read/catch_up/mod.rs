@@ -2,11 +2,11 @@
 //!
 //! A read that begins where an earlier read ended is sequential, and goes through *windows*: up to
 //! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory. Threads read the
-//! next windows while the reader works on this one. How many there are, and how large, grows with each
-//! window that it comes to.
+//! next windows while the reader works on this one. The number of windows ahead, and their size, grow with each
+//! window that the reader comes to.
 //! A window stays in memory until another one needs the room, so readers close behind one another read
-//! the disk once. Any other read takes from the file what it needs and no more, through the system's
-//! cache, which keeps what is looked up again and again.
+//! the disk once. Any other read takes from the file only the bytes that it needs, through the system's
+//! cache, which keeps bytes that are looked up again and again.
 //!
 //! Reading ahead reports no errors. A window that cannot be read is forgotten, and one that holds damage
 //! ends before it; the reader that comes there reads by itself and finds the error.
