@@ -41,14 +41,14 @@ pub struct Core {
     pub dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
     pub pool: Arc<Pool>,
-    /// What reads need.
+    /// The parts that reads need.
     pub reads: ReadContext,
-    /// What lanes need to append.
+    /// The parts that appends need.
     pub appends: AppendContext,
     pub journal: Journal,
     pub streams: RwLock<Streams>,
     pub partitions: PartitionCount,
-    /// What users' streams have where they have no setting of their own. Set by the broker, read by retention and when
+    /// Settings of users' streams that have none of their own. Set by the broker, read by retention and when
     /// limits are set.
     pub defaults: RwLock<StreamDefaults>,
     /// Where it is noted which lanes have data; set when the start is over.
@@ -57,7 +57,7 @@ pub struct Core {
     pub stalled: Mutex<Vec<Arc<VirtualLog>>>,
     /// When it was looked for room on a full disk; held while that takes the room.
     pub probed_at: Mutex<Duration>,
-    /// What the last run left, until the files hold all of it for good.
+    /// The journal of the last run, until the files hold all of it for good.
     pub unfinished_recovery: Mutex<Option<UnfinishedRecovery>>,
     /// Recovery could not be finished on a full disk. Taken by the persistence manager.
     pub recovery_waits: AtomicBool,
@@ -68,7 +68,7 @@ pub struct Core {
     pub counters: Counters,
 }
 
-/// What the log has done so far.
+/// Counts of finished work.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub direct_commits: AtomicU64,
@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    /// What bounds a stream: its chunks must fit a segment, and a block of the journal.
+    /// Returns the bounds of a stream: its chunks must fit a segment, and a block of the journal.
     pub fn limits(&self, kind: StreamKind, config: &StreamConfig) -> Limits {
         let config = &self.effective(kind, config.clone());
         let segment = config.segment.as_usize();

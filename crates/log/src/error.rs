@@ -1,4 +1,4 @@
-//! What can go wrong in the log, each with what is wrong, where, and what to do.
+//! The errors of the log. Each names the fault and its place, and says what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub enum LogError {
     DamagedTable {
         /// The table's name.
         table: String,
-        /// What is wrong with it.
+        /// Its damage.
         error: Box<LogError>,
     },
     /// The data was written by a later version.
@@ -43,7 +43,7 @@ pub enum LogError {
     NewerFormat {
         /// The data directory.
         dir: PathBuf,
-        /// What its marker says.
+        /// The format that its marker names.
         found: u32,
         /// The format known here.
         known: u32,
@@ -55,7 +55,7 @@ pub enum LogError {
     OlderFormat {
         /// The data directory.
         dir: PathBuf,
-        /// What its marker says.
+        /// The format that its marker names.
         found: u32,
         /// The format known here.
         known: u32,
@@ -71,11 +71,11 @@ pub enum LogError {
     /// The operating system refused.
     #[error("cannot {action} {path}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: Arc<io::Error>,
     },
     /// Stored bytes are not what was written.
@@ -87,13 +87,13 @@ pub enum LogError {
         path: PathBuf,
         /// Where in it.
         position: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
     /// A write or sync failed; what the disk holds is unknown until it is read again.
     #[error("lane refuses writes since {what}; check the disk and restart")]
     LaneFault {
-        /// What failed.
+        /// The failure.
         what: String,
     },
     /// The disk is full.
@@ -103,7 +103,7 @@ pub enum LogError {
     DiskFull {
         /// The data directory.
         dir: PathBuf,
-        /// What the journal's next file takes.
+        /// The room that the journal's next file takes.
         bytes: ByteSize,
     },
     /// The disk is full, and what the journal holds does not fit the pool.
@@ -113,7 +113,7 @@ pub enum LogError {
     NoRoomToStart {
         /// The data directory.
         dir: PathBuf,
-        /// What is to be written so far; more may come.
+        /// The bytes to be written so far; there may be more.
         bytes: ByteSize,
         /// The size of the pool.
         pool: ByteSize,
@@ -160,9 +160,9 @@ pub enum LogError {
     ProducerFenced {
         /// The producer.
         producer: ProducerId,
-        /// What the chunk carries.
+        /// The value in the chunk.
         epoch: ProducerEpoch,
-        /// What the lane has seen.
+        /// The last value that the lane has seen.
         current: ProducerEpoch,
     },
     /// A newer incarnation of the coordinator has ended a transaction of this producer.
@@ -172,12 +172,12 @@ pub enum LogError {
     CoordinatorFenced {
         /// The producer.
         producer: ProducerId,
-        /// What the marker carries.
+        /// The value in the marker.
         epoch: i32,
-        /// What the lane has seen.
+        /// The last value that the lane has seen.
         current: i32,
     },
-    /// What the chunk says of its producer cannot be.
+    /// The chunk contradicts itself about its producer.
     #[error("chunk of producer {producer} refused: {why}")]
     BadProducer {
         /// The producer.
@@ -199,12 +199,12 @@ pub enum LogError {
     OutOfOrderSequence {
         /// The producer.
         producer: ProducerId,
-        /// What the chunk carries.
+        /// The value in the chunk.
         found: Sequence,
-        /// What would follow the last chunk.
+        /// The sequence that follows the last chunk.
         expected: Sequence,
     },
-    /// There is no such stream.
+    /// The stream does not exist.
     #[error("unknown stream {name}")]
     UnknownStream {
         /// Its name or id.
@@ -252,7 +252,7 @@ pub enum LogError {
         /// Why.
         error: ChunkError,
     },
-    /// There is no such streamlet or lane.
+    /// The streamlet or lane does not exist.
     #[error("stream {stream} has no {what}")]
     UnknownLane {
         /// The stream's name.
@@ -279,7 +279,7 @@ pub enum LogError {
     /// The offset is not stored.
     #[error("offset {offset} is not stored: the lane holds {earliest} up to {end}")]
     OffsetOutOfRange {
-        /// What was asked for.
+        /// The streamlet, lane, segment or group that was asked for.
         offset: Offset,
         /// The first stored.
         earliest: Offset,
@@ -309,7 +309,7 @@ pub enum LogError {
         /// How long was waited for it.
         waited_ms: u64,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("unknown object {name}")]
     UnknownObject {
         /// Its name.

@@ -36,5 +36,5 @@ impl LaneId {
     }
 }
 
-/// What the name of a group's file tells: lane, group, and the offset of its first record.
+/// The parts of the name of a group's file: lane, group, and the offset of its first record.
 pub type GroupName = (LaneId, GroupId, Offset);

@@ -5,7 +5,7 @@ use crate::error::{LogError, Result};
 /// The longest name, which is Kafka's bound on names of topics. Names are part of keys, paths and protocols.
 const NAME_BYTES_MAX: usize = 249;
 
-/// What the names of the node's own streams begin with.
+/// The prefix of the names of the node's own streams.
 pub const OWN_PREFIX: &str = "__";
 
 /// The names that no stream of a user may have: those of the node's own streams, and those of the topics that Kafka
@@ -28,7 +28,7 @@ const RESERVED: [&str; 14] = [
     "__remote_log_metadata",
 ];
 
-/// What the names of objects' contents begin with, and those of streams that later programs may need.
+/// The prefixes of the names of objects' contents, and of streams that later programs may need.
 const RESERVED_PREFIXES: [&str; 2] = ["__object/", "__millstream"];
 
 /// Whether the node, or Kafka, needs this name for itself.

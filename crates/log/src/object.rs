@@ -28,7 +28,7 @@ pub const OBJECT_RECORD_BYTES: usize = 128 << 10;
 /// How much of an object may be on its way to the disk.
 const IN_FLIGHT_RECORDS: u64 = 16;
 
-/// What is known of an object.
+/// A description of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectInfo {
     /// Its name.
@@ -43,7 +43,7 @@ pub struct ObjectInfo {
     pub stream: StreamId,
 }
 
-/// Writes the content of an object into its lane; answers size and checksum when all is durable.
+/// Writes the content of an object into its lane; returns its size and checksum when all of it is durable.
 pub(crate) fn write_content(
     core: &Core,
     lane: &Arc<LaneState>,
@@ -152,7 +152,7 @@ impl ObjectReader {
         })
     }
 
-    /// What is known of the object.
+    /// The description of the object.
     pub fn info(&self) -> &ObjectInfo {
         &self.info
     }

@@ -33,16 +33,16 @@ struct Progress {
 #[derive(Debug, Default)]
 struct HandOut {
     progress: Progress,
-    /// Who has which group.
+    /// The reader that has each group.
     given: BTreeMap<GroupId, Holder>,
 }
 
-/// Who has groups. Several readers may have the same consumer's name one after the other, the next one before
+/// A reader that has groups. Several readers may have the same consumer's name one after the other, the next one before
 /// the last one has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     consumer: Arc<str>,
-    /// Tells readers apart. `None` who asks for groups by name.
+    /// Tells readers apart. `None` for consumers that ask for groups by name.
     reader: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ impl Application {
         })
     }
 
-    /// A reader, which is known to those who commit by the consumer's name.
+    /// Adds a reader; commits name it by the consumer's name.
     pub(crate) fn add_reader(&self, consumer: String) -> Holder {
         Holder {
             consumer: consumer.into(),
@@ -280,7 +280,7 @@ impl Application {
         for hand_out in self.streamlets.lock().values_mut() {
             hand_out.given.retain(|_, holder| !is_gone(holder));
         }
-        // There is something to read for those who found nothing.
+        // Readers that found nothing may have something now.
         self.stream.shared.durable_moved.notify(usize::MAX);
     }
 
@@ -370,7 +370,7 @@ mod tests {
         let next = stored().nth(60).expect("there are more");
         assert!(!progress.is_done(next));
 
-        // What is done out of turn waits for the group before.
+        // A group that is done out of turn waits for the group before.
         let after = stored().nth(61).expect("there are more");
         progress.done.insert(after);
         progress.join(stored());

@@ -9,13 +9,13 @@ use crate::ids::LaneId;
 use crate::produce::wait::wait_durable;
 use crate::read::seek::seek_offset;
 
-/// What the keys of these notes begin with in the catalog.
+/// The prefix of the keys of these notes in the catalog.
 const PREFIX: &str = "start/";
 
-/// What a start finds in the notes.
+/// The notes as a start finds them.
 #[derive(Debug, Default)]
 pub struct StoredStarts {
-    /// Keys of notes that say nothing any more.
+    /// Keys of obsolete notes.
     pub stale: Vec<String>,
     /// The highest number of a stream that a note names.
     pub last_stream: u64,

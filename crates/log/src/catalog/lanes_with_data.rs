@@ -16,7 +16,7 @@ use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::produce::wait::wait_durable;
 
-/// What the keys of these notes begin with in the catalog.
+/// The prefix of the keys of these notes in the catalog.
 const PREFIX: &str = "data/";
 
 impl Core {
@@ -29,7 +29,7 @@ impl Core {
         *self.dir.named.lock() = ids;
     }
 
-    /// Notes the lanes that got files. What cannot be noted now is tried again.
+    /// Notes the lanes that got files. A note that cannot be made now is made at the next call.
     pub fn note_data(&self) {
         let mut named = std::mem::take(&mut *self.dir.named.lock());
         if named.is_empty() {
@@ -72,7 +72,7 @@ fn is_to_be_noted(lane: &LaneState) -> bool {
 /// Notes all lanes that have durable data.
 pub fn note_all_data(core: &Core, catalog: &Table, lanes: &[Arc<LaneState>]) {
     for lane in lanes.iter().filter(|lane| is_to_be_noted(lane)) {
-        // What is lost in a crash must not be missed.
+        // The next start must not miss data that was never durable.
         let _ = wait_durable(core, lane, lane.next_offset());
         if lane.durable_offset() == Offset(0) {
             continue;
@@ -96,8 +96,8 @@ pub fn forget_data(core: &Core, catalog: &Table, stream: StreamId) -> Result<()>
     Ok(())
 }
 
-/// Finds lanes that had data and have none any more: they refuse writes, and reads are told. Answers the
-/// keys of notes that say nothing any more.
+/// Finds lanes that had data and have none any more: they refuse writes, and reads fail. Returns the
+/// keys of notes that are obsolete.
 pub fn check_data(core: &Core, catalog: &Table) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for (key, _) in catalog.list::<bool>(PREFIX)? {

@@ -30,7 +30,7 @@ pub const FIRST_STREAM: u64 = 16;
 /// The key that a salvaged catalog has: streams that it does not name were lost, not deleted.
 pub const SALVAGED: &str = "salvaged";
 
-/// What the catalog says of a stream.
+/// The entry of a stream in the catalog.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CatalogEntry {
     pub id: StreamId,

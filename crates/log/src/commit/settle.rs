@@ -1,4 +1,4 @@
-//! What follows a commit: durable offsets move, or lanes learn of a failure.
+//! The outcome of a commit: durable offsets move, or lanes learn of a failure.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::error::LogError;
 use crate::lane::LaneState;
 use crate::lane::virtual_log::{PendingRun, VirtualLog};
 
-/// Up to so many files are synced one by one; more are synced together.
+/// The most files that are synced one by one; more are synced together.
 pub const SINGLE_SYNCS_MAX: usize = 4;
 
 impl Core {

@@ -31,7 +31,7 @@ use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
 /// takes. Shorter means more syncs for lanes that get little.
 pub const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// With so much written and not synced a lane waits no longer: the sync is over before
+/// A lane with this many bytes written and not synced waits no longer: the sync is over before
 /// [`UNSYNCED_BYTES_MAX`] is reached, unless the disk is slower than the producers.
 const SYNC_BYTES: u64 = 2 << 20;
 

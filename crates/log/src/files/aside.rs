@@ -10,7 +10,7 @@ use millstream_base::{DiskFile, Position, StreamId};
 use crate::error::{LogError, Result};
 use crate::files::{ASIDE, DataDir};
 
-/// What the names of files there begin with that are of streams the catalog lost.
+/// The prefix of the names of files there that belong to streams the catalog lost.
 const LOST_PREFIX: &str = "lost.";
 
 /// How much is copied there at once.
@@ -27,7 +27,7 @@ impl DataDir {
         Ok(path)
     }
 
-    /// What is in that folder whose name begins with `prefix` and a number.
+    /// Lists the files of that folder whose names begin with `prefix` and a number.
     pub fn aside_entries(&self, prefix: &str) -> Result<Vec<(u64, String)>> {
         let folder = self.aside_dir()?;
         let entries = self
@@ -61,8 +61,8 @@ impl DataDir {
         copy.sync().map_err(error)
     }
 
-    /// Moves what is in a stream's folder to the folder `aside`, and removes the folder. Answers what the
-    /// files' names begin with there.
+    /// Moves what is in a stream's folder to the folder `aside`, and removes the folder. Returns the beginning
+    /// of the files' names there.
     pub fn move_stream_aside(&self, stream: StreamId) -> Result<PathBuf> {
         let folder = self.aside_dir()?;
         let known = self.aside_entries(LOST_PREFIX)?;

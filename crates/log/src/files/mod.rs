@@ -36,17 +36,17 @@ const MARKER_TEXT: &str = "millstream data, format ";
 /// no identity.
 pub const FORMAT: u32 = 2;
 
-/// A folder that file systems make at their root; nobody put it there.
+/// A folder that file systems make at their root.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
 /// The folders of the journal and of the streams.
 const JOURNAL: &str = "journal";
 const STREAMS: &str = "streams";
 
-/// The folder for what was cut from files, and for what `repair` takes away.
+/// The folder for the torn ends of files, and for files that `repair` takes away.
 pub const ASIDE: &str = "aside";
 
-/// The name in the data directory of the socket where clients come in that run on the same machine.
+/// The name in the data directory of the socket for clients on the same machine.
 pub const SOCKET: &str = "socket";
 
 /// An open, locked data directory.
@@ -108,7 +108,7 @@ impl DataDir {
                     known: FORMAT,
                 });
             }
-            // Founding was cut off: nothing is stored yet, and the marker may not be on the medium.
+            // Founding was interrupted: nothing is stored yet, and the marker may not be on the medium.
             _ if names.len() == 1 => found(&*disk, root, &path)?,
             Some(_) => {}
             None => return Err(LogError::ForeignFile { path }),
@@ -139,7 +139,7 @@ impl DataDir {
             named: Mutex::default(),
             stream_dirs: Mutex::default(),
         };
-        // In this order: a journal without streams tells that these were removed.
+        // In this order: a journal without streams shows that these were removed.
         for path in [dir.streams_dir(), dir.journal_dir()] {
             dir.disk
                 .create_dir_all(&path)

@@ -18,7 +18,7 @@ pub struct GroupEnd {
 }
 
 impl GroupEnd {
-    /// What the entry says that closes the group.
+    /// Returns the end that the closing index entry names.
     pub fn of(entry: &IndexEntry) -> GroupEnd {
         GroupEnd {
             position: entry.position,

@@ -43,9 +43,9 @@ pub struct Group {
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
     /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
-    /// (`Acquire`), who then find the bytes before it in a segment or in the file.
+    /// (`Acquire`), which then find the bytes before it in a segment or in the file.
     durable: AtomicU64,
-    /// What may be read before it is durable; else 0. Stored (`Release`) by the lane when the bytes are
+    /// The end of the bytes that may be read before they are durable; else 0. Stored (`Release`) by the lane when the bytes are
     /// in their segment, or by the syncer when they are in the file.
     early: AtomicU64,
     /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
@@ -53,20 +53,20 @@ pub struct Group {
     synced: AtomicU64,
     /// Set when retention or deletion takes the group away; under the lock of `file`.
     removed: AtomicBool,
-    /// Set with `failed` of `file`, for those who must not wait for its lock.
+    /// Set with `failed` of `file`, for callers that must not wait for its lock.
     failed: AtomicBool,
     /// In the order of their positions. The lane adds them, eviction takes their buffers.
     segments: RwLock<Vec<Segment>>,
     /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
     entries: Mutex<VecDeque<IndexEntry>>,
-    /// Why what comes behind the last readable byte is missing, if it is. Set by recovery.
+    /// Why the bytes behind the last readable one are missing, if they are. Set by recovery.
     damage: OnceLock<LogError>,
-    /// What the index says, for readers. The lane adds; `None` when it is to be read from the index.
+    /// The index in memory, for readers. The lane adds to it; `None` when it is to be read from the file.
     index: RwLock<Option<SparseIndex>>,
     /// Whether the index were used since they were asked for the last time.
     index_used: AtomicBool,
     file: Mutex<GroupFile>,
-    /// Held while the file is synced: of two syncs at a time only one would be told of a failed write.
+    /// Held while the file is synced: of two syncs at a time only one would learn of a failed write.
     /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
     syncing: Mutex<()>,
 }
@@ -177,7 +177,7 @@ impl Group {
         assert!(first, "group {} is closed twice", self.id);
     }
 
-    /// Why what comes behind the last readable byte is missing, if it is.
+    /// Why the bytes behind the last readable one are missing, if they are.
     pub fn damage(&self) -> Option<&LogError> {
         self.damage.get()
     }
@@ -246,7 +246,7 @@ impl Group {
             && self.entries.lock().is_empty()
     }
 
-    /// What its file is named after.
+    /// Returns the parts of its file's name.
     pub fn name(&self) -> GroupName {
         (self.lane, self.id, self.first_offset)
     }

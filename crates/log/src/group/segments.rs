@@ -117,7 +117,7 @@ impl Group {
             .and_then(|segment| segment.end)
     }
 
-    /// What memory holds of `[from, to)` in the segment of `from`; `None` when it is evicted.
+    /// Returns the bytes of `[from, to)` that memory holds in the segment of `from`; `None` when it is evicted.
     pub fn slice_in_memory(&self, from: Position, to: Position) -> Option<Slice> {
         let segments = self.segments.read();
         let after = segments.partition_point(|segment| segment.base <= from);
@@ -172,8 +172,8 @@ impl Group {
         is_evicted
     }
 
-    /// Forgets the index of a group that no longer takes memory otherwise: who needs them again has
-    /// them read from the index.
+    /// Forgets the index of a group that no longer takes memory otherwise: a reader that needs it again
+    /// reads the index file.
     pub(super) fn forget_index_if_cold(&self) {
         let segments = self.segments.read();
         // Eviction goes through them from the first to the last.

@@ -10,12 +10,12 @@ use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::memory::pool::Buffer;
 
-/// What is known of a group that lies on disk.
+/// A group as recovery found it on disk.
 #[derive(Debug)]
 pub struct StoredGroup {
     /// Its durable head.
     pub position: Position,
-    /// What its file holds for good; the rest is in memory, and in the journal.
+    /// The synced bytes of its file; the rest is in memory, and in the journal.
     pub synced: Position,
     pub end: Option<GroupEnd>,
     /// Bytes of the index file.
@@ -26,10 +26,10 @@ pub struct StoredGroup {
     pub buffers: Vec<Arc<Buffer>>,
     /// Marks that are not in the index yet.
     pub entries: Vec<IndexEntry>,
-    /// What all of its entries say; `None` when they are not loaded.
+    /// Its index in memory; `None` when it is not loaded.
     pub index: Option<SparseIndex>,
     /// Whether the file's name survives a crash.
     pub named: bool,
-    /// Why what comes behind `position` is missing, if it is.
+    /// Why the bytes behind `position` are missing, if they are.
     pub damage: Option<LogError>,
 }

@@ -7,14 +7,14 @@ use uuid::Uuid;
 use crate::lane::LaneState;
 use crate::settings::config::StreamConfig;
 
-/// What is known of a stream.
+/// A description of a stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamInfo {
     /// Its name.
     pub name: String,
     /// Its id.
     pub id: StreamId,
-    /// What tells it from all other streams that there have been or will be, also of its name. Nil for
+    /// Its identity, which no other stream ever has, also of the same name. Nil for
     /// the log's own.
     pub uuid: Uuid,
     /// Its settings.
@@ -23,7 +23,7 @@ pub struct StreamInfo {
     pub lanes: Vec<LaneInfo>,
 }
 
-/// What is known of a lane.
+/// A description of a lane.
 #[derive(Debug, Clone, Serialize)]
 pub struct LaneInfo {
     /// Its number among all of the stream.
@@ -40,7 +40,7 @@ pub struct LaneInfo {
     pub groups: usize,
     /// Durable bytes.
     pub bytes: u64,
-    /// Bytes that the start cut from the end of its last file, which a crash had left incomplete.
+    /// Bytes that the start truncated from the end of its last file, which a crash had left incomplete.
     pub cut_bytes: u64,
     /// Why it refuses writes, or which damage a read has met.
     pub fault: Option<String>,

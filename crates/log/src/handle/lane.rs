@@ -66,7 +66,7 @@ impl Lane {
         self.lane.next_offset()
     }
 
-    /// What is damaged or missing of it, as far as the start and reads have met it.
+    /// Returns its damage, as far as the start and reads have met it.
     pub fn damage(&self) -> Option<&LogError> {
         let damages = [self.lane.fault(), self.lane.read_fault()];
         let is_damage = |error: &&LogError| matches!(error, LogError::Corrupted { .. });
@@ -94,8 +94,8 @@ impl Lane {
     }
 
     /// Up to where [`Lane::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
-    /// behind the last record, with [`Durability::Written`] that behind the last one in the file. What is
-    /// read before it is durable may be gone after a crash; of a `written` stream only after one of the machine.
+    /// behind the last record, with [`Durability::Written`] that behind the last one in the file. Records that are
+    /// read before they are durable may be gone after a crash; of a `written` stream only after one of the machine.
     pub fn readable_offset(&self) -> Offset {
         self.lane.readable_offset()
     }
@@ -199,7 +199,7 @@ impl Lane {
         LaneReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
     }
 
-    /// What is known of it.
+    /// Returns its description.
     pub fn info(&self) -> LaneInfo {
         let LaneId {
             streamlet, lane, ..

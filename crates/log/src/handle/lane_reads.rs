@@ -9,16 +9,16 @@ use crate::read::timestamps::{newest_record, record_at};
 
 impl Lane {
     /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
-    /// first, of at most `bytes_max` bytes together. Nothing is copied that memory has; nobody waits
-    /// for the caller but the memory that the pieces hold.
+    /// first, of at most `bytes_max` bytes together. Bytes in memory are not copied; the caller holds up
+    /// nothing but the memory of the pieces.
     ///
     /// When `end` lies within a chunk, that chunk is the last one.
     ///
     /// # Errors
     /// When `from` is before what is stored or beyond what is durable
     /// ([`LogError::OffsetOutOfRange`]); when all memory for reading from disk is in use
-    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. What was found
-    /// before an error is given, and the next fetch tells.
+    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. Chunks
+    /// before an error are returned, and the next fetch fails.
     pub fn fetch(
         &self,
         from: Offset,

@@ -32,7 +32,7 @@ impl Stream {
         self.stream.shared.id
     }
 
-    /// What tells it from all other streams: see [`StreamInfo::uuid`].
+    /// Its identity: see [`StreamInfo::uuid`].
     pub fn uuid(&self) -> Uuid {
         self.stream.shared.uuid
     }
@@ -57,7 +57,7 @@ impl Stream {
         self.stream.shared.config.read().clone()
     }
 
-    /// What is known of it.
+    /// Returns its description.
     pub fn info(&self) -> StreamInfo {
         StreamInfo {
             name: self.name().to_owned(),
@@ -79,7 +79,7 @@ impl Stream {
         self.stream.lane_count()
     }
 
-    /// The lane with this number among all of the stream: what Kafka's clients call a partition.
+    /// The lane with this number among all of the stream: a partition for Kafka's clients.
     ///
     /// # Errors
     /// When there is none.

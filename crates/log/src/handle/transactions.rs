@@ -12,7 +12,7 @@ use crate::produce::append::append_when_room;
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{NO_COORDINATOR, ProducerState};
 
-/// What a lane knows of a producer: what Kafka's `DescribeProducers` tells.
+/// The state of a producer in a lane, as Kafka's `DescribeProducers` returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerInfo {
     /// The producer.
@@ -69,7 +69,7 @@ impl Lane {
         aborted_transactions(&self.core, &self.lane, from, to)
     }
 
-    /// What the lane knows of its producers, in the order of their ids.
+    /// Returns the states of the lane's producers, in the order of their ids.
     pub fn producers(&self) -> Vec<ProducerInfo> {
         let mut producers = self.lane.with_producers(|producers| {
             let all = producers.iter();
@@ -109,7 +109,7 @@ fn aborted_transactions(
                 .indexes
                 .look_at(lane, &group, |index| index.aborted(from, to))??,
         );
-        // What ends behind a group begins behind what is stable there.
+        // A transaction that ends behind a group begins behind the stable offset at its end.
         let is_last = group.end().is_none_or(|end| end.stable >= to);
         next = match is_last {
             true => None,

@@ -1,7 +1,8 @@
 //! Waiting for any of many lanes, without a task for each and without looking at all of them.
 //!
-//! A [`Watch`] is told by the lanes themselves: whoever moves a lane's head puts the lane's key into the watches that are armed for it, and wakes those who wait. A lane tells a watch once,
-//! until it is armed again, so a busy lane does not keep waking somebody who is still at work.
+//! The lanes notify a [`Watch`] themselves: the thread that moves a lane's head puts the lane's key into the watches that are
+//! armed for it, and wakes their waiters. A lane notifies a watch once until it is armed again, so a busy lane does not keep
+//! waking a thread that is still at work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -13,8 +14,8 @@ use crate::handle::lane::Lane;
 use crate::lane::LaneState;
 use crate::lane::watchers::{DISARMED, WatchEntry, WatchShared, WatchedHead};
 
-/// Tells which of many lanes have more than was known of them. Made once for as long as somebody is
-/// interested, such as a consumer's connection; clones are the same watch.
+/// Tells which of many lanes have more than the caller has seen. One watch serves for the life of its owner, such as
+/// a consumer's connection; clones are the same watch.
 ///
 /// ```
 /// # use millstream_base::{Offset, StreamletIndex, Timestamp};
@@ -51,13 +52,13 @@ pub struct Watched {
 }
 
 impl Watch {
-    /// Adds a lane, which is called `key` from then on. It tells nothing before it is armed, and then
-    /// of what is durable.
+    /// Adds a lane, which is called `key` from then on. The lane does not notify the watch before it is armed, and then
+    /// when its durable offset has moved.
     pub fn add(&self, lane: &Lane, key: u64) -> Watched {
         self.add_for(lane, key, WatchedHead::Durable)
     }
 
-    /// As [`Watch::add`], for who reads up to [`Lane::readable_offset`].
+    /// As [`Watch::add`], for readers up to [`Lane::readable_offset`].
     pub fn add_readable(&self, lane: &Lane, key: u64) -> Watched {
         self.add_for(lane, key, WatchedHead::Readable)
     }
@@ -74,7 +75,7 @@ impl Watch {
         Watched { lane, entry }
     }
 
-    /// The keys of the lanes that have told since they were asked for last, each once for each time
+    /// Takes the keys of the lanes that have notified the watch since the last call, each once for each time
     /// that it was armed. A lane that was dropped meanwhile may be among them.
     pub fn take_ready(&self) -> Vec<u64> {
         std::mem::take(&mut *self.shared.ready.lock())
@@ -85,7 +86,7 @@ impl Watch {
         self.shared.changed.listen()
     }
 
-    /// As [`Watch::take_ready`], when there is at least one. What is dropped before it is done takes
+    /// As [`Watch::take_ready`], when there is at least one. A future that is dropped before it is ready takes
     /// nothing.
     pub async fn ready(&self) -> Vec<u64> {
         loop {
@@ -102,11 +103,11 @@ impl Watch {
 }
 
 impl Watched {
-    /// Lets the lane tell once when its head is beyond `after`, or when its stream is
+    /// Lets the lane notify the watch once when its head is beyond `after`, or when its stream is
     /// deleted; at once if that is so already.
     pub fn arm(&self, after: Offset) {
         self.entry.after.store(after.0, Ordering::Relaxed);
-        // Either whoever moves the lane's offset sees the store above, or the loads below see the
+        // Either the thread that moves the lane's offset sees the store above, or the loads below see the
         // offset: see `LaneState::wake`.
         fence(Ordering::SeqCst);
         if self.entry.note(&self.lane.heads()) {

@@ -31,7 +31,7 @@ impl Fingerprint {
     }
 }
 
-/// What an entry stands for.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A place within a segment.
@@ -42,7 +42,7 @@ pub enum EntryKind {
     GroupEnd = 2,
 }
 
-/// What held at a position of a group.
+/// The state at a position of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
     pub kind: EntryKind,
@@ -51,7 +51,7 @@ pub struct IndexEntry {
     pub offset: Offset,
     /// The largest timestamp of the chunks of this group before `position`.
     pub max_timestamp: Timestamp,
-    /// Before this offset all transactions have ended.
+    /// All transactions have ended before this offset.
     pub stable: Offset,
     /// Producers that appended since the entry before, as they were here.
     pub producers: Vec<(ProducerId, ProducerState)>,

@@ -10,7 +10,7 @@ use crate::index::entry::{EntryKind, IndexEntry};
 use crate::index::file::Index;
 use crate::producers::transactions::AbortedTransaction;
 
-/// What holds at a position of a group: an entry of its index, without the producers.
+/// A point of a group: an entry of its index, without the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexPoint {
     pub position: Position,
@@ -33,7 +33,7 @@ pub struct SparseIndex {
 }
 
 impl SparseIndex {
-    /// What an index says.
+    /// Makes the index in memory of an index file.
     pub fn of(index: &Index) -> SparseIndex {
         let mut points = SparseIndex::default();
         for entry in &index.entries {
@@ -101,7 +101,7 @@ impl SparseIndex {
             self.aborted
                 .partition_point(|aborted| aborted.last_offset < offset)
         };
-        // What ends behind a point begins behind what is stable there.
+        // A transaction that ends behind a point begins behind the stable offset there.
         let unstable = self.points.partition_point(|point| point.stable < to);
         let end = self.points.get(unstable);
         let end = end.map_or(self.aborted.len(), |point| before(point.offset));

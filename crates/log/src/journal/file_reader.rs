@@ -97,7 +97,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Writes and syncs again what was written last, a block or the header: its sync may have failed,
-    /// or never come. What is before it was synced before it was written.
+    /// or never come. Everything before it was synced before it was written.
     pub fn write_again(&self, last: Range<u64>) -> Result<()> {
         let mut bytes = vec![0; (last.end - last.start) as usize];
         self.file

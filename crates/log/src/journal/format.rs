@@ -18,7 +18,7 @@ pub const FILE_MAGIC: [u8; 8] = *b"MSJRNAL2";
 /// The header has a page of its own, so that it is never rewritten with a block.
 pub const FILE_HEADER_BYTES: u64 = 4096;
 
-/// What of it is written.
+/// The bytes of the header page that are written.
 pub const FILE_HEADER_USED: usize = 28;
 
 pub const BLOCK_MAGIC: [u8; 4] = *b"MSBK";
@@ -30,7 +30,7 @@ pub const RUN_BYTES: usize = 48;
 /// More runs than this go into the next block: a bound for recovery's directory.
 pub const RUNS_MAX: usize = 65_536;
 
-/// What a block says of where it is.
+/// The place of a block, as the block itself names it.
 pub struct BlockPlace {
     /// The sequence of its file.
     pub file: u64,
@@ -69,7 +69,7 @@ pub fn encode_file_header(sequence: u64, previous_end: u64) -> Vec<u8> {
     header
 }
 
-/// Writes which bytes a run has, and where they belong.
+/// Encodes the directory entry of a run: its group, position, length and checksum.
 pub fn encode_run(run: &RecoveredRun, data: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&run.lane.stream.0.to_le_bytes());
     out.extend_from_slice(&run.group.0.to_le_bytes());

@@ -69,8 +69,8 @@ impl OldJournal {
         (last + 2).max(u64::try_from(now.0).unwrap_or(0))
     }
 
-    /// Gives every durable run to `each`, in the order of their writing. What was read may never have
-    /// reached the medium; it has when this returns.
+    /// Calls `each` with every durable run, in the order of their writing. Bytes that were read may never have
+    /// reached the medium; they have when this returns.
     pub fn replay(
         &self,
         dir: &DataDir,

@@ -20,7 +20,7 @@ use crate::journal::format::{
 };
 use crate::journal::run::Run;
 
-/// What came of a block.
+/// The outcome of writing a block.
 #[derive(Debug)]
 pub enum WriteOutcome {
     /// It is durable.
@@ -96,7 +96,7 @@ impl Journal {
         }
     }
 
-    /// The most bytes of runs that one block takes, whatever they are cut into.
+    /// The most bytes of runs that one block takes, in up to 1,024 runs.
     pub fn block_bytes_max(&self) -> usize {
         let overhead = FILE_HEADER_BYTES as usize + BLOCK_HEADER_BYTES + 1024 * RUN_BYTES;
         self.file_bytes as usize - overhead
@@ -309,7 +309,7 @@ impl State {
             .disk
             .open(&path, Access::Create)
             .map_err(|error| LogError::io("open", &path, error))?;
-        // The header is durable before the first block is written, so that a damaged one is told
+        // The header is durable before the first block is written, so that recovery can tell a damaged one
         // from one that never was; and the name before the header, so that a torn header never
         // stands before blocks of the name's number.
         let header = encode_file_header(sequence, self.previous_end);

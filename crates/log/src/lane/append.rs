@@ -19,7 +19,7 @@ use crate::memory::pool::BLOCK_BYTES_MIN;
 use crate::producers::{Producers, TransactionStep, Verdict};
 use crate::settings::config::Durability;
 
-/// What chunks carry as the epoch of their partition's leader: a lane has one for ever.
+/// The epoch of the partition's leader in all chunks: a lane has one for ever.
 const LEADER_EPOCH: i32 = 0;
 
 /// Where a chunk was stored.
@@ -250,7 +250,7 @@ impl LaneState {
             None => open.insert(self.new_group(*next_offset)),
         };
         open.entry(EntryKind::SegmentStart, *next_offset, producers);
-        // Behind a lead of so many bytes its pages lie in memory as in the file: they are written
+        // Behind a lead of this many bytes its pages lie in memory as in the file: they are written
         // without a copy.
         let lead = open.position.0 as usize % PAGE_BYTES;
         let lead = if lead + bytes <= writer.room() {

@@ -1,4 +1,4 @@
-//! What all lanes of a log share to append: memory, the syncers' queue, and the state of the node.
+//! The parts of a log that all of its lanes need to append: memory, the syncers' queue, and the state of the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::memory::pool::{Arena, Pool};
 /// The persistence manager is woken when less than this part of the pool is free.
 pub const POOL_FREE_MIN: f64 = 0.25;
 
-/// What appends need of the log. They reach nothing else of it.
+/// The parts of the log that appends need. They reach no others.
 pub struct AppendContext {
     pub pool: Arc<Pool>,
     pub queue: SyncQueue,

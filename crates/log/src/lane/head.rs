@@ -13,7 +13,7 @@ use crate::memory::pool::BufferWriter;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;
 
-/// A group is closed when more transactions were aborted in it: who reads it has all of them in
+/// A group is closed when more transactions were aborted in it: a reader of the group has all of them in
 /// memory.
 const ABORTED_MAX: usize = 16_384;
 
@@ -64,7 +64,7 @@ impl Head {
 }
 
 impl OpenGroup {
-    /// Whether a chunk of so many bytes still belongs to this group.
+    /// Whether a chunk of `bytes` still belongs to this group.
     pub fn takes(&self, bytes: usize) -> bool {
         self.position == Position(0) || self.position.0 + bytes as u64 <= self.bytes_max
     }

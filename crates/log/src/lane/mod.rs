@@ -69,13 +69,13 @@ pub struct LaneState {
     /// has missed nothing. Changed under the lock of `groups`.
     removed_end: Mutex<Option<(GroupId, Position)>>,
     /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
-    /// whoever waits for it (`Acquire`).
+    /// threads that wait for it (`Acquire`).
     durable_offset: AtomicU64,
     /// The offset behind the last record that may be read before it is durable; 0 where none may.
     /// Stored (`Release`) under the lock of `head`, of a [`Durability::Written`] stream by the syncer of
     /// the virtual log; loaded by readers (`Acquire`).
     early_offset: AtomicU64,
-    /// What is in the files of a [`Durability::Written`] stream, and not durable.
+    /// The end of the bytes in the files of a [`Durability::Written`] stream that are not durable.
     pub unsynced: Unsynced,
     /// Notified when `durable_offset` moves, or what producers are answered for, and when neither will.
     pub durable_moved: Event,
@@ -85,13 +85,13 @@ pub struct LaneState {
     fault: OnceLock<LogError>,
     /// The first damage that a read met. Set by readers.
     read_fault: OnceLock<LogError>,
-    /// Bytes that the start cut from the last group's file.
+    /// Bytes that the start truncated from the last group's file.
     pub cut_bytes: u64,
     /// Whether the catalog knows that the lane has data. Stored and loaded by `had_data`.
     pub has_data_noted: AtomicBool,
     /// Where it begins, if something was deleted from it.
     pub start: LaneStart,
-    /// What consumers wait for that read only what is committed.
+    /// The transactions that hold back consumers of committed records.
     pub unstable: Unstable,
     /// Where fetches go on.
     pub fetch_ends: FetchEnds,
@@ -237,7 +237,7 @@ impl LaneState {
         }
     }
 
-    /// The same for those alone who read what is not durable yet.
+    /// As [`LaneState::wake`], for readers of chunks that are not durable yet.
     fn tell_watchers(&self) {
         fence(Ordering::SeqCst);
         if self.watchers.is_any() {
@@ -258,8 +258,8 @@ impl LaneState {
         self.fault.get()
     }
 
-    /// An error where the lane ends since what comes behind is damaged or missing: those who read to its
-    /// end are told.
+    /// Returns an error if the lane ends because the chunks behind its end are damaged or missing: reads at its end fail
+    /// with it.
     pub fn check_end(&self) -> Result<()> {
         match self.fault() {
             Some(damage @ LogError::Corrupted { .. }) => {

@@ -1,4 +1,4 @@
-//! What the lanes of a stream share, and the lanes of a streamlet.
+//! State that the lanes of a stream share, and those of a streamlet.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::settings::config::{Durability, StreamConfig};
 use crate::settings::limits::LiveLimits;
 
-/// What a stream's lanes share.
+/// State that the lanes of a stream share.
 #[derive(Debug)]
 pub struct StreamShared {
     pub id: StreamId,
@@ -20,7 +20,7 @@ pub struct StreamShared {
     pub config: RwLock<StreamConfig>,
     /// As in `config`, where it never changes: every append asks.
     pub durability: Durability,
-    /// What bounds its chunks and groups.
+    /// The bounds of its chunks and groups.
     pub limits: LiveLimits,
     /// Notified when the durable head of any lane moves.
     pub durable_moved: Event,

@@ -12,7 +12,7 @@ use crate::index::entry::Fingerprint;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;
 
-/// What recovery found of a lane.
+/// A lane as recovery found it.
 #[derive(Debug, Default)]
 pub struct StoredLane {
     pub groups: VecDeque<Arc<Group>>,
@@ -28,7 +28,7 @@ pub struct StoredLane {
     pub fingerprint: Fingerprint,
     /// Where the last entry of the last group is.
     pub indexed_at: Position,
-    /// Bytes that the start cut from the last group's file.
+    /// Bytes that the start truncated from the last group's file.
     pub cut_bytes: u64,
     pub fault: Option<LogError>,
 }

@@ -30,7 +30,7 @@ struct Lines {
     journal_busy: bool,
     /// Lanes whose files are to be synced and when, in the order of these times.
     unsynced: VecDeque<(Instant, Arc<LaneState>)>,
-    /// One syncer at a time syncs such lanes, so that the others go on to write.
+    /// One syncer at a time syncs these lanes, so that the others go on to write.
     unsynced_busy: bool,
     closed: bool,
 }
@@ -55,7 +55,7 @@ impl Lines {
     }
 }
 
-/// What a syncer is to do.
+/// The work of a syncer.
 pub enum SyncWork {
     /// Commit this virtual log into its group's file.
     Direct(Arc<VirtualLog>),
@@ -121,7 +121,7 @@ impl SyncQueue {
         }
     }
 
-    /// Puts a lane in line whose files are to be synced after so long. It must not be in line already. No syncer is
+    /// Puts a lane in line whose files are to be synced after this time. It must not be in line already. No syncer is
     /// woken: the one that calls this takes the next work itself.
     pub fn add_unsynced(&self, lane: Arc<LaneState>, after: Duration) {
         let until = Instant::now() + after;
@@ -269,17 +269,17 @@ mod tests {
     use super::*;
     use crate::settings::config::Durability;
 
-    /// What is expected to happen happens long before.
+    /// An event that must happen happens long before.
     const TIME_MAX: Duration = Duration::from_secs(60);
 
-    /// What must not happen would happen in far less.
+    /// An event that must not happen would happen in far less.
     const SILENCE: Duration = Duration::from_millis(200);
 
     fn virtual_log() -> Arc<VirtualLog> {
         Arc::new(VirtualLog::new(1 << 20, Durability::Sync))
     }
 
-    /// A syncer that waits for work, and tells of each that it took.
+    /// A syncer that waits for work, and sends a message for each that it took.
     fn syncer(queue: &Arc<SyncQueue>) -> mpsc::Receiver<()> {
         let (took, taken) = mpsc::channel();
         let queue = Arc::clone(queue);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::group::Group;
 
-/// What is in the files of a lane, and not durable.
+/// The end of the bytes in the files of a lane that are not durable.
 #[derive(Debug, Default)]
 pub struct Unsynced {
     pub state: Mutex<UnsyncedState>,

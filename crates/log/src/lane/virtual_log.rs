@@ -1,4 +1,4 @@
-//! Virtual logs: the order in which chunks of a stream become durable, and who does it next.
+//! Virtual logs: the order in which chunks of a stream become durable.
 //!
 //! An append pushes a reference to its chunk (a [`Run`]; neighbours are joined) onto its lane's
 //! virtual log. A virtual log with pending runs stands in one of two lines until a syncer takes it:
@@ -9,7 +9,7 @@
 //! has come together: it goes with the next block, or makes one of its own then.
 //!
 //! A virtual log of a [`Durability::Written`] stream always goes into its groups' files, without a sync.
-//! Its lanes stand in a third line until a syncer syncs these files (see `written`).
+//! Its lanes stand in a third line until a syncer syncs these files (see [`unsynced`](super::unsynced)).
 //!
 //! A virtual log is in at most one line, or with at most one syncer (`queued`), so its runs become
 //! durable in the order of their appends.
@@ -31,7 +31,7 @@ use crate::settings::config::Durability;
 /// than a sync of one's own.
 pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 
-/// With so much pending it is not put off any longer.
+/// A virtual log with this many bytes pending is not put off any longer.
 const LAZY_BYTES_MAX: usize = 4 << 20;
 
 /// How much one commit takes of one virtual log: bounds the time until its first chunk is durable.
@@ -46,7 +46,7 @@ pub struct PendingRun {
     pub next_offset: Offset,
 }
 
-/// What an append has to see to.
+/// The duty of the append that pushed a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     /// Nothing: the virtual log is in line, or with a syncer.

@@ -1,4 +1,4 @@
-//! The watches that wait for a lane: it tells each of them once, when a head has moved.
+//! The watches that wait for a lane: it notifies each of them once, when a head has moved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ pub struct LaneHeads {
     pub is_removed: bool,
 }
 
-/// What [`WatchEntry::after`] holds while the lane is not to tell anything.
+/// The value of [`WatchEntry::after`] while the lane must not notify the watch.
 pub const DISARMED: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub struct WatchShared {
-    /// Keys of lanes that have told; at most one for each entry that was armed.
+    /// Keys of lanes that have notified the watch; at most one for each entry that was armed.
     pub ready: Mutex<Vec<u64>>,
     /// Notified when a key was added.
     pub changed: Event,
@@ -33,8 +33,8 @@ pub struct WatchEntry {
     pub watch: Arc<WatchShared>,
     pub key: u64,
     pub head: WatchedHead,
-    /// The lane tells when its head is beyond this. Stored by who arms; swapped for
-    /// [`DISARMED`] by who tells.
+    /// The lane notifies the watch when its head is beyond this. Stored by the thread that arms; swapped for
+    /// [`DISARMED`] by the thread that notifies.
     pub after: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl WatchEntry {
         if after == DISARMED || (self.head.of(heads).0 <= after && !heads.is_removed) {
             return false;
         }
-        // Who arms it meanwhile looks by itself.
+        // A thread that arms it meanwhile looks by itself.
         let disarmed =
             self.after
                 .compare_exchange(after, DISARMED, Ordering::Relaxed, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl WatchEntry {
 /// The watches that a lane is in.
 #[derive(Debug, Default)]
 pub struct Watchers {
-    /// How many there are, for a lane that nobody watches. Stored under the lock of `entries`.
+    /// How many there are: a lane without watches takes no lock. Stored under the lock of `entries`.
     pub count: AtomicUsize,
     /// By address.
     pub entries: Mutex<HashMap<usize, Arc<WatchEntry>>>,
@@ -114,7 +114,7 @@ impl Watchers {
             .filter(|entry| entry.note(heads))
             .cloned()
             .collect();
-        // Whoever is woken may drop what it watched.
+        // A woken thread may drop its entry.
         drop(entries);
         told.iter().for_each(|entry| entry.wake());
     }

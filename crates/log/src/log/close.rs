@@ -58,7 +58,7 @@ impl Inner {
         self.core.release_journal(1.0);
         self.core.journal.remove_files(&self.core.dir)?;
         self.core.dir.unlock();
-        // What could not go to its files on a full disk is durable in the journal.
+        // Chunks that could not go to their files on a full disk are durable in the journal.
         match recovered {
             Err(error) if !error.is_disk_full() => return Err(error),
             _ => {}

@@ -58,7 +58,7 @@ impl Log {
     }
 }
 
-/// What is to be deleted of a lane.
+/// The records to be deleted of a lane.
 struct Deletion<'a> {
     lane: &'a Arc<LaneState>,
     offset: Offset,
@@ -72,7 +72,7 @@ impl Deletion<'_> {
                 name: lane.stream.name.clone(),
             });
         }
-        // What is deleted already stays so.
+        // Deleted records stay deleted.
         let offset = offset.max(lane.earliest_offset());
         let found = seek_offset(&core.reads, lane, offset)?;
         Ok(Deletion {
@@ -87,7 +87,7 @@ impl Deletion<'_> {
         self.offset > self.lane.earliest_offset()
     }
 
-    /// Whether the next start must be told.
+    /// Whether the next start needs a note.
     fn is_noted(&self) -> bool {
         self.is_needed() && !self.lane.is_memory_only()
     }

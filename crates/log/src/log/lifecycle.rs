@@ -38,13 +38,13 @@ impl Inner {
             name: format!("stream {name}"),
         };
         {
-            // Whoever is told that it exists finds it.
+            // A caller that gets the error that the name exists finds the stream.
             let mut creating = self.creating.lock();
             while !creating.insert(name.to_owned()) {
                 self.created.wait(&mut creating);
             }
         }
-        // Looked at after the name is reserved: who reserved it before has put it there by then.
+        // Looked up after the name is reserved: the caller that had reserved it before has added its stream by then.
         let result = if self.core.streams.read().by_name.contains_key(name) {
             Err(exists())
         } else {

@@ -82,7 +82,7 @@ impl Log {
         )
     }
 
-    /// What is known of an object.
+    /// Returns the description of an object.
     ///
     /// # Errors
     /// When there is none of this name.

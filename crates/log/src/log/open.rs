@@ -55,7 +55,7 @@ impl Log {
         let pool = Pool::new(config.pool.as_usize(), config.catch_up.as_usize())
             .map_err(|error| LogError::io("allocate", "the pool's shared memory", error))?;
 
-        // What the last run left.
+        // The files and the journal of the last run.
         let old_journal = OldJournal::find(&dir)?;
         let mut recovered = Recovered::read(&dir, &pool, &old_journal)?;
         let secret = draw(&*random)?;
@@ -67,7 +67,7 @@ impl Log {
         );
         let core = Arc::new(Core::new(config, Arc::new(dir), clock, pool, journal));
 
-        // The catalog tells which streams there are; what belongs to no stream is a left-over of a
+        // The catalog names the streams; a file that belongs to no stream is a left-over of a
         // deletion or of an object that was not finished.
         let was_truncated = recovered.was_truncated(CATALOG);
         let catalog = Arc::new(open_table(&core, CATALOG, "__catalog", &mut recovered)?);
@@ -114,7 +114,7 @@ impl Log {
         if let Some(orphan) = orphans.first()
             && catalog.lane().next_offset() == Offset(0)
         {
-            // The catalog is older than any stream: without it nobody knows what these are.
+            // The catalog is older than any stream: without it their names and settings are unknown.
             let what = format!("the catalog is missing, though there is stream {orphan}");
             let path = core.dir.stream_dir(CATALOG);
             return Err(LogError::corrupted(path, Position(0), what));

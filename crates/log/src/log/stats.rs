@@ -36,7 +36,7 @@ pub struct LogStats {
     pub damaged_reads: u64,
     /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`].
     pub decompression_bytes: u64,
-    /// The most that was ever in use of it, with what is kept for the next time.
+    /// The most of it that was ever in use, with the buffers that wait for the next use.
     pub decompression_peak_bytes: u64,
 }
 

@@ -53,7 +53,7 @@ impl Log {
     pub fn stream_or_create(&self, name: &str, config: StreamConfig) -> Result<Stream> {
         match self.stream(name) {
             Err(LogError::UnknownStream { .. }) => match self.create_stream(name, config) {
-                // Somebody else was faster.
+                // Another thread was faster.
                 Err(LogError::Exists { .. }) => self.stream(name),
                 created => created,
             },
@@ -61,8 +61,8 @@ impl Log {
         }
     }
 
-    /// What another part of the node keeps for itself, under a name that begins with `__`: made if it is
-    /// not there. It is in no list, has no retention, and cannot be altered or deleted.
+    /// Returns the stream that another part of the node keeps for itself, under a name that begins with `__`; makes it
+    /// if it does not exist. It is in no list, has no retention, and cannot be altered or deleted.
     ///
     /// # Errors
     /// When the name is another one, or the stream cannot be made.
@@ -84,7 +84,7 @@ impl Log {
             Err(LogError::UnknownStream { .. }) => self.inner.next_id(),
             found => return found.and_then(own),
         };
-        // What is deleted of it is to leave the disk soon.
+        // Deleted records are to leave the disk soon.
         let config = StreamConfig {
             group_segments: 1,
             ..StreamConfig::default()
@@ -192,7 +192,7 @@ impl Log {
         Ok(())
     }
 
-    /// Checks that so many more partitions may be made now.
+    /// Checks that `more` partitions may be made now.
     ///
     /// # Errors
     /// When the node would have too many.
@@ -217,8 +217,8 @@ impl Log {
         self.alter_stream(name, alter).map(drop)
     }
 
-    /// Sets what users' streams have from now on where they have no setting of their own. It is not kept: the caller
-    /// sets it again after each start.
+    /// Sets the defaults of settings that users' streams do not have themselves. They are not stored: the caller
+    /// sets them again after each start.
     pub fn set_defaults(&self, defaults: StreamDefaults) {
         let _one = self.inner.changing.lock();
         let core = &self.inner.core;
@@ -232,7 +232,7 @@ impl Log {
 
     /// Alters the settings of a stream while it is in use: `alter` is given those that it has. All
     /// but the number of its lanes and virtual logs and its durability can be altered; a new size of
-    /// segments, groups or chunks counts from the next one on. Answers the settings that the stream
+    /// segments, groups or chunks counts from the next one on. Returns the settings that the stream
     /// has from now on, when that is durable.
     ///
     /// # Errors

@@ -47,8 +47,8 @@ impl Buddy {
         self.base + self.size_bytes
     }
 
-    /// One in `share` of its largest blocks may have parts that are kept.
-    pub fn kept(&self, share: usize) -> PinnedBlocks {
+    /// Returns the pins of its blocks: one in `share` of the largest may have pinned parts.
+    pub fn pinned(&self, share: usize) -> PinnedBlocks {
         let block_bytes = BLOCK_BYTES_MIN << self.order_max;
         PinnedBlocks::new(self.base, self.size_bytes, block_bytes, share)
     }

@@ -24,28 +24,28 @@ const RECORDS_BYTES_MAX: usize = 32 << 20;
 /// The same in work that needs little.
 const SMALL_RECORDS_BYTES: usize = 1 << 20;
 
-/// What a filter rebuilds before it hands that out, beside one chunk.
+/// The bytes that a filter rebuilds before it hands them out, beside one chunk.
 pub const REBUILT_BYTES: usize = 1 << 20;
 
 /// LZ4's largest blocks.
 const CODEC_BYTES_MAX: usize = 16 << 20;
 
-/// What small work takes: records, these rebuilt with others, and three blocks of LZ4.
+/// The memory of small work: records, these rebuilt with others, and three blocks of LZ4.
 const SMALL_BYTES: usize =
     3 * SMALL_RECORDS_BYTES + SMALL_RECORDS_BYTES + SMALL_RECORDS_BYTES + REBUILT_BYTES;
 
-/// Scratches that are kept for the next piece of small work.
+/// The buffers that wait for the next piece of small work.
 const IDLE_MAX: usize = 4;
 
-/// What an idle scratch takes: its buffer, and what the codecs have.
+/// The memory of an idle buffer, with that of the codecs.
 const IDLE_BYTES: usize = SMALL_RECORDS_BYTES + (256 << 10);
 
-/// What a piece of work needs.
+/// The memory that a piece of work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Chunks that are, and decompress to, at most [`SMALL_RECORDS_BYTES`].
     Small,
-    /// One chunk that is not compressed, of so many bytes.
+    /// One chunk that is not compressed, of this many bytes.
     Copy(usize),
     /// One chunk that decompresses to as much as there may be.
     Large,

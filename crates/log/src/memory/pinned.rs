@@ -1,9 +1,9 @@
-//! What is kept of the log for longer than a moment: where it lies, as long as that is little.
+//! Pinned slices: data of the log that is held for long stays where it lies, while that is little.
 //!
 //! A slice keeps its whole block from being handed out again, and a small block keeps the largest one
-//! that it was cut from. So what is kept is counted in largest blocks: of these a share may have parts
-//! that are kept, and the others are there for whoever appends or reads. Beyond the share, what is to be kept
-//! is copied, once, into memory beside the pool.
+//! that it is part of. So pins are counted in largest blocks: a share of these may have pinned parts,
+//! and the others are there for appends and reads. Beyond the share, a slice is copied
+//! once into memory beside the pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use parking_lot::Mutex;
 
 use crate::memory::pool::{Arena, Pool, Slice};
 
-/// Of the largest blocks of the segments' arena one in so many may have parts that are kept. It has
+/// One in this many of the largest blocks of the segments' arena may have pinned parts. The arena has
 /// four of them at least.
 pub const SEGMENTS_SHARE: usize = 4;
 
 /// The same of the arena for catch-up readers, which has two at least.
 pub const WINDOWS_SHARE: usize = 2;
 
-/// A part of the log that may be kept for as long as one likes.
-pub struct KeptSlice(Kept);
+/// A part of the log that its owner may hold without limit of time.
+pub struct KeptSlice(Storage);
 
-enum Kept {
+enum Storage {
     /// Dropped in this order: the block is not free before its slice is gone.
     InPlace {
         slice: Slice,
-        _hold: Pin,
+        _pin: Pin,
     },
     Copied(Box<[u8]>),
 }
@@ -36,7 +36,7 @@ enum Kept {
 impl KeptSlice {
     /// Whether it lies where the log has it.
     pub fn is_in_place(&self) -> bool {
-        matches!(self.0, Kept::InPlace { .. })
+        matches!(self.0, Storage::InPlace { .. })
     }
 }
 
@@ -45,11 +45,11 @@ impl Slice {
     /// and else as a copy.
     pub fn keep(self) -> KeptSlice {
         KeptSlice(match Pin::of(&self) {
-            Some(hold) => Kept::InPlace {
+            Some(pin) => Storage::InPlace {
                 slice: self,
-                _hold: hold,
+                _pin: pin,
             },
-            None => Kept::Copied(Box::from(&*self)),
+            None => Storage::Copied(Box::from(&*self)),
         })
     }
 }
@@ -59,8 +59,8 @@ impl Deref for KeptSlice {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Kept::InPlace { slice, .. } => slice,
-            Kept::Copied(bytes) => bytes,
+            Storage::InPlace { slice, .. } => slice,
+            Storage::Copied(bytes) => bytes,
         }
     }
 }
@@ -74,14 +74,14 @@ impl fmt::Debug for KeptSlice {
     }
 }
 
-/// Which of an arena's largest blocks have parts that are kept.
+/// The largest blocks of an arena that have pinned parts.
 pub struct PinnedBlocks {
     /// First byte of the arena.
     base: usize,
     block_bytes: usize,
     /// How many of them there may be.
     blocks_max: usize,
-    /// How many slices of each are kept; none is without any.
+    /// The number of pinned slices of each; always above 0.
     slices: Mutex<BTreeMap<usize, usize>>,
 }
 
@@ -101,7 +101,7 @@ impl PinnedBlocks {
         (position - self.base) / self.block_bytes
     }
 
-    fn keep(&self, block: usize) -> bool {
+    fn pin(&self, block: usize) -> bool {
         let mut slices = self.slices.lock();
         let is_full = slices.len() >= self.blocks_max;
         match slices.get_mut(&block) {
@@ -114,7 +114,7 @@ impl PinnedBlocks {
         true
     }
 
-    fn let_go(&self, block: usize) {
+    fn unpin(&self, block: usize) {
         let mut slices = self.slices.lock();
         if let Some(count) = slices.get_mut(&block) {
             *count -= 1;
@@ -125,7 +125,7 @@ impl PinnedBlocks {
     }
 }
 
-/// Counts a slice that is kept in place.
+/// A pin on the block of a slice.
 struct Pin {
     pool: Arc<Pool>,
     arena: Arena,
@@ -135,15 +135,15 @@ struct Pin {
 impl Pin {
     fn of(slice: &Slice) -> Option<Pin> {
         let (pool, arena) = (Arc::clone(slice.pool()), slice.arena());
-        let kept = pool.kept(arena);
-        let block = kept.block_of(slice.position());
-        kept.keep(block).then(|| Pin { pool, arena, block })
+        let pinned = pool.pinned(arena);
+        let block = pinned.block_of(slice.position());
+        pinned.pin(block).then(|| Pin { pool, arena, block })
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.pool.kept(self.arena).let_go(self.block);
+        self.pool.pinned(self.arena).unpin(self.block);
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         writer.buffer().slice(0..bytes)
     }
 
-    /// A pool of eight largest blocks beside two for catch-up readers, each of so many bytes.
+    /// A pool of eight largest blocks beside two for catch-up readers, and the bytes of each.
     fn pool() -> (Arc<Pool>, usize) {
         let pool = Pool::new(64 << 20, 16 << 20).unwrap();
         let block = pool.block_bytes_max(Arena::Segments);

@@ -1,6 +1,6 @@
 //! The pool: all memory that holds stream data, in one shared-memory file.
 //!
-//! Two arenas are cut from the file: one for the segments that lanes append to, and a small one for
+//! The file is divided into two arenas: one for the segments that lanes append to, and a small one for
 //! what catch-up readers bring back from disk, so that reading old data never takes memory from
 //! ingestion. In each arena a buddy allocator hands out blocks of 64 KiB to 8 MiB.
 //!
@@ -39,7 +39,7 @@ pub const BLOCK_BYTES_MAX: usize = 8 << 20;
 /// busy together share it.
 const SEGMENT_SHARE: usize = 16;
 
-/// What a block is for.
+/// The purpose of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arena {
     /// Segments that lanes append to.
@@ -50,7 +50,7 @@ pub enum Arena {
 
 /// The memory of a node's log.
 pub struct Pool {
-    /// Whom other processes map it from, to read.
+    /// Other processes map it to read.
     file: OwnedFd,
     map: MmapRaw,
     segments: Mutex<Buddy>,
@@ -81,13 +81,13 @@ impl Pool {
             rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW,
         )?;
         let map = MmapOptions::new().len(windows.end()).map_raw(&file)?;
-        // From now on nobody else can map it to write into it.
+        // From now on no other process can map it to write into it.
         rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::FUTURE_WRITE)?;
         Ok(Arc::new(Pool {
             file,
             map,
-            pinned_segments: segments.kept(SEGMENTS_SHARE),
-            pinned_windows: windows.kept(WINDOWS_SHARE),
+            pinned_segments: segments.pinned(SEGMENTS_SHARE),
+            pinned_windows: windows.pinned(WINDOWS_SHARE),
             segments: Mutex::new(segments),
             windows: Mutex::new(windows),
             freed: Event::new(),
@@ -150,8 +150,8 @@ impl Pool {
         &self.freed
     }
 
-    /// What is kept of an arena.
-    pub(crate) fn kept(&self, arena: Arena) -> &PinnedBlocks {
+    /// The pinned blocks of an arena.
+    pub(crate) fn pinned(&self, arena: Arena) -> &PinnedBlocks {
         match arena {
             Arena::Segments => &self.pinned_segments,
             Arena::Windows => &self.pinned_windows,
@@ -255,7 +255,7 @@ impl BufferWriter {
         self.buffer.capacity() - self.filled()
     }
 
-    /// Leaves the next `len` bytes as they are: nobody may read them.
+    /// Leaves the next `len` bytes as they are: no reader may read them.
     ///
     /// # Panics
     /// When there is no room for them.
@@ -267,7 +267,7 @@ impl BufferWriter {
     /// Lets `fill` write into the next `len` bytes; readers see the part it says it has filled.
     ///
     /// # Errors
-    /// What `fill` returns; then nothing is added.
+    /// The error of `fill`; then nothing is added.
     ///
     /// # Panics
     /// When there is no room for `len` bytes, or `fill` claims more than it got.
@@ -322,7 +322,7 @@ impl Slice {
         &self.buffer.pool
     }
 
-    /// What the block is for that it holds.
+    /// The arena of its block.
     pub fn arena(&self) -> Arena {
         self.buffer.arena
     }

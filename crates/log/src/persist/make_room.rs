@@ -20,7 +20,7 @@ impl Core {
     }
 
     /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
-    /// is deleted. Chunks that wait for that room to become durable are given up: no producer was told that
+    /// is deleted. Chunks that wait for that room to become durable are given up: no producer got the answer that
     /// they are durable.
     pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
         let _no_probe = self.probed_at.lock();
@@ -30,7 +30,7 @@ impl Core {
         let lanes = stream.made_lanes().into_iter();
         for lane in lanes.filter(|lane| !lane.is_memory_only()) {
             lane.set_fault(&fault);
-            // What producers of a `written` stream were answered becomes durable: the lane goes on behind it.
+            // Chunks that producers of a `written` stream got answers for become durable: the lane goes on behind them.
             self.sync_written(vec![Arc::clone(&lane)]);
             let last = lane.give_up();
             let groups = lane.groups();

@@ -28,7 +28,7 @@ impl Core {
 
     /// Removes a lane's first group.
     pub fn remove_first(&self, lane: &LaneState, group: &Group) -> Result<()> {
-        // Its index is gone before its file: one that is alone tells of a file that was lost.
+        // Its index is gone before its file: an index without a file means that the file was lost.
         self.remove_index(lane, group)?;
         group.remove(&self.dir)?;
         lane.remove_first(group.id);
@@ -66,7 +66,7 @@ impl Core {
     /// Makes sure that an empty group has a file with a durable name.
     pub fn found(&self, lane: &LaneState, group: &Group) -> Result<()> {
         if let Some(damage) = group.damage() {
-            // What is known of the damage stays until a repair.
+            // Files and index of a damaged group stay until a repair.
             return Err(damage.clone());
         }
         for earlier in lane.unsettled_before(group.id) {

@@ -44,7 +44,7 @@ impl Core {
         if self.appends.free_bytes() < goal(POOL_FREE_MIN) {
             worked |= self.reclaim(goal(POOL_FREE_GOAL));
         } else if starved {
-            // What is free lies in pieces that are too small.
+            // The free memory lies in pieces that are too small.
             worked |= self.reclaim(usize::MAX);
         }
         worked

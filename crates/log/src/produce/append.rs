@@ -75,7 +75,7 @@ fn check_sent(header: &ChunkHeader) -> Result<()> {
     Ok(())
 }
 
-/// Checks a chunk that another program made, down to its records: a checksum tells only that they are those that the
+/// Checks a chunk that another program made, down to its records: a checksum proves only that they are those that the
 /// program sent, and a record that contradicts the header would end every reader of the lane.
 pub(crate) fn check_foreign(core: &Core, chunk: &[u8]) -> Result<ChunkHeader> {
     let chunk = Chunk::parse(chunk)?;

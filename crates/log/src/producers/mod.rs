@@ -40,7 +40,7 @@ pub struct PastChunk {
     pub base_offset: Offset,
 }
 
-/// What a lane knows of one producer.
+/// The state of one producer in a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerState {
     pub epoch: ProducerEpoch,
@@ -58,10 +58,10 @@ pub struct ProducerState {
     pub transaction: Option<OpenTransaction>,
 }
 
-/// What [`ProducerState::coordinator_epoch`] is before the first marker.
+/// The value of [`ProducerState::coordinator_epoch`] before the first marker.
 pub const NO_COORDINATOR: i32 = -1;
 
-/// What to do with a chunk.
+/// The decision about a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is new: append it.
@@ -70,7 +70,7 @@ pub enum Verdict {
     Duplicate(Offset),
 }
 
-/// What a chunk did to its producer's transaction.
+/// The effect of a chunk on its producer's transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TransactionStep {
     /// It had begun before, or there is none.
@@ -207,7 +207,7 @@ impl Producers {
         TransactionStep::Begun
     }
 
-    /// Remembers a marker that was appended at `offset`. Answers the transaction that it has ended.
+    /// Remembers a marker that was appended at `offset`. Returns the transaction that it has ended.
     pub fn ended(
         &mut self,
         marker: &EndMarker,
@@ -228,7 +228,7 @@ impl Producers {
         })
     }
 
-    /// Remembers a stored chunk, of whichever kind. Answers the transaction that it has ended.
+    /// Remembers a stored chunk of any kind. Returns the transaction that it has ended.
     pub fn stored(&mut self, chunk: &Chunk<'_>) -> Option<EndedTransaction> {
         let header = chunk.header();
         if !header.attributes.is_control() {

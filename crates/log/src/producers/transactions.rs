@@ -19,7 +19,7 @@ pub struct OpenTransaction {
 /// A transaction whose records do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
-    /// Whose it was. Its transactional records in the range are those that do not count.
+    /// Its producer. The producer's transactional records in the range do not count.
     pub producer: ProducerId,
     /// The offset of its first record in the lane.
     pub first_offset: Offset,

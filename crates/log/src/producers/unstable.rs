@@ -58,7 +58,7 @@ impl Unstable {
     /// Where the first of them begins, or `readable` when all that begin before it have ended: the
     /// readable offset, which the caller must have loaded before.
     pub fn first(&self, readable: Offset) -> Offset {
-        // A chunk is counted before it is handed on, so whoever sees that it is
+        // A transaction is counted before its chunk is handed on, so a reader that sees that the chunk is
         // readable sees the count.
         if self.count.load(Ordering::Relaxed) == 0 {
             return readable;

@@ -1,4 +1,4 @@
-//! What reads need of the log.
+//! The parts of a log that reads need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::read::damage_reports::DamageReports;
 use crate::read::index_cache::IndexCache;
 use crate::settings::config::LogConfig;
 
-/// What reads need of the log. They reach nothing else of it.
+/// The parts of the log that reads need. They reach no others.
 pub struct ReadContext {
     pub dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,

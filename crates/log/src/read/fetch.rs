@@ -1,4 +1,4 @@
-//! Fetching: whole chunks from an offset on, in place, for somebody who comes with the offset alone.
+//! Fetching: whole chunks from an offset on, in place, for a caller that has the offset alone.
 //!
 //! A fetch leaves nothing behind that anybody waits for. The index leads near the offset, and the
 //! lane remembers where the last few fetches ended, which is where their consumers go on: so mostly
@@ -34,7 +34,7 @@ pub struct Fetched {
     pub next: Offset,
 }
 
-/// What a fetch gives when the first chunk alone is larger than what was asked for.
+/// The result of a fetch whose first chunk alone is larger than the bytes asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtLeast {
     /// This chunk.
@@ -183,7 +183,7 @@ impl Cut {
         position: Position,
         slice: &[u8],
     ) -> Result<(usize, Offset)> {
-        // What comes before this place is wanted.
+        // The fetch takes the chunks before this point.
         let to = position.plus(self.bytes_max.min(slice.len()) as u64);
         let is_wanted = |point: &IndexPoint| point.position <= to && point.offset < self.end;
         let place = reads

@@ -12,7 +12,7 @@ use crate::memory::pool::Slice;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 
-/// What is durable behind a position of a group, at most `bytes_max` unless one chunk is larger.
+/// Reads durable chunks behind a position of a group, at most `bytes_max` unless one chunk is larger.
 /// `None` at the durable head.
 pub fn read_group(
     reads: &ReadContext,
@@ -32,7 +32,7 @@ pub fn read_group(
     Ok(Some(truncate_to_chunks(slice, bytes_max)))
 }
 
-/// What is durable behind a position of a group, where a chunk starts: all that memory has of its
+/// Reads durable bytes behind a position of a group, where a chunk starts: all that memory has of its
 /// segment, or whole chunks from the file, at most `bytes_max` unless one chunk is larger. `None` at
 /// the durable head.
 pub fn read_durable(

@@ -69,7 +69,7 @@ impl LaneReader {
         self.lane.id.lane
     }
 
-    /// What is durable from here on, at most about `bytes_max`; `None` when there is nothing yet.
+    /// Reads durable chunks from here on, at most about `bytes_max`; `None` when there is nothing yet.
     ///
     /// # Errors
     /// When retention has removed what comes next, or the disk does not give back what was stored.
@@ -190,7 +190,7 @@ impl StreamReader {
         }
     }
 
-    /// What is durable in the next lane that has something; `None` when none has.
+    /// Reads durable chunks of the next lane that has some; `None` when none has.
     ///
     /// # Errors
     /// See [`LaneReader::read`].

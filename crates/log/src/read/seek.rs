@@ -27,7 +27,7 @@ pub struct ChunkPosition {
     pub base_offset: Offset,
 }
 
-/// Shows the chunks of a group that may be read to `look`, with their positions, until it answers. It begins
+/// Calls `look` with the readable chunks of a group and their positions, until it returns a result. It begins
 /// behind the last place that `is_before` says yes to.
 pub fn search<R>(
     reads: &ReadContext,

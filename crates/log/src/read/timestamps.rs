@@ -1,7 +1,7 @@
 //! Records by their timestamps, as Kafka's clients ask for them.
 //!
-//! Index and headers lead to one chunk, and only its records are walked. What a producer says of them
-//! in the header is believed where they do not bear it out.
+//! Index and headers lead to one chunk, and only its records are walked. The producer's header
+//! counts where they contradict it.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ pub struct ClosedGroup {
     pub entries: Vec<IndexEntry>,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
-    /// What all of its entries say; `None` when they are not loaded.
+    /// Its index in memory; `None` when it is not loaded.
     pub sparse_index: Option<SparseIndex>,
     pub replayed: Replayed,
     pub damage: Option<LogError>,
@@ -51,7 +51,7 @@ impl ClosedGroup {
     }
 }
 
-/// What a group holds in memory, behind what its file holds.
+/// The part of a group in memory, behind the end of its file.
 pub struct Replayed {
     /// Where the file ends, and the segments start.
     pub from: Position,

@@ -31,11 +31,11 @@ pub struct RecoveredLane {
     /// Groups behind the tail that have files. They were written after the tail, and nothing of
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
     pub waiting: VecDeque<(GroupId, Offset)>,
-    /// What is wrong with it, unless the journal heals it.
+    /// Its damage, unless the journal heals it.
     pub damage: Option<Damage>,
-    /// Bytes that were cut from the lane's last file.
+    /// Bytes that were truncated from the lane's last file.
     pub cut_bytes: u64,
-    /// What was read of its files may not be synced; some of it was written again.
+    /// Bytes that were read of its files may not be synced; some were written again.
     pub is_unsynced: bool,
 }
 
@@ -67,7 +67,7 @@ impl RecoveredLane {
         }
     }
 
-    /// Cuts what a write that was cut off left behind the tail, after the journal was replayed.
+    /// Truncates the torn end of a write behind the tail, after the journal was replayed.
     pub fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut TruncatedTails) -> Result<()> {
         let Tail {
             position,
@@ -226,7 +226,7 @@ impl RecoveredLane {
             return Ok(ReplayStep::Done);
         }
         if run.group == self.tail.id && self.tail.is_foreign {
-            // What would be written to a file that is not the lane's stays in the journal.
+            // Runs of a file that is not the lane's stay in the journal.
             self.note_gap(dir, run);
             return Ok(ReplayStep::Done);
         }

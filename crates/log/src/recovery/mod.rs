@@ -48,7 +48,7 @@ use crate::recovery::truncated::TruncatedTails;
 /// Bytes that wait to be written again to their files, over all lanes.
 const BUFFERED_BYTES_MAX: usize = 64 << 20;
 
-/// What lies on disk, lane by lane.
+/// The lanes that recovery found on disk.
 #[derive(Default)]
 pub struct Recovered {
     lanes: BTreeMap<LaneId, RecoveredLane>,
@@ -58,7 +58,7 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// Steps 1 and 2. Answers what is there; the journal stays until the caller removes it.
+    /// Does steps 1 to 3. The journal stays until the caller removes it.
     pub fn read(dir: &DataDir, pool: &Arc<Pool>, journal: &OldJournal) -> Result<Recovered> {
         let mut recovered = Recovered::default();
         let mut is_unsynced = false;
@@ -66,7 +66,7 @@ impl Recovered {
             let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
             let (groups, indexes) = dir.list_groups(stream)?;
             // A group's index is made after its file, and gone for good before that is removed: one that
-            // is alone tells of a file that was lost.
+            // is alone means that its file was lost.
             for (lane, group, offset) in groups.into_iter().chain(indexes) {
                 by_lane.entry(lane).or_default().push((group, offset));
             }
@@ -127,7 +127,7 @@ impl Recovered {
             .map(|(_, lane)| lane)
     }
 
-    /// Whether the stream lost bytes that looked like a write that was cut off, and that the journal
+    /// Whether the stream lost bytes that looked like the torn end of a write, and that the journal
     /// did not bring back.
     pub fn was_truncated(&self, stream: StreamId) -> bool {
         self.of_stream(stream).any(|lane| lane.cut_bytes > 0)
@@ -183,7 +183,7 @@ impl Recovered {
         }
     }
 
-    /// Moves what was replayed into the files: the pool is smaller than it was, or cut up.
+    /// Moves what was replayed into the files: the pool is smaller than it was, or fragmented.
     fn empty_pool(&mut self, dir: &DataDir, pool: &Pool) -> Result<()> {
         let of_lane = |lane: &RecoveredLane| {
             let closed = lane.closed.iter().map(|group| &group.replayed);

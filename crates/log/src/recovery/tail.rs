@@ -85,7 +85,7 @@ impl Tail {
         tail
     }
 
-    /// Reads a group. What is torn is cut from the last one of a lane. Those that a lost index
+    /// Reads a group. The torn end is truncated from the last one of a lane. Producers that a lost index
     /// leaves unknown, `producers` gives: the lane's before this group.
     pub fn read(
         dir: &DataDir,
@@ -176,7 +176,7 @@ impl Tail {
             tail.scan(&*file, &path, Position(len))?;
         }
 
-        // Step 3: what is torn is cut when the journal was replayed; the rest of what has no entry is
+        // Step 3: the torn end is truncated when the journal was replayed; the rest of the bytes behind the last entry is
         // written again.
         if len > tail.position.0 && damage.is_none() && is_last {
             tail.truncate_from = Position(len);
@@ -193,7 +193,7 @@ impl Tail {
         Ok((tail, damage))
     }
 
-    /// Adds the chunks of the group's file from here on to `to`. Answers what is wrong where it
+    /// Adds the chunks of the group's file from here on to `to`. Returns the fault where it
     /// stopped early.
     pub fn scan(
         &mut self,
@@ -204,7 +204,7 @@ impl Tail {
         scan(file, path, self.position, to, |chunk| {
             let fits = chunk.header().base_offset == self.offset;
             if fits {
-                // Before the chunk is added: a buffer with something in it tells of a rewrite.
+                // Before the chunk is added: a buffer with something in it means a rewrite.
                 if self.buffer.len() >= SCAN_BYTES {
                     self.write(file, path, self.position)?;
                 }
@@ -233,7 +233,7 @@ impl Tail {
         }
     }
 
-    /// Makes room in memory for a chunk of so many bytes, in segments that grow as those of appends do:
+    /// Makes room in memory for a chunk of `bytes`, in segments that grow as those of appends do:
     /// a pool that was large enough for these is so again. `false` when the pool has none.
     pub fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize) -> bool {
         let last = self.replayed.segments.last();
@@ -385,7 +385,7 @@ impl Tail {
 
     /// The group, which is closed.
     pub fn into_closed(self) -> ClosedGroup {
-        // The others' are in the index, and nobody may want them.
+        // Those of other groups are in the index, and may never be needed.
         let is_needed = !self.entries.is_empty() || !self.replayed.segments.is_empty();
         ClosedGroup {
             id: self.id,

@@ -1,4 +1,4 @@
-//! What a start cuts from the ends of files: kept for a while, in the folder `aside`.
+//! The torn ends that a start truncates from files: they stay in the folder `aside` for a while.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::index::entry::INDEX_INTERVAL_BYTES;
 
 const PREFIX: &str = "torn.";
 
-/// What the last starts cut is kept; a start that cuts something removes what is older.
+/// The starts whose torn ends stay; a start that truncates a file removes older ones.
 const STARTS_KEPT: u64 = 16;
 
-/// What one start cuts.
+/// The torn ends that one start truncates.
 pub struct TruncatedTails {
     write_bytes_max: usize,
-    /// The number of this start among those that cut something; drawn with the first cut.
+    /// The number of this start among those that truncated a file; drawn with the first one.
     start: Option<u64>,
 }
 
@@ -33,12 +33,12 @@ impl TruncatedTails {
         }
     }
 
-    /// The most that a write that was cut off leaves.
+    /// The longest torn end of an interrupted write.
     pub fn bytes_max(&self) -> u64 {
         self.write_bytes_max as u64 + INDEX_INTERVAL_BYTES
     }
 
-    /// Copies what is about to be cut from a group's file. Nothing is kept where all of it is 0, or where
+    /// Copies the torn end of a group's file before it is truncated. Nothing is copied where all of it is 0, or where
     /// the disk is full.
     pub fn keep(
         &mut self,
@@ -84,7 +84,7 @@ impl TruncatedTails {
         Ok(to.display().to_string())
     }
 
-    /// Makes the names of what was kept durable.
+    /// Makes the names of the copies durable.
     pub fn sync(&self, dir: &DataDir) -> Result<()> {
         match self.start {
             Some(_) => dir.sync_dir(&dir.aside_dir()?),

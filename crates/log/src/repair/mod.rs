@@ -41,7 +41,7 @@ pub struct DamagedPlace {
     pub partition: u32,
     /// The first offset that cannot be read.
     pub offset: Offset,
-    /// What is wrong, with file and position.
+    /// The damage, with file and position.
     pub what: String,
     #[serde(skip)]
     lane: LaneId,
@@ -53,7 +53,7 @@ pub struct DamagedPlace {
     position: Position,
 }
 
-/// What a repair took away.
+/// The files that a repair took away.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Taken {
     /// Files in the folder `aside` that have it.
@@ -63,7 +63,7 @@ pub struct Taken {
 }
 
 impl Log {
-    /// Reads all that streams hold, and answers where they are damaged, lane by lane in the order of the
+    /// Reads all that streams hold, and returns the places where they are damaged, lane by lane in the order of the
     /// offsets.
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
@@ -79,8 +79,8 @@ impl Log {
         places
     }
 
-    /// Cuts the lanes of a stream where they are damaged first, and closes the log. Answers what it took
-    /// away.
+    /// Truncates the lanes of a stream where they are damaged first, and closes the log. Returns the files that it
+    /// took away.
     ///
     /// # Errors
     /// When there is no such stream, or the files cannot be changed.
@@ -213,7 +213,7 @@ impl Repair {
         })
     }
 
-    /// Cuts a lane at a place.
+    /// Truncates a lane at a place.
     fn cut(&mut self, place: &DamagedPlace) -> Result<()> {
         let stream = place.lane.stream;
         let journal_last = self.take_runs(stream, Some(place.lane))?;
@@ -228,7 +228,7 @@ impl Repair {
             .unwrap_or(0);
         let next = GroupId(last.max(journal_last).max(place.group.0) + 1);
 
-        // What comes behind goes first: as long as some of it is there, the gap tells of the damage.
+        // Files behind the damage go first: while one of them is there, the gap shows the damage.
         let mut behind: Vec<GroupName> = all
             .iter()
             .filter(|(lane, group, _)| *lane == place.lane && *group >= place.group)
@@ -276,7 +276,7 @@ impl Repair {
     }
 
     /// Copies what the journal holds of a stream, or of one lane of it: each run with 48 bytes before it, as
-    /// in the journal. Answers the last group that it knows of the stream.
+    /// in the journal. Returns the last group of the stream that it names.
     fn take_runs(&mut self, stream: StreamId, lane: Option<LaneId>) -> Result<u64> {
         let mut last = 0;
         let mut out = None;

@@ -1,8 +1,8 @@
 //! Repairing the log's own tables and its journal, without which it does not open.
 //!
 //! Blocks of the journal that are damaged are taken out: lanes that miss their runs are damaged then, and the others
-//! whole. A stream is cut where it is damaged first. The catalog that way would forget all streams that were made
-//! later, so each whole chunk of a table is kept, those behind the damage too.
+//! whole. A stream is truncated where it is damaged first. The catalog that way would forget all streams that were made
+//! later, so each whole chunk of a table stays, those behind the damage too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ const OFFSETS_LEFT_OUT: u64 = 1 << 32;
 const VERSION_AT: usize = 16;
 const VERSION: u8 = 2;
 
-/// What the log keeps for itself.
+/// A part of the log that it keeps for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnPart {
     /// `__catalog`: which streams and objects there are.
     Catalog,
     /// `__positions`: what shared_groups have committed.
     Positions,
-    /// `__journal`: what is durable and not in the streams' files yet.
+    /// `__journal`: chunks that are durable and not in the streams' files yet.
     Journal,
 }
 
@@ -55,14 +55,14 @@ impl OwnPart {
     }
 }
 
-/// Repairs what the log keeps for itself. Answers what it took away.
+/// Repairs a part of the log that it keeps for itself. Returns the files that it took away.
 ///
 /// A table is written anew with all of its entries that are whole, in its files and in the journal; what is taken away are
 /// the files as they were. A change whose chunk is damaged is lost, so the table says of its key what it said before. The
 /// next start moves the files of streams that the catalog does not name to the folder `aside`.
 ///
-/// Of the journal damaged blocks are taken away. The next start tells of lanes that have a gap there; it cannot tell of
-/// those whose last records were in such a block.
+/// Of the journal damaged blocks are taken away. The next start reports lanes that have a gap there; it cannot report
+/// lanes whose last records were in a damaged block.
 ///
 /// # Errors
 /// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
@@ -108,8 +108,8 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     let last = found.chunks.last_key_value();
     let last_offset = last.map_or(Offset(0), |(offset, _)| *offset);
 
-    // Behind all that there was, so that a repair that is cut off can be done again: until the groups before are
-    // gone, the gap between them and this one tells of the damage.
+    // Behind all that there was, so that an interrupted repair can be done again: until the groups before are
+    // gone, the gap between them and this one shows the damage.
     let first_offset = last_offset.plus(OFFSETS_LEFT_OUT);
     let mut chunks = found.chunks.into_values().collect::<Vec<_>>();
     if stream == CATALOG {

@@ -27,7 +27,7 @@ pub struct LogConfig {
     /// The data directory.
     pub dir: PathBuf,
     /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: memory that is
-    /// written again needs no new pages. What is older is read from the disk.
+    /// written again needs no new pages. Older data is read from the disk.
     pub pool: ByteSize,
     /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
     /// the two largest chunks.
@@ -37,7 +37,7 @@ pub struct LogConfig {
     pub journal: ByteSize,
     /// The capacity of one journal file.
     pub journal_file: ByteSize,
-    /// A lane without appends for so long gives its buffer back.
+    /// A lane without appends for this long gives its buffer back.
     pub idle_after: Duration,
     /// How often retention looks for groups to remove.
     pub retention_every: Duration,
@@ -58,7 +58,7 @@ pub struct LogConfig {
     pub background: Background,
 }
 
-/// Who does the background work: syncing, persisting, retention.
+/// The threads that do the background work: syncing, persisting, retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Background {
     /// Threads of the log.
@@ -183,7 +183,7 @@ pub struct StreamConfig {
     /// The largest chunk that is taken in, where that is less than what fits a segment.
     pub chunk_bytes_max: Option<ByteSize>,
     /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
-    /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for those who set them.
+    /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for the callers that set them.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -11,7 +11,7 @@ pub const RETENTION_MS: &str = "retention.ms";
 /// The same for how much it keeps.
 pub const RETENTION_BYTES: &str = "retention.bytes";
 
-/// What users' streams have where they have no setting of their own. By default that is nothing.
+/// Settings of users' streams that have none of their own. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDefaults {
     /// See [`StreamConfig::retention_ms`].

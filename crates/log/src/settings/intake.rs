@@ -1,6 +1,6 @@
 //! How chunks are changed and checked before they are stored, where the settings of their stream ask for it.
 //!
-//! The settings are those of Kafka's topics, under Kafka's names. What is in none of them costs an append one load.
+//! The settings are those of Kafka's topics, under Kafka's names. Without any of them an append pays one load for it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub const TIMESTAMP_BEFORE_MAX: &str = "message.timestamp.before.max.ms";
 /// How many milliseconds after the broker's time a record may be of.
 pub const TIMESTAMP_AFTER_MAX: &str = "message.timestamp.after.max.ms";
 
-/// What [`COMPRESSION`] is where chunks stay compressed as they came …
+/// The value of [`COMPRESSION`] where chunks stay compressed as they came …
 pub const COMPRESSION_OF_PRODUCER: &str = "producer";
 /// … and where they are stored without compression.
 pub const UNCOMPRESSED: &str = "uncompressed";
-/// What [`TIMESTAMP_TYPE`] is where the broker gives records their time.
+/// The value of [`TIMESTAMP_TYPE`] where the broker gives records their time.
 pub const LOG_APPEND_TIME: &str = "LogAppendTime";
 
 /// The time of a record that has none: it is in no one's bounds.

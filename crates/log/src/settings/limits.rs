@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use crate::settings::intake::Intake;
 
-/// What bounds the chunks and groups of a stream.
+/// The bounds of a stream's chunks and groups.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The largest chunk.

@@ -36,7 +36,7 @@ pub struct Shape {
     pub lanes: u32,
 }
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamKind {
@@ -48,7 +48,7 @@ pub enum StreamKind {
     Internal,
 }
 
-/// What a stream is called.
+/// The names of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamIdentity<'a> {
     pub id: StreamId,
@@ -62,7 +62,7 @@ pub struct StreamState {
     pub kind: StreamKind,
     /// How many virtual logs its lanes share.
     virtual_logs_max: usize,
-    /// What virtual logs are made like.
+    /// The longest run of its virtual logs.
     run_bytes_max: usize,
     layout: RwLock<Layout>,
     /// The lanes that have a state. One is added before it takes anything: an append that this list does not tell of
@@ -239,7 +239,7 @@ impl StreamState {
         self.made.lock().clone()
     }
 
-    /// What `each` says of all lanes, by partition; `None` is one without a state.
+    /// Returns the result of `each` for all lanes, by partition; `None` is a lane without a state.
     pub fn each_lane<T>(
         &self,
         each: impl Fn(u32, StreamletIndex, LaneIndex, Option<&LaneState>) -> T,

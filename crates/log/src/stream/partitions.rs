@@ -11,7 +11,7 @@ pub struct PartitionCount {
     count: AtomicU64,
 }
 
-/// Room for partitions that are being made: given back when it is dropped, unless it is kept.
+/// Room for partitions that are being made: dropping it gives the room back, unless the partitions exist.
 #[derive(Debug)]
 pub struct Reserved<'a> {
     of: &'a PartitionCount,

@@ -3,7 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 use millstream_base::{LaneIndex, ProducerId, StreamletIndex};
 
-/// When so many producers were seen, those that their lanes have forgotten are forgotten here too.
+/// With this many producers, those that their lanes have forgotten are forgotten here too.
 pub const PRODUCERS_SWEPT: usize = 100_000;
 
 #[derive(Debug)]

@@ -29,7 +29,7 @@ impl Streams {
         self.by_id.insert(shared.id, stream);
     }
 
-    /// Makes a stream that is deleted unknown to those who ask for it.
+    /// Removes a deleted stream from the lookups by name and identity.
     pub fn forget_names(&mut self, shared: &StreamShared) {
         self.by_name.remove(&shared.name);
         self.by_uuid.remove(&shared.uuid);

@@ -97,7 +97,7 @@ impl Feed {
         self.until.is_some_and(|until| self.next >= until)
     }
 
-    /// What comes next, as of the lane in this `place`; `None` while there is nothing.
+    /// Reads the next chunks, as of the lane in this `place`; `None` while there are none.
     pub fn read(
         &mut self,
         place: u32,

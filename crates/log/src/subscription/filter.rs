@@ -13,11 +13,11 @@ use crate::memory::decompression::{Lease, Need, REBUILT_BYTES};
 use crate::memory::pool::{Arena, Slice};
 use crate::subscription::handed::Handed;
 
-/// When so many bytes of records were looked through, what is kept until then is handed out: few bytes
+/// When this many bytes of records were looked through, the matches until then are handed out: few bytes
 /// that are stored may be very many records.
 const LOOKED_BYTES: usize = 32 << 20;
 
-/// Chunks that are kept whole are handed out where they lie, unless they are smaller and come between others.
+/// Chunks that match as a whole are handed out where they lie, unless they are smaller and come between others.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Filters what is handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
@@ -25,13 +25,13 @@ const COPIED_BYTES_MAX: usize = 16 << 10;
 pub struct ChunkFilter {
     filter: Filter,
     core: Arc<Core>,
-    /// What the next chunk needs.
+    /// The memory that the next chunk needs.
     need: Need,
     /// There was no memory for that when it was last looked.
     is_refused: bool,
 }
 
-/// What one call keeps.
+/// The matches of one call.
 struct Sifting<'a> {
     filter: &'a Filter,
     /// The largest chunk to be put together.
@@ -39,7 +39,7 @@ struct Sifting<'a> {
     lease: Lease,
     /// Bytes of records that were looked through.
     looked_bytes: usize,
-    /// What is kept, if it is not handed out where it lies.
+    /// The matches, if they are not handed out where they lie.
     kept: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl ChunkFilter {
     /// Leaves of the chunks what is wanted; none, perhaps. It may come to an end before they do.
     ///
     /// # Errors
-    /// When there is no memory to look through them or for what is kept ([`LogError::ReadBudget`]), or the records of
+    /// When there is no memory to look through them or for the matches ([`LogError::ReadBudget`]), or the records of
     /// the first chunk cannot be looked through ([`LogError::NotFiltered`]).
     pub fn sift(&mut self, handed: &mut Handed) -> Result<()> {
         let cursor = handed.chunks.cursor;
@@ -98,14 +98,14 @@ enum NotSifted {
     Needs(Need),
     /// The first chunk cannot be looked through.
     Chunk(ChunkError),
-    /// There is no memory for what is kept.
+    /// There is no memory for the matches.
     ReadBudget,
 }
 
 impl Sifting<'_> {
     fn sift(&mut self, handed: &mut Handed, need: Need, core: &Core) -> Result<(), NotSifted> {
         let mut chunks = Chunks::trusted(&handed.chunks.bytes);
-        // How much is looked through, and whether all of it is kept.
+        // How much is looked through, and whether all of it matches.
         let (mut bytes, mut is_whole, mut next) = (0, true, handed.from);
         while self.kept.len() < REBUILT_BYTES && self.looked_bytes < LOOKED_BYTES {
             let Some(chunk) = chunks.next() else { break };
@@ -115,7 +115,7 @@ impl Sifting<'_> {
                 .and_then(|chunk| Ok((self.keep(&chunk, need)?, chunk)));
             let (kept, chunk) = match kept {
                 Err(error) if bytes == 0 => return Err(error),
-                // The next look tells.
+                // The next look finds out.
                 Err(_) => break,
                 Ok(kept) => kept,
             };
@@ -185,7 +185,7 @@ impl Sifting<'_> {
         self.looked_bytes += match (need, is_compressed) {
             (Need::Small, true) => self.lease.scratch().last_bytes(),
             (Need::Small, false) => chunk.bytes().len(),
-            // What was leased is for this chunk alone: others have their turn.
+            // The lease is for this chunk alone: others have their turn.
             (Need::Copy(_) | Need::Large, _) => LOOKED_BYTES,
         };
         match kept {

@@ -1,4 +1,4 @@
-//! What a subscription hands out.
+//! Chunks that a subscription hands out, and their absence.
 
 use millstream_base::Offset;
 
@@ -10,7 +10,7 @@ use crate::read::readers::ReadChunks;
 pub struct Handed {
     /// The lane: its number among those that were subscribed to, or among all of the stream.
     pub place: u32,
-    /// Whole chunks. There may be none, where others were left out that nobody is to see.
+    /// Whole chunks. There may be none, where the subscription left out aborted ones.
     pub chunks: ReadChunks,
     /// Records before are in the first chunk, and were not asked for.
     pub from: Offset,
@@ -20,7 +20,7 @@ pub struct Handed {
     pub end: Offset,
 }
 
-/// What a subscription has.
+/// The result of asking a subscription for more.
 #[derive(Debug)]
 pub enum Next {
     /// These chunks.
@@ -40,7 +40,7 @@ pub enum Next {
 pub struct SubscriptionError {
     /// The lane that it is about, as in [`Handed::place`].
     pub place: Option<u32>,
-    /// What is wrong. [`LogError::OffsetOutOfRange`] names the earliest offset, and
+    /// The error. [`LogError::OffsetOutOfRange`] names the earliest offset, and
     /// [`LogError::CursorRemoved`] the earliest cursor.
     pub error: LogError,
 }

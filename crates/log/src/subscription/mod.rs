@@ -92,8 +92,8 @@ impl Subscription {
         Subscription::with(Reader::Lanes(reader))
     }
 
-    /// What an application has not done yet. Its subscribers share the stream's groups, each of which is
-    /// handed to one of them at a time (kera 6.2.3), so that they never wait for each other. Who commits
+    /// Subscribes to the chunks that a shared group has not done yet. Its subscribers share the stream's groups, each of
+    /// which is handed to one of them at a time (kera 6.2.3), so that they never wait for each other. A commit of
     /// how far a group is done names its `consumer`.
     ///
     /// # Errors
@@ -163,8 +163,8 @@ impl Subscription {
         }
     }
 
-    /// What of a lane is there now and was not handed out: from the first such offset to the end. What an application has
-    /// done of it may be among that. `None` if the lane has failed, or there is no such place.
+    /// Returns the offsets of a lane that are there now and were not handed out. Those that a shared group has done may be
+    /// among them. `None` if the lane has failed, or the place does not exist.
     pub fn unread(&self, place: u32) -> Option<Range<Offset>> {
         match &self.reader {
             Reader::Lanes(reader) => {
@@ -195,7 +195,7 @@ impl Subscription {
         }
     }
 
-    /// What there is next, of about `bytes_max` bytes at most, unless a single chunk is larger.
+    /// Returns the next chunks, of about `bytes_max` bytes at most, unless a single chunk is larger.
     ///
     /// # Errors
     /// When retention has removed what comes next, the stream was deleted, or the disk does not give back
@@ -230,7 +230,7 @@ impl Subscription {
     }
 
     /// Whether there may be more since [`next`](Self::next) had nothing; else `waker` is woken when there
-    /// may be. `listening` is the caller's, who has looked in vain with [`next`](Self::next) since this was called last:
+    /// may be. `listening` belongs to a caller that has looked in vain with [`next`](Self::next) since this was called last:
     /// of several each has one.
     pub fn poll_more(&self, listening: &mut Option<Listening>, waker: &Waker) -> Poll<()> {
         let events = match listening {
@@ -277,12 +277,12 @@ impl Subscription {
         }
     }
 
-    /// Whether how far it is can be kept: it reads for an application.
+    /// Whether its progress can be committed: it reads for a shared group.
     pub fn has_application(&self) -> bool {
         matches!(self.reader, Reader::Application(_))
     }
 
-    /// Keeps that everything is done which an application's subscriber was handed.
+    /// Commits everything that a shared group's subscriber was handed.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -293,7 +293,7 @@ impl Subscription {
         }
     }
 
-    /// Gives all groups back that an application's subscriber has. What was not committed is handed out
+    /// Gives all groups back that a shared group's subscriber has. Chunks that were not committed are handed out
     /// again.
     pub fn release(&mut self) {
         if let Reader::Application(reader) = &mut self.reader {

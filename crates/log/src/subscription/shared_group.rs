@@ -23,7 +23,7 @@ pub struct SharedGroupReader {
     log: Log,
     stream: Stream,
     application: Arc<Application>,
-    /// What the log knows it by.
+    /// The reader's identity in the shared group.
     holder: Holder,
     /// By partition: groups in the order of their ids. A later one is read when the one before is at
     /// its end.
@@ -38,7 +38,7 @@ pub struct SharedGroupReader {
     ends: Option<Vec<Cursor>>,
 }
 
-/// A group that is read by nobody else.
+/// A group that no other reader has.
 #[derive(Debug)]
 struct HandedGroup {
     /// Where to read on.
@@ -106,7 +106,7 @@ impl SharedGroupReader {
             }
         }
         Ok(match (next, &self.ends) {
-            // What lies before the ends is durable, so nothing more will be readable there.
+            // All before the ends is durable, so nothing more will be readable there.
             (Next::Nothing, Some(ends)) if (0..ends.len() as u32).all(is_wanted) => Next::End,
             (next, _) => next,
         })
@@ -168,7 +168,7 @@ impl SharedGroupReader {
         let Some((mut index, mut handed)) = reading.first_readable(groups)? else {
             return Ok(None);
         };
-        // What is durable of a group has all of those before it: now there is nothing that these may
+        // The durable part of a group has all of those before it: now there is nothing that these may
         // still get.
         if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
             (index, handed) = earlier;
@@ -204,7 +204,7 @@ impl SharedGroupReader {
                 .hand_out(streamlet, &self.holder, groups_max, wants)?;
             for (partition, cursor) in handed {
                 let groups = self.lanes.entry(partition).or_default();
-                // What another flow gave back may be earlier than what this one has.
+                // A group that another flow gave back may be earlier than those of this one.
                 let place = groups.partition_point(|group| group.cursor.group < cursor.group);
                 let group = HandedGroup {
                     committed: cursor.position,
@@ -233,7 +233,7 @@ impl SharedGroupReader {
         !self.failed.contains(&partition) && is_before_end(cursor) && !before.any(is_unread)
     }
 
-    /// Gives back all groups. What was not committed is handed out again.
+    /// Gives back all groups. Chunks that were not committed are handed out again.
     pub fn release(&mut self) {
         self.lanes.clear();
         self.passed.clear();
@@ -282,14 +282,14 @@ impl Reading<'_> {
                 _ => Some(chunks),
             });
             if let Some(chunks) = chunks {
-                // What comes behind is not stable either.
+                // Groups behind it are not stable either.
                 return Ok(self.stable(chunks)?.map(|handed| (index, handed)));
             }
         }
         Ok(None)
     }
 
-    /// What of the chunks is committed for good, up to where others are left out.
+    /// Returns the committed ones of the chunks, up to where others are left out.
     fn stable(&self, mut chunks: ReadChunks) -> Result<Option<Handed>> {
         let damaged = |error| LogError::BadCursor {
             cursor: chunks.cursor,
@@ -326,7 +326,7 @@ fn is_before(place: &Cursor, other: &Cursor) -> bool {
     (place.group, place.position) < (other.group, other.position)
 }
 
-/// What of the chunks, which reach beyond `end`, lies before it. An end lies between two chunks.
+/// Returns those of the chunks, which reach beyond `end`, that lie before it. An end lies between two chunks.
 fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     if !is_before(&chunks.cursor, end) {
         return None;

@@ -53,7 +53,7 @@ impl TableState {
         }
     }
 
-    /// Changes an entry where `append` takes the chunk that says so. Answers the offset behind that.
+    /// Changes an entry if `append` takes the chunk of the change. Returns the offset behind that chunk.
     fn put<T: Serialize>(
         &mut self,
         now: Timestamp,

@@ -20,7 +20,7 @@ use crate::read::catch_up::{CatchUp, CatchUpShared, CatchUpState};
 /// Threads that read ahead: the most requests in flight beside the readers' own.
 pub const THREADS_MAX: usize = 8;
 
-/// A thread that has had nothing to read for so long ends.
+/// A thread without work for this long ends.
 const THREAD_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// The most windows in memory: beyond them, one more costs more to find than it helps.
@@ -91,7 +91,7 @@ impl CatchUp {
 }
 
 impl CatchUpShared {
-    /// A block for a window that no reader has come to yet; `None` when such windows have their share.
+    /// A block for a window that no reader has come to yet; `None` when these windows have their share.
     pub(super) fn allocate_ahead(
         &self,
         state: &mut CatchUpState,

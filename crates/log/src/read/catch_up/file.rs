@@ -119,7 +119,7 @@ impl CatchUp {
     }
 }
 
-/// Reads a part of a group's file and checks every chunk in it; answers the whole chunks from its start
+/// Reads a part of a group's file and checks every chunk in it; returns the whole chunks from its start
 /// on, of which there is one at least.
 pub fn load(
     file: &dyn DiskFile,
@@ -149,7 +149,7 @@ pub fn load(
     Ok(writer.buffer().slice(lead..filled))
 }
 
-/// Checks what comes from disk before it is believed; answers where the last good chunk ends.
+/// Checks bytes from disk before they are believed; returns the end of the last good chunk.
 fn check_chunks(bytes: &[u8], path: &Path, group: &Group, from: Position) -> Result<usize> {
     let corrupted = |at: usize, what: String| LogError::corrupted(path, from.plus(at as u64), what);
     let mut chunks = Chunks::new(bytes);
@@ -170,8 +170,8 @@ fn check_chunks(bytes: &[u8], path: &Path, group: &Group, from: Position) -> Res
                 }
                 end = chunks.position();
             }
-            // The bytes end within this chunk, or it is damaged. What comes before it is good; the next
-            // read tells.
+            // The bytes end within this chunk, or it is damaged. The chunks before it are good; the next
+            // read finds out.
             Some(Err(_)) | None if end > 0 => return Ok(end),
             Some(Err(error)) => return Err(corrupted(0, error.to_string())),
             None => return Err(corrupted(0, "the file ends here".to_owned())),

@@ -68,12 +68,12 @@ pub struct CatchUpState {
     is_closed: bool,
 }
 
-/// What a read is for.
+/// The purpose of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Data for a reader, which may read on behind it.
     ReadOn,
-    /// To find a chunk: where such reads begin and end says nothing of those to come.
+    /// To find a chunk: the ends of these reads predict no others.
     LookUp,
 }
 
@@ -87,7 +87,7 @@ enum Found {
     Elsewhere,
 }
 
-/// What became of a reader's own window.
+/// The outcome of loading a reader's own window.
 enum Own {
     Loaded(Slice),
     /// Another reader was faster.

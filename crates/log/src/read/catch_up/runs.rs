@@ -15,13 +15,13 @@ const WINDOW_BYTES_MIN: usize = 128 << 10;
 /// So many times as large is each window, until they have their size.
 const WINDOW_GROWTH: usize = 4;
 
-/// A run has come to so many windows when as much is read ahead of it as ever: 8 windows.
+/// The windows that a run has come to when the most is read ahead of it: 8 windows.
 const WINDOWS_GROWN: u32 = 4;
 
 /// The most places that are remembered where sequential reads may go on.
 const RUNS_MAX: usize = 1024;
 
-/// A run without a read for so long has no claim to a part of the memory.
+/// A run without a read for this long has no claim to a part of the memory.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
 /// The runs that were read last.
@@ -112,7 +112,7 @@ impl Runs {
         }
     }
 
-    /// Notes that a reader went from `from` to the `end` of a window; answers what is to be read ahead of
+    /// Notes that a reader went from `from` to the `end` of a window; returns the windows to be read ahead of
     /// it, if it came to this window just now.
     pub fn go_on(
         &mut self,
@@ -185,7 +185,7 @@ impl Runs {
     }
 }
 
-/// How large the next window of a run is that has come to so many: two of them fit its share.
+/// Returns the size of the next window of a run that has come to `windows`: two of them fit its share.
 fn window_bytes(windows: u32, share: usize) -> usize {
     let grown = WINDOW_BYTES_MIN * WINDOW_GROWTH.pow(windows.min(WINDOWS_GROWN));
     grown.min(share / 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES)

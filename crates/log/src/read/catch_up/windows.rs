@@ -16,7 +16,7 @@ pub const WINDOW_BYTES: usize = 1 << 20;
 /// Windows that no reader has come to take at most this part of the catch-up memory.
 pub const AHEAD_SHARE: usize = 2;
 
-/// After so many windows that readers came to, one that was read ahead before counts as abandoned.
+/// A window that was read ahead counts as abandoned when readers have come to this many others since.
 const ABANDONED_AFTER: u64 = 64;
 
 /// The windows that memory has or is about to have.
@@ -46,7 +46,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// What it holds from a position in it on; `None` while it is loaded.
+    /// Returns its bytes from a position in it on; `None` while it is loaded.
     pub fn read(&mut self, from: Position, turn: u64) -> Option<Slice> {
         let slice = self.slice.as_ref()?;
         (self.is_read, self.used) = (true, turn);
@@ -78,7 +78,7 @@ impl Windows {
         (at < window.end).then_some(window)
     }
 
-    /// Adds a window that is being loaded, and answers its range: it ends where another one begins.
+    /// Adds a window that is being loaded, and returns its range: it ends where another one begins.
     pub fn add(
         &mut self,
         group: &Arc<Group>,
