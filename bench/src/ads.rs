@@ -1,5 +1,5 @@
 //! SWA, YSB and YSB*, the benchmarks of section 5.1 of "AIR" (Venugopal et al.): how many events each second can be
-//! counted in windows for as long as one likes, by us, by hand, and by other systems.
+//! counted in windows without end, by us, by hand, and by other systems.
 
 mod by_hand;
 mod contender;

@@ -10,7 +10,7 @@ use crate::{ads, soak, torture};
 /// A shorter soak or torture shows nothing.
 const LASTS_MIN: Duration = Duration::from_secs(1);
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// All benchmarks without it.

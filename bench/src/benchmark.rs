@@ -1,17 +1,17 @@
-//! What a benchmark is, and how its cases are run.
+//! A benchmark, and the run of its cases.
 
 use anyhow::{Context as _, Result};
 
 use crate::measure::Bench;
 use crate::report::Case;
 
-/// Measures something, and gives one or more numbers.
+/// Runs a case, and returns one or more results.
 pub type Run = fn(&Bench) -> Result<Vec<Case>>;
 
 /// Cases that are reported together.
 pub struct Benchmark {
     pub name: &'static str,
-    /// In one sentence.
+    /// The measured things, in one sentence.
     pub measures: &'static str,
     /// In the order in which they run.
     pub cases: &'static [(&'static str, Run)],

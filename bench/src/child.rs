@@ -96,12 +96,12 @@ impl Working {
         self.child.id()
     }
 
-    /// Tells the child something.
+    /// Sends the child a value, on a line of its own.
     pub fn tell(&mut self, what: &impl Serialize) -> Result<()> {
         write_line(&mut self.words, what).context("the child has ended (see above)")
     }
 
-    /// What the child says next.
+    /// Reads the next value that the child sends.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.lines.read_line(&mut line)?;

@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// A chunk of so many records.
+/// Makes a chunk of `records` records.
 pub fn chunk(records: usize) -> Result<Bytes> {
     let mut builder = ChunkBuilder::new(Compression::None);
     let value: Vec<u8> = (0..RECORD_BYTES).map(|n| (n * 7) as u8).collect();
@@ -146,13 +146,13 @@ pub fn produce_request(topic: &str, partitions: &[i32], chunk: &Bytes) -> Produc
         .with_topic_data(vec![topic])
 }
 
-/// The same as it is sent.
+/// Encodes a request as [`produce_request`] makes it.
 pub fn produce_frame(topic: &str, partitions: &[i32], chunk: &Bytes) -> Result<Bytes> {
     let request = produce_request(topic, partitions, chunk);
     frame(PRODUCE_VERSION, request.into())
 }
 
-/// Whether all chunks of a request were accepted.
+/// Checks that the broker accepted all chunks of a request.
 pub fn check_produced(answer: Bytes) -> Result<()> {
     match decode_response(ApiKey::Produce, PRODUCE_VERSION, answer)?.1 {
         Response::Produce(response) => {

@@ -45,7 +45,7 @@ pub fn write(path: &Path, results: &Path) -> Result<()> {
     fs::write(path, page).with_context(|| format!("cannot write {path:?}"))
 }
 
-/// What a page says of one benchmark, from its heading to the end of its remarks.
+/// Returns the section of one benchmark, from its heading to the end of its remarks.
 fn section_of<'p>(page: &'p str, name: &str) -> &'p str {
     let Some(start) = page.find(&format!("\n## {name}\n")) else {
         return "";

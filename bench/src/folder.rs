@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// A folder that is removed with all that it holds when it is no longer needed.
+/// A folder that is removed with all its files when it is dropped.
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Makes a folder, empty.
+    /// Creates an empty folder; files of an earlier run are removed.
     pub fn create(path: PathBuf) -> Result<Folder> {
         let folder = Folder { path };
         folder.empty()?;
@@ -22,12 +22,12 @@ impl Folder {
         &self.path
     }
 
-    /// Leaves it with what it holds, for the next one who asks for it to empty it.
+    /// Leaves the folder with its files; the next run that asks for the folder empties it.
     pub fn keep(self) {
         std::mem::forget(self);
     }
 
-    /// Removes what it holds.
+    /// Removes the files in it.
     pub fn empty(&self) -> Result<()> {
         let path = &self.path;
         if path.exists() {
@@ -39,7 +39,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays is removed by the next run.
+        // The next run removes files that stay.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

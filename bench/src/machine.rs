@@ -61,7 +61,7 @@ pub fn today() -> String {
     date(now_ms.div_euclid(24 * 60 * 60 * 1000))
 }
 
-/// The date so many days after 1970-01-01 (Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the date `days` days after 1970-01-01 (Hinnant, "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> String {
     // Days since 0000-03-01: a year that starts in March has its leap day at its end.
     let days = days + 719_468;

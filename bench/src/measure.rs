@@ -1,4 +1,4 @@
-//! What all benchmarks share: rounds, times, folders.
+//! The settings of a run, rounds in turn, and the time, processor time and energy of work.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::text::Text;
 /// How often each contender has its turn.
 pub const ROUNDS: usize = 5;
 
-/// How a run of benchmarks is set.
+/// The settings of a run of benchmarks.
 pub struct Bench {
     dir: PathBuf,
     out: PathBuf,
@@ -78,8 +78,8 @@ impl Bench {
         (0..self.size(ROUNDS, 2)).map(|_| round()).collect()
     }
 
-    /// Lets contenders take turns, once to warm up and then as often as counts; gives what each had in each round. The
-    /// order changes from round to round, so that none comes always after the same one.
+    /// Lets contenders take turns, once to warm up and then as often as counts; returns the results of each in each
+    /// round. The order changes from round to round, so that none comes always after the same one.
     pub fn turns<T>(
         &self,
         contenders: usize,
@@ -133,7 +133,7 @@ impl Bench {
     }
 }
 
-/// So many rounds in which each contender has its turn.
+/// Runs `rounds` rounds in which each contender has its turn.
 pub fn rounds_of<T>(
     rounds: usize,
     contenders: usize,
@@ -161,7 +161,7 @@ pub fn order_of_turns(round: usize, contenders: usize) -> Vec<usize> {
     order
 }
 
-/// What a piece of work took.
+/// The time, processor time and energy of a piece of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
     pub seconds: f64,
@@ -178,12 +178,12 @@ impl Took {
     }
 }
 
-/// Counts the joules that all processors of this machine take; `None` where it does not tell.
+/// Counts the joules that all processors of this machine take; `None` where it has no counter.
 pub fn energy_meter() -> Option<EnergyMeter> {
     EnergyMeter::start(Path::new(ENERGY_FOLDER))
 }
 
-/// The energy of the median round, under a name that tells its unit.
+/// Returns the energy of the median round, in the unit that [`energy_suffix`] names.
 pub fn energy_median(rounds: &[Took]) -> f64 {
     median(&rounds.iter().map(Took::energy).collect::<Vec<f64>>())
 }
@@ -196,7 +196,7 @@ pub fn energy_suffix() -> &'static str {
     }
 }
 
-/// Does a piece of work and tells what it took.
+/// Does a piece of work, and measures it.
 pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Took> {
     let mut energy = energy_meter();
     let cpu_before = cpu_s(ClockId::ProcessCPUTime);

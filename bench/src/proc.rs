@@ -1,11 +1,11 @@
-//! What the kernel tells of a process.
+//! The kernel's figures of a process, from `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
-/// A size that `/proc/<id>/status` tells, in MiB.
+/// Reads a size from `/proc/<id>/status`, in MiB.
 pub fn status_mib(id: u32, field: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status
@@ -16,8 +16,8 @@ pub fn status_mib(id: u32, field: &str) -> Result<f64> {
     Ok(kib.parse::<f64>()? / 1024.0)
 }
 
-/// The processor time of each thread of a process that runs now, in nanoseconds: that of the whole process is told
-/// in hundredths of a second only.
+/// Returns the processor time of each thread of a process that runs now, in nanoseconds: for the whole process the
+/// kernel reports hundredths of a second only.
 pub fn cpu_by_thread(id: u32) -> Result<HashMap<u32, u64>> {
     let mut threads = HashMap::new();
     for entry in fs::read_dir(format!("/proc/{id}/task"))? {
@@ -54,14 +54,14 @@ pub fn cpu_of_write_back() -> Result<HashMap<u32, u64>> {
     Ok(threads)
 }
 
-/// How much each thread took between two looks, in nanoseconds.
+/// Returns the processor time of each thread between two looks, in nanoseconds.
 pub fn took(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> impl Iterator<Item = u64> {
     after
         .iter()
         .map(|(thread, ns)| ns - before.get(thread).unwrap_or(&0).min(ns))
 }
 
-/// What a thread of a process is called.
+/// Returns the name of a thread of a process.
 pub fn thread_name(id: u32, thread: u32) -> Result<String> {
     let name = fs::read_to_string(format!("/proc/{id}/task/{thread}/comm"))?;
     Ok(name.trim_end().to_owned())

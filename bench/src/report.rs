@@ -65,17 +65,17 @@ pub struct Case {
     pub better: Better,
     /// The median of the rounds.
     pub ours: f64,
-    /// From the lowest to the highest round, as a part of the median.
+    /// The distance from the lowest to the highest round, as a part of the median.
     pub spread: f64,
     /// The same work done by hand with nothing around it, or a bound that ours must keep.
     pub limit: Option<f64>,
     /// The median of the rounds' ratios: both sides of one ratio met the same machine.
     pub ratio_to_limit: Option<f64>,
-    /// What `ratio_to_limit` must at least be.
+    /// The least `ratio_to_limit` that reaches the target.
     pub target: Option<f64>,
     pub peers: BTreeMap<String, f64>,
     pub ratio_to_peers: BTreeMap<String, f64>,
-    /// What else was measured, each with its unit last in its name.
+    /// Other figures, each with its unit last in its name.
     pub details: BTreeMap<String, f64>,
     /// Every round, in order.
     pub rounds: Rounds,
@@ -117,7 +117,7 @@ impl Case {
         }
     }
 
-    /// With what doing the same by hand gave in the same rounds.
+    /// Adds the limit: the results of the same work done by hand in the same rounds.
     pub fn by_hand(mut self, limit: Vec<f64>) -> Case {
         let pairs = self.rounds.ours.iter().zip(&limit);
         let ratios: Vec<f64> = pairs
@@ -129,7 +129,7 @@ impl Case {
         self
     }
 
-    /// With a bound that must be kept.
+    /// Adds a bound that must be kept.
     pub fn bound(mut self, bound: f64) -> Case {
         self.limit = Some(bound);
         self.ratio_to_limit = Some(self.ratio(self.ours, bound));
@@ -137,13 +137,13 @@ impl Case {
         self
     }
 
-    /// With what the ratio to the limit must at least be.
+    /// Adds a target: the least ratio to the limit.
     pub fn target(mut self, ratio: f64) -> Case {
         self.target = Some(ratio);
         self
     }
 
-    /// With another contender's number.
+    /// Adds another contender's number.
     pub fn peer(mut self, name: &str, value: f64) -> Case {
         let ratio = self.ratio(self.ours, value);
         self.peers.insert(name.to_owned(), value);
@@ -151,13 +151,13 @@ impl Case {
         self
     }
 
-    /// With something else that was measured.
+    /// Adds another figure.
     pub fn detail(mut self, name: &str, value: f64) -> Case {
         self.details.insert(name.to_owned(), value);
         self
     }
 
-    /// From the lowest to the highest round, and of how many.
+    /// Returns the distance from the lowest to the highest round, and the number of rounds.
     pub fn spread_of_rounds(&self) -> String {
         match self.rounds.ours.len() {
             0 | 1 => "one run".to_owned(),
@@ -165,7 +165,7 @@ impl Case {
         }
     }
 
-    /// Whether the ratio reaches what it must; `None` when nothing is asked.
+    /// Returns whether the ratio reaches what it must; `None` when nothing is asked.
     pub fn is_reached(&self) -> Option<bool> {
         Some(self.ratio_to_limit? >= self.target?)
     }
@@ -205,7 +205,7 @@ impl Report {
         self
     }
 
-    /// What the numbers were measured with, in a line for each run.
+    /// Returns the commit and machine of the numbers, in a line for each run.
     pub fn stamps(&self) -> Vec<String> {
         let mut lines = vec![self.stamp.line()];
         let mut older: Vec<(&Stamp, Vec<&str>)> = Vec::new();
@@ -284,7 +284,7 @@ impl Report {
     }
 }
 
-/// What to say of a case's target.
+/// Returns whether a case reaches its target, in words.
 pub fn verdict(case: &Case) -> &'static str {
     match case.is_reached() {
         Some(true) => "reached",

@@ -1,4 +1,4 @@
-//! The server as a process: it is started, looked at, killed, started again and stopped.
+//! The server as a process: starts, samples, kills, restarts and stops it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -17,19 +17,19 @@ use crate::project::our_program;
 /// Settings of the server, by the names that they have in its environment.
 pub type Settings = Vec<(&'static str, String)>;
 
-/// It does not work if it does not listen by then, or has not ended so long after it should.
+/// The longest times that the server may take to listen, and to end after SIGTERM.
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Ports that the system gives to nobody by itself: who connects to one while nobody listens there does
-/// not find himself.
+/// Ports outside of the system's ephemeral range: a client that connects to one of them without a listener cannot
+/// connect to itself.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// The smallest request: ApiVersions, version 0, number 1, of a client without a name.
 const API_VERSIONS: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
 
-/// What the log must not have.
+/// Words that the log must not have.
 const ERRORS: [&str; 2] = ["ERROR", "panicked at"];
 
 /// Begins the line that the server prints when it serves, and ends in good order when it is asked to.
@@ -45,7 +45,7 @@ pub struct Server {
     log_start: usize,
 }
 
-/// What the process has now.
+/// The resources that the process holds now.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// All that is resident, and what of it is the pool's, in MiB.
@@ -98,14 +98,17 @@ impl Server {
     /// Asks it to end in good order.
     ///
     /// # Errors
-    /// When it does not, or says that something went wrong.
+    /// When the server does not end, or ends with an error.
     pub fn stop(&mut self) -> Result<()> {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(id.context("it has no id")?, Signal::TERM)?;
         let asked_at = Instant::now();
         while asked_at.elapsed() < STOP_MAX {
             if let Some(status) = self.child.try_wait()? {
-                ensure!(status.success(), "the server, asked to end, says {status}");
+                ensure!(
+                    status.success(),
+                    "the server ended with {status} after SIGTERM"
+                );
                 return Ok(());
             }
             sleep(LOOK_EVERY);
@@ -188,7 +191,7 @@ impl Server {
         Ok(sample)
     }
 
-    /// Lines of the log: those that tell of errors, and how many there are of all.
+    /// Returns the lines of the log with errors, and the number of all lines.
     pub fn log_lines(&self) -> Result<(Vec<String>, usize)> {
         let bytes = self.log()?;
         let text = String::from_utf8_lossy(&bytes);

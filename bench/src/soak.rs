@@ -1,5 +1,5 @@
-//! A soak test: very many clients of all kinds at once, among them some that do not behave, and a server
-//! that is killed in the middle. What must hold is checked all the time; whatever does not ends the run.
+//! A soak test: very many clients of all kinds at once, among them some that do not behave, and a server that is killed
+//! in the middle. Invariants are checked all the time; the first violation ends the run.
 
 mod books;
 mod cutters;
@@ -61,7 +61,7 @@ fn mix(bench: &Bench) -> Result<Vec<Case>> {
     let soak = Soak::new(run, server, !options.spares_server, probe_ms_max);
     let result = runtime.block_on(soak.go());
     if result.is_err() {
-        // Whoever looks for the reason needs it.
+        // The data is needed to find the reason.
         eprintln!(
             "bench: the data stays in {} until the next run",
             data.path().display()

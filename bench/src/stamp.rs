@@ -1,9 +1,8 @@
-//! What is in a record: all of it follows from who wrote it and which of his records it is, so whoever
-//! reads it knows what it must be.
+//! The content of a record: it follows from the record's writer and number, so that every reader can check all of it.
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Who wrote a record, and how many he wrote before.
+/// A record's writer, and its number among the writer's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub writer: usize,
@@ -16,7 +15,7 @@ const STAMP_BYTES: usize = WRITER_BYTES + 8;
 /// Odd, so that no two writers have the same records: 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One in so many records is large, of writers who write such.
+/// One in this many records is large, of writers with large records.
 const LARGE_EVERY: u64 = 64;
 
 impl Stamp {

@@ -28,7 +28,7 @@ const LETTERS: [u16; 26] = [
     20, 1,
 ];
 
-/// What was found in a text.
+/// The counts of a text.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     /// Words that start with the prefix.
@@ -38,7 +38,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// In so many passes.
+    /// Returns the counts in `passes` passes.
     pub fn times(self, passes: u64) -> Counted {
         Counted {
             count: self.count * passes,
@@ -46,7 +46,7 @@ impl Counted {
         }
     }
 
-    /// Both together.
+    /// Adds both.
     pub fn plus(self, other: Counted) -> Counted {
         Counted {
             count: self.count + other.count,
@@ -55,7 +55,7 @@ impl Counted {
     }
 }
 
-/// A file, and what there is to count in it.
+/// A file of words, and their counts.
 pub struct Text {
     pub path: PathBuf,
     pub bytes: u64,
@@ -64,8 +64,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// Lines of made-up words, which are as long and as frequent as those of a language: the word
-    /// with rank r occurs about 1/r as often as the first. Always the same.
+    /// Writes lines of made-up words, which are as long and as frequent as those of a language: the word with rank r
+    /// occurs about 1/r as often as the first. The text is always the same.
     pub fn of_words(folder: Folder, bytes: u64) -> Result<Text> {
         let mut random = Rng::with_seed(1);
         let words = Words::new(&mut random);
@@ -83,7 +83,7 @@ impl Text {
         })
     }
 
-    /// The same line again and again.
+    /// Writes the same line again and again.
     pub fn of_one_line(folder: Folder, bytes: u64) -> Result<Text> {
         Text::write(folder, bytes, |line| {
             line.extend_from_slice(
@@ -92,7 +92,7 @@ impl Text {
         })
     }
 
-    /// Lines that `add` makes, until there are so many bytes.
+    /// Writes lines that `add` makes, until there are `bytes_min` bytes.
     fn write(folder: Folder, bytes_min: u64, mut add: impl FnMut(&mut Vec<u8>)) -> Result<Text> {
         let path = folder.path().join("text");
         let file = File::create(&path).with_context(|| format!("cannot create {path:?}"))?;
@@ -121,14 +121,14 @@ impl Text {
         })
     }
 
-    /// That the words were counted right, in so many passes over the text.
+    /// Checks that the words were counted right, in `passes` passes over the text.
     pub fn check(&self, counted: Counted, passes: usize) -> Result<()> {
         let expected = self.expected.times(passes as u64);
         ensure!(counted == expected, "counted {counted:?} of {expected:?}");
         Ok(())
     }
 
-    /// The file so many times.
+    /// Returns the file's path `passes` times.
     pub fn paths(&self, passes: usize) -> impl Iterator<Item = &Path> {
         std::iter::repeat_n(self.path.as_path(), passes)
     }

@@ -1,10 +1,9 @@
-//! Random trials of all that a server and its data directory may suffer. It is killed, loses power, runs out of disk,
-//! and finds its files damaged; each time it starts again, and every record is read.
-//!
-//! What must hold: after crashes, everything that was acknowledged is there, in order and once, and of an `async` stream
-//! everything that was durable. After damage, each record that readers get is right; where some are missing, readers
-//! or `millstream repair` are told; what was not touched is whole and served. The server starts, or refuses and names
-//! what is damaged of its own; it never panics, and it ends when it is asked to.
+//! Random trials of crashes and damage: a server is killed, loses power, runs out of disk, and finds its files damaged;
+//! each time it starts again, and every record is read.
+//! Invariants: after crashes, all acknowledged records are there, in order and once, and of an `async` stream all
+//! durable ones. After damage, each record that readers get is right; where some are missing, readers get an error or
+//! `millstream repair` lists the place; undamaged data is whole and served. The server starts, or refuses and names the
+//! damaged file of its own; it never panics, and it ends on SIGTERM.
 
 mod audit;
 mod books;
@@ -38,10 +37,10 @@ pub const BENCHMARK: Benchmark = Benchmark {
     cases: &[(TRIALS, trials)],
 };
 
-/// After so many findings the run ends: their directories take room.
+/// The run ends after this many findings, since their directories take room.
 const FINDINGS_MAX: usize = 5;
 
-/// What a trial stores, at most: the data, its copy, and what a finding keeps.
+/// The most that a trial stores: the data, its copy, and the files that a finding keeps.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// Trials with one seed after the other, until the time is over.

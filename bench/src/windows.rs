@@ -33,10 +33,10 @@ const SHARED: &str = "shared";
 
 const OPERATORS: usize = 10;
 
-/// What memory of ten operators may be, as a multiple of that of one.
+/// The most memory of ten operators, as a multiple of that of one.
 const MEMORY_MAX: f64 = 1.3;
 
-/// What latency may be, as a multiple of that with copies.
+/// The highest latency, as a multiple of that with copies.
 const LATENCY_MAX: f64 = 1.2;
 
 /// Operators, and what they keep. They take turns, each in a process of its own.
@@ -47,7 +47,7 @@ const CONTENDERS: [(usize, Keep); 4] = [
     (OPERATORS, Keep::Copies),
 ];
 
-/// What all contenders had in one round.
+/// The figures of all contenders in one round.
 struct Round {
     none: Measured,
     one: Measured,
@@ -80,8 +80,8 @@ impl Round {
             .collect())
     }
 
-    /// What a process has for its windows, in MiB: what it allocated beyond one without operators, and the
-    /// events that are kept where the log has them.
+    /// Returns the memory of a process for its windows, in MiB: its allocations beyond those of one without operators,
+    /// and the events that are pinned in the log's memory.
     fn window_mib(&self, measured: &Measured) -> f64 {
         measured.allocated_mib - self.none.allocated_mib + measured.in_place_mib
     }

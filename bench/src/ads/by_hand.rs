@@ -28,7 +28,7 @@ impl Contender for ByHand {
         let campaigns = campaign_of_ads();
         match self.app {
             App::Swa => run(self.app, order, |event| event.ad() as usize),
-            // What is not asked for is counted as well: no branch is mistaken.
+            // Other kinds of events are counted as well, so that no branch is mispredicted.
             App::Ysb | App::YsbStar => run(self.app, order, |event| {
                 event.kind() as usize * CAMPAIGNS as usize + campaigns[event.ad() as usize] as usize
             }),
@@ -36,7 +36,7 @@ impl Contender for ByHand {
     }
 }
 
-/// What a window says of one key, or of one kind and one key.
+/// The result of a window for one key, or for one kind and one key.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     count: u64,
@@ -96,7 +96,7 @@ fn run(app: App, order: &Order, slot: impl Fn(&Event<'_>) -> usize + Sync) -> Re
     })
 }
 
-/// What the threads share.
+/// The windows, which the threads share.
 struct Windows<'o> {
     app: App,
     order: &'o Order,
@@ -106,13 +106,13 @@ struct Windows<'o> {
 
 #[derive(Default)]
 struct Open {
-    /// By start: counts by key, of so many threads.
+    /// By start: counts by key, and the number of threads that have added theirs.
     windows: BTreeMap<i64, (Vec<Slot>, u32)>,
     released: Vec<Released>,
 }
 
 impl Windows<'_> {
-    /// The work of a thread; gives what it made, and how long that took in seconds.
+    /// Does the work of a thread; returns the events that it made, and the seconds that it took.
     fn fill(&self, instance: u32, slot: &impl Fn(&Event<'_>) -> usize) -> (Vec<Made>, f64) {
         let size_ms = self.order.window_ms;
         let mut feed = Feed::new(self.order.schedule(), instance);
@@ -163,7 +163,7 @@ impl Windows<'_> {
         }
     }
 
-    /// How many slots there are: one for each key, or for each kind of each key.
+    /// Returns how many slots there are: one for each key, or for each kind of each key.
     fn slots(&self) -> usize {
         let keys = self.app.keys() as usize;
         match self.app {

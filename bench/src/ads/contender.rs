@@ -1,4 +1,4 @@
-//! Whoever counts events in windows.
+//! A contender: a program that counts events in windows.
 
 use anyhow::Result;
 use millstream_ads::benchmark::{Order, Outcome};
@@ -7,10 +7,10 @@ use millstream_ads::benchmark::{Order, Outcome};
 pub const INSTANCES: u32 = 2;
 
 pub trait Contender {
-    /// Counts by what the order says, to the end.
+    /// Counts as the order says, to its end.
     fn run(&mut self, order: &Order) -> Result<Counted>;
 
-    /// Whether it can run again: a process may have ended.
+    /// Returns whether it can run again: a process may have ended.
     fn is_alive(&mut self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Other systems, each in a process of its own that is told one order after the other.
+//! Other systems, each in a process of its own that receives one order after the other.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -27,7 +27,7 @@ pub struct Peer {
     said: Receiver<String>,
 }
 
-/// What it prints after a run.
+/// The line that a system prints after a run.
 #[derive(Debug, Deserialize)]
 struct Said {
     seconds: f64,
@@ -47,7 +47,7 @@ impl Peer {
             .arg(name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What the script starts ends with it.
+            // The processes that the script starts end with it.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;

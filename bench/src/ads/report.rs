@@ -22,13 +22,13 @@ use crate::report::{Better, Case};
 const OURS: &str = "ours";
 const BY_HAND: &str = "by hand";
 
-/// How long the search of one application may take, if nothing else is said.
+/// How long the search of one application may take, unless `--budget` sets another time.
 const BUDGET: Duration = Duration::from_secs(16 * 60);
 
-/// From this budget on, windows are as long as those of the paper; else they are half as long, so that all rounds fit.
+/// The least budget for windows as long as those of the paper; with less they are half as long, so that all rounds fit.
 const BUDGET_OF_LONG_WINDOWS: Duration = Duration::from_secs(20 * 60);
 
-/// How close a search comes: the lowest rate that is not sustained is so many times the highest that is.
+/// How close a search comes: the lowest unsustained rate divided by the highest sustained one.
 const PRECISION: f64 = 1.05;
 
 /// Runs of one search at most.
@@ -40,15 +40,14 @@ const PARTS_OF_TURN: f64 = 1.5;
 
 struct Target {
     name: &'static str,
-    /// What it leaves behind when it is built, in the folder of the peers.
+    /// A file in the folder of the peers that exists once the peer is built.
     built: &'static str,
     takes_long_to_start: bool,
     /// How many times its throughput ours must be.
     faster: f64,
 }
 
-/// What must be reached: which part of the loop by hand, at the sustainable rate and without a rate, and how many times
-/// each peer.
+/// The targets: the ratio to the loop by hand, at the sustainable rate and without a rate, and the ratio to each peer.
 struct Targets {
     of_loop: f64,
     of_loop_unlimited: f64,
@@ -152,7 +151,7 @@ fn start(bench: &Bench, app: App, peer: &Target) -> Result<Option<Peer>> {
         return Ok(None);
     }
     let mut process = Peer::start(peer.name, app)?;
-    // What is compiled while it runs is compiled then.
+    // Systems that compile while they run do so now.
     process.run(&order(bench, 0))?;
     Ok(Some(process))
 }
@@ -257,7 +256,7 @@ fn run_unlimited(bench: &Bench, app: App, all: &mut [Searched]) -> Result<()> {
     Ok(())
 }
 
-/// Lets all contenders search in turn, round by round, in an order that changes; tells how many rounds there were
+/// Lets all contenders search in turn, round by round, in an order that changes; returns how many rounds there were
 /// `until` then. A peer that fails is left out from then on; ours, or the loop by hand, fails the benchmark.
 fn search_all(bench: &Bench, app: App, until: Instant, all: &mut [Searched]) -> Result<usize> {
     let rounds = bench.size(ROUNDS, 2);
@@ -345,7 +344,7 @@ fn line(probe: &Probe) -> String {
     )
 }
 
-/// What `pick` gives of both contenders, of the rounds in which both have found a rate.
+/// Returns a value of both contenders for each round in which both have found a rate.
 fn pairs(
     ours: &Searched,
     theirs: &Searched,

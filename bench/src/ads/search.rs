@@ -21,15 +21,15 @@ const STEP_MAX: f64 = 2.0;
 /// How many low rates are tried, each half of the one before, where they cannot be sustained.
 const LOWER_MAX: usize = 4;
 
-/// Latencies have jumped when they are so many times those at the low rate, and so much more in milliseconds: turns of
-/// who gets a core are no jump.
+/// Latencies have jumped when they exceed those at the low rate by this factor, and by these milliseconds: a thread
+/// that waits for a core is no jump.
 const JUMP: f64 = 3.0;
 const JUMP_MS: f64 = 200.0;
 
 /// How closely the rate is found, and when a search that does not come so close ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
-    /// The lowest rate that cannot be sustained is at most so many times the highest that can.
+    /// The search ends when the lowest unsustained rate is at most this many times the highest sustained one.
     pub precision: f64,
     /// Runs with a rate in one search.
     pub runs_max: usize,

@@ -21,7 +21,7 @@ use crate::server;
 const START_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Our setting of a topic that says when a producer is answered.
+/// The server's setting for the durability of a topic.
 const DURABILITY: &str = "millstream.durability";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Node {
     contender: Contender,
     child: Child,
     address: SocketAddr,
-    /// From the start of the process until it had accepted a record.
+    /// The time from the start of the process until it had accepted a record.
     pub started_s: f64,
     _data: Folder,
 }
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// What is compiled when it has run often enough is compiled then, for producers and for consumers.
+    /// Warms the broker up with producers and consumers, so that a just-in-time compiler has done its work.
     fn warm_up(&self, lasts: Duration) -> Result<()> {
         const TOPIC: &str = "warm-up";
         self.create_topic(TOPIC, 1, Durability::Async)?;
@@ -152,7 +152,7 @@ impl Node {
         Connection::to(self.address)?.delete_topic(name)
     }
 
-    /// Runs `work` and gives what it returns, and the processor time that it cost the broker, in seconds. What the
+    /// Runs `work`; returns its result, and the processor time that it cost the broker, in seconds. What the
     /// system writes to the disk in the broker's stead counts as well, until nothing is left to be written.
     pub fn cpu_of<T>(&self, bench: &Bench, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
         let look = || anyhow::Ok([cpu_by_thread(self.child.id())?, cpu_of_write_back()?]);
@@ -196,7 +196,7 @@ fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether Kafka is there to be measured; says so if not. A quick run does not wait for it.
+/// Returns whether Kafka is built, and prints a line if not. A quick run does not wait for it.
 pub fn has_kafka(bench: &Bench) -> bool {
     !bench.is_quick() && is_built("kafka/lib", "Apache Kafka")
 }

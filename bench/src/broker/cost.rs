@@ -1,4 +1,4 @@
-//! What a million records cost the broker, in seconds of its processor time.
+//! The broker's processor time for a million records, in seconds.
 
 use anyhow::{Result, bail};
 

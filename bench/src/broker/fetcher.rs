@@ -30,7 +30,7 @@ impl Fetcher {
         })
     }
 
-    /// Waits for more, for half a second at most; gives the offset behind all that it has read.
+    /// Waits for more, for half a second at most; returns the offset behind all records that it has read.
     pub fn fetch(&mut self) -> Result<i64> {
         let partition = FetchPartition::default()
             .with_partition(0)

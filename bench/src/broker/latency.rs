@@ -1,4 +1,4 @@
-//! From the moment when a record should be sent until a consumer has it, at a steady rate.
+//! The latency from the moment when a record should be sent until a consumer has it, at a steady rate.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,14 +18,14 @@ use crate::report::{Better, Case};
 pub const LATENCY: &str = "latency";
 
 const TOPIC: &str = "latency";
-/// A chunk is sent that often, with so many records: 20,000 records in a second.
+/// The interval between chunks, and the records of a chunk: 20,000 records in a second.
 const SENT_EVERY: Duration = Duration::from_millis(1);
 const CHUNK_RECORDS: usize = 20;
 
-/// The first so many chunks are not counted.
+/// The number of chunks at the start that are not counted.
 const WARM_UP: usize = 200;
 
-/// What part of the other's latency ours may be, at most: of Kafka's, and of a bare write and sync.
+/// Targets for the other's latency divided by ours: Kafka's, and that of a bare write and sync.
 const ASYNC_TARGET: f64 = 2.0;
 const SYNC_TARGET: f64 = 1.0 / 1.5;
 
@@ -113,7 +113,7 @@ fn wait_for(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-/// What piles up during one write goes with the next.
+/// Writes and syncs by hand: chunks that arrive during one write go with the next.
 fn bare(path: &Path, count: usize) -> Result<Latency> {
     let chunk = chunk(CHUNK_RECORDS)?;
     let mut file = File::create(path)?;

@@ -9,21 +9,21 @@ use bytes::Bytes;
 
 use crate::connection::Connection;
 
-/// What one producer sends.
+/// The requests of one producer.
 pub struct Producer {
     /// In turn.
     pub frames: Vec<Bytes>,
     pub in_flight: usize,
 }
 
-/// What was answered, and how long it took until nothing was left to be.
+/// The answered requests, and the time until the last answer.
 pub struct Sent {
     frames: u64,
     seconds: f64,
 }
 
 impl Sent {
-    /// How many frames were answered.
+    /// Returns how many frames were answered.
     pub fn frames(&self) -> f64 {
         self.frames as f64
     }
@@ -33,7 +33,7 @@ impl Sent {
     }
 }
 
-/// Lets all producers send for so long, each on a connection of its own.
+/// Lets all producers send for the given time, each on a connection of its own.
 pub fn run(
     address: SocketAddr,
     producers: &[Producer],

@@ -10,12 +10,12 @@ use crate::project::{self, is_built};
 
 const PROGRAM: &str = "librdkafka/rdkafka_performance";
 
-/// Whether it is there; says so if not.
+/// Returns whether the program is built, and prints a line if not.
 pub fn is_there() -> bool {
     is_built(PROGRAM, "librdkafka's rdkafka_performance")
 }
 
-/// Sends records of no key round all partitions, in batches of up to so many bytes.
+/// Sends records without keys to all partitions in turn, in batches of up to `batch_bytes`.
 pub fn produce(node: &Node, topic: &str, records: u64, batch_bytes: usize) -> Result<()> {
     run(
         node,

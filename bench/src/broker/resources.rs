@@ -1,4 +1,4 @@
-//! Until a broker takes records, and the memory that it has.
+//! The time until a broker takes records, and its memory.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const PRODUCERS: usize = 16;
 /// Records in a chunk of about 16 KB.
 const CHUNK_RECORDS: usize = 150;
 
-/// From the start of the process to the first record.
+/// The time from the start of the process to the first record.
 const START_MS_MAX: f64 = 200.0;
 
 struct Seen {

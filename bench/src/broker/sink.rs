@@ -17,7 +17,7 @@ pub fn start() -> Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // Its client is told by the end of the connection.
+            // The client sees a failure as the end of the connection.
             thread::spawn(move || swallow(stream));
         }
     });
@@ -36,7 +36,7 @@ fn swallow(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Whether an answer is a sink's.
+/// Returns whether an answer is a sink's.
 pub fn check(answer: Bytes) -> Result<()> {
     let expected = ANSWER.len() - FRAME_HEADER_BYTES;
     ensure!(answer.len() == expected, "no answer of the sink");

@@ -22,7 +22,7 @@ const SMALL: usize = 9;
 /// Records in a chunk of about 128 KB.
 const LARGE: usize = 1200;
 
-/// What producers do.
+/// The load of the producers.
 struct Shape {
     name: &'static str,
     producers: usize,
@@ -83,7 +83,7 @@ fn lasts(bench: &Bench, full_ms: u64) -> Duration {
 
 fn beside_kafka(bench: &Bench, nodes: &Nodes, shape: &Shape) -> Result<Case> {
     let sides = nodes.sides(&[Durability::Async]);
-    // What it takes to create and to delete partitions is not measured.
+    // The time to create and to delete partitions does not count.
     for Side { node, durability } in &sides {
         node.create_topic(shape.name, shape.partitions as i32, *durability)?;
     }

@@ -34,13 +34,13 @@ struct Size {
     records: u64,
 }
 
-/// What a program says, and what the broker took meanwhile.
+/// A program's figures, and the broker's processor time meanwhile.
 struct Took {
     million_per_s: f64,
     cpu_s_per_million: f64,
 }
 
-/// What one broker did.
+/// The figures of one broker.
 struct Run {
     produce: Took,
     consume: Took,
@@ -142,7 +142,7 @@ fn consume(node: &Node, records: u64) -> Result<f64> {
 
 fn number(word: Option<&str>, said: &str) -> Result<f64> {
     let number = word.and_then(|word| word.parse().ok());
-    number.with_context(|| format!("Kafka's program says something else:\n{said}"))
+    number.with_context(|| format!("cannot read the figures that Kafka's program printed:\n{said}"))
 }
 
 fn run(program: &str, node: &Node, records: u64, words: &[&str]) -> Result<String> {

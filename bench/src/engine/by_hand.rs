@@ -27,7 +27,7 @@ pub fn run(text: &Text, threads: usize) -> Result<Took> {
     })
 }
 
-/// Counts words in some files; tells on the way how many bytes are done.
+/// Counts words in some files; `progress` has the bytes that are done.
 pub fn count<'p>(
     paths: impl Iterator<Item = &'p Path>,
     threads: usize,

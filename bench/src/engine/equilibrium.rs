@@ -18,7 +18,7 @@ use crate::text::Text;
 
 pub const EQUILIBRIUM: &str = "equilibrium";
 
-/// What the throughput of an interval may differ from the mean at most, in percent of it.
+/// How far an interval's throughput may differ from the mean, in percent of the mean.
 const OFF_PERCENT_MAX: f64 = 10.0;
 
 /// Throughput over time: at the end of each interval, in seconds since the start, that of the
@@ -124,7 +124,7 @@ impl Steady {
         }
     }
 
-    /// What throughput should stay in.
+    /// Returns the band that the throughput should stay in.
     fn band(&self) -> Range<f64> {
         let off = self.mean * OFF_PERCENT_MAX / 100.0;
         self.mean - off..self.mean + off

@@ -20,15 +20,15 @@ pub const KILLS: &str = "kills";
 /// Which part of the workers is killed, and how often (Ordo, section 4.5).
 const KILLED_PART: f64 = 0.6;
 
-/// Workers for each core: so many that 60 % of them are more than one.
+/// Workers for each core: enough that 60 % of them are more than one.
 const WORKERS_PER_CORE: usize = 4;
 
-/// What is done with workers that die.
+/// How the flow treats workers that die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Others take their places.
     Replaced,
-    /// Nobody does: the last one ends the flow.
+    /// They stay dead: the last one ends the flow.
     Dead,
     /// None is killed.
     Spared,

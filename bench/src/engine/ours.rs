@@ -15,7 +15,7 @@ use crate::text::{Counted, PREFIX, Text};
 /// Worker threads of a flow, and threads of a loop by hand, where the case does not vary them.
 pub const WORKERS: usize = 2;
 
-/// What the log parser is run with if nothing else is said: a count depends on no order.
+/// Returns the settings of the log parser where a case has no others: a count depends on no order.
 pub fn settings(workers: usize) -> FlowSettings {
     FlowSettings {
         workers: NonZeroUsize::new(workers).expect("there are workers"),
@@ -35,7 +35,7 @@ pub fn start<'p>(
     Ok(LogParser::start(files, PREFIX, staging, settings)?)
 }
 
-/// What it found; it must have come to its end.
+/// Returns the counts of a parser that has come to its end.
 pub fn counted(parser: &LogParser) -> Counted {
     Counted {
         count: parser.count(),
@@ -52,7 +52,7 @@ pub fn run(text: &Text, staging: Staging, settings: FlowSettings) -> Result<Took
     })
 }
 
-/// How many passes over the text the separate stages do in so many seconds; at least one.
+/// Returns how many passes over the text the separate stages do in `seconds`; at least one.
 pub fn passes_in(text: &Text, seconds: f64) -> Result<usize> {
     let took = run(text, Staging::Separate, settings(WORKERS)).context("the first run")?;
     Ok((seconds / took.seconds).ceil() as usize)

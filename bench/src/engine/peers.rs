@@ -1,4 +1,4 @@
-//! Other programs that do the same.
+//! Other programs that count the same words.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,12 +20,12 @@ use crate::text::{PREFIX, Text};
 
 pub const PEERS: &str = "peers";
 
-/// Of how often our program's memory is looked at.
+/// The interval between looks at our program's memory.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 struct Peer {
     name: &'static str,
-    /// What it leaves behind when it is built, in the folder of the peers.
+    /// A file in the folder of the peers that exists once the peer is built.
     built: &'static str,
     /// How many times its throughput ours must be.
     faster: f64,
@@ -66,21 +66,21 @@ const ALL: [Peer; 5] = [
     },
 ];
 
-/// What a program tells of its count.
+/// The line that a program prints about its count.
 #[derive(Debug, Deserialize)]
 struct Said {
     count: u64,
     /// Without what starting up takes.
     seconds: f64,
     cpu_seconds: f64,
-    /// Ours does not tell: then it is looked at from outside.
+    /// Ours does not print it: then it is measured from outside.
     #[serde(default)]
     peak_bytes: u64,
-    /// Until it could count. Ours does not tell: then it is all that the count did not take.
+    /// The time until it could count. Ours does not print it: then it is all the time beside the count.
     startup_seconds: Option<f64>,
 }
 
-/// What a count took.
+/// The figures of one count.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     mb_per_s: f64,
@@ -268,8 +268,8 @@ fn joules_between(looks: &[(f64, f64)], from: f64, to: f64) -> Option<f64> {
     Some(at(to)? - at(from)?)
 }
 
-/// The most memory that a process ever had resident; 0 when it has ended. The kernel keeps the
-/// highest value, so that only what is taken after the last look is missed.
+/// Returns the most memory that a process ever had resident; 0 when it has ended. The kernel keeps the highest value,
+/// so only memory that the process takes after the last look is missed.
 fn peak_bytes(id: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let peak = status

@@ -22,8 +22,8 @@ const CAPACITY: usize = 16 << 10;
 /// Looks at a queue that is full or empty, before the processor is left to others.
 const LOOKS: u32 = 32;
 
-/// Items go from producers to consumers in slices, through each of the queues. None of them waits by
-/// itself: who finds no room, or nothing to read, looks again.
+/// Items go from producers to consumers in slices, through each of the queues. No queue waits by itself: a producer
+/// that finds no room, or a consumer that finds no item, looks again.
 pub fn rings(bench: &Bench) -> Result<Vec<Case>> {
     let items = bench.size(8 << 20, 1 << 14);
     let mut cases = Vec::new();
@@ -70,10 +70,10 @@ fn ring() -> Arc<Ring<u64>> {
 
 /// A bounded queue of numbers.
 trait Queue: Sync {
-    /// Writes some of the numbers from `next` on, up to `count`; tells how many.
+    /// Writes some of the numbers from `next` on, up to `count`; returns how many.
     fn write(&self, next: u64, count: usize) -> usize;
 
-    /// Reads up to `count` numbers, and adds them to `sum`; tells how many.
+    /// Reads up to `count` numbers, and adds them to `sum`; returns how many.
     fn read(&self, count: usize, sum: &mut u64) -> usize;
 }
 
@@ -134,7 +134,7 @@ impl Queue for Mutex<VecDeque<u64>> {
     }
 }
 
-/// What goes through a queue.
+/// The load of a queue.
 struct Load {
     /// Producers, and as many consumers; 0 for one thread that is both, so that nothing goes from one
     /// core to another.
@@ -214,7 +214,7 @@ impl Load {
     }
 }
 
-/// After so many looks in vain: soon again, or when others have had their turn.
+/// Waits after `failed` looks in vain: a moment at first, later until other threads have had their turn.
 fn wait(failed: &mut u32) {
     *failed += 1;
     match *failed < LOOKS {

@@ -60,7 +60,7 @@ pub fn regular(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![case, beside_seda.by_hand(rates(&rounds[2]))])
 }
 
-/// Round-robin with so many items per activation.
+/// Returns the settings for round-robin with these items per activation.
 pub fn round_robin(items: &[usize]) -> FlowSettings {
     FlowSettings {
         scheduler: Arc::new(RoundRobin {

@@ -85,7 +85,7 @@ impl Scheduler for Seda {
         let mut controllers = self.controllers.lock();
         controllers.resize(stages.all().len(), Controller::NEW);
         for (stage, controller) in stages.all().zip(controllers.iter_mut()) {
-            // What the last stages give leaves the flow uncounted: then an item in is an item out.
+            // The flow does not count the results of the last stages: there, an item in is an item out.
             let results = match stage.downstream().next() {
                 Some(_) => stage.selectivity(),
                 None => 1.0,
@@ -95,7 +95,7 @@ impl Scheduler for Seda {
     }
 }
 
-/// What a flow is run with under SEDA's controller.
+/// Returns the settings of a flow under SEDA's controller.
 pub fn seda() -> FlowSettings {
     FlowSettings {
         scheduler: Arc::new(Seda::default()),

@@ -57,7 +57,7 @@ pub fn swings(bench: &Bench) -> Result<Vec<Case>> {
     ])
 }
 
-/// How many items with so many results each take about so long.
+/// Returns how many items with `results` results each take about `seconds`.
 fn items_in(seconds: f64, results: u64) -> Result<u64> {
     let mut items = 10_000;
     loop {

@@ -66,7 +66,7 @@ impl Ours {
         })
     }
 
-    /// Appends so many chunks.
+    /// Appends `count` chunks.
     fn append(&self, chunks: &Chunks, count: usize) -> Result<()> {
         for chunk in chunks.cycle().take(count) {
             self.lane.append(chunk)?;
@@ -74,7 +74,7 @@ impl Ours {
         Ok(())
     }
 
-    /// How much of the pool appends go through: filled until eviction has set in.
+    /// Returns how much of the pool appends go through: filled until eviction has set in.
     fn warm_up(&self, chunks: &Chunks) -> Result<usize> {
         let stats = self.log.stats();
         let mut used_bytes_max = 0;
@@ -115,8 +115,8 @@ impl ByHand {
         }
     }
 
-    /// Each copy under a lock that nobody else wants. To let go of it the processor waits until the
-    /// copy has left its store buffer; without a lock that goes on under the next chunk's checksum.
+    /// Copies each chunk under an uncontended lock. To release it the processor waits until the copy has left its store
+    /// buffer; without a lock that overlaps with the next chunk's checksum.
     fn append_locked(&self, chunks: &Chunks, count: usize) {
         for chunk in chunks.cycle().take(count) {
             black_box(crc32c(black_box(chunk)));
@@ -194,7 +194,7 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
         let rounds = bench.rounds(|| {
             let mut turns: [Vec<f64>; 5] = Default::default();
             for turn in 0..bench.size(64, 2) {
-                // Each comes first as often as last: who works first warms the caches.
+                // Each comes first as often as last, since the first one warms the caches.
                 for n in 0..5 {
                     let contender = if turn % 2 == 0 { n } else { 4 - n };
                     let took = time(|| {

@@ -1,13 +1,13 @@
-//! What the benchmarks write.
+//! The chunks that the benchmarks write.
 
 use anyhow::Result;
 use millstream_base::{Timestamp, crc32c};
 use millstream_record::{ChunkBuilder, Compression};
 
-/// What a record's value has.
+/// The size of a record's value.
 pub const RECORD_BYTES: usize = 100;
 
-/// What a producer sends at once, unless the case says otherwise.
+/// The size of a chunk, unless a case has another.
 pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// Different chunks, so that a case does not send the same few cache lines again and again.
@@ -26,7 +26,7 @@ impl Chunks {
         Chunks::of_records((CHUNK_BYTES / per_record) as u32, CHUNKS)
     }
 
-    /// `count` chunks of so many records.
+    /// Makes `count` chunks of `records_per_chunk` records.
     pub fn of_records(records_per_chunk: u32, count: usize) -> Result<Chunks> {
         let chunks = (0..count).map(|n| chunk(records_per_chunk, RECORD_BYTES, n));
         Ok(Chunks {
@@ -55,7 +55,7 @@ impl Chunks {
         self.chunks[0].len()
     }
 
-    /// How many chunks have `bytes` together; at least one.
+    /// Returns how many chunks have `bytes` together; at least one.
     pub fn count_of(&self, bytes: u64) -> usize {
         (bytes as usize / self.chunk_bytes()).max(1)
     }

@@ -22,7 +22,7 @@ pub const VIRTUAL_LOGS: &str = "virtual-logs";
 
 const POOL_BYTES: u64 = 256 << 20;
 
-/// What a producer has sent and not yet heard of, at most.
+/// The bytes that a producer may have unanswered.
 const UNANSWERED_BYTES_MAX: usize = 8 << 20;
 
 /// One busy lane, one producer.
@@ -92,7 +92,7 @@ pub fn virtual_logs(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// What rounds of durable ingestion gave.
+/// The rounds of a durable ingestion.
 struct Ingestion {
     bytes: f64,
     records: f64,

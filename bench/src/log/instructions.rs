@@ -1,5 +1,5 @@
-//! What an append costs beside copying and checksumming its bytes, counted in instructions: these
-//! do not depend on what bytes leave in the caches, and are the same in each run.
+//! The cost of an append beside copying and checksumming its bytes, counted in instructions: their number does not
+//! depend on the state of the caches, and is the same in each run.
 
 use std::fs;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ pub const INSTRUCTIONS: &str = "append-instructions";
 
 const POOL: ByteSize = ByteSize(64 << 20);
 
-/// Appends `count` chunks of so many records, or of one record and as many bytes.
+/// The work of the child process: it appends `count` chunks of `records` records, or of one record and as many bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     folder: PathBuf,
@@ -115,7 +115,7 @@ fn run_counted(task: Task) -> Result<u64> {
     total(&out)
 }
 
-/// What callgrind counted in all.
+/// Reads the total that callgrind counted.
 fn total(out: &Path) -> Result<u64> {
     let text = fs::read_to_string(out)?;
     let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
@@ -154,7 +154,7 @@ fn run(task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// What callgrind looks at.
+/// The function whose instructions callgrind counts.
 #[inline(never)]
 fn counted(work: &mut dyn FnMut(&[u8]) -> Result<()>, chunk: &[u8]) -> Result<()> {
     let result = work(chunk);

@@ -25,7 +25,7 @@ const MEMORY_MIB_MAX: f64 = 512.0;
 /// How often all is read again.
 const RE_READS: usize = 3;
 
-/// What a plain program writes at once.
+/// The bytes that a plain program writes at once.
 const PLAIN_WRITE_BYTES: usize = 8 << 20;
 
 /// The work of the child process.
@@ -44,7 +44,7 @@ impl child::Task for Task {
     }
 }
 
-/// What a child has measured.
+/// The figures of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     ingest_s: f64,
@@ -123,7 +123,7 @@ fn run(task: &Task) -> Result<Measured> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // Where /proc cannot be read the kernel's own peak cannot either, and that is told.
+                // Where /proc cannot be read, the read of the kernel's own peak below fails, too.
                 let own = memory_kib(&["RssAnon:", "RssShmem:"]).unwrap_or(0);
                 peak_own.fetch_max(own, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(20));

@@ -21,13 +21,13 @@ pub const RE_READ: &str = "re-read";
 
 const POOL_BYTES: u64 = 256 << 20;
 
-/// What a reader asks for at once.
+/// The bytes that a reader asks for at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// A bare reader reads so much at once …
+/// The bytes that a bare reader reads at once …
 const BARE_READ_BYTES: usize = 1 << 20;
 
-/// … in so many threads: requests in flight.
+/// … and its threads, each with a request in flight.
 const BARE_READERS: usize = 8;
 
 /// A stream that was closed and opened again, so that the pool holds nothing of it.
@@ -119,7 +119,7 @@ pub fn written_soon() -> StreamConfig {
     }
 }
 
-/// Appends `count` chunks, each to the next lane, and tells where each lane ends then.
+/// Appends `count` chunks, each to the next lane, and returns the end of each lane.
 pub fn append_round_lanes(lanes: &[Lane], chunks: &Chunks, count: usize) -> Result<Vec<Offset>> {
     let mut ends = vec![Offset(0); lanes.len()];
     for (chunk, n) in chunks.cycle().zip((0..lanes.len()).cycle()).take(count) {
@@ -128,7 +128,7 @@ pub fn append_round_lanes(lanes: &[Lane], chunks: &Chunks, count: usize) -> Resu
     Ok(ends)
 }
 
-/// Reads a stream from its beginning to its end, and tells how many bytes it has.
+/// Reads a stream from its beginning to its end, and returns how many bytes it has.
 pub fn read_all(stream: &Stream) -> Result<u64> {
     let mut reader = stream.reader(From::Earliest);
     let mut bytes = 0;
@@ -138,7 +138,7 @@ pub fn read_all(stream: &Stream) -> Result<u64> {
     Ok(bytes)
 }
 
-/// That all was read.
+/// Checks that a reader has read all bytes.
 pub fn expect(bytes: u64, expected: u64) -> Result<()> {
     ensure!(bytes == expected, "read {bytes} bytes of {expected}");
     Ok(())

@@ -15,7 +15,7 @@ use crate::report::{Better, Case};
 
 pub const RESTART: &str = "restart";
 
-/// From opening to a durable append.
+/// The longest time from opening to a durable append.
 const READY_S_MAX: f64 = 2.0;
 
 /// The work of the child process.
@@ -23,7 +23,7 @@ const READY_S_MAX: f64 = 2.0;
 pub struct Task {
     dir: PathBuf,
     lanes: u32,
-    /// After so many bytes it says so, and goes on.
+    /// After these bytes the child tells its parent, and goes on.
     bytes: u64,
 }
 
@@ -39,7 +39,7 @@ impl child::Task for Task {
 /// opened again.
 pub fn restart(bench: &Bench) -> Result<Vec<Case>> {
     let stored_bytes = bench.size(10_000_000_000, 16_000_000);
-    // The journal is full of what is not yet in the groups' files.
+    // The journal is full of data that is not yet in the groups' files.
     let more_bytes = bench.size(1 << 30, 4 << 20);
     let mut cases = Vec::new();
     for (name, lanes) in [("one-lane", 1), ("hundred-lanes", 100)] {

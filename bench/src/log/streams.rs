@@ -30,7 +30,7 @@ impl child::Task for Task {
     }
 }
 
-/// What a child has measured.
+/// The figures of a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     create_s: f64,

@@ -81,7 +81,7 @@ impl Broker {
         self.process.id()
     }
 
-    /// Has something done that gives no answer.
+    /// Sends a command whose answer is `()`.
     pub fn tell(&mut self, command: Command) -> Result<()> {
         self.process.tell(&command)?;
         self.process.hear()
@@ -102,7 +102,7 @@ impl Broker {
         self.tell(Command::Delete { stream })
     }
 
-    /// Fills each lane with so many chunks; gives where lanes end then.
+    /// Fills each lane with `chunks` chunks; returns the end offset of the lanes.
     pub fn fill(&mut self, data: Data, chunks: usize) -> Result<u64> {
         let stream = STREAM.to_owned();
         let fill = Command::Fill {
@@ -114,7 +114,7 @@ impl Broker {
         self.process.hear()
     }
 
-    /// Appends so many records to the first lane, each with its time.
+    /// Appends `count` records to the first lane, each with its time.
     pub fn stamp(&mut self, every: Duration, count: usize) -> Result<()> {
         let stream = STREAM.to_owned();
         let every_us = every.as_micros() as u64;
@@ -125,7 +125,7 @@ impl Broker {
         })
     }
 
-    /// An order to read all lanes until so much is found in each.
+    /// Makes an order to read all lanes until `found` is found in each.
     pub fn order(lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
         Order::of_all(STREAM, lanes, found, consumers, work)
     }
@@ -161,7 +161,7 @@ impl Broker {
         self.tell(Command::Begin)
     }
 
-    /// What its process took since it began, without consumers in it.
+    /// Returns the use of its process since [`begin`](Broker::begin), without consumers in it.
     pub fn end(&mut self, consuming: Option<&Consuming>, consumed: &Consumed) -> Result<Used> {
         self.process.tell(&Command::End)?;
         let used: Used = self.process.hear()?;

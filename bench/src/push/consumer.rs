@@ -33,7 +33,7 @@ impl child::Task for Task {
     }
 }
 
-/// Says that it is ready, then what it has done; and stays until its parent has seen enough.
+/// Consumes: sends the parent that it is ready, then its results; and stays until the parent has seen enough.
 fn run(task: &Task) -> Result<()> {
     let before_s = cpu_s(ClockId::ProcessCPUTime);
     let consumers = Consumers::start(&task.order, || {
@@ -126,7 +126,7 @@ fn drained(mut feed: Box<dyn Feed>, found: u64, mut worker: Worker) -> Result<Co
     })
 }
 
-/// What is known of a thread that ends now, whatever it has done.
+/// Returns the figures of this thread at its end, whatever its work was.
 fn ended() -> Consumed {
     let finished_ns = monotonic_ns();
     let threads = cpu_by_thread(std::process::id()).unwrap_or_default();

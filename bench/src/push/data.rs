@@ -1,4 +1,4 @@
-//! What is produced: chunks that are the same in every process, so that none has to be sent to the next.
+//! Produced data: chunks that are the same in every process, so that no process has to send them to another.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::work::{InPlace, Work, Worker};
 use crate::text::Words;
 
-/// What a record of the paper's synthetic workloads has …
+/// The size of a record of the paper's synthetic workloads …
 const RECORD_BYTES: usize = 100;
 
-/// … and what one of its texts has.
+/// … and of one of its texts.
 const TEXT_BYTES: usize = 2 << 10;
 
-/// What stands in the records that a filter looks for: in one of so many.
+/// The word in the records that a filter looks for, and how many records have one with it.
 const NEEDLE: &str = "needle";
 const NEEDLE_EVERY: u32 = 100;
 
@@ -25,14 +25,14 @@ pub fn filter() -> String {
     format!("value contains \"{NEEDLE}\"")
 }
 
-/// So many bytes of different chunks there are, so that caches do not hold all of them, …
+/// The bytes of all different chunks, more than caches hold …
 const DIFFERENT_BYTES: usize = 4 << 20;
 
-/// … and so many chunks at least and at most.
+/// … and the bounds of their number.
 const CHUNKS_MIN: usize = 4;
 const CHUNKS_MAX: usize = 256;
 
-/// What a chunk is made of.
+/// The content of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
     /// Records of 100 bytes.
@@ -112,12 +112,12 @@ impl Chunks {
         self.chunks.iter().cycle()
     }
 
-    /// How many chunks have so many records.
+    /// Returns how many chunks hold `records` records.
     pub fn count_of(&self, records: usize) -> usize {
         records.div_ceil(self.records_per_chunk)
     }
 
-    /// What is found in the first `count` chunks of the cycle.
+    /// Returns how much the work finds in the first `count` chunks of the cycle.
     pub fn found(&self, work: &Work, count: usize) -> Result<u64> {
         let rounds = count / self.chunks.len();
         let rest = count % self.chunks.len();

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::run::Rounds;
 use crate::plot;
 
-/// What one picture shows.
+/// The data of one picture.
 pub struct Figure {
     /// Of its files.
     pub name: String,

@@ -15,7 +15,7 @@ const RUN_BYTES: usize = 160 << 20;
 /// … but not more requests than take a moment.
 const RUN_CHUNKS_MAX: usize = 100_000;
 
-/// The report says what everybody took with chunks of this size; the figure's table has all.
+/// The report has the costs with chunks of this size; the figure's table has all sizes.
 const COSTS_AT_KIB: usize = 16;
 
 pub struct Grid<'a> {

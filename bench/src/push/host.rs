@@ -1,4 +1,4 @@
-//! The broker's process: a server and its log, and whoever consumes in the same process.
+//! The broker's process: a server and its log, and the consumers in the same process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl child::Task for Task {
     }
 }
 
-/// What it is told, each answered by one line.
+/// A command to the process, which answers each by one line.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Create a stream that is on disk before producers are answered, or never: `()`.
@@ -52,13 +52,13 @@ pub enum Command {
     },
     /// Delete it: `()`.
     Delete { stream: String },
-    /// Append so many chunks to each lane: the offset behind them.
+    /// Append this many chunks to each lane: the offset behind them.
     Fill {
         stream: String,
         data: Data,
         chunks: usize,
     },
-    /// Append so many records to the first lane, each with its time: `()`.
+    /// Append this many records to the first lane, each with its time: `()`.
     Stamp {
         stream: String,
         every_us: u64,
@@ -74,7 +74,7 @@ pub enum Command {
     End,
 }
 
-/// What the process took.
+/// The processor time and threads of the process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Used {
     pub cpu_s: f64,
@@ -112,7 +112,7 @@ fn take_one_core() -> Result<()> {
     Ok(sched_setaffinity(None, &one)?)
 }
 
-/// Does what it is told until nothing more comes.
+/// Serves commands until the input ends.
 fn serve(log: &Log) -> Result<()> {
     let mut consumers = None;
     let mut before = (0.0, Default::default());
@@ -156,7 +156,7 @@ fn serve(log: &Log) -> Result<()> {
                 say(&())?;
             }
             Command::Await => {
-                let consumers = consumers.take().context("nobody consumes")?;
+                let consumers = consumers.take().context("no consumers were started")?;
                 let consumed: Consumed = consumers.join()?;
                 say(&consumed)?;
             }

@@ -1,4 +1,4 @@
-//! What it takes to wait for something that does not come.
+//! The cost of waiting for records that do not come.
 
 use std::collections::HashMap;
 use std::thread;
@@ -18,16 +18,16 @@ pub const IDLE: &str = "idle";
 /// The smallest time that the kernel's own counter knows.
 const CPU_MS_MAX: f64 = 10.0;
 
-/// Nothing at all is told as this, which has a ratio to its bound.
+/// The figure that stands for no processor time at all, since zero has no ratio to its bound.
 const CPU_MS_MIN: f64 = 0.001;
 
-/// What connecting leaves behind is done by then.
+/// The work that connecting causes is done by then.
 const SETTLES: Duration = Duration::from_millis(300);
 
 /// The broker's threads that push.
 const PUSH_THREAD: &str = "millstream-push";
 
-/// What all threads of some processes have taken, in nanoseconds.
+/// The processor time of all threads of some processes, in nanoseconds.
 struct Look {
     broker: HashMap<u32, u64>,
     consumers: Vec<HashMap<u32, u64>>,

@@ -1,4 +1,4 @@
-//! What consumers take from producers.
+//! The throughput that consumers take from producers.
 
 use anyhow::Result;
 
@@ -18,7 +18,7 @@ const LANES: u32 = 8;
 const CONSUMERS: usize = 4;
 const CHUNK_KIB: usize = 16;
 
-/// What producers must keep of their rate.
+/// The part of their rate that producers must keep.
 const KEPT: f64 = 0.9;
 
 pub fn producers(bench: &Bench) -> Result<Vec<Case>> {

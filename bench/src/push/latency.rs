@@ -1,4 +1,4 @@
-//! From the moment when a record is durable until a consumer's callback has it.
+//! The latency from the moment when a record is durable until a consumer's callback has it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -17,14 +17,14 @@ pub const LATENCY: &str = "latency";
 /// The broker appends a record that often.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// The first so many are not counted.
+/// The number of records at the start that are not counted.
 const WARM_UP: usize = 100;
 
 /// Of push across processes, in microseconds.
 const P50_US_MAX: f64 = 20.0;
 const P99_US_MAX: f64 = 200.0;
 
-/// What there is at least where a thread stands between.
+/// The bound where a thread stands between both ends.
 const TWO_WAKE_UPS: &str = "two bare wake-ups";
 
 /// In microseconds.
@@ -66,8 +66,8 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// What two threads take that wake each other and do nothing else: as appending wakes the thread that pushes, and
-/// that one the consumer.
+/// Measures two threads that wake each other and do nothing else: in the same way an append wakes the thread that
+/// pushes, and that thread the consumer.
 fn two_wake_ups(count: usize) -> Result<Latency> {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;

@@ -20,7 +20,7 @@ const DATA: Data = Data {
     chunk_bytes: 16 << 10,
 };
 
-/// What push across processes must at least have of the array's rate, and how many times the rate of pull.
+/// Targets for push across processes: its rate divided by the array's, and divided by that of pull.
 const OF_ARRAY: f64 = 0.5;
 const OF_PULL: f64 = 2.0;
 
@@ -131,7 +131,7 @@ fn read(broker: &mut Broker, delivery: Delivery, end: u64) -> Result<Took> {
     })
 }
 
-/// How long it takes, in seconds.
+/// Returns how long it takes, in seconds.
 fn read_array(array: &[u8], records: u64) -> Result<f64> {
     let mut worker = Worker::new(&Work::Count)?;
     let took = time(|| {

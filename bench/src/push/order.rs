@@ -1,4 +1,4 @@
-//! What consumers are told to do, and what they tell of it.
+//! Orders to consumers, and their results.
 
 use std::net::SocketAddr;
 
@@ -49,7 +49,7 @@ impl Delivery {
         }
     }
 
-    /// Whether consumers are to have no way to the broker's memory.
+    /// Returns whether consumers are to have no way to the broker's memory.
     pub fn is_remote(self) -> bool {
         self == Delivery::Tcp
     }
@@ -61,7 +61,7 @@ pub struct Place {
     pub address: SocketAddr,
 }
 
-/// What consumers read, and what for.
+/// The partitions that consumers read, and their work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     pub stream: String,
@@ -76,7 +76,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// To read `lanes` of a stream, each by one of so many consumers, until so much is found in each.
+    /// Makes an order to read `lanes` of a stream, each by one of `consumers`, until `found` is found in each.
     pub fn of_all(stream: &str, lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
         let mut sources = vec![Vec::new(); consumers];
         for (partition, n) in (0..lanes).zip((0..consumers).cycle()) {
@@ -91,14 +91,14 @@ impl Order {
         }
     }
 
-    /// How much all of them find.
+    /// Returns how much all of them find.
     pub fn found_by_all(&self) -> u64 {
         let partitions = self.sources.iter().map(|source| source.len() as u64);
         self.found * partitions.sum::<u64>()
     }
 }
 
-/// What consumers have done.
+/// The results of consumers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Consumed {
     /// Given to the consumers.
@@ -109,7 +109,7 @@ pub struct Consumed {
     pub started_ns: u64,
     /// When the last one was done.
     pub finished_ns: u64,
-    /// What the consumers' threads took.
+    /// Processor time of the consumers' threads.
     pub cpu_s: f64,
     /// How many threads worked.
     pub threads: usize,
@@ -118,7 +118,7 @@ pub struct Consumed {
 }
 
 impl Consumed {
-    /// That nothing is missing, and nothing doubled.
+    /// Checks that nothing is missing, and nothing doubled.
     pub fn check(&self, found: u64) -> Result<()> {
         ensure!(
             self.found == found,

@@ -10,7 +10,7 @@ use super::data::{Chunks, Data};
 use super::work::Work;
 use crate::connection::{Connection, check_produced, produce_frame};
 
-/// What is produced, and by how many.
+/// The produced data, and the number of producers.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub data: Data,
@@ -52,7 +52,7 @@ impl Producers {
         chunks as u64 * u64::from(self.lanes)
     }
 
-    /// What is found in each lane.
+    /// Returns how much the work finds in each lane.
     pub fn found(&self, work: &Work) -> Result<u64> {
         let of_one = self.chunks.found(work, self.requests_of_each)?;
         Ok(of_one * self.producers as u64)

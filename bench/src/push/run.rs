@@ -17,7 +17,7 @@ use crate::report::{Better, Case};
 #[derive(Debug, Clone)]
 pub struct Contender {
     pub name: String,
-    /// `None` if nobody consumes.
+    /// `None` without consumers.
     pub delivery: Option<Delivery>,
     pub work: Work,
     /// A filter that travels with the subscription.
@@ -49,10 +49,10 @@ impl Contender {
     }
 }
 
-/// What one run took.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
-    /// From the first request of a producer to the last record of a consumer.
+    /// The time from the first request of a producer to the last record of a consumer.
     pub million_per_s: f64,
     /// The same for producers alone.
     pub produced_million_per_s: f64,
@@ -62,7 +62,7 @@ pub struct Ran {
     consumers: Used,
 }
 
-/// What a contender took in all rounds.
+/// The figures of a contender in all rounds.
 pub struct Rounds {
     pub name: String,
     pub ran: Vec<Ran>,

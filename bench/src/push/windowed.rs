@@ -27,7 +27,7 @@ use crate::clock::cpu_s;
 /// Records of a streamlet are a millisecond apart: a window has 1,000 of each streamlet that the consumer reads.
 const WINDOW_MS: i64 = 1000;
 
-/// What the flow has counted.
+/// The counts of the flow.
 pub struct Counted {
     /// How many records the consumer was given.
     pub records: u64,
@@ -35,8 +35,8 @@ pub struct Counted {
     pub cpu_s: f64,
 }
 
-/// Reads so many records of each partition from the feed, and counts the words of each window; there must be so many
-/// words of each partition.
+/// Reads `records` records of each partition from the feed, and counts the words of each window; each partition must
+/// have `words` words.
 pub fn run(
     feed: Box<dyn Feed>,
     worker: Worker,

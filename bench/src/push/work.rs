@@ -1,4 +1,4 @@
-//! What consumers do with records.
+//! The work of consumers on records.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
 
-/// What is done with each record.
+/// The work on each record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// It is counted.
@@ -23,8 +23,8 @@ pub enum Work {
     Filter(String),
     /// Its words are counted, each by itself.
     Words,
-    /// The same in windows of event time, which a flow of the engine keeps. Its records are found here; its words are
-    /// counted there, so many of each partition.
+    /// The same in windows of event time, which a flow of the engine keeps. Its records are found here; the flow counts
+    /// its words, this many of each partition.
     WindowedWords { words: u64 },
     /// How long ago was it made?
     Latency,
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// How many records or words were counted.
+    /// Returns how many records or words were counted.
     pub fn found(&self) -> u64 {
         self.found
     }
@@ -201,7 +201,7 @@ impl Worker {
     }
 }
 
-/// How many words a record has.
+/// Returns how many words a record has.
 fn count_words(words: &mut Words, record: &Record<'_>) -> u64 {
     let mut counted = 0;
     for_each_word(record.value.unwrap_or_default(), |word| {

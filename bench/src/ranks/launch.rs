@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::project::our_program;
 
-/// What the ranks are.
+/// The kind of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ranks {
     /// Threads of one process.
@@ -81,7 +81,7 @@ impl Launcher {
         settings.into_iter().filter(can_start).collect()
     }
 
-    /// Runs `millstream flow run`, and gives what it prints.
+    /// Runs `millstream flow run`, and returns the value that it prints.
     ///
     /// # Errors
     /// When the setting cannot be started, or the program fails.
@@ -108,7 +108,7 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// `None` where there is none, or what is measured was built without it.
+    /// Returns `None` where no MPI is installed, or this program was built without it.
     pub fn find(case: &str) -> Option<Mpi> {
         if !cfg!(feature = "mpi") {
             eprintln!(
@@ -124,7 +124,7 @@ impl Mpi {
         Some(Mpi { is_open_mpi })
     }
 
-    /// Starts a program as so many processes.
+    /// Returns the command that starts a program as `processes` processes.
     pub fn command(&self, processes: u32, program: &Path) -> Command {
         let mut command = Command::new("mpirun");
         command.args(["-n", &processes.to_string()]);
@@ -141,10 +141,10 @@ impl Mpi {
     }
 }
 
-/// What a program prints as its last line.
+/// Runs a program, and returns the value of the last line that it prints.
 ///
 /// # Errors
-/// When it fails, or prints something else.
+/// When the program fails, or prints something else.
 pub fn printed<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
     let output = command
         .stdin(Stdio::null())

@@ -1,5 +1,5 @@
-//! What handing events on costs: "AIR" (section 3.4) puts what an operator makes directly into the next operator's
-//! queue (pipelining), or routes it over all ranks.
+//! The cost of handing events on: "AIR" (section 3.4) puts the results of an operator directly into the next operator's
+//! queue (pipelining), or routes them over all ranks.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -141,7 +141,7 @@ pub fn pipelining(bench: &Bench) -> Result<Vec<Case>> {
     Ok(cases.collect())
 }
 
-/// Sends so many events through on each rank; gives how many millions were counted in a second.
+/// Sends `events` events through on each rank; returns how many millions were counted in a second.
 fn run(way: Way, events: u64) -> Result<f64> {
     let mut views = 0;
     let took = time(|| {
@@ -163,7 +163,7 @@ fn run(way: Way, events: u64) -> Result<f64> {
     Ok(all as f64 / 1e6 / took.seconds)
 }
 
-/// Gives how many views were counted on this rank.
+/// Returns how many views were counted on this rank.
 fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
     let instance = ranks.rank();
     let settings = FlowSettings {

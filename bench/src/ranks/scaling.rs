@@ -15,7 +15,7 @@ const ALONE: Setting = Setting::threads(1, 2);
 /// Two processes with one worker each.
 const PROCESSES: Setting = Setting::mpi(2, 1);
 
-/// What two processes must at least do, as a part of what one does with as many workers.
+/// The target for two processes: their rate divided by that of one process with as many workers.
 const PROCESSES_MIN: f64 = 0.9;
 
 /// Ranks, and instances on each.
@@ -30,10 +30,10 @@ const OTHERS: [Setting; 8] = [
     Setting::mpi(2, 2),
 ];
 
-/// What is enough to see whether they work.
+/// The number of other settings in a quick run: enough to see whether they work.
 const OTHERS_QUICK: usize = 3;
 
-/// What the program tells of a run.
+/// The line that the program prints about a run.
 #[derive(Debug, Deserialize)]
 struct Said {
     events_per_second: f64,
@@ -66,7 +66,7 @@ pub fn scaling(bench: &Bench, app: App) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Runs an application for a fixed time, as fast as it can; gives how many million events it counted in a second.
+/// Runs an application for a fixed time, as fast as it can; returns how many million events it counted in a second.
 fn run(bench: &Bench, launcher: &Launcher, app: App, setting: Setting) -> Result<f64> {
     let times = [
         "--for",

@@ -1,5 +1,5 @@
-//! What ranks send each other bytes by, beside the same work done by hand: threads beside a channel of the standard
-//! library, processes beside bare MPI.
+//! The transports between ranks beside the same work done by hand: threads beside a channel of the standard library,
+//! processes beside bare MPI.
 
 #[cfg(feature = "mpi")]
 mod bare;
@@ -20,12 +20,12 @@ use crate::report::{Better, Case};
 
 pub const TRANSPORTS: &str = "transports";
 
-/// Who sends and receives, between two ranks.
+/// A transport between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
-    /// Channels of the exchange; who finds nothing sleeps.
+    /// Channels of the exchange; a rank that finds nothing sleeps.
     Sleeping,
-    /// Channels of the exchange; who finds nothing looks again.
+    /// Channels of the exchange; a rank that finds nothing looks again.
     Polling,
     /// The limit, whose ends look again and again.
     ByHand,
@@ -33,7 +33,7 @@ pub enum Contender {
 
 const CONTENDERS: [Contender; 3] = [Contender::Sleeping, Contender::Polling, Contender::ByHand];
 
-/// What a child does: both ranks, or one of two that MPI has started.
+/// The work of a child process: both ranks, or one of two that MPI has started.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Task {
     contender: Contender,
@@ -49,7 +49,7 @@ impl child::Task for Task {
     }
 }
 
-/// Runs the contender; the first rank says its figures.
+/// Runs the contender; the first rank sends the parent its figures.
 fn run(task: Task) -> Result<()> {
     let Task {
         contender, plan, ..

@@ -21,12 +21,12 @@ const SETTINGS: [Setting; 5] = [
     Setting::mpi(4, 1),
 ];
 
-/// What the program tells.
+/// The line that the program prints.
 #[derive(Debug, Deserialize)]
 struct Said {
     top: Vec<Counted>,
     words: u64,
-    /// With all that MPI takes to begin.
+    /// The whole time, with the start of MPI.
     seconds: f64,
 }
 
@@ -36,7 +36,7 @@ struct Counted {
     count: u64,
 }
 
-/// Each setting in turn; all must say the same.
+/// Runs each setting in turn; all must count the same.
 pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     let Some(launcher) = Launcher::find(WORDS) else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What was sent, and what of it was seen: by every reader of a partition, and by every group.
+//! The records that were sent, and those that every reader of a partition and every group has seen.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -55,29 +55,29 @@ impl Books {
         }
     }
 
-    /// How many records were sent to a partition.
+    /// Returns how many records were sent to a partition.
     pub fn sent_to(&self, partition: usize) -> u64 {
         self.partitions[partition].sent.load(Ordering::SeqCst)
     }
 
-    /// How many records a writer has sent.
+    /// Returns how many records a writer has sent.
     pub fn sent_by(&self, writer: usize) -> u64 {
         self.sent[writer].load(Ordering::SeqCst)
     }
 
-    /// How many records were sent.
+    /// Returns how many records were sent.
     pub fn sent(&self) -> u64 {
         (0..self.partitions.len()).map(|n| self.sent_to(n)).sum()
     }
 
-    /// How many records of a partition somebody has yet to see.
+    /// Returns how many records of a partition the slowest reader or group has yet to see.
     pub fn behind(&self, partition: usize) -> u64 {
         let seen = self.seen(partition).map(|(_, seen)| seen).min();
         let sent = self.sent_to(partition);
         sent.saturating_sub(seen.unwrap_or(sent))
     }
 
-    /// How far everybody has seen a partition.
+    /// Returns how many records of a partition each reader and group has seen.
     fn seen(&self, partition: usize) -> impl Iterator<Item = (String, u64)> {
         let partition = &self.partitions[partition];
         let readers = partition.readers.iter().enumerate();
@@ -87,7 +87,7 @@ impl Books {
         readers.chain(groups)
     }
 
-    /// Who has not seen all; nothing when everybody has.
+    /// Returns a line for each reader and group that has not seen all records.
     pub fn lacking(&self) -> Vec<String> {
         let lacking = (0..self.partitions.len()).flat_map(|partition| {
             let sent = self.sent_to(partition);

@@ -22,7 +22,7 @@ use crate::connection::{produce_frame, produce_request};
 
 const CHUNK_RECORDS_MAX: usize = 5;
 
-/// After one of so many chunks the connection is closed in good order.
+/// One in this many chunks is the last before the connection is closed in good order.
 const CHUNKS_PER_CONNECTION: u32 = 20;
 
 /// Writes until the records are to be drained. What it has sent is stored when it returns.
@@ -83,7 +83,7 @@ fn chunk(run: &Run, writer: usize, records: usize, producer: Producer) -> Result
 async fn cut(run: &Run, random: &mut Rng, partition: i32, chunk: &Bytes) -> Result<()> {
     let frame = produce_frame(STREAM, &[partition], chunk)?;
     let sent = random.usize(1..=frame.len());
-    // During an outage nobody is there to be cut off from.
+    // During an outage there is no connection to cut.
     if let Ok(mut stream) = TcpStream::connect(run.address).await
         && stream.write_all(&frame[..sent]).await.is_ok()
     {
@@ -106,7 +106,7 @@ async fn store(line: &mut Line, partition: i32, chunk: &Bytes) -> Result<()> {
     }
 }
 
-/// What the server says of the only chunk of a request.
+/// Returns the server's error for the only chunk of a request.
 pub fn outcome(answer: &ProduceResponse) -> Option<ResponseError> {
     let topics = answer.responses.iter();
     let mut partitions = topics.flat_map(|topic| &topic.partition_responses);

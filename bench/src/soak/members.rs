@@ -12,14 +12,14 @@ use tokio::time::sleep;
 
 use super::run::{BACKOFF, Phase, Run, STREAM, count};
 
-/// A member stays for so long at least and at most, where the run lasts long enough.
+/// How long a member stays, at least and at most, where the run lasts long enough.
 const STAYS_MIN: Duration = Duration::from_secs(5);
 const STAYS_MAX: Duration = Duration::from_secs(60);
 
 /// Until the next one comes in its place, at most.
 const AWAY_MAX: Duration = Duration::from_secs(1);
 
-/// One of so many members is killed: its partitions are nobody's until the group gives it up.
+/// One in this many members is killed: its partitions have no owner until the group gives it up.
 const MEMBERS_PER_KILL: u32 = 10;
 
 /// Is a member of a group again and again, until all leave.

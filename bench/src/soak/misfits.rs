@@ -1,4 +1,4 @@
-//! Clients that do not behave: silent ones, greedy ones, and those who send what is no request.
+//! Clients that do not behave: silent ones, greedy ones, and those that send garbage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,36 +20,36 @@ use crate::connection::{chunk, frame, produce_frame, produce_request, text};
 /// A client that asked for nothing, or asks for more than it takes, looks after its connection so often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// A greedy client goes after so long, if it is not closed before.
+/// A greedy client leaves after this time, if the server has not closed it before.
 const GREEDY_MAX: Duration = Duration::from_secs(45);
 
-/// So many requests a greedy client begins with, for answers of up to so many bytes.
+/// The requests that a greedy client begins with, and the largest answer to each.
 const GREEDY_REQUESTS: usize = 16;
 const GREEDY_BYTES: i32 = 4 << 20;
 
 /// A version of Fetch that names topics.
 const FETCH_VERSION: i16 = 11;
 
-/// Half a request is not waited for so long.
+/// The server waits less than this for the rest of a request.
 const GARBLED_MAX: Duration = Duration::from_secs(90);
 
 /// Between two garbled requests, at most.
 const GARBLED_REST_MAX: Duration = Duration::from_secs(2);
 
-/// A request that nobody may announce.
+/// The announced length of a request that no server may accept.
 const ENDLESS_BYTES: i32 = i32::MAX;
 
 /// Random bytes, at most.
 const RANDOM_BYTES_MAX: usize = 4_000;
 
-/// Connects and says nothing.
+/// Connects and sends nothing.
 pub async fn be_silent(run: Arc<Run>) -> Result<()> {
     while !run.is_in(Phase::Leave) {
         let mut stream = connect(&run).await;
         let mut told = [0; 64];
         tokio::select! {
             // It ends when the server does, or has had enough.
-            read = stream.read(&mut told) => ensure!(!matches!(read, Ok(1..)), "it is told something"),
+            read = stream.read(&mut told) => ensure!(!matches!(read, Ok(1..)), "the server sends a silent client data"),
             () = run.wait_for(Phase::Leave) => {}
         }
     }
@@ -91,7 +91,7 @@ fn fetch_frame(partition: i32) -> Result<Bytes> {
     frame(FETCH_VERSION, request.into())
 }
 
-/// Sends what is no request, again and again: each time it must be answered, or the connection closed.
+/// Sends garbage again and again: each time the server must answer, or close the connection.
 pub async fn be_garbled(run: Arc<Run>, number: usize) -> Result<()> {
     let mut random = Rng::with_seed(number as u64);
     let whole = produce_frame(STREAM, &[0], &chunk(1)?)?;
@@ -112,7 +112,7 @@ pub async fn be_garbled(run: Arc<Run>, number: usize) -> Result<()> {
             answered = timeout(GARBLED_MAX, stream.read(&mut answer)) => {
                 let start = &sent[..sent.len().min(32)];
                 let left = || format!("neither answered nor closed: {start:02x?} …");
-                // What comes, or how it ends, is all the same.
+                // Any answer and any end are right.
                 let _ = answered.ok().with_context(left)?;
             }
             () = run.wait_for(Phase::Leave) => {}
@@ -162,7 +162,7 @@ async fn send_damaged_chunk(run: &Run, random: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Tries until somebody is there, or all leave.
+/// Tries until the server listens, or all clients leave.
 async fn connect(run: &Run) -> TcpStream {
     loop {
         match TcpStream::connect(run.address).await {

@@ -1,9 +1,9 @@
-//! How a soak test is set.
+//! Settings of a soak test.
 
 /// Fewer show nothing.
 const CONNECTIONS_MIN: usize = 40;
 
-/// What the command line says of it; the rest has defaults.
+/// The settings of the command line; the others have defaults.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Options {
     pub connections: Option<usize>,

@@ -3,14 +3,13 @@
 use anyhow::{Result, ensure};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What a client holds open: a consumer fetches on a connection of its own, and a member's heartbeats
-/// have another.
+/// The connections of a client: a consumer fetches on a connection of its own, and a member's heartbeats have another.
 const CONNECTIONS_OF_READER: usize = 2;
 const CONNECTIONS_OF_MEMBER: usize = 3;
 const CONNECTIONS_OF_PROBE: usize = 3;
 
-/// So many more connections than were asked for, since some clients are always about to come back, and
-/// others do so only when they need to.
+/// Connections beyond those asked for, since some clients are always about to come back, and others come back only when
+/// they need to.
 const AWAY_PERCENT: usize = 18;
 
 /// This program's own files, beside connections.
@@ -34,7 +33,7 @@ pub struct Plan {
     pub silent: usize,
     /// They ask and never read.
     pub greedy: usize,
-    /// They send what is no request.
+    /// They send garbage.
     pub garbled: usize,
 }
 

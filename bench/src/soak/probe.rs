@@ -22,9 +22,9 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Times of records that met no outage, in milliseconds.
 #[derive(Default)]
 pub struct Times {
-    /// Until the producer was told that a record is stored.
+    /// The time until the server acknowledged a record.
     pub stored_ms: Mutex<Vec<f64>>,
-    /// Until the consumer had it.
+    /// The time until the consumer had it.
     pub seen_ms: Mutex<Vec<f64>>,
     /// The longest that a record waited that did meet an outage.
     pub outage_ms: Mutex<f64>,
@@ -41,8 +41,7 @@ impl Times {
     }
 }
 
-/// What a record carries: when it was sent, since the start of the run, and how many outages there had
-/// been.
+/// Returns the value of a record: when it was sent, since the start of the run, and the number of outages until then.
 fn value(run: &Run) -> [u8; 16] {
     let sent_at = run.started_at.elapsed().as_nanos() as u64;
     let both = u128::from(sent_at) << 64 | u128::from(run.outages());

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::run::{BACKOFF, Phase, Run};
 
-/// A reader goes on with new connections after so long, at most.
+/// A reader goes on with new connections after this time, at most.
 const STAYS_MAX: Duration = Duration::from_secs(60);
 
 /// The audit waits no longer for anything.
@@ -71,7 +71,7 @@ pub async fn audit(run: &Run, partition: usize) -> Result<u64> {
 
 fn config() -> ConsumerConfig {
     ConsumerConfig {
-        // What is removed before it was read is a fault.
+        // Records that are removed before they were read are a fault.
         reset: None,
         prefetch_bytes: 2 << 20,
         answer_bytes_max: 1 << 20,
@@ -83,7 +83,7 @@ async fn consumer(client: &Client, run: &Run, partition: usize, start: Start) ->
     begin(client, config(), (run.place(partition), start)).await
 }
 
-/// A consumer of one partition; what is asked before its first record may meet an outage.
+/// Begins a consumer of one partition; a request before its first record may meet an outage.
 pub async fn begin(
     client: &Client,
     config: ConsumerConfig,
@@ -140,7 +140,7 @@ impl<'a> Follower<'a> {
         self.next = due.plus(1);
         let books = &self.run.books;
         let stamp = books.check(self.partition, record, &mut self.room)?;
-        // Who begins in the middle takes a writer's first record as it comes.
+        // A reader that begins in the middle takes a writer's first record as it comes.
         let first = if self.start == Offset(0) {
             0
         } else {

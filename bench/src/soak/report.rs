@@ -1,4 +1,4 @@
-//! What a run tells, while it lasts and in the end.
+//! The progress of a run, and its report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn progress(run: &Run, sample: &Sample, times: &Times) -> String {
     )
 }
 
-/// All that is told of a run in which everything held.
+/// The figures of a run without faults.
 pub struct Outcome<'a> {
     pub run: &'a Run,
     pub watch: &'a Watch,

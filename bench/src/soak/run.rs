@@ -1,4 +1,4 @@
-//! What all clients of a run share.
+//! The state that all clients of a run share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use tokio::time::timeout;
 use super::books::Books;
 use super::plan::Plan;
 
-/// What the records go to, and what those ask for who never read.
+/// The streams: that of the records, and that of the greedy clients' requests.
 pub const STREAM: &str = "soak";
 pub const BALLAST: &str = "soak-ballast";
 /// Its partitions.
 pub const BALLAST_PARTITIONS: usize = 4;
 
-/// More faults than this tell nothing new.
+/// Faults beyond this number are not kept: they show nothing new.
 const FAULTS_MAX: usize = 10;
 
 /// How long to wait before something is tried again that a killed server did not answer.
 pub const BACKOFF: Duration = Duration::from_millis(100);
 
-/// What clients do.
+/// The phases of a run, which decide what clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Everything.
+    /// Clients write and read.
     Work,
     /// Nothing more is written.
     Drain,
-    /// All go.
+    /// All clients leave.
     Leave,
 }
 
@@ -106,7 +106,7 @@ impl Run {
         self.phase.send_replace(phase);
     }
 
-    /// Whether that phase, or a later one, has begun.
+    /// Returns whether that phase, or a later one, has begun.
     pub fn is_in(&self, phase: Phase) -> bool {
         *self.phase.borrow() >= phase
     }
@@ -117,12 +117,12 @@ impl Run {
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
-    /// Waits for so long, or until that phase; tells whether that has come.
+    /// Waits for `lasts`, or until the phase; returns whether the phase has come.
     pub async fn rest(&self, lasts: Duration, until: Phase) -> bool {
         timeout(lasts, self.wait_for(until)).await.is_ok()
     }
 
-    /// Whether a member of a group may be killed: so late that nothing of it is missed in the end.
+    /// Returns whether a member of a group may be killed: so late that nothing of it is missed in the end.
     pub fn may_kill_members(&self) -> bool {
         let session_max = Duration::from_secs(45);
         let left = self.lasts.saturating_sub(self.started_at.elapsed());

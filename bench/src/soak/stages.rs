@@ -19,7 +19,7 @@ use super::{cutters, members, misfits, readers, writers};
 use crate::report::Case;
 use crate::server::{Sample, Server};
 
-/// A lane keeps more than what is behind may ever be, and its groups are small, so that it loses some.
+/// A lane retains more than readers may ever be behind, and its groups are small, so that some are removed.
 const RETENTION_BYTES: u64 = 48 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const GROUP_SEGMENTS: u32 = 4;
@@ -27,7 +27,7 @@ const GROUP_SEGMENTS: u32 = 4;
 const BALLAST_RECORDS: usize = 256;
 const BALLAST_RECORD_BYTES: usize = 64 << 10;
 
-/// The server is away for so long.
+/// How long the server is away.
 const OUTAGE: Duration = Duration::from_millis(500);
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,10 +38,10 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// All has been read by then; a member that was killed is missed for 45 seconds.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
-/// By then all who left are gone for the server, too.
+/// By then the server has noticed that all clients left.
 const FAREWELL_MAX: Duration = Duration::from_secs(60);
 
-/// What all of it takes on disk, at most: streams, journal and ledgers.
+/// Returns the most that a run stores on disk: streams, journal and ledgers.
 pub fn bytes_max(plan: &Plan) -> u64 {
     let lanes = plan.partitions as u64;
     let group = SEGMENT_BYTES * u64::from(GROUP_SEGMENTS);
@@ -248,7 +248,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Waits until the writers have ended, and everybody has seen everything.
+    /// Waits until the writers have ended, and all readers and groups have seen all records.
     async fn drain(&mut self, writers: &mut JoinSet<()>) -> Result<()> {
         let started_at = Instant::now();
         loop {
@@ -294,7 +294,7 @@ impl Soak {
         Ok(records)
     }
 
-    /// Waits until the server has no more than before anybody came.
+    /// Waits until the server holds no more than before the first client.
     async fn farewell(&self, before: &Sample) -> Result<()> {
         let started_at = Instant::now();
         loop {

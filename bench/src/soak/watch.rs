@@ -1,5 +1,4 @@
-//! Looks after the server while it works: it must stay up, within its memory, and with all who are
-//! connected.
+//! Watches the server while it works: it must stay up, within its memory, and keep its connections.
 
 use std::time::Duration;
 
@@ -9,24 +8,23 @@ use super::plan::POOL_MIB;
 use super::run::{Phase, Run};
 use crate::server::{Sample, Server};
 
-/// Memory is bounded from then on: a part of the run, and at most so long.
+/// The warm-up: a part of the run, and its longest time. Memory is bounded from then on.
 const WARM_UP_PART: u32 = 4;
 const WARM_UP_MAX: Duration = Duration::from_secs(120);
 
-/// What the server has beside the pool grows by no more than this, once it is warm, and by what it copies
-/// for those who never read.
+/// The growth of the server's memory beside the pool, once it is warm: a fixed part, and a part for each greedy client,
+/// for which the server copies answers.
 const GROWTH_MIB_MAX: f64 = 64.0;
 const GREEDY_MIB_MAX: f64 = 2.0;
 
-/// The pool, what is read again from disk, and what is rounded up.
+/// The pool, with records that are read again from disk, and rounded up.
 const POOL_MIB_MAX: f64 = POOL_MIB * 1.25;
 
-/// All but such a part of the connections and these few more are open at every moment: there are clients
-/// who come and go.
+/// The part of the connections, and the number beyond it, that may be closed at a moment, since clients come and go.
 const AWAY_PART_MAX: f64 = 0.1;
 const AWAY_MAX: f64 = 20.0;
 
-/// Clients have so long to come, and to come back after an outage.
+/// How long clients may take to connect, and to come back after an outage.
 const COME_MAX: Duration = Duration::from_secs(10);
 
 /// Looks at the server, and remembers what it saw.
@@ -46,7 +44,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// How much may be resident beside the pool.
+    /// Returns how much may be resident beside the pool.
     pub fn bound_mib(&self, run: &Run) -> f64 {
         self.warm_mib + GROWTH_MIB_MAX + run.plan.greedy as f64 * GREEDY_MIB_MAX
     }

@@ -14,14 +14,13 @@ use super::run::{BACKOFF, Phase, Run, STREAM};
 const REST_MAX: Duration = Duration::from_secs(1);
 const BURST_RECORDS_MAX: usize = 8;
 
-/// One of so many bursts is the last one of a producer.
+/// One in this many bursts is the last one of a producer.
 const BURSTS_PER_PRODUCER: u32 = 50;
 
-/// Who reads a partition may be so many records behind before its writers wait: what is not read must
-/// not be removed.
+/// How many records a reader may be behind before the writers wait: records must not be removed before they are read.
 const BEHIND_MAX: u64 = 5_000;
 
-/// Longer than any outage: whatever is given up is a fault.
+/// Longer than any outage: a request that times out is a fault.
 const DELIVERY_MAX: Duration = Duration::from_secs(600);
 
 /// Writes until the records are to be drained. What it has sent is stored when it returns.
@@ -53,7 +52,7 @@ pub async fn write(run: Arc<Run>, writer: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the next burst; tells whether there is none.
+/// Waits for the next burst; returns whether there is none.
 pub async fn rest(run: &Run, random: &mut Rng, writer: usize) -> bool {
     let partition = run.books.partition_of(writer);
     loop {
@@ -86,7 +85,7 @@ async fn burst(
             ..ProducerRecord::default()
         };
         deliveries.push(loop {
-            // What is asked before the first record may meet an outage.
+            // A request before the first record may meet an outage.
             match producer.send(record).await {
                 Ok(delivery) => break delivery,
                 Err(error) if error.is_retriable() => tokio::time::sleep(BACKOFF).await,

@@ -1,5 +1,5 @@
-//! Readers: each record that they are given is right, in its place and once; and where records are missing they are
-//! told.
+//! Readers: each record that they get is right, in its place and once; and where records are missing they get an
+//! error.
 
 use std::net::SocketAddr;
 use std::ops::{ControlFlow, Range};
@@ -39,7 +39,7 @@ pub struct How {
     pub wanted: u64,
 }
 
-/// What a reader has found.
+/// The findings of a reader.
 #[derive(Default)]
 pub struct Reading {
     /// Behind the last record that it was given.
@@ -61,7 +61,7 @@ pub struct Told {
 /// Reads a partition from its beginning.
 ///
 /// # Errors
-/// When it gives a record that is wrong or does not come there, skips one without a word, or gives nothing.
+/// When the server returns a wrong record, skips one without an error, or returns nothing.
 pub async fn read(address: SocketAddr, partition: &Partition, how: &How) -> Result<Reading> {
     let reading = read_all(address, partition, how).await;
     reading.with_context(|| format!("{}, read by {:?}", partition.name(), how.delivery))
@@ -142,7 +142,7 @@ impl Reading {
         }))
     }
 
-    /// Checks records; answers what the client says is wrong with them.
+    /// Checks records; returns the client's error about them.
     fn take(&mut self, partition: &Partition, fetched: &Fetched) -> Result<Option<ClientError>> {
         let before = self.next;
         let mut wrong = None;
@@ -173,7 +173,7 @@ impl Reading {
         let is_told = self.is_skipped(due..offset);
         ensure!(
             offset >= due && is_told,
-            "offset {offset} comes where {due} is due, and nothing tells why"
+            "offset {offset} comes where {due} is due, without an error"
         );
         self.next = offset + 1;
         let stamp = Stamp::read(record.value.unwrap_or_default(), &mut self.room)
@@ -187,7 +187,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether a reader was told that it skips all these offsets.
+    /// Returns whether errors told a reader that it skips all these offsets.
     fn is_skipped(&self, offsets: Range<u64>) -> bool {
         let skipped = self.skipped.lock();
         let mut at = offsets.start;
@@ -200,7 +200,7 @@ impl Reading {
         true
     }
 
-    /// Notes an error that tells of records that are missing.
+    /// Notes an error about missing records.
     ///
     /// # Errors
     /// When the error is none of the server's.

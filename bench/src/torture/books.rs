@@ -1,4 +1,4 @@
-//! What was sent to each partition, and what of it must be there.
+//! The records that were sent to each partition, and those that must be there.
 //!
 //! A partition has one writer at a time, which sends records in the order of their numbers. So the record at an
 //! offset is the one of this number, whatever happened to the server in between.
@@ -132,13 +132,13 @@ impl Books {
         })
     }
 
-    /// What the server has acknowledged of each partition.
+    /// Returns how many records of each partition the server has acknowledged.
     pub fn acknowledged(&self) -> Vec<u64> {
         let partitions = self.partitions.iter();
         partitions.map(Partition::acknowledged).collect()
     }
 
-    /// What each partition must hold after the server ended so.
+    /// Returns how many records each partition must hold after the server ended in this way.
     pub fn must_hold(&self, after: End) -> Vec<u64> {
         let partitions = self.partitions.iter();
         partitions
@@ -191,7 +191,7 @@ impl Partition {
         self.durable.fetch_max(next, Ordering::SeqCst);
     }
 
-    /// Whether the server acknowledges records before they are durable.
+    /// Returns whether the server acknowledges records before they are durable.
     pub fn is_durable_later(&self) -> bool {
         self.durability != Durability::Sync
     }

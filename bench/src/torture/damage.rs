@@ -29,11 +29,11 @@ struct Found {
 pub struct Hit {
     /// In words.
     pub what: String,
-    /// What was changed or removed, by paths in the data directory.
+    /// The changed or removed files, by paths in the data directory.
     paths: Vec<PathBuf>,
 }
 
-/// Strikes a blow at random. Where there is nothing for it, such as two files to swap, a bit is flipped instead.
+/// Strikes a blow at random. Where it has no object, as without two files to swap, a bit is flipped instead.
 pub fn strike(data: &Path, blow: Blow, random: &mut Rng) -> Result<Hit> {
     let files = files(data)?;
     let pairs_needed = matches!(blow, Blow::Swap | Blow::Copy);
@@ -135,7 +135,7 @@ fn remove_folder(data: &Path, random: &mut Rng) -> Result<Hit> {
 }
 
 impl Hit {
-    /// Whether a file or folder of the partition is among what was struck.
+    /// Returns whether a file or folder of the partition is among what was struck.
     pub fn strikes(&self, partition: &Partition) -> bool {
         let folder = Path::new(STREAMS).join(partition.stream_id.to_string());
         let prefix = format!("{}-", partition.partition);
@@ -148,7 +148,7 @@ impl Hit {
         })
     }
 
-    /// Whether all that was struck belongs to streams of users.
+    /// Returns whether all that was struck belongs to streams of users.
     pub fn is_of_users(&self, books: &Books) -> bool {
         let is_of_user = |path: &PathBuf| {
             books.partitions.iter().any(|partition| {
@@ -158,7 +158,8 @@ impl Hit {
         self.paths.iter().all(is_of_user)
     }
 
-    /// Whether it concerns what is not in the files of streams yet, or which streams there are.
+    /// Returns whether it concerns the journal, whose data is not in the files of streams yet, or the catalog of
+    /// streams.
     pub fn is_of_journal_or_catalog(&self) -> bool {
         self.paths.iter().any(|path| {
             path.starts_with(JOURNAL)
@@ -167,7 +168,7 @@ impl Hit {
         })
     }
 
-    /// Whether a text names what was struck: a file, its folder, or, of the marker, the data directory.
+    /// Returns whether a text names what was struck: a file, its folder, or, of the marker, the data directory.
     pub fn is_named_in(&self, text: &str, data: &Path) -> bool {
         self.paths.iter().any(|path| {
             let folder = match path.parent() {
@@ -211,7 +212,7 @@ pub fn copy_all(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Chooses a kind of which there are so many files.
+/// Chooses a kind that has at least `at_least` files.
 fn draw_kind(files: &[Found], at_least: usize, random: &mut Rng) -> &'static str {
     let count = |kind: &str| {
         files

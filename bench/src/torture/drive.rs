@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// Trials store up to 70 MB.
 const BYTES: u64 = 160 << 20;
 
-/// What fills the disk.
+/// The file that fills the disk.
 const BALLAST: &str = "ballast";
 
 /// `FS_IOC_SHUTDOWN` without writing anything back: what was not synced is lost, as with the power.
@@ -95,7 +95,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Gives that room back.
+    /// Frees that room.
     pub fn make_room(&self) -> Result<()> {
         Ok(fs::remove_file(self.at.join(BALLAST))?)
     }

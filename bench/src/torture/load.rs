@@ -1,5 +1,5 @@
-//! Writers, one for each partition: they send records and note what is acknowledged, until they are stopped or the
-//! server is.
+//! Writers, one for each partition: they send records and note the acknowledged ones, until they or the server are
+//! stopped.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::stamp::Stamp;
 const BURST_RECORDS_MAX: usize = 48;
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// A writer that has sent so much rests before each burst, so that no trial fills its disk by the way.
+/// A writer that has sent this much rests before each burst, so that no trial fills its disk by accident.
 const BYTES_MAX: usize = 2 << 20;
 const REST_OF_FULL: Duration = Duration::from_millis(200);
 
@@ -38,7 +38,7 @@ pub struct Load {
     state: Arc<State>,
     /// The partitions that are written to.
     partitions: Vec<usize>,
-    /// What was acknowledged when it began.
+    /// The number of acknowledged records of each partition when it began.
     before: Vec<u64>,
 }
 
@@ -117,7 +117,7 @@ impl Load {
         ended.context("records are not acknowledged, and the server runs")
     }
 
-    /// Ends the writers, whose server is gone. Returns what they say went wrong.
+    /// Ends the writers, whose server is gone. Returns their errors.
     pub async fn abort(mut self) -> Vec<String> {
         self.tasks.shutdown().await;
         std::mem::take(&mut *self.state.faults.lock())

@@ -1,4 +1,4 @@
-//! What a trial does, drawn from its seed.
+//! The plan of a trial, drawn from its seed.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use fastrand::Rng;
 /// The most crashes of a trial, one after the other.
 const CRASHES_MAX: usize = 3;
 
-/// One in so many trials ends without damage.
+/// One in this many trials ends without damage.
 const UNDAMAGED_EVERY: u32 = 4;
 
-/// One in so many directories is damaged after a kill, the others after SIGTERM.
+/// One in this many directories is damaged after a kill, the others after SIGTERM.
 const DAMAGED_AFTER_KILL_EVERY: u32 = 3;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub enum Crash {
     DiskFull { is_killed: bool },
 }
 
-/// What happens to files while no server runs.
+/// The damage to files while no server runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Damage {
     pub blow: Blow,
@@ -72,7 +72,7 @@ impl Plan {
         }
     }
 
-    /// Whether it takes a file system of its own.
+    /// Returns whether it takes a file system of its own.
     pub fn needs_drive(&self) -> bool {
         self.crashes.iter().any(|crash| crash.needs_drive())
     }

@@ -31,7 +31,7 @@ pub struct Place {
     pub partition: u32,
 }
 
-/// What `repair` lists in the data directory of a trial.
+/// Returns the damaged places that `repair` lists in the data directory of a trial.
 pub fn list(folder: &Path, data: &Path, settings: &Settings) -> Result<Vec<Place>> {
     let said = run(folder, data, settings, &[])?;
     let list: List = serde_json::from_str(&said).with_context(|| format!("repair: {said:?}"))?;

@@ -18,7 +18,7 @@ pub struct Tally {
     pub records: u64,
 }
 
-/// What one kind of crash or damage led to.
+/// The outcomes of one kind of crash or damage.
 #[derive(Default)]
 pub struct Counts {
     pub times: u32,
@@ -26,11 +26,11 @@ pub struct Counts {
     pub left_out: u32,
     /// Nothing was missing.
     pub whole: u32,
-    /// Readers or `repair` were told what is damaged.
+    /// Readers got an error, or `repair` listed the damage.
     pub told: u32,
     /// The start was refused, and was not when the file was restored.
     pub refused: u32,
-    /// The end of a partition was gone without a word, after a crash where the documents say so.
+    /// The end of a partition was gone without an error, after a crash where the documents say so.
     pub ends_lost: u32,
     pub findings: u32,
 }

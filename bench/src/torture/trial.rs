@@ -24,10 +24,10 @@ use crate::server::{Server, Settings};
 /// The server's memory for segments.
 const POOL: &str = "32MiB";
 
-/// A blow comes so long after something was acknowledged, at most.
+/// A blow comes at most this long after an acknowledgement.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
-/// A start is killed after so long, at most, and a disk stays full.
+/// How long a start may run before it is killed, and how long a disk stays full, at most.
 const IN_START_MAX: Duration = Duration::from_millis(300);
 const FULL_MAX: Duration = Duration::from_millis(600);
 
@@ -39,7 +39,7 @@ const DATA: &str = "data";
 /// A copy of the data directory from before it was damaged, in the trial's folder.
 const COPY: &str = "before";
 
-/// What a trial did so far, in words.
+/// The steps of a trial so far, in words.
 pub type Story = Vec<String>;
 
 pub struct Trial<'a> {
@@ -53,7 +53,7 @@ pub struct Trial<'a> {
     server: Server,
     drive: Option<Drive>,
     books: Arc<Books>,
-    /// Its log may tell of errors from here on.
+    /// Its log may have errors from here on.
     may_log_errors: bool,
     /// Streams were cut, so they may begin behind offset 0.
     is_repaired: bool,
@@ -204,8 +204,8 @@ impl<'a> Trial<'a> {
             }
             Crash::PowerCut => {
                 self.may_log_errors = true;
-                // An ext4 that is shut down while it syncs may say that it did, so what is acknowledged during the cut does
-                // not count: the power of a real machine ends the program with the disk.
+                // An ext4 that is shut down while it syncs may report success, so records acknowledged during the cut
+                // do not count: on a real machine the program loses power with the disk.
                 must_hold = Some(self.books.must_hold(End::PowerCut));
                 self.drive()?.cut_power()?;
                 sleep(self.draw(IN_START_MAX));
@@ -332,7 +332,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// A server runs on damaged files: it must tell of all that is missing, and serve the rest as ever.
+    /// A server runs on damaged files: it must report all missing records, and serve the rest.
     fn serve_damaged(&mut self, kind: &'static str, hit: &Hit, after: End) -> Result<()> {
         let must_hold = self.books.must_hold(after);
         let is_end_unsure = after == End::Kill && hit.is_of_journal_or_catalog();
@@ -386,10 +386,10 @@ impl<'a> Trial<'a> {
             let at = &self.books.partitions[partition];
             let folder = format!("streams/{}/", at.stream_id);
             if !is_listed(at) && !printed.contains(&folder) {
-                // What looks like a write that was cut off.
+                // After a kill, a damaged end looks like a write that was cut off.
                 ensure!(
                     after == End::Kill,
-                    "the end of {} is missing, and nothing tells of it",
+                    "the end of {} is missing, and neither a reader nor `repair` reports it",
                     at.name()
                 );
                 self.tally.of(kind).ends_lost += 1;

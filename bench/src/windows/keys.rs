@@ -22,7 +22,7 @@ const WINDOW_MS: i64 = 1000;
 /// Events of an instance in a millisecond of event time: each of a million keys has several in a window.
 const EVENTS_PER_MS: u64 = 4000;
 
-/// What flows are to reach of the loop by hand with the most keys.
+/// The target for flows with the most keys: their rate divided by that of the loop by hand.
 const TARGET: f64 = 0.5;
 
 pub fn keys(bench: &Bench) -> Result<Vec<Case>> {

@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// What all windows say together.
+/// The sum of all windows' results.
 #[derive(Default)]
 struct Sums {
     counted: u64,

@@ -38,7 +38,7 @@ const CHUNKS_PER_SECOND: u64 = 1000;
 /// Windows that pass before anything is counted: the first is full, and memory is what it will be.
 const WARM_UP_WINDOWS: u64 = 20;
 
-/// What the process is to do.
+/// The work of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub dir: PathBuf,
@@ -57,7 +57,7 @@ impl child::Task for Task {
     }
 }
 
-/// What operators keep of the stream.
+/// The form in which operators keep events of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keep {
     /// Handles of the log's chunks, all the same ones.
@@ -66,7 +66,7 @@ pub enum Keep {
     Copies,
 }
 
-/// What it has measured.
+/// The figures of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// From the end of a window to the end of the function over it.
@@ -89,7 +89,7 @@ pub struct Latency {
     pub p99: f64,
 }
 
-/// What one operator says of one window.
+/// The result of one operator for one window.
 struct Said {
     start: i64,
     events: u64,
@@ -97,7 +97,7 @@ struct Said {
     latency_us: f64,
 }
 
-/// What all operators say.
+/// The results of all operators.
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<Vec<Said>>>);
 
@@ -152,7 +152,7 @@ fn run(task: &Task) -> Result<()> {
     running.join()?;
     ensure!(read.load(Ordering::Relaxed) > 0, "nothing was read");
     if task.keep == Keep::Copies || task.operators == 0 || !in_place.load(Ordering::Relaxed) {
-        // What is not in place was allocated.
+        // Events that are not in place were allocated.
         measured.in_place_mib = 0.0;
     }
     book.check(task)?;

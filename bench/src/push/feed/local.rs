@@ -11,7 +11,7 @@ use super::{Feed, filter, places};
 use crate::push::order::{Order, Place};
 use crate::push::work::Worker;
 
-/// Who waits so long is told that nothing comes.
+/// A subscriber that waits longer than this fails.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 struct Local {

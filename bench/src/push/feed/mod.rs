@@ -1,4 +1,4 @@
-//! Where consumers get chunks from.
+//! Feeds: where consumers get chunks from.
 
 mod client;
 mod in_process;
@@ -12,7 +12,7 @@ pub use self::in_process::of_log;
 use super::order::{Delivery, Order, Place};
 use super::work::Worker;
 
-/// What one source reads. Made by one thread, and used by another.
+/// The records of one source. One thread makes it, and another uses it.
 pub trait Feed: Send {
     /// Waits for chunks, and gives them to the worker.
     fn next(&mut self, worker: &mut Worker) -> Result<()>;
@@ -29,7 +29,7 @@ pub fn open(place: &Place, delivery: Delivery, order: &Order) -> Result<Vec<Box<
     }
 }
 
-/// Works until so much is found.
+/// Works until `found` is found.
 pub fn drain(feed: &mut dyn Feed, found: u64, worker: &mut Worker) -> Result<()> {
     while worker.found() < found {
         feed.next(worker)?;
@@ -37,7 +37,7 @@ pub fn drain(feed: &mut dyn Feed, found: u64, worker: &mut Worker) -> Result<()>
     Ok(())
 }
 
-/// What a source reads, as the client wants to be told.
+/// Returns the partitions of a source, and where to start, in the client's types.
 fn places(order: &Order, partitions: &[u32]) -> Vec<(TopicPartition, Start)> {
     let place = |partition: &u32| {
         let place = TopicPartition {

@@ -1,4 +1,4 @@
-//! What is measured, between two ends of anything.
+//! The measurements between the two ends of a transport.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub struct Plan {
     pub part: u32,
 }
 
-/// What was measured with messages of one size.
+/// The figures for messages of one size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Figure {
     pub bytes: usize,
@@ -47,7 +47,7 @@ pub fn run(mut link: impl Link, is_first: bool, plan: Plan) -> Option<Vec<Figure
     is_first.then(|| figures.to_vec())
 }
 
-/// Sends a message back and forth; gives what half of that takes, in microseconds.
+/// Sends a message back and forth; returns half of the time, in microseconds.
 fn back_and_forth(link: &mut impl Link, is_first: bool, message: &Bytes, count: u32) -> f64 {
     let began_at = Instant::now();
     for _ in 0..count {
@@ -62,7 +62,7 @@ fn back_and_forth(link: &mut impl Link, is_first: bool, message: &Bytes, count: 
     began_at.elapsed().as_secs_f64() * 1e6 / f64::from(2 * count)
 }
 
-/// Sends messages in one direction until the other end has them all; gives megabytes in a second.
+/// Sends messages in one direction until the other end has them all; returns megabytes per second.
 fn one_way(link: &mut impl Link, is_first: bool, message: &Bytes, count: u32) -> f64 {
     let began_at = Instant::now();
     if is_first {
