@@ -1,11 +1,6 @@
 //! What can be wrong with bytes from the other side, and with what is to be sent.
 
-use kafka_protocol::ResponseError;
-
-use crate::api::{ApiKey, api_versions};
-use crate::header::RequestHeader;
-use crate::message::encode_response_body;
-use crate::pieces::Pieces;
+use crate::api::ApiKey;
 
 /// Why bytes are no frame. What follows them on the connection cannot be understood either.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,61 +29,6 @@ pub struct Malformed {
     pub position: usize,
     /// What is wrong there.
     pub what: String,
-}
-
-/// Why a frame is no request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The header is cut off or damaged.
-    #[error("request header refused {0}")]
-    Header(Malformed),
-    /// No request has this key.
-    #[error("request {correlation_id} has the unknown api key {api_key}")]
-    UnknownApi {
-        /// The key.
-        api_key: i16,
-        /// Its version.
-        version: i16,
-        /// What an answer would have to repeat.
-        correlation_id: i32,
-    },
-    /// The request is known, but not in this version.
-    #[error("request {correlation_id} is {api:?} version {version}; versions {} to {} are supported", api.versions().start(), api.versions().end())]
-    UnsupportedVersion {
-        /// Which request it is.
-        api: ApiKey,
-        /// Its version.
-        version: i16,
-        /// What an answer has to repeat.
-        correlation_id: i32,
-    },
-    /// The body is not what the header says.
-    #[error("{:?} version {} refused {malformed}", header.api, header.version)]
-    Body {
-        /// The header, which is whole.
-        header: RequestHeader,
-        /// What is wrong.
-        malformed: Malformed,
-    },
-}
-
-impl RequestError {
-    /// What the other side can be told in a form that it understands: who asks for ApiVersions in a
-    /// version that does not exist here is answered in the oldest one, with all that does. Who sends
-    /// anything else did not look at that answer.
-    pub fn answer(&self) -> Option<Pieces> {
-        let RequestError::UnsupportedVersion {
-            api: ApiKey::ApiVersions,
-            correlation_id,
-            ..
-        } = self
-        else {
-            return None;
-        };
-        let error_code = ResponseError::UnsupportedVersion.code();
-        let response = api_versions().with_error_code(error_code);
-        encode_response_body(0, *correlation_id, &response.into()).ok()
-    }
 }
 
 /// Why a frame is no response to what was asked.

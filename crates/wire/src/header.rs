@@ -4,9 +4,10 @@ use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use crate::api::ApiKey;
-use crate::error::{EncodeError, Malformed, RequestError};
+use crate::error::{EncodeError, Malformed};
 use crate::input::{FieldsMax, Input, Lengths, REQUEST_FIELDS_MAX};
 use crate::pieces::Output;
+use crate::request_error::RequestError;
 
 /// What every request begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]

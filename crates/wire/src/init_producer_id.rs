@@ -3,10 +3,11 @@
 
 use kafka_protocol::messages::{InitProducerIdRequest, ProducerId, TransactionalId};
 
-use crate::api::{ApiKey, Request};
+use crate::api::ApiKey;
 use crate::error::{EncodeError, Malformed};
 use crate::input::Input;
 use crate::pieces::Output;
+use crate::request::Request;
 
 /// The first version with the fields of two-phase commit.
 pub(crate) const TWO_PHASE_FROM: i16 = 6;

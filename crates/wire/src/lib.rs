@@ -71,19 +71,20 @@ pub mod native;
 mod pieces;
 mod produce;
 mod refusal;
+mod request;
+mod request_error;
 pub mod sasl;
 mod share;
 pub mod streams_group;
+mod table;
 #[cfg(test)]
 mod tests;
 
-pub use api::{
-    ApiKey, Question, Request, Response, SUPPORTED, Supported, UnknownApiKey, api_versions,
-};
+pub use api::{ApiKey, SUPPORTED, Supported, UnknownApiKey, api_versions};
 pub use consumer_protocol::{
     decode_assignment, decode_subscription, encode_assignment, encode_subscription,
 };
-pub use error::{EncodeError, FrameError, Malformed, RequestError, ResponseFrameError};
+pub use error::{EncodeError, FrameError, Malformed, ResponseFrameError};
 pub use fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 pub use frame::{FRAME_HEADER_BYTES, missing_bytes, take_frame};
 pub use header::RequestHeader;
@@ -93,6 +94,8 @@ pub use message::{
 };
 pub use pieces::Pieces;
 pub use refusal::refuse;
+pub use request::{Question, Request, Response};
+pub use request_error::RequestError;
 pub use share::{
     DescribeShareGroupOffsetsResponse, ShareAcknowledgeRequest, ShareAcknowledgeResponse,
     ShareFetchRequest, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic,

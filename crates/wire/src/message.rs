@@ -1,14 +1,17 @@
 //! Whole frames: requests and responses with their headers.
 
 use bytes::Bytes;
+use kafka_protocol::ResponseError;
 
-use crate::api::{ApiKey, Request, Response};
-use crate::error::{EncodeError, Malformed, RequestError, ResponseFrameError};
+use crate::api::{ApiKey, api_versions};
+use crate::error::{EncodeError, Malformed, ResponseFrameError};
 use crate::header::{RequestHeader, response_has_tags};
 use crate::init_producer_id::{TWO_PHASE_FROM, decode_init_producer_id, put_init_producer_id};
 use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
 use crate::pieces::{Output, Pieces};
 use crate::produce::put_produce;
+use crate::request::{Request, Response};
+use crate::request_error::RequestError;
 
 /// Decodes a request. Records, strings and bytes in it are slices of the frame: one that is kept
 /// keeps the frame, and the buffer that it was received in.
@@ -25,6 +28,25 @@ pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestE
     match decoded {
         Ok(request) => Ok((header, request)),
         Err(malformed) => Err(RequestError::Body { header, malformed }),
+    }
+}
+
+impl RequestError {
+    /// Returns an answer that the client can decode, if there is one. A client that asks for ApiVersions in an unknown
+    /// version gets the answer in the oldest version, with all versions that are supported. A client that sends any
+    /// other unsupported request has ignored that answer, and gets none.
+    pub fn answer(&self) -> Option<Pieces> {
+        let RequestError::UnsupportedVersion {
+            api: ApiKey::ApiVersions,
+            correlation_id,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let error_code = ResponseError::UnsupportedVersion.code();
+        let response = api_versions().with_error_code(error_code);
+        encode_response_body(0, *correlation_id, &response.into()).ok()
     }
 }
 

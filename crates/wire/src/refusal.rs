@@ -13,8 +13,8 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::api::{Request, Response};
 use crate::native;
+use crate::request::{Request, Response};
 
 /// The answer that refuses everything that a request asks for: with the error for the whole request
 /// where the response has a place for that, and else for every topic, partition, group or what else

@@ -4,9 +4,9 @@ use bytes::{Buf, Bytes};
 use kafka_protocol::messages::ProduceRequest;
 use proptest::prelude::*;
 
-use crate::api::forged;
 use crate::forge::Forge;
 use crate::message::request_layout;
+use crate::request::forged;
 use crate::{
     ApiKey, Request, RequestHeader, Response, SUPPORTED, decode_request, decode_response,
     encode_request, encode_response,

@@ -1,0 +1,145 @@
+//! The bodies of requests and responses.
+
+use kafka_protocol::messages;
+
+use crate::api::ApiKey;
+use crate::body::Body;
+use crate::error::{EncodeError, Malformed};
+use crate::input::Input;
+use crate::pieces::Output;
+use crate::table::apis;
+use crate::{fetch, native, share, streams_group};
+
+/// The body of a request, which knows what answers it.
+pub trait Question: Into<Request> {
+    /// The body of its response.
+    type Answer;
+    /// Which request it is.
+    const API: ApiKey;
+
+    /// The body of a response; `None` if it answers another request.
+    fn answer(response: Response) -> Option<Self::Answer>;
+}
+
+macro_rules! bodies {
+    ($($name:ident = $key:literal, $request:ty, $response:ty, $min:literal..=$max:literal, $flexible:expr;)*) => {
+        /// A request, without its header.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Request {
+            $(#[doc = concat!("See [`ApiKey::", stringify!($name), "`].")] $name($request),)*
+        }
+
+        impl Request {
+            /// Which request it is.
+            pub fn api(&self) -> ApiKey {
+                match self {
+                    $(Request::$name(_) => ApiKey::$name,)*
+                }
+            }
+
+            pub(crate) fn decode(
+                api: ApiKey,
+                version: i16,
+                input: &mut Input,
+            ) -> Result<Request, Malformed> {
+                match api {
+                    $(ApiKey::$name => Body::decode(input, version).map(Request::$name),)*
+                }
+            }
+
+            pub(crate) fn encode(&self, version: i16, output: &mut Output) -> Result<(), EncodeError> {
+                match self {
+                    $(Request::$name(body) => encode_body(body, ApiKey::$name, version, output),)*
+                }
+            }
+        }
+
+        /// A response, without its header.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Response {
+            $(#[doc = concat!("Answers [`Request::", stringify!($name), "`].")] $name($response),)*
+        }
+
+        impl Response {
+            /// Which request it answers.
+            pub fn api(&self) -> ApiKey {
+                match self {
+                    $(Response::$name(_) => ApiKey::$name,)*
+                }
+            }
+
+            pub(crate) fn decode(
+                api: ApiKey,
+                version: i16,
+                input: &mut Input,
+            ) -> Result<Response, Malformed> {
+                match api {
+                    $(ApiKey::$name => Body::decode(input, version).map(Response::$name),)*
+                }
+            }
+
+            pub(crate) fn encode(&self, version: i16, output: &mut Output) -> Result<(), EncodeError> {
+                match self {
+                    $(Response::$name(body) => encode_body(body, ApiKey::$name, version, output),)*
+                }
+            }
+        }
+
+        /// Random messages.
+        #[cfg(test)]
+        pub(crate) mod forged {
+            use super::*;
+            use crate::forge::{Forge, Forged};
+
+            pub(crate) fn request(api: ApiKey, version: i16, forge: &mut Forge) -> Option<Request> {
+                match api {
+                    $(ApiKey::$name => Forged::forge(forge, version).map(Request::$name),)*
+                }
+            }
+
+            pub(crate) fn response(api: ApiKey, version: i16, forge: &mut Forge) -> Option<Response> {
+                match api {
+                    $(ApiKey::$name => Forged::forge(forge, version).map(Response::$name),)*
+                }
+            }
+        }
+
+        $(
+            impl From<$request> for Request {
+                fn from(body: $request) -> Request {
+                    Request::$name(body)
+                }
+            }
+
+            impl From<$response> for Response {
+                fn from(body: $response) -> Response {
+                    Response::$name(body)
+                }
+            }
+
+            impl Question for $request {
+                type Answer = $response;
+                const API: ApiKey = ApiKey::$name;
+
+                fn answer(response: Response) -> Option<$response> {
+                    match response {
+                        Response::$name(body) => Some(body),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+apis!(bodies);
+
+fn encode_body(
+    body: &impl Body,
+    api: ApiKey,
+    version: i16,
+    output: &mut Output,
+) -> Result<(), EncodeError> {
+    body.encode(output, version)
+        .map_err(|what| EncodeError::Field { api, version, what })
+}
