@@ -17,18 +17,18 @@ const SUSTAINABLE: &str = "sustainable";
 
 pub const SWA: Benchmark = Benchmark {
     name: "swa",
-    measures: "The highest rate that a count by ad over windows of events made in memory sustains (SWA of \"AIR\"), beside two loops by hand, Flink, Spark and timely dataflow.",
+    measures: "Measures the highest sustained rate of a windowed count by ad over generated events (SWA of \"AIR\"), against two loops by hand, Flink, Spark and timely dataflow.",
     cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::Swa))],
 };
 
 pub const YSB: Benchmark = Benchmark {
     name: "ysb",
-    measures: "The highest rate that the Yahoo streaming benchmark sustains: views, joined with a table, counted by campaign over windows, beside two loops by hand, Flink, Spark and timely dataflow.",
+    measures: "Measures the highest sustained rate of the Yahoo streaming benchmark (views, joined with a table, counted by campaign in windows), against two loops by hand, Flink, Spark and timely dataflow.",
     cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::Ysb))],
 };
 
 pub const YSB_STAR: Benchmark = Benchmark {
     name: "ysb-star",
-    measures: "The highest rate that YSB* of \"AIR\" sustains: views and clicks counted by campaign over windows and joined, beside two loops by hand, Flink, Spark and timely dataflow.",
+    measures: "Measures the highest sustained rate of YSB* of \"AIR\" (views and clicks, each counted by campaign in windows, then joined), against two loops by hand, Flink, Spark and timely dataflow.",
     cases: &[(SUSTAINABLE, |bench| sustainable(bench, App::YsbStar))],
 };

@@ -21,7 +21,7 @@ use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "broker",
-    measures: "The server under producers and consumers: throughput, latency, cost and resources, beside Kafka and a bare connection.",
+    measures: "Measures the server under producers and consumers (throughput, latency, cost and resources) against Kafka and a bare connection.",
     cases: &[
         (cost::COST, cost),
         (throughput::THROUGHPUT, throughput::throughput),

@@ -16,7 +16,7 @@ use crate::benchmark::Benchmark;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "engine",
-    measures: "The dataflow engine: a word count over a text beside a loop by hand and other programs, schedulers beside each other, workers that die, and rings beside other queues.",
+    measures: "Measures the dataflow engine: a word count against a loop by hand and other programs, schedulers against each other, runs whose workers are killed, and rings against other queues.",
     cases: &[
         (staging::FUSED, staging::fused),
         (staging::SEPARATE, staging::separate),

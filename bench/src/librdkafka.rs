@@ -17,7 +17,7 @@ use crate::server::Server;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "librdkafka",
-    measures: "The regression suite of librdkafka, the library of most clients of Kafka, against the server: how many of its tests pass.",
+    measures: "Runs the regression suite of librdkafka, the library behind most Kafka clients, against the server, and counts the passing tests.",
     cases: &[(SUITE, suite)],
 };
 

@@ -14,7 +14,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "log",
-    measures: "The storage of one broker: appends, durable appends, reading again, memory and restart, beside the same bytes copied, checksummed, written and read by hand.",
+    measures: "Measures one broker's storage (appends, durable appends, reads, memory and restart) against the same bytes copied, checksummed, written and read by hand.",
     cases: &[
         (append::MEMORY, append::memory),
         (append::COST, append::cost),

@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         None => project::root().join("target/bench"),
     };
     if arguments.write_docs {
-        return docs::write(&project::root().join("docs/benchmarks.md"), &out);
+        return docs::write(&project::root().join("docs"), &out);
     }
     for benchmark in arguments.benchmarks() {
         run_one(benchmark, arguments, &out.join(benchmark.name))?;

@@ -25,7 +25,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "push",
-    measures: "Delivery by push, in shared memory and over TCP, beside pull: count, filter, word count and windowed word count, latency, and the cost to producers.",
+    measures: "Measures delivery by push, in shared memory and over TCP, against pull: counts, filters, word counts, latency, and the cost to producers.",
     cases: &[
         (limit::LIMIT, limit::limit),
         (count::COUNT, count::count),

@@ -14,7 +14,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "ranks",
-    measures: "Applications on more and more ranks, the cost of handing events on, a word count, and the transports between ranks beside theirs by hand.",
+    measures: "Measures applications on several ranks, the cost to hand events between stages and ranks, a word count, and the transports between ranks against the same transports by hand.",
     cases: &[
         ("swa", |bench| scaling::scaling(bench, App::Swa)),
         ("ysb", |bench| scaling::scaling(bench, App::Ysb)),

@@ -32,7 +32,7 @@ use crate::server::Server;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "soak",
-    measures: "A server under a thousand clients of all kinds that come, go, misbehave and are killed, with every record checked.",
+    measures: "Checks every record of a server while a thousand clients of all kinds come, go, misbehave and are killed.",
     cases: &[(MIX, mix)],
 };
 

@@ -33,7 +33,7 @@ use crate::report::Case;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "torture",
-    measures: "A server that is killed, loses power, runs out of disk and finds its files damaged, at random, with every record checked.",
+    measures: "Checks every record of a server that is killed, loses power, runs out of disk or finds its files damaged, at random.",
     cases: &[(TRIALS, trials)],
 };
 

@@ -18,7 +18,7 @@ use crate::report::{Better, Case};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "windows",
-    measures: "Windows: ten operators that share a window's events beside copies, the throughput by size and slide beside tumbling windows, and by few and many keys beside a loop by hand.",
+    measures: "Measures ten operators that share a window's events against operators that copy them, sliding windows against tumbling ones, and windowed counts by few and many keys against a loop by hand.",
     cases: &[
         (SHARED, shared),
         (sliding::SLIDING, sliding::sliding),
