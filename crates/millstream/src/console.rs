@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use comfy_table::CellAlignment;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tracing::Level;
@@ -80,6 +81,9 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// The number of spaces between two columns of a table.
+const COLUMN_GAP: u16 = 2;
+
 /// A longer cell of a table is cut off.
 const CELL_CHARS_MAX: usize = 60;
 
@@ -115,25 +119,19 @@ impl Table {
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let headings: Vec<String> = self
-            .columns
-            .iter()
-            .map(|(name, _)| (*name).to_owned())
-            .collect();
-        let rows = || std::iter::once(&headings).chain(&self.rows);
-        let width = |column: usize| rows().map(|row| row[column].chars().count()).max();
-        let widths: Vec<usize> = (0..headings.len()).filter_map(width).collect();
-        for row in rows() {
-            let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
-                match align {
-                    Align::Left => line.push_str(&format!("{cell:<width$}  ")),
-                    Align::Right => line.push_str(&format!("{cell:>width$}  ")),
-                }
-            }
-            writeln!(out, "{}", line.trim_end())?;
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::NOTHING)
+            .set_header(self.columns.iter().map(|(name, _)| *name))
+            .add_rows(&self.rows);
+        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, COLUMN_GAP));
+            column.set_cell_alignment(match align {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
         }
-        Ok(())
+        writeln!(out, "{}", table.trim_fmt())
     }
 }
 
@@ -284,12 +282,14 @@ mod tests {
         let mut table = Table::new(&[("word", Align::Left), ("count", Align::Right)]);
         table.row(["größer".to_owned(), "7".to_owned()]);
         table.row(["a".to_owned(), "1,000,000".to_owned()]);
+        // Two columns of the terminal each.
+        table.row(["東京".to_owned(), String::new()]);
         let mut text = Vec::new();
         table.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(
             text,
-            "word        count\ngrößer          7\na       1,000,000\n"
+            "word        count\ngrößer          7\na       1,000,000\n東京\n"
         );
     }
 }
