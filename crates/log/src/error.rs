@@ -120,7 +120,7 @@ pub enum LogError {
     },
     /// No memory came free in time.
     #[error(
-        "no free buffer in the pool of {pool} within {waited_ms} ms: the disk is too slow for what is appended, or slices are held for too long; retry, or set a larger pool"
+        "no free buffer in the pool of {pool} within {waited_ms} ms: the disk is slower than the appends, or slices are held for too long; retry, or set a larger pool"
     )]
     PoolExhausted {
         /// The size of the pool.

@@ -59,6 +59,7 @@ pub use error::{LogError, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{LaneInfo, StreamInfo};
 pub use handle::lane::Lane;
+pub use handle::readers::{From, LaneReader, ReadChunks, StreamReader};
 pub use handle::stream::Stream;
 pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
@@ -75,7 +76,6 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};
 pub use read::catch_up::windows::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
-pub use read::readers::{From, LaneReader, ReadChunks, StreamReader};
 pub use repair::salvage::{OwnPart, salvage};
 pub use repair::{DamagedPlace, Taken};
 pub use settings::config::{

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::handle::readers::LaneReader;
 use crate::lane::LaneState;
 use crate::memory::pool::Slice;
 use crate::produce::append::append_to_lane;
 use crate::produce::wait::wait_durable;
 use crate::read::catch_up::windows::WINDOW_BYTES;
-use crate::read::readers::LaneReader;
 use crate::read::seek::seek_offset;
 
 /// Bytes of the content in each record but the last.

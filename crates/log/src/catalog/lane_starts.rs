@@ -43,7 +43,7 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
             seek_offset(&core.reads, &lane, offset).map(|found| (found.group, found.position));
         let place = found.unwrap_or_else(|error| {
             tracing::warn!(stream = %lane.stream.name, %error,
-                "not found where the lane begins; cursors may be in what was deleted");
+                "the start of the lane was not found; cursors may point at deleted records");
             let group = lane.group_of_offset(offset);
             (group.map_or(GroupId(0), |group| group.id), Position(0))
         });

@@ -81,7 +81,7 @@ pub fn note_all_data(core: &Core, catalog: &Table, lanes: &[Arc<LaneState>]) {
             Ok(_) => lane.has_data_noted.store(true, Ordering::Relaxed),
             // The next start notes those that have files.
             Err(error) => {
-                tracing::warn!(%error, "not noted in the catalog which streams have data");
+                tracing::warn!(%error, "the catalog could not note all lanes that have data; the next start notes those with files");
                 return;
             }
         }

@@ -1,10 +1,10 @@
-//! Streams of [`Durability::Written`]: a producer is answered when its chunks are in the group's file, in
+//! Streams of [`Durability::Written`](crate::Durability::Written): a producer is answered when its chunks are in the group's file, in
 //! the system's cache, and the file is synced later.
 //!
 //! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]).
 //!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
 //!    lane's readable offset.
-//! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::virtual_log::SyncQueue::add_unsynced))
+//! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::sync_queue::SyncQueue::add_unsynced))
 //!    for [`SYNC_AFTER`], or until much is written or a caller waits for durability.
 //! 3. A syncer syncs the file ([`Core::sync_written`]). This moves the lane's durable offset, as a commit
 //!    of any other stream does: cursors, positions and deletions go by that one, so they outlast a loss of

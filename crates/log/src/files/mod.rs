@@ -127,7 +127,7 @@ impl DataDir {
             return Err(LogError::corrupted(root.join(STREAMS), Position(0), what));
         }
         if has(STREAMS) && !has(JOURNAL) && !list(&*disk, &root.join(STREAMS))?.is_empty() {
-            let what = "the folder is missing, and what it held after a crash is in no other file; if it is lost, or \
+            let what = "the folder is missing, and chunks that it held after a crash are in no other file; if it is lost, or \
                         the last run ended in good order, make an empty one";
             return Err(LogError::corrupted(root.join(JOURNAL), Position(0), what));
         }

@@ -8,12 +8,12 @@ use millstream_record::check;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::handle::info::{LaneInfo, lane_info};
+use crate::handle::readers::LaneReader;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
 use crate::produce::wait::{poll, wait_durable, wait_for};
-use crate::read::readers::LaneReader;
 use crate::read::seek::{seek_offset, seek_timestamp};
 use crate::settings::config::Durability;
 
@@ -48,7 +48,7 @@ impl Lane {
 
     /// Appends a chunk that another program made. Beside what [`append`](Self::append) checks, all records of an
     /// uncompressed chunk are walked, which takes some nanoseconds for each; of compressed ones where
-    /// [`LogConfig::check_compressed`] says so.
+    /// [`LogConfig::check_compressed`](crate::LogConfig::check_compressed) says so.
     ///
     /// # Errors
     /// As [`append`](Self::append), and when a record contradicts the header or the format.

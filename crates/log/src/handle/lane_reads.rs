@@ -16,8 +16,8 @@ impl Lane {
     ///
     /// # Errors
     /// When `from` is before what is stored or beyond what is durable
-    /// ([`LogError::OffsetOutOfRange`]); when all memory for reading from disk is in use
-    /// ([`LogError::ReadBudget`]); when the disk does not give back what was stored. Chunks
+    /// ([`LogError::OffsetOutOfRange`](crate::LogError::OffsetOutOfRange)); when all memory for reading from disk is in use
+    /// ([`LogError::ReadBudget`](crate::LogError::ReadBudget)); when the disk does not give back what was stored. Chunks
     /// before an error are returned, and the next fetch fails.
     pub fn fetch(
         &self,

@@ -6,6 +6,7 @@
 pub mod info;
 pub mod lane;
 pub mod lane_reads;
+pub mod readers;
 pub mod stream;
 pub mod transactions;
 pub mod watch;

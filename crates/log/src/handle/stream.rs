@@ -12,10 +12,10 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::handle::info::{StreamInfo, lane_info};
 use crate::handle::lane::Lane;
+use crate::handle::readers::{From, StreamReader};
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
-use crate::read::readers::{From, StreamReader};
 use crate::settings::config::StreamConfig;
 use crate::stream::{StreamKind, StreamState};
 

@@ -23,7 +23,7 @@ pub struct Head {
     pub producers: Producers,
     pub open: Option<OpenGroup>,
     pub segment_bytes: usize,
-    /// About when the last append was: see [`Core::recently`].
+    /// About when the last append was: see [`AppendContext::recently`](super::context::AppendContext::recently).
     pub appended_at: Duration,
 }
 

@@ -168,7 +168,7 @@ impl LaneState {
         self.stream.durability == Durability::Memory
     }
 
-    /// About when the last append was: see [`Core::recently`].
+    /// About when the last append was: see [`AppendContext::recently`](context::AppendContext::recently).
     pub fn appended_at(&self) -> Duration {
         self.head.lock().appended_at
     }

@@ -5,7 +5,7 @@
 //! most go into the next block of the journal together; one whose only lane is busy is synced
 //! straight into its group's file, so that its data is written once. While a syncer has it, new
 //! runs pile up and go with the next commit: no timer is needed. Only a virtual log whose
-//! producers wait for no commit ([`Durability::Async`]) is put off, for [`LAZY_AFTER`] or until much
+//! producers wait for no commit ([`Durability::Async`]) is put off, for [`LAZY_AFTER`](super::sync_queue::LAZY_AFTER) or until much
 //! has come together: it goes with the next block, or makes one of its own then.
 //!
 //! A virtual log of a [`Durability::Written`] stream always goes into its groups' files, without a sync.
@@ -51,9 +51,9 @@ pub struct PendingRun {
 pub enum Pushed {
     /// Nothing: the virtual log is in line, or with a syncer.
     InLine,
-    /// The virtual log must be put in line: [`SyncQueue::add`].
+    /// The virtual log must be put in line: [`SyncQueue::add`](super::sync_queue::SyncQueue::add).
     First,
-    /// It was put off, and should not be any longer: [`SyncQueue::hurry`].
+    /// It was put off, and should not be any longer: [`SyncQueue::hurry`](super::sync_queue::SyncQueue::hurry).
     Due,
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use millstream_base::Cursor;
 
 use crate::error::{LogError, Result};
+use crate::handle::readers::ReadChunks;
 use crate::lane::LaneState;
 use crate::log::Log;
 use crate::names::check_name;
 use crate::read::group::read_group;
-use crate::read::readers::ReadChunks;
 use crate::shared_group::Application;
 
 impl Log {

@@ -108,7 +108,7 @@ impl Deletion<'_> {
         self.lane.start.set(self.offset, self.place);
         if let Err(error) = core.remove_deleted(self.lane) {
             tracing::warn!(stream = %self.lane.stream.name, %error,
-                "the room of what was deleted is not free yet; retention tries again");
+                "the room of deleted records is not free yet; retention tries again");
         }
     }
 }

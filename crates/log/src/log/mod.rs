@@ -73,13 +73,13 @@ impl Log {
         self.inner.core.retain(self.inner.core.clock.now())
     }
 
-    /// Does one step of each kind of background work; for [`Background::Manual`]. `true` when there
+    /// Does one step of each kind of background work; for [`Background::Manual`](crate::Background::Manual). `true` when there
     /// was something to do.
     pub fn step(&self) -> bool {
         self.inner.core.sync_step() | self.inner.core.persist_step()
     }
 
-    /// Makes one commit; for [`Background::Manual`].
+    /// Makes one commit; for [`Background::Manual`](crate::Background::Manual).
     pub fn sync_step(&self) -> bool {
         self.inner.core.sync_step()
     }

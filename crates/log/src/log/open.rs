@@ -196,7 +196,7 @@ impl Log {
                 .try_for_each(|key| table.put::<()>(core, key, None).map(drop))
         };
         if let Err(error) = put(catalog, abandoned).and_then(|()| put(positions, stale)) {
-            tracing::warn!(%error, "what is left of deleted streams stays until the next start");
+            tracing::warn!(%error, "entries of deleted streams stay in the catalog until the next start");
         }
         Ok(log)
     }

@@ -34,7 +34,7 @@ pub struct LogStats {
     pub faulted_lanes: u64,
     /// How often reads met damage.
     pub damaged_reads: u64,
-    /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`].
+    /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`](crate::LogConfig::decompression).
     pub decompression_bytes: u64,
     /// The most of it that was ever in use, with the buffers that wait for the next use.
     pub decompression_peak_bytes: u64,

@@ -11,6 +11,7 @@
 
 pub mod disk_full;
 pub mod evict;
+pub mod finish_recovery;
 pub mod make_room;
 pub mod remove;
 pub mod retention;

@@ -12,6 +12,5 @@ pub mod damage_reports;
 pub mod fetch;
 pub mod group;
 pub mod index_cache;
-pub mod readers;
 pub mod seek;
 pub mod timestamps;

@@ -81,7 +81,7 @@ impl RecoveredLane {
         let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
         if lost > torn.bytes_max() {
             let what = format!(
-                "what follows is no whole chunk, and {lost} bytes are more than a write that was cut off leaves"
+                "the bytes that follow are no whole chunk, and {lost} bytes are more than an interrupted write leaves"
             );
             let error = LogError::corrupted(path, position, what);
             self.tail.damage = Some(error.clone());
@@ -277,7 +277,7 @@ impl RecoveredLane {
         let path = dir.group_path(run.lane, self.tail.id, self.tail.first_offset);
         let damage = self.damage.get_or_insert_with(|| {
             let what = format!(
-                "the journal goes on at byte {} of group {}, and what comes before that is missing",
+                "the journal goes on at byte {} of group {}, and the bytes before it are missing",
                 run.position, run.group
             );
             Damage::for_ever(LogError::corrupted(path, self.tail.position, what))

@@ -17,7 +17,6 @@
 //! Recovery knows files, groups and the journal, and neither the catalog nor the pool's eviction.
 
 pub mod closed;
-pub mod finish;
 pub mod foreign;
 pub mod lane;
 pub mod producers;

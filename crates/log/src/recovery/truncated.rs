@@ -58,7 +58,7 @@ impl TruncatedTails {
             },
         };
         tracing::warn!(path = %path.display(), position = range.start.0, bytes, kept,
-            "cut what is not whole at the end of this file, as a crash leaves it");
+            "truncated the torn end of this file, as a crash leaves it");
         Ok(())
     }
 

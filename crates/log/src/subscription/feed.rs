@@ -9,11 +9,11 @@ use millstream_record::{ChunkError, ChunkHeader, Chunks};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::handle::lane::Lane;
+use crate::handle::readers::ReadChunks;
 use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{Cut, locate};
 use crate::read::group::read_readable;
-use crate::read::readers::ReadChunks;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::Handed;
 

@@ -3,7 +3,7 @@
 use millstream_base::Offset;
 
 use crate::error::LogError;
-use crate::read::readers::ReadChunks;
+use crate::handle::readers::ReadChunks;
 
 /// Chunks that are handed out.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub enum Next {
     Busy,
     /// Nothing now.
     Nothing,
-    /// Nothing more: see [`Subscription::end_at_head`].
+    /// Nothing more: see [`Subscription::end_at_head`](crate::Subscription::end_at_head).
     End,
 }
 

@@ -138,7 +138,7 @@ impl Subscription {
         }
     }
 
-    /// How many lanes it reads: the [places](Handed::place) below this number. Grows with the stream that it is of.
+    /// How many lanes it reads: the [places](handed::Handed::place) below this number. Grows with the stream that it is of.
     pub fn lane_count(&self) -> u32 {
         match &self.reader {
             Reader::Lanes(reader) => reader.lanes.len() as u32,
@@ -205,7 +205,7 @@ impl Subscription {
     }
 
     /// As [`next`](Self::next), but only of lanes that are wanted now, which are named by their
-    /// [places](Handed::place). It has [nothing](Next::Nothing) while others alone have something, and is not at its end
+    /// [places](handed::Handed::place). It has [nothing](Next::Nothing) while others alone have something, and is not at its end
     /// then.
     ///
     /// # Errors

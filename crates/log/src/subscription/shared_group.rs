@@ -9,9 +9,9 @@ use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
 use crate::handle::lane::Lane;
+use crate::handle::readers::{From, ReadChunks};
 use crate::handle::stream::Stream;
 use crate::log::Log;
-use crate::read::readers::{From, ReadChunks};
 use crate::shared_group::{Application, Holder};
 use crate::subscription::feed::FirstRun;
 use crate::subscription::filter::ChunkFilter;

@@ -41,7 +41,7 @@ impl Core {
     /// Finishes recovery, if that can be done now.
     pub fn try_to_finish_recovery(&self) {
         if let Err(error) = self.finish_recovery() {
-            tracing::warn!(%error, "what the last run left in the journal stays there for now");
+            tracing::warn!(%error, "the journal of the last run stays for now");
         }
     }
 
