@@ -46,7 +46,7 @@ impl Core {
 
     /// Brings a group's file up to `to` and syncs it, its lane's earlier groups before it: the files
     /// of a lane are a gapless series.
-    pub fn sync_group(&self, lane: &LaneState, group: &Group, to: Position) -> Result<()> {
+    fn sync_group(&self, lane: &LaneState, group: &Group, to: Position) -> Result<()> {
         for earlier in lane.unsettled_before(group.id) {
             let end = earlier.end().expect("only the last group is open");
             earlier.write_back(

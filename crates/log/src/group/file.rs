@@ -234,7 +234,7 @@ impl Group {
     /// failure costs time at the next start and nothing else.
     fn write_entries(&self, dir: &DataDir, file: &mut GroupFile, to: Position) {
         let ready: Vec<IndexEntry> = {
-            let mut entries = self.entries.lock();
+            let mut entries = self.unwritten_entries.lock();
             let count = entries.partition_point(|entry| entry.position <= to);
             entries.drain(..count).collect()
         };
@@ -263,7 +263,7 @@ impl Group {
                 tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
                     "index not written; the next start reads the group's file instead");
                 *index = None;
-                let mut entries = self.entries.lock();
+                let mut entries = self.unwritten_entries.lock();
                 for entry in ready.into_iter().rev() {
                     entries.push_front(entry);
                 }

@@ -35,6 +35,7 @@ use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::producers::transactions::AbortedTransaction;
 
+/// A group of a lane.
 #[derive(Debug)]
 pub struct Group {
     pub lane: LaneId,
@@ -45,8 +46,8 @@ pub struct Group {
     /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
     /// (`Acquire`), which then find the bytes before it in a segment or in the file.
     durable: AtomicU64,
-    /// The end of the bytes that may be read before they are durable; else 0. Stored (`Release`) by the lane when the bytes are
-    /// in their segment, or by the syncer when they are in the file.
+    /// The end of the bytes that may be read before they are durable; else 0. Stored (`Release`) by the lane when
+    /// the bytes are in their segment, or by the syncer when they are in the file.
     early: AtomicU64,
     /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
     /// by the journal.
@@ -57,13 +58,13 @@ pub struct Group {
     failed: AtomicBool,
     /// In the order of their positions. The lane adds them, eviction takes their buffers.
     segments: RwLock<Vec<Segment>>,
-    /// Marks that wait until the file is synced up to them. The lane adds, write-back takes.
-    entries: Mutex<VecDeque<IndexEntry>>,
+    /// Index entries that wait until the file is synced up to them. The lane adds, write-back takes.
+    unwritten_entries: Mutex<VecDeque<IndexEntry>>,
     /// Why the bytes behind the last readable one are missing, if they are. Set by recovery.
     damage: OnceLock<LogError>,
     /// The index in memory, for readers. The lane adds to it; `None` when it is to be read from the file.
     index: RwLock<Option<SparseIndex>>,
-    /// Whether the index were used since they were asked for the last time.
+    /// Whether the index in memory was used since the cache last asked.
     index_used: AtomicBool,
     file: Mutex<GroupFile>,
     /// Held while the file is synced: of two syncs at a time only one would learn of a failed write.
@@ -85,7 +86,7 @@ impl Group {
             removed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             segments: RwLock::new(Vec::new()),
-            entries: Mutex::new(VecDeque::new()),
+            unwritten_entries: Mutex::new(VecDeque::new()),
             damage: OnceLock::new(),
             index: RwLock::new(Some(SparseIndex::default())),
             index_used: AtomicBool::new(false),
@@ -128,7 +129,7 @@ impl Group {
                 })
                 .collect();
         }
-        *group.entries.lock() = stored.entries.into();
+        *group.unwritten_entries.lock() = stored.entries.into();
         *group.index.write() = stored.index;
         if let Some(damage) = stored.damage {
             let _ = group.damage.set(damage);
@@ -152,12 +153,12 @@ impl Group {
         self.durable.store(position.0, Ordering::Release);
     }
 
-    /// Up to where consumers that need not wait for durability may read.
+    /// Returns the end of the bytes that consumers may read that need not wait for durability.
     pub fn readable(&self) -> Position {
         Position(self.early.load(Ordering::Acquire)).max(self.durable())
     }
 
-    /// Lets what was appended be read before it is durable; under the lane's lock, or by the syncer of
+    /// Lets appended chunks be read before they are durable; under the lane's lock, or by the syncer of
     /// the group's virtual log.
     pub fn set_readable(&self, position: Position) {
         self.early.store(position.0, Ordering::Release);
@@ -187,10 +188,10 @@ impl Group {
     }
 
     pub fn add_entry(&self, entry: IndexEntry) {
-        self.entries.lock().push_back(entry);
+        self.unwritten_entries.lock().push_back(entry);
     }
 
-    /// Adds what an entry says of a place; all that come before were added.
+    /// Adds the point of an entry to the index in memory; those before it were added.
     pub fn add_point(&self, entry: &IndexEntry) {
         if let Some(index) = &mut *self.index.write() {
             index.add(entry);
@@ -204,7 +205,7 @@ impl Group {
         }
     }
 
-    /// Lets `look` see the index, if they are known.
+    /// Lets `look` see the index, if memory has it.
     pub fn look_at_index<R>(&self, look: impl Fn(&SparseIndex) -> R) -> Option<R> {
         let seen = self.index.read().as_ref().map(look);
         if !self.index_used.load(Ordering::Relaxed) {
@@ -213,7 +214,7 @@ impl Group {
         seen
     }
 
-    /// Takes over what was read from the index. `false` when it is known already.
+    /// Takes over an index that was read from its file. `false` when memory has it already.
     pub fn set_index(&self, loaded: SparseIndex) -> bool {
         let mut index = self.index.write();
         let is_news = index.is_none() && !self.is_removed();
@@ -223,27 +224,27 @@ impl Group {
         is_news
     }
 
-    /// Whether the index were used since this was asked for the last time.
+    /// Whether the index in memory was used since the last call.
     pub fn index_is_used(&self) -> bool {
         self.index_used.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets the index, if the index has all of them.
+    /// Forgets the index in memory, if the file has all of it.
     pub fn forget_index(&self) {
         if self.is_settled() {
             *self.index.write() = None;
         }
     }
 
-    /// Whether there are entries that are not in the index yet.
+    /// Whether there are entries that are not in the index file yet.
     pub fn has_unwritten_entries(&self) -> bool {
-        !self.entries.lock().is_empty()
+        !self.unwritten_entries.lock().is_empty()
     }
 
     /// Whether it is closed, and its file and index hold all of it for good.
     pub fn is_settled(&self) -> bool {
         self.end().is_some_and(|end| end.position <= self.synced())
-            && self.entries.lock().is_empty()
+            && self.unwritten_entries.lock().is_empty()
     }
 
     /// Returns the parts of its file's name.

@@ -16,7 +16,7 @@ impl Group {
         let mut file = self.file.lock();
         file.index = None;
         // So it is not made anew.
-        self.entries.lock().clear();
+        self.unwritten_entries.lock().clear();
         remove_file(dir, self.index_path(dir))
     }
 
@@ -64,7 +64,7 @@ impl Group {
             segment.buffer = None;
         }
         *self.index.write() = None;
-        self.entries.lock().clear();
+        self.unwritten_entries.lock().clear();
     }
 }
 

@@ -22,9 +22,9 @@ pub struct StoredGroup {
     pub index_len: u64,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
-    /// Of the last segments, which hold what is not synced.
+    /// The buffers of the last segments, which hold the bytes that are not synced.
     pub buffers: Vec<Arc<Buffer>>,
-    /// Marks that are not in the index yet.
+    /// Index entries that are not in the index yet.
     pub entries: Vec<IndexEntry>,
     /// Its index in memory; `None` when it is not loaded.
     pub index: Option<SparseIndex>,

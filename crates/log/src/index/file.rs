@@ -114,7 +114,7 @@ impl Index {
             }
         }
         while let Some((entry, len)) = IndexEntry::decode(rest, format) {
-            // Marks rise; one that does not belongs to a former life of the file.
+            // Entries rise; one that does not belongs to a former life of the file.
             let rises = index.entries.last().is_none_or(|last| {
                 last.kind != EntryKind::GroupEnd
                     && last.position <= entry.position

@@ -12,7 +12,7 @@ use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
-pub const MAGIC: [u8; 8] = *b"MSINDEX3";
+const MAGIC: [u8; 8] = *b"MSINDEX3";
 
 /// The format before: no group in its header, no fingerprints in its entries. It is read, and written
 /// anew where entries are added to it.
@@ -31,7 +31,7 @@ pub const ENTRY_FIXED_BYTES: usize = ENTRY_FIXED_BYTES_2 + 4 + 4 + 4;
 pub const ENTRY_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
 
 /// Where a producer's transaction begins that has none.
-pub const NO_TRANSACTION: u64 = u64::MAX;
+const NO_TRANSACTION: u64 = u64::MAX;
 
 /// An entry with this many producers is as large as it gets.
 pub const ENTRY_BYTES_MAX: usize = 4 << 20;

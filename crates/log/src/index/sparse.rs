@@ -1,7 +1,7 @@
-//! Where things are in a group: what its index says, in memory.
+//! The index of a group in memory: its points, and its aborted transactions.
 //!
-//! A group that takes appends, or whose segments are in memory, has its points from the beginning. Of
-//! others they are read from the index when they are asked for, and kept while they are used.
+//! A group that takes appends, or whose segments are in memory, has it from the beginning. That of another
+//! group is read from its index file when a reader needs it, and cached while it is used.
 
 use millstream_base::{Offset, Position, Timestamp};
 
@@ -18,13 +18,14 @@ pub struct IndexPoint {
     pub offset: Offset,
     /// The largest timestamp of the chunks before it in the group.
     pub max_timestamp: Timestamp,
-    /// Before this offset all transactions have ended here.
+    /// All transactions have ended before this offset.
     pub stable: Offset,
 }
 
-/// The points of one group, in their order.
+/// The index of one group in memory.
 #[derive(Debug, Clone, Default)]
 pub struct SparseIndex {
+    /// In the order of their positions.
     points: Vec<IndexPoint>,
     /// Transactions that were aborted in this group, in the order of their markers.
     aborted: Vec<AbortedTransaction>,
@@ -35,15 +36,15 @@ pub struct SparseIndex {
 impl SparseIndex {
     /// Makes the index in memory of an index file.
     pub fn of(index: &Index) -> SparseIndex {
-        let mut points = SparseIndex::default();
+        let mut sparse = SparseIndex::default();
         for entry in &index.entries {
-            points.add(entry);
-            points.aborted.extend(&entry.aborted);
+            sparse.add(entry);
+            sparse.aborted.extend(&entry.aborted);
         }
-        points
+        sparse
     }
 
-    /// Adds the point of an entry behind the others, without what the entry says of transactions.
+    /// Adds the point of an entry behind the others, without the transactions of the entry.
     pub fn add(&mut self, entry: &IndexEntry) {
         if entry.kind == EntryKind::GroupEnd {
             // No chunk starts there.
@@ -62,14 +63,14 @@ impl SparseIndex {
         }
     }
 
-    /// The last point that says yes to `is_before`, which those behind the first that says no do not.
+    /// Returns the last point for which `is_before` holds; it holds for a prefix of the points.
     /// `None` is the group's start.
     pub fn last_before(&self, is_before: impl Fn(&IndexPoint) -> bool) -> Option<IndexPoint> {
         let count = self.points.partition_point(is_before);
         count.checked_sub(1).map(|last| self.points[last])
     }
 
-    /// The first point behind a position.
+    /// Returns the first point behind a position.
     pub fn first_behind(&self, position: Position) -> Option<IndexPoint> {
         let count = self
             .points
@@ -82,17 +83,17 @@ impl SparseIndex {
         self.aborted.push(aborted);
     }
 
-    /// How many transactions were aborted in this group.
+    /// Returns the number of transactions that were aborted in this group.
     pub fn aborted_count(&self) -> usize {
         self.aborted.len()
     }
 
-    /// Tells that what comes behind is not known.
+    /// Notes that the points behind the last one are unknown.
     pub fn set_damage(&mut self, damage: LogError) {
         self.damage = Some(damage);
     }
 
-    /// Aborted transactions whose markers are at `from` or behind, and that begin before `to`.
+    /// Returns aborted transactions whose markers are at `from` or behind, and that begin before `to`.
     pub fn aborted(&self, from: Offset, to: Offset) -> Result<Vec<AbortedTransaction>> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -112,7 +113,7 @@ impl SparseIndex {
         Ok(begun.copied().collect())
     }
 
-    /// Returns how much memory they take, in entries.
+    /// Returns the number of its points and transactions.
     pub fn len(&self) -> usize {
         self.points.len() + self.aborted.len()
     }

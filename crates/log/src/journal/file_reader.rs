@@ -98,7 +98,7 @@ impl<'a> FileReader<'a> {
 
     /// Writes and syncs again what was written last, a block or the header: its sync may have failed,
     /// or never come. Everything before it was synced before it was written.
-    pub fn write_again(&self, last: Range<u64>) -> Result<()> {
+    fn write_again(&self, last: Range<u64>) -> Result<()> {
         let mut bytes = vec![0; (last.end - last.start) as usize];
         self.file
             .read_full_at(&mut bytes, last.start)
@@ -159,7 +159,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Header and directory at `at`, if the checksum holds and they are of this file.
-    pub fn block_head(&self, at: u64) -> Result<Option<BlockHead>> {
+    fn block_head(&self, at: u64) -> Result<Option<BlockHead>> {
         let error = |error| LogError::io("read", &self.name.path, error);
         let mut head = vec![0; BLOCK_HEADER_BYTES];
         let count = self.file.read_full_at(&mut head, at).map_err(error)?;
@@ -199,7 +199,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Nothing valid may follow the place where the journal seems to end.
-    pub fn check_nothing_follows(&self, at: u64, what: &str, next_block: u64) -> Result<()> {
+    fn check_nothing_follows(&self, at: u64, what: &str, next_block: u64) -> Result<()> {
         self.find_head(at + 1, |_, head| match head.number >= next_block {
             true => Err(self.corrupted(at, what)),
             false => Ok(false),

@@ -13,7 +13,7 @@ pub const FILE_BYTES_MIN: u64 = 256 << 10;
 /// A file that is written to see whether a full disk has room again, and removed at once.
 pub const PROBE: &str = "probe";
 
-pub const FILE_MAGIC: [u8; 8] = *b"MSJRNAL2";
+const FILE_MAGIC: [u8; 8] = *b"MSJRNAL2";
 
 /// The header has a page of its own, so that it is never rewritten with a block.
 pub const FILE_HEADER_BYTES: u64 = 4096;

@@ -125,7 +125,7 @@ impl LaneState {
         } = &mut *head;
         let open = open.as_mut().expect("there is room in it");
         if is_entry_due(open.position, open.indexed_at) {
-            open.entry(EntryKind::Within, base_offset, producers);
+            open.add_index_entry(EntryKind::Within, base_offset, producers);
         }
         let position = open.position;
         let writer = open.writer.as_mut().expect("there is room in it");
@@ -249,7 +249,7 @@ impl LaneState {
             Some(open) => open,
             None => open.insert(self.new_group(*next_offset)),
         };
-        open.entry(EntryKind::SegmentStart, *next_offset, producers);
+        open.add_index_entry(EntryKind::SegmentStart, *next_offset, producers);
         // Behind a lead of this many bytes its pages lie in memory as in the file: they are written
         // without a copy.
         let lead = open.position.0 as usize % PAGE_BYTES;

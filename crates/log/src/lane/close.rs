@@ -50,7 +50,7 @@ impl LaneState {
         }
         head.close_group();
         let mut next = self.new_group(next_offset);
-        next.entry(EntryKind::SegmentStart, next_offset, &head.producers);
+        next.add_index_entry(EntryKind::SegmentStart, next_offset, &head.producers);
         let group = Arc::clone(&next.group);
         head.open = Some(next);
         Some(group)
@@ -95,7 +95,7 @@ impl LaneState {
             && open.indexed_at < open.position
             && open.group.durable() == open.position
         {
-            open.entry(EntryKind::Within, *next_offset, producers);
+            open.add_index_entry(EntryKind::Within, *next_offset, producers);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::producers::transactions::AbortedTransaction;
 /// memory.
 const ABORTED_MAX: usize = 16_384;
 
+/// The state that appends change, under the lane's lock.
 #[derive(Debug)]
 pub struct Head {
     pub next_offset: Offset,
@@ -34,12 +35,12 @@ pub struct OpenGroup {
     /// The head segment, if there is one.
     pub writer: Option<BufferWriter>,
     pub position: Position,
-    /// Whether it is never written to disk, and so has places but no index.
+    /// Whether it is never written to disk, and so has an index in memory alone.
     pub is_memory_only: bool,
     /// Where the group is full.
     pub bytes_max: u64,
     pub max_timestamp: Timestamp,
-    /// Of what was appended.
+    /// The fingerprint of the appended chunks.
     pub fingerprint: Fingerprint,
     pub indexed_at: Position,
     /// Producers that appended since the last entry.
@@ -78,8 +79,8 @@ impl OpenGroup {
         }
     }
 
-    /// Notes what holds at the end of the group: `producers` must not know what comes after.
-    pub fn entry(&mut self, kind: EntryKind, offset: Offset, producers: &Producers) {
+    /// Adds an index entry for the end of the group: `producers` must be those before the next chunk.
+    pub fn add_index_entry(&mut self, kind: EntryKind, offset: Offset, producers: &Producers) {
         let stable = producers.stable(offset);
         let producers = if self.is_memory_only {
             Vec::new()
@@ -127,8 +128,8 @@ pub fn close_group(open: &mut Option<OpenGroup>, next_offset: Offset, producers:
         open.group.close_segment(open.position);
     }
     if !open.aborted.is_empty() {
-        // The last entry says nothing of transactions, so that it is found from the file's end.
-        open.entry(EntryKind::Within, next_offset, producers);
+        // The closing entry names no transactions, so that it is found from the file's end.
+        open.add_index_entry(EntryKind::Within, next_offset, producers);
     }
     let end = IndexEntry {
         kind: EntryKind::GroupEnd,

@@ -55,7 +55,7 @@ impl Inner {
         result
     }
 
-    pub(super) fn create_reserved(
+    fn create_reserved(
         &self,
         id: StreamId,
         name: &str,
@@ -157,7 +157,7 @@ impl Inner {
     }
 
     /// Ends a stream's entry in the catalog, and the stream; returns when that is durable.
-    pub(super) fn note_deleted(&self, stream: &StreamState) -> Result<()> {
+    fn note_deleted(&self, stream: &StreamState) -> Result<()> {
         let id = stream.shared.id;
         let key = format!("stream/{}", stream.shared.name);
         let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;

@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Persists the groups of closed segments, oldest first, as far as `goal` asks for.
-    pub fn persist_closed(&self, residents: &VecDeque<Resident>, goal: usize) {
+    fn persist_closed(&self, residents: &VecDeque<Resident>, goal: usize) {
         let mut missing = goal.saturating_sub(self.appends.free_bytes()) as u64;
         let mut groups: Vec<Arc<Group>> = Vec::new();
         for resident in residents {
@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Closes the head segments of the lanes that were idle for longest.
-    pub fn close_idlest(&self, residents: &VecDeque<Resident>, goal: usize) {
+    fn close_idlest(&self, residents: &VecDeque<Resident>, goal: usize) {
         let mut heads: Vec<(Duration, Arc<LaneState>)> = residents
             .iter()
             .filter(|resident| resident.group.segment_end(resident.segment).is_none())

@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// Makes the names of a lane's files durable.
-    pub fn sync_names(&self, lane: &LaneState) -> Result<()> {
+    fn sync_names(&self, lane: &LaneState) -> Result<()> {
         if lane.is_memory_only() {
             return Ok(());
         }

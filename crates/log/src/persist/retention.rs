@@ -57,12 +57,7 @@ impl Core {
         Ok(deleted as u64)
     }
 
-    pub fn retain_lane(
-        &self,
-        lane: &LaneState,
-        config: &StreamConfig,
-        now: Timestamp,
-    ) -> Result<u64> {
+    fn retain_lane(&self, lane: &LaneState, config: &StreamConfig, now: Timestamp) -> Result<u64> {
         let is_old = |newest: Timestamp| {
             config.retention_ms.is_some_and(|keep_ms| {
                 let keep_ms = i64::try_from(keep_ms).unwrap_or(i64::MAX);

@@ -119,7 +119,7 @@ impl Core {
     }
 
     /// Gives up a group behind one that failed.
-    pub fn fail_behind(&self, group: &Group) {
+    fn fail_behind(&self, group: &Group) {
         if let Some(lane) = self.lane(group.lane)
             && let Some(fault) = lane.fault()
         {

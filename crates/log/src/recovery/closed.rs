@@ -20,7 +20,7 @@ pub struct ClosedGroup {
     pub first_offset: Offset,
     pub end: GroupEnd,
     pub index_len: u64,
-    /// Marks that are not in the index yet: those of a group that the replay closed.
+    /// Index entries that are not in the index yet: those of a group that the replay closed.
     pub entries: Vec<IndexEntry>,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,

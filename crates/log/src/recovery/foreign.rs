@@ -77,7 +77,7 @@ pub fn foreign(
 
 /// Why this is not the file that the entry was made for, if whole chunks of another one are in it. One
 /// that is damaged is left to the readers.
-pub fn other_file(
+fn other_file(
     file: &dyn DiskFile,
     path: &PathBuf,
     first_offset: Offset,

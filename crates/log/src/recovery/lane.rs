@@ -114,7 +114,7 @@ impl RecoveredLane {
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.
-    pub fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+    fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
         // Those behind the closed groups, unless the last of them was not read.
         let mut producers = Some(std::mem::take(&mut self.tail.producers));
         while let Some((id, first_offset)) = self.waiting.pop_front() {
@@ -146,7 +146,7 @@ impl RecoveredLane {
     }
 
     /// Closes the tail if the lane's next file goes on where it ends.
-    pub fn close_if_whole(&mut self, dir: &DataDir, lane: LaneId) -> Result<bool> {
+    fn close_if_whole(&mut self, dir: &DataDir, lane: LaneId) -> Result<bool> {
         if self
             .waiting
             .front()
@@ -161,7 +161,7 @@ impl RecoveredLane {
     }
 
     /// Begins the next group behind the tail, which is closed.
-    pub fn begin_group(&mut self, id: GroupId, first_offset: Offset) {
+    fn begin_group(&mut self, id: GroupId, first_offset: Offset) {
         let producers = std::mem::take(&mut self.tail.producers);
         let next = Tail::begin(id, first_offset, producers);
         let closed = std::mem::replace(&mut self.tail, next);
@@ -273,7 +273,7 @@ impl RecoveredLane {
         Ok(ReplayStep::Done)
     }
 
-    pub fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
+    fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
         let path = dir.group_path(run.lane, self.tail.id, self.tail.first_offset);
         let damage = self.damage.get_or_insert_with(|| {
             let what = format!(

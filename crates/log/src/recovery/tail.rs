@@ -44,14 +44,14 @@ pub struct Tail {
     pub end: Option<GroupEnd>,
     /// Bytes of the index that are valid.
     pub index_len: u64,
-    /// Marks to add to it.
+    /// Entries to add to it.
     pub entries: Vec<IndexEntry>,
     /// Bytes of the file that are to be written again; they end at `replayed.from`.
     pub buffer: Vec<u8>,
     /// The length of the file, where it does not end behind a whole chunk.
     pub truncate_from: Position,
     pub replayed: Replayed,
-    /// Why what comes behind it is missing, if it is.
+    /// Why the bytes behind it are missing, if they are.
     pub damage: Option<LogError>,
     /// The file is missing, or another group's: nothing may be written to it.
     pub is_foreign: bool,
@@ -81,7 +81,7 @@ impl Tail {
             damage: None,
             is_foreign: false,
         };
-        tail.entry(EntryKind::SegmentStart);
+        tail.add_index_entry(EntryKind::SegmentStart);
         tail
     }
 
@@ -248,7 +248,7 @@ impl Tail {
             return false;
         };
         if self.segments.last() != Some(&self.position) {
-            self.entry(EntryKind::SegmentStart);
+            self.add_index_entry(EntryKind::SegmentStart);
         }
         self.replayed.segments.push(segment);
         true
@@ -271,7 +271,7 @@ impl Tail {
     /// Takes note of a chunk that comes behind the others.
     pub fn note(&mut self, chunk: &Chunk<'_>) {
         if is_entry_due(self.position, self.indexed_at) {
-            self.entry(EntryKind::Within);
+            self.add_index_entry(EntryKind::Within);
         }
         let header = chunk.header();
         let bytes = chunk.bytes().len();
@@ -289,7 +289,7 @@ impl Tail {
         self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
     }
 
-    pub fn entry(&mut self, kind: EntryKind) {
+    pub fn add_index_entry(&mut self, kind: EntryKind) {
         let producers = if self.position == Position(0) {
             let all = self.producers.iter();
             all.map(|(id, state)| (id, state.clone())).collect()
@@ -333,8 +333,8 @@ impl Tail {
             return;
         }
         if !self.aborted.is_empty() {
-            // The last entry says nothing of transactions, so that it is found from the file's end.
-            self.entry(EntryKind::Within);
+            // The closing entry names no transactions, so that it is found from the file's end.
+            self.add_index_entry(EntryKind::Within);
         }
         let end = self.make_entry(EntryKind::GroupEnd, Vec::new(), Vec::new());
         self.end = Some(GroupEnd::of(&end));
@@ -360,7 +360,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Adds the entries to the index; the file is synced.
+    /// Adds the entries to the index file; the group's file is synced.
     pub fn write_entries(&mut self, dir: &DataDir, lane: LaneId) {
         if self.entries.is_empty() || !self.replayed.has_file {
             return;

@@ -4,7 +4,7 @@ use hashbrown::{HashMap, HashSet};
 use millstream_base::{LaneIndex, ProducerId, StreamletIndex};
 
 /// With this many producers, those that their lanes have forgotten are forgotten here too.
-pub const PRODUCERS_SWEPT: usize = 100_000;
+const PRODUCERS_SWEPT: usize = 100_000;
 
 #[derive(Debug)]
 pub struct ProducerLanes {

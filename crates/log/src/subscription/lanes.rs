@@ -59,7 +59,7 @@ impl LanesReader {
         self.queue.push_back(place);
     }
 
-    pub fn add_new_lanes(&mut self) {
+    fn add_new_lanes(&mut self) {
         let Some(stream) = self.stream.clone() else {
             return;
         };

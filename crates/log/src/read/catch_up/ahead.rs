@@ -92,11 +92,7 @@ impl CatchUp {
 
 impl CatchUpShared {
     /// A block for a window that no reader has come to yet; `None` when these windows have their share.
-    pub(super) fn allocate_ahead(
-        &self,
-        state: &mut CatchUpState,
-        bytes: usize,
-    ) -> Option<BufferWriter> {
+    fn allocate_ahead(&self, state: &mut CatchUpState, bytes: usize) -> Option<BufferWriter> {
         let size = self.pool.size_bytes(Arena::Windows);
         if state.is_short && self.pool.used_bytes(Arena::Windows) <= size / 2 {
             state.is_short = false;
@@ -124,7 +120,7 @@ impl CatchUpShared {
     }
 
     /// Sees to it that a thread takes what was queued, if there can be any.
-    pub(super) fn wake_thread(self: &Arc<Self>, state: &mut CatchUpState) {
+    fn wake_thread(self: &Arc<Self>, state: &mut CatchUpState) {
         if state.queue.len() <= state.idle_threads {
             self.work.notify_one();
             return;
@@ -145,7 +141,7 @@ impl CatchUpShared {
     }
 
     /// A thread's work, until there is none for a while.
-    pub(super) fn load_all(&self) {
+    fn load_all(&self) {
         let mut state = self.state.lock();
         loop {
             if let Some(load) = state.queue.pop_front() {
