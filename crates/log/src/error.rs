@@ -73,12 +73,12 @@ pub enum LogError {
     Io {
         /// The operation.
         action: &'static str,
-        /// On what.
+        /// The file, folder or thing.
         path: PathBuf,
         /// The error of the operating system.
         error: Arc<io::Error>,
     },
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from the written ones.
     #[error(
         "{path} is corrupted at byte {position}: {what}; restore it from a copy, or see `millstream repair`"
     )]
@@ -90,7 +90,7 @@ pub enum LogError {
         /// The damage.
         what: String,
     },
-    /// A write or sync failed; what the disk holds is unknown until it is read again.
+    /// A write or sync failed; the content of the disk is unknown until it is read again.
     #[error("lane refuses writes since {what}; check the disk and restart")]
     LaneFault {
         /// The failure.
@@ -106,7 +106,7 @@ pub enum LogError {
         /// The room that the journal's next file takes.
         bytes: ByteSize,
     },
-    /// The disk is full, and what the journal holds does not fit the pool.
+    /// The disk is full, and the journal's runs do not fit the pool.
     #[error(
         "disk is full, and the pool of {pool} is too small to start without writing: make room for at least {bytes} at {dir}, or set a larger pool"
     )]
@@ -260,7 +260,7 @@ pub enum LogError {
         /// The streamlet or lane.
         what: String,
     },
-    /// Retention has removed what the cursor points at.
+    /// Retention has removed the chunk that the cursor points at.
     #[error("cursor {cursor} is no longer stored; the earliest is {earliest}")]
     CursorRemoved {
         /// Where the consumer stands.

@@ -1,7 +1,7 @@
-//! Consumers of one application: each group is handed to one of them at a time.
+//! Shared groups: the consumers of one share a stream, and each group of a lane is handed to one of them at a time.
 //!
 //! Several consumers read different groups of one streamlet at once (kera 6.2.3). How far a group
-//! is done is committed by its consumer; what a consumer leaves unfinished goes to the next one
+//! is done is committed by its consumer; unfinished groups of a consumer go to the next one
 //! that asks, from the committed position on. Committed positions are durable.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -293,7 +293,7 @@ impl Application {
         self.groups(streamlet)
     }
 
-    /// Where the group begins: behind what was deleted from it.
+    /// Returns the start of a group, behind its deleted records.
     fn start_of(&self, group: &Group) -> Position {
         let lane = self.stream.lane(group.lane.streamlet, group.lane.lane);
         let first = lane.and_then(|lane| lane.first_place());
@@ -336,7 +336,7 @@ impl Progress {
         group < self.done_below || self.done.contains(&group)
     }
 
-    /// Joins what is done at the low end, up to the first stored group that is not done. `stored`
+    /// Joins the groups that are done at the low end, up to the first stored group that is not done. `stored`
     /// are the groups of all lanes in the order of their ids. An id that is not among them is of a
     /// group that was removed, or that was lost in a crash before it held anything durable: neither
     /// comes back.

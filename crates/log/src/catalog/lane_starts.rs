@@ -21,7 +21,7 @@ pub struct StoredStarts {
     pub last_stream: u64,
 }
 
-/// Lets lanes begin where the notes say.
+/// Lets lanes begin at the offsets of the notes.
 pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
     let mut starts = StoredStarts::default();
     for (key, offset) in catalog.list::<Offset>(PREFIX)? {
@@ -35,7 +35,7 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
         };
         let end = lane.durable_offset();
         if end < offset {
-            // The disk lost what came before it; what comes next must not be hidden.
+            // The disk lost what came before it; new records must not be hidden.
             starts.stale.push(key);
         }
         let offset = offset.min(end);

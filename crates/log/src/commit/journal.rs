@@ -12,7 +12,7 @@ use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, VirtualLog};
 pub const JOURNAL_FILL_MAX: f64 = 0.5;
 
 impl Core {
-    /// Writes what fits of several virtual logs as one block of the journal.
+    /// Writes runs of several virtual logs, as many as fit, as one block of the journal.
     pub fn commit_to_journal(&self, logs: Vec<Arc<VirtualLog>>) {
         let mut room = COMMIT_BYTES_MAX.min(self.journal.block_bytes_max());
         let mut taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)> = Vec::with_capacity(logs.len());

@@ -10,11 +10,11 @@
 //!    of any other stream does: cursors, positions and deletions go by that one, so they outlast a loss of
 //!    power here, too.
 //!
-//! The journal has no part in this: what a write leaves in the group's file need not be written again.
+//! The journal has no part in this: bytes in the group's file need not be written again.
 //!
 //! At most [`UNSYNCED_BYTES_MAX`] of a lane are written and not synced, all in one group's file: a group
-//! is synced whole before the file of the next one gets its first byte. So what a loss of power leaves behind
-//! the last whole chunk is never more than recovery takes for the torn end of a write, and no lane ever has a hole.
+//! is synced whole before the file of the next one gets its first byte. So a loss of power leaves behind
+//! the last whole chunk never more bytes than recovery takes for the torn end of a write, and no lane ever has a hole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::lane::LaneState;
 use crate::lane::unsynced::{SyncLine, WrittenEnd};
 use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
 
-/// How long what is written waits for its sync: what a loss of power may cost, beside the time that a sync
+/// The time that written bytes wait for their sync: the most that a loss of power may cost, beside the time that a sync
 /// takes. Shorter means more syncs for lanes that get little.
 pub const SYNC_AFTER: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ const SYNC_BYTES: u64 = 2 << 20;
 pub const UNSYNCED_BYTES_MAX: u64 = COMMIT_BYTES_MAX as u64;
 
 impl Core {
-    /// Writes what is pending of a virtual log into the groups' files, without syncing them.
+    /// Writes the pending runs of a virtual log into the groups' files, without syncing them.
     pub fn commit_written(&self, log: &Arc<VirtualLog>) {
         let mut runs = log.take(COMMIT_BYTES_MAX);
         // Those of one group together, each lane's in their order still.
@@ -93,7 +93,7 @@ impl Core {
             .map(drop)
     }
 
-    /// Lets what is written be read, and puts the lane in line for a sync.
+    /// Lets written chunks be read, and puts the lane in line for a sync.
     fn settle_written(&self, lane: &Arc<LaneState>, end: WrittenEnd) {
         end.group.set_readable(end.position);
         lane.set_written_offset(end.offset);
@@ -120,7 +120,7 @@ impl Core {
         state.line = line;
     }
 
-    /// Syncs what is written of these lanes.
+    /// Syncs the written bytes of these lanes.
     pub fn sync_written(&self, lanes: Vec<Arc<LaneState>>) {
         let mut ends: Vec<(Arc<LaneState>, WrittenEnd)> = Vec::with_capacity(lanes.len());
         for lane in lanes {
@@ -156,7 +156,7 @@ impl Core {
 }
 
 impl LaneState {
-    /// Moves the durable offset behind what is written, if that is synced.
+    /// Moves the durable offset behind the written chunks, if they are synced.
     fn settle_synced(&self, end: &WrittenEnd) {
         // One at a time, so that none goes back.
         let _state = self.unsynced.state.lock();

@@ -1,4 +1,4 @@
-//! The folder `aside`: for what a start truncates, and for what a repair takes away.
+//! The folder `aside`: for the torn ends of files, and for files that a repair takes away.
 
 use std::io;
 use std::ops::Range;
@@ -17,7 +17,7 @@ const LOST_PREFIX: &str = "lost.";
 const COPY_BYTES: usize = 1 << 20;
 
 impl DataDir {
-    /// The folder for what is taken away; made where it is missing.
+    /// Returns the folder; makes it where it is missing.
     pub fn aside_dir(&self) -> Result<PathBuf> {
         let path = self.root.join(ASIDE);
         self.disk
@@ -61,7 +61,7 @@ impl DataDir {
         copy.sync().map_err(error)
     }
 
-    /// Moves what is in a stream's folder to the folder `aside`, and removes the folder. Returns the beginning
+    /// Moves the files of a stream's folder to the folder `aside`, and removes the folder. Returns the beginning
     /// of the files' names there.
     pub fn move_stream_aside(&self, stream: StreamId) -> Result<PathBuf> {
         let folder = self.aside_dir()?;
@@ -87,7 +87,7 @@ impl DataDir {
     }
 }
 
-/// Calls `each` with what a file holds in a range, part by part, up to the end of the file.
+/// Calls `each` with the bytes of a file in a range, part by part, up to the end of the file.
 pub fn read_parts(
     file: &dyn DiskFile,
     path: &Path,

@@ -1,4 +1,4 @@
-//! The data directory: its layout, its lock, and what belongs there.
+//! The data directory: its layout, its lock, and the files that belong there.
 //!
 //! ```text
 //! millstream.data                          marker with the format's version; locked while in use
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
-//! knows names, and nothing of what the files hold.
+//! knows names, and nothing of the files' content.
 
 pub mod aside;
 pub mod disk_space;
@@ -210,7 +210,7 @@ fn parse_marker(text: &[u8]) -> Option<u32> {
         .ok()
 }
 
-/// The names in a folder, without what the file system itself puts there.
+/// Returns the names in a folder, without those of the file system itself.
 pub fn list(disk: &dyn Disk, path: &Path) -> Result<Vec<String>> {
     let entries = disk
         .list(path)

@@ -14,7 +14,7 @@ use crate::index::entry::IndexEntry;
 use crate::index::file::IndexWriter;
 
 /// When more group files are open than this, a busy lane's file is closed after each commit too:
-/// with their indexes they stay well below what a process may open.
+/// with their indexes they stay well below the open files of a process.
 const OPEN_FILES_MAX: usize = 128;
 
 /// How bytes are written to a file.
@@ -89,8 +89,8 @@ impl std::fmt::Debug for GroupFile {
 }
 
 impl Group {
-    /// Writes what memory holds up to `to` into the file, without syncing it, and returns how far
-    /// the file is written then. The lane's earlier groups must be written whole before.
+    /// Writes the bytes in memory up to `to` into the file, without syncing it, and returns the end of
+    /// the written bytes. The lane's earlier groups must be written whole before.
     pub fn write_back(
         &self,
         dir: &DataDir,
@@ -139,7 +139,7 @@ impl Group {
         Ok(Arc::clone(counted))
     }
 
-    /// Syncs what was written. A failure is final: what the file holds then is unknown.
+    /// Syncs the written bytes. A failure is final: the content of the file is unknown then.
     pub fn sync(&self, dir: &DataDir, keep_open: KeepOpen) -> Result<()> {
         let _one = self.syncing.lock();
         let mut file = self.file.lock();

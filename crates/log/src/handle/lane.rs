@@ -46,9 +46,9 @@ impl Lane {
         append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
     }
 
-    /// Appends a chunk that another program made. Beside what [`append`](Self::append) checks, all records of an
-    /// uncompressed chunk are walked, which takes some nanoseconds for each; of compressed ones where
-    /// [`LogConfig::check_compressed`](crate::LogConfig::check_compressed) says so.
+    /// Appends a chunk that another program made. Beside the checks of [`append`](Self::append), this walks all records of an
+    /// uncompressed chunk, which takes some nanoseconds for each; of compressed ones where
+    /// [`LogConfig::check_compressed`](crate::LogConfig::check_compressed) is set.
     ///
     /// # Errors
     /// As [`append`](Self::append), and when a record contradicts the header or the format.
@@ -185,7 +185,7 @@ impl Lane {
     /// The first chunk with a record at or after `timestamp`; `None` when all are older.
     ///
     /// # Errors
-    /// When the disk does not give back what was stored.
+    /// When the disk does not return the stored bytes.
     pub fn seek_timestamp(&self, timestamp: Timestamp) -> Result<Option<(Cursor, Offset)>> {
         let found = seek_timestamp(&self.core.reads, &self.lane, timestamp)?;
         Ok(found.map(|found| {

@@ -15,9 +15,9 @@ impl Lane {
     /// When `end` lies within a chunk, that chunk is the last one.
     ///
     /// # Errors
-    /// When `from` is before what is stored or beyond what is durable
+    /// When `from` is before the stored chunks or beyond the durable ones
     /// ([`LogError::OffsetOutOfRange`](crate::LogError::OffsetOutOfRange)); when all memory for reading from disk is in use
-    /// ([`LogError::ReadBudget`](crate::LogError::ReadBudget)); when the disk does not give back what was stored. Chunks
+    /// ([`LogError::ReadBudget`](crate::LogError::ReadBudget)); when the disk does not return the stored bytes. Chunks
     /// before an error are returned, and the next fetch fails.
     pub fn fetch(
         &self,
@@ -35,7 +35,7 @@ impl Lane {
     /// has one decides, and in it the first record. `None` when all are older.
     ///
     /// # Errors
-    /// When the disk does not give back what was stored.
+    /// When the disk does not return the stored bytes.
     pub fn record_at(&self, timestamp: Timestamp) -> Result<Option<(Offset, Timestamp)>> {
         record_at(&self.core.reads, &self.lane, timestamp)
     }
@@ -45,7 +45,7 @@ impl Lane {
     /// were deleted from the first group count until all of the group is removed.
     ///
     /// # Errors
-    /// When the disk does not give back what was stored.
+    /// When the disk does not return the stored bytes.
     pub fn newest_record(&self, end: Offset) -> Result<Option<(Offset, Timestamp)>> {
         newest_record(&self.core.reads, &self.lane, end)
     }

@@ -72,7 +72,7 @@ impl LaneReader {
     /// Reads durable chunks from here on, at most about `bytes_max`; `None` when there is nothing yet.
     ///
     /// # Errors
-    /// When retention has removed what comes next, or the disk does not give back what was stored.
+    /// When retention has removed the next chunks, or the disk does not give back what was stored.
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         loop {
             if self.lane.stream.removed.load(Ordering::Acquire) {
@@ -153,9 +153,9 @@ pub struct StreamReader {
 /// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// With the oldest that is stored.
+    /// With the oldest stored record.
     Earliest,
-    /// With what comes next.
+    /// With the next record that is appended.
     Latest,
 }
 

@@ -131,7 +131,7 @@ impl Stream {
     }
 
     /// Appends chunks to streamlets (multiWriteChunks of kera, table 6.1), and waits until all are
-    /// as durable as the stream's setting says. One result for each chunk.
+    /// as durable as the stream's setting asks. One result for each chunk.
     pub fn append_all(&self, chunks: &[(StreamletIndex, &[u8])]) -> Vec<Result<Appended>> {
         let appended: Vec<Result<(Lane, Appended)>> = chunks
             .iter()

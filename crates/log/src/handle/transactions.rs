@@ -32,10 +32,10 @@ pub struct ProducerInfo {
 impl Lane {
     /// Ends the transaction that a producer has in the lane. The marker takes one offset; it is
     /// appended also where the producer has no transaction here, as one that is sent again. A higher
-    /// epoch than the producer's fences off what comes of the former ones.
+    /// epoch than the producer's fences off chunks of the former ones.
     ///
     /// # Errors
-    /// When the marker's epochs are older than what the lane has seen of this producer
+    /// When the marker's epochs are older than those that the lane has seen of this producer
     /// ([`LogError::ProducerFenced`](crate::LogError::ProducerFenced),
     /// [`LogError::CoordinatorFenced`](crate::LogError::CoordinatorFenced)), and as
     /// [`Lane::append`]. Nothing is stored then.
@@ -48,8 +48,8 @@ impl Lane {
         })
     }
 
-    /// Up to where all transactions have ended for good: what a consumer may see that reads only what
-    /// is committed. Never beyond the [readable](Lane::readable_offset) offset.
+    /// Returns the last stable offset, before which all transactions have ended for good: the end of the records for
+    /// consumers of committed ones. Never beyond the [readable](Lane::readable_offset) offset.
     pub fn last_stable_offset(&self) -> Offset {
         let readable = self.lane.readable_offset();
         let stable = self.lane.unstable.first(readable);
@@ -60,7 +60,7 @@ impl Lane {
     /// Those are complete that begin before the last stable offset.
     ///
     /// # Errors
-    /// When the disk does not give back what was stored.
+    /// When the disk does not return the stored bytes.
     pub fn aborted_transactions(
         &self,
         from: Offset,

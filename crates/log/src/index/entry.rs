@@ -1,4 +1,4 @@
-//! An entry of a group's index: what holds at a position of the group.
+//! An entry of a group's index: the state at a position of the group.
 
 use millstream_base::{Offset, Position, ProducerId, Timestamp};
 

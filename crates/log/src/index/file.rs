@@ -65,7 +65,7 @@ impl IndexWriter {
 #[derive(Debug, Default)]
 pub struct Index {
     pub entries: Vec<IndexEntry>,
-    /// Bytes of the file that they take; what is behind is torn. 0 where entries cannot be added to it.
+    /// Bytes of the file that they take; the bytes behind them are torn. 0 where entries cannot be added to it.
     pub len: u64,
     /// The group that it names, if that is another one: then its entries are not read.
     pub foreign: Option<GroupName>,

@@ -44,7 +44,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Of what begins with these bytes.
+    /// Returns the format of a file that begins with these bytes.
     pub fn of(bytes: &[u8]) -> Option<Format> {
         match *bytes.first_chunk()? {
             MAGIC => Some(Format::Three),

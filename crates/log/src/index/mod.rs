@@ -1,6 +1,6 @@
 //! The sparse index of a group, kept beside its file: `<group>.index`.
 //!
-//! A series of *entries*. An [`entry`] tells what holds at a position of the group: the offset of the chunk that begins there,
+//! A series of *entries*. An [`entry`] holds the state at a position of the group: the offset of the chunk that begins there,
 //! the largest timestamp before it, the offset before which all transactions have ended, the states of the producers that
 //! appended since the entry before (at the group's start: of all), and the transactions that were aborted since. There is an
 //! entry at the start of each segment and every 64 KiB in it. An entry is written only after the group's file is synced up to

@@ -21,7 +21,7 @@ pub struct FileReader<'a> {
     pub name: &'a OldFile,
     pub file: Box<dyn DiskFile>,
     pub len: u64,
-    /// Where the file before ends, says the header. `None` where that is not valid: the file was not
+    /// The end of the file before, as the header names it. `None` where that is not valid: the file was not
     /// begun under its number, or is damaged.
     pub previous_end: Option<u64>,
 }
@@ -96,7 +96,7 @@ impl<'a> FileReader<'a> {
         Ok(())
     }
 
-    /// Writes and syncs again what was written last, a block or the header: its sync may have failed,
+    /// Writes and syncs the last write again, a block or the header: its sync may have failed,
     /// or never come. Everything before it was synced before it was written.
     fn write_again(&self, last: Range<u64>) -> Result<()> {
         let mut bytes = vec![0; (last.end - last.start) as usize];
@@ -206,8 +206,8 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    /// Gives the heads of blocks that begin from `start` on, with where they are, until `is_wanted` says that one is
-    /// wanted.
+    /// Calls `is_wanted` with the heads of blocks that begin from `start` on, and their positions, until it returns
+    /// `true`.
     pub fn find_head(
         &self,
         mut start: u64,

@@ -61,8 +61,8 @@ impl OldJournal {
         self.files.is_empty()
     }
 
-    /// A number for the next file. One is left out: what the next file says of where the file before
-    /// it ends is not about the last of these. And it is at least the time in milliseconds, so
+    /// A number for the next file. One is left out: so the end that the next file names of the file before
+    /// it is not that of the last of these. And it is at least the time in milliseconds, so
     /// that blocks of an older journal, stored as data, are never taken for this one's.
     pub fn next_sequence(&self, now: Timestamp) -> u64 {
         let last = self.files.last().map_or(0, |file| file.sequence);
@@ -86,7 +86,7 @@ impl OldJournal {
         Ok(())
     }
 
-    /// Removes the files, after what they hold is in synced group files. Each stays at least as long
+    /// Removes the files, after their runs are in synced group files. Each stays at least as long
     /// as the one before it, whose end it tells.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
         for OldFile { path, .. } in &self.files {
@@ -99,7 +99,7 @@ impl OldJournal {
     }
 }
 
-/// Where a file ends, says its successor; the files in between may have been used again.
+/// Returns the end of a file, which its successor names; the files in between may have been used again.
 pub fn end_of(readers: &[FileReader<'_>], n: usize) -> Option<u64> {
     let next = readers.get(n + 1)?;
     let is_next = next.name.sequence == readers[n].name.sequence + 1;

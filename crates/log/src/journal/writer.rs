@@ -1,4 +1,4 @@
-//! Writing the journal: one block for each commit, and files that are used again when the groups' files hold what they held.
+//! Writing the journal: one block for each commit, and files that are used again when the groups' files hold their runs.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -120,7 +120,7 @@ impl Journal {
     ///
     /// # Errors
     /// A full disk leaves the journal as it was, to be tried again. After a failed sync the file is
-    /// given up: later blocks go to the next one, whose header says where this one ends.
+    /// given up: later blocks go to the next one, whose header names the end of this one.
     pub fn write(&self, dir: &DataDir, runs: &[&Run]) -> Result<WriteOutcome> {
         let mut state = self.state.lock();
         let directory_bytes = BLOCK_HEADER_BYTES + RUN_BYTES * runs.len();

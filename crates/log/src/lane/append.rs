@@ -31,7 +31,7 @@ pub struct Appended {
     pub next_offset: Offset,
     /// Whether it had been stored before.
     pub duplicate: bool,
-    /// The time that its records have got with this append, where the stream's settings say so.
+    /// The time that its records have got with this append, where the stream's settings ask for that.
     pub append_time: Option<Timestamp>,
 }
 
@@ -62,7 +62,7 @@ impl LaneState {
         self.store(context, head, header, chunk, None)
     }
 
-    /// Appends the chunk that says `marker`.
+    /// Appends the chunk of a marker.
     pub fn append_marker(
         self: &Arc<Self>,
         context: &AppendContext,
@@ -77,7 +77,7 @@ impl LaneState {
     }
 
     /// Whether the lane takes anything. The caller holds its lock, so that a log that is closed waits
-    /// for what came before.
+    /// for earlier appends.
     #[inline]
     fn check_open(&self, context: &AppendContext) -> Result<()> {
         if self.stream.removed.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ impl LaneState {
         }
         drop(head);
         if self.stream.durability == Durability::Async {
-            self.tell_watchers();
+            self.notify_watchers();
         }
         match pushed {
             Pushed::InLine => {}

@@ -13,7 +13,7 @@ use crate::lane::head::{Head, OpenGroup};
 
 impl LaneState {
     /// Closes the head segment, so that its buffer can be given back: the lane is idle, or memory is
-    /// short. `false` when there is none, or when it holds what is not durable yet.
+    /// short. `false` when there is none, or when it holds chunks that are not durable yet.
     pub fn close_head_segment(&self) -> bool {
         let mut head = self.head.lock();
         let Some(open) = &mut head.open else {
@@ -36,10 +36,10 @@ impl LaneState {
     }
 
     /// Closes the open group, so that retention or compaction can take it, and begins the next one
-    /// at the same offset. `None` when the open group is empty or holds what is not durable yet.
+    /// at the same offset. `None` when the open group is empty or holds chunks that are not durable yet.
     pub fn roll(&self) -> Option<Arc<Group>> {
         if self.fault().is_some() {
-            // A group that goes on behind what is missing would hide that.
+            // A group behind missing chunks would hide that they are missing.
             return None;
         }
         let mut head = self.head.lock();
@@ -56,9 +56,9 @@ impl LaneState {
         Some(group)
     }
 
-    /// Gives up what is not durable, and begins a group behind what is, so that all before it can be
-    /// removed. The lane has a fault, so nothing comes into that group, and none of what is given up
-    /// is remembered of its producers.
+    /// Gives up chunks that are not durable, and begins a group behind the durable ones, so that all before it can be
+    /// removed. The lane has a fault, so nothing comes into that group, and no producer state
+    /// remembers the chunks that are given up.
     pub fn give_up(&self) -> Arc<Group> {
         assert!(self.fault().is_some(), "an append may come");
         let mut head = self.head.lock();
@@ -78,10 +78,10 @@ impl LaneState {
         Arc::clone(&next.group)
     }
 
-    /// Marks the end of the open group, so that the next start need not read what is before.
+    /// Adds an index entry for the end of the open group, so that the next start need not read the bytes before it.
     pub fn index_end(&self) {
         if self.fault().is_some() {
-            // The index of a damaged group tells the next start what is missing.
+            // The index of a damaged group shows the next start the missing bytes.
             return;
         }
         let mut head = self.head.lock();

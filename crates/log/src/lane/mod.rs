@@ -77,7 +77,7 @@ pub struct LaneState {
     early_offset: AtomicU64,
     /// The end of the bytes in the files of a [`Durability::Written`] stream that are not durable.
     pub unsynced: Unsynced,
-    /// Notified when `durable_offset` moves, or what producers are answered for, and when neither will.
+    /// Notified when `durable_offset` moves, or the offset that producers' answers wait for, and when neither will.
     pub durable_moved: Event,
     /// Told when there is more to read, and when the stream is deleted.
     pub watchers: Watchers,
@@ -95,7 +95,7 @@ pub struct LaneState {
     pub unstable: Unstable,
     /// Where fetches go on.
     pub fetch_ends: FetchEnds,
-    /// Where readers of this lane stand: what eviction asks.
+    /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
 }
 
@@ -182,7 +182,7 @@ impl LaneState {
             .map(|open| open.max_timestamp)
     }
 
-    /// Lets `look` see what is known of the producers.
+    /// Lets `look` see the states of the producers.
     pub fn with_producers<R>(&self, look: impl FnOnce(&Producers) -> R) -> R {
         look(&self.head.lock().producers)
     }
@@ -233,15 +233,15 @@ impl LaneState {
         self.durable_moved.notify(usize::MAX.relaxed());
         self.stream.durable_moved.notify(usize::MAX.relaxed());
         if self.watchers.is_any() {
-            self.watchers.tell(&self.heads());
+            self.watchers.notify(&self.heads());
         }
     }
 
     /// As [`LaneState::wake`], for readers of chunks that are not durable yet.
-    fn tell_watchers(&self) {
+    fn notify_watchers(&self) {
         fence(Ordering::SeqCst);
         if self.watchers.is_any() {
-            self.watchers.tell(&self.heads());
+            self.watchers.notify(&self.heads());
         }
     }
 
@@ -285,7 +285,7 @@ impl LaneState {
         }
     }
 
-    /// The start has found what is wrong.
+    /// Notes the damage that the start has found.
     pub fn found_fault(&self, fault: LogError) {
         let _ = self.fault.set(fault);
     }

@@ -1,4 +1,4 @@
-//! Where readers stand in a lane: eviction asks.
+//! The positions of readers in a lane, for eviction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ pub struct ReaderPosition {
 }
 
 impl ReaderPosition {
-    /// Tells where the reader is. Only for eviction's choice: a torn pair costs a read from disk, nothing
+    /// Publishes the reader's position. Only eviction's choice depends on it: a torn pair costs a read from disk, nothing
     /// else.
     pub fn publish(&self, group: GroupId, position: Position) {
         self.position.store(position.0, Ordering::Relaxed);

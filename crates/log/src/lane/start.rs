@@ -27,7 +27,7 @@ impl LaneStart {
         (self.offset() > Offset(0)).then(|| *self.place.lock())
     }
 
-    /// Whether what comes at `position` of `group` was deleted.
+    /// Whether the chunk at `position` of `group` was deleted.
     pub fn is_behind(&self, group: &Group, position: Position) -> bool {
         let Some((id, start)) = self.place() else {
             return false;

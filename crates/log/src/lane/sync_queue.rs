@@ -48,7 +48,7 @@ impl Lines {
         !self.direct.is_empty() || (!self.journal.is_empty() && !self.journal_busy)
     }
 
-    /// Whether one more syncer is to be woken: for work, or to wait until what is put off is due. While a block is written
+    /// Whether one more syncer is to be woken: for work, or to wait until a delayed virtual log is due. While a block is written
     /// the syncer that writes it sees to the rest of the journal's line afterwards.
     fn needs_syncer(&self) -> bool {
         self.has_work() || (!self.lazy.is_empty() && !self.journal_busy)
@@ -61,7 +61,7 @@ pub enum SyncWork {
     Direct(Arc<VirtualLog>),
     /// Commit these with one block of the journal, then call [`SyncQueue::journal_done`].
     Journal(Vec<Arc<VirtualLog>>),
-    /// Sync what is written of these lanes, then call [`SyncQueue::unsynced_done`].
+    /// Sync the written bytes of these lanes, then call [`SyncQueue::unsynced_done`].
     Unsynced(Vec<Arc<LaneState>>),
 }
 
@@ -174,7 +174,7 @@ impl SyncQueue {
     /// The next work, or `None` when there is none. Nothing is put off.
     pub fn try_take(&self) -> Option<SyncWork> {
         let lines = &mut self.lines.lock();
-        // Here the order is what keeps files from being synced after each write.
+        // This order keeps files from being synced after each write.
         Self::take_from(lines, |_| true).or_else(|| Self::take_unsynced(lines, |_| true))
     }
 

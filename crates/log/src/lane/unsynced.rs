@@ -32,7 +32,7 @@ pub enum SyncLine {
     Due,
 }
 
-/// The end of what is written of a lane.
+/// The end of the written bytes of a lane.
 #[derive(Debug, Clone)]
 pub struct WrittenEnd {
     pub group: Arc<Group>,
@@ -46,7 +46,7 @@ impl Unsynced {
         self.state.lock().end.clone()
     }
 
-    /// The lane is out of the line: what is written from now on stands in line anew.
+    /// The lane is out of the line: bytes that are written from now on put it in line anew.
     pub fn take_turn(&self) -> Option<WrittenEnd> {
         let mut state = self.state.lock();
         state.line = SyncLine::Out;

@@ -92,7 +92,7 @@ impl VirtualLog {
         self.durability == Durability::Async
     }
 
-    /// Tells that more than one lane shares it.
+    /// Notes that more than one lane shares it.
     pub fn set_shared(&self) {
         self.single_lane.store(false, Ordering::Relaxed);
     }
@@ -174,7 +174,7 @@ impl VirtualLog {
         taken
     }
 
-    /// Puts back what could not be made durable yet.
+    /// Puts back runs that could not be made durable yet.
     pub fn put_back(&self, runs: Vec<PendingRun>) {
         let mut pending = self.pending.lock();
         for run in runs.into_iter().rev() {

@@ -106,16 +106,16 @@ impl Watchers {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells those that are armed for less than the lane's head.
-    pub fn tell(&self, heads: &LaneHeads) {
+    /// Notifies those that are armed for less than the lane's head.
+    pub fn notify(&self, heads: &LaneHeads) {
         let entries = self.entries.lock();
-        let told: Vec<Arc<WatchEntry>> = entries
+        let notified: Vec<Arc<WatchEntry>> = entries
             .values()
             .filter(|entry| entry.note(heads))
             .cloned()
             .collect();
         // A woken thread may drop its entry.
         drop(entries);
-        told.iter().for_each(|entry| entry.wake());
+        notified.iter().for_each(|entry| entry.wake());
     }
 }

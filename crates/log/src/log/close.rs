@@ -22,8 +22,8 @@ impl Inner {
         }
         let lanes = self.core.made_lanes();
 
-        // Step 1: what was appended becomes durable, while the persistence manager still helps. A
-        // lane that fails has told so to those who wait for it.
+        // Step 1: appended chunks become durable, while the persistence manager still helps. A
+        // lane that fails has reported that to its waiters.
         for lane in &lanes {
             let _ = wait_durable(&self.core, lane, lane.next_offset());
         }
@@ -43,7 +43,7 @@ impl Inner {
         self.core
             .sync_written(lanes.iter().filter(written).cloned().collect());
 
-        // Step 2: files hold everything, and their indexes say so.
+        // Step 2: files hold everything, and their indexes are whole.
         let mut open = Vec::new();
         for lane in &lanes {
             if !lane.is_memory_only() {

@@ -93,7 +93,7 @@ impl Log {
             .collect()
     }
 
-    /// The application of this name on a stream: what its consumers share.
+    /// Returns the shared group of this name on a stream.
     ///
     /// # Errors
     /// When there is no such stream, or the name is refused.

@@ -1,8 +1,8 @@
 //! Deleting the beginning of a lane, before retention would.
 //!
 //! Where a lane begins is noted in the catalog. Whole groups before are removed then, as retention
-//! removes them; what is left of the first group is passed over by those who read. A note that a
-//! lane's first group has reached says nothing any more, and is taken away by the next start.
+//! removes them; readers pass over the rest of the first group. A note that a
+//! lane's first group has reached is obsolete, and the next start removes it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Log {
     /// their group is left. One answer for each lane: where it begins now, for good.
     ///
     /// # Errors
-    /// When the offset is beyond what is durable, the stream is deleted, or the deletion cannot be
+    /// When the offset is beyond the durable one, the stream is deleted, or the deletion cannot be
     /// noted. On a full disk groups are removed first, to make room for the note.
     pub fn delete_before(&self, lanes: &[(Lane, Offset)]) -> Vec<Result<Offset>> {
         let _one = self.inner.changing.lock();

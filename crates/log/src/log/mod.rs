@@ -65,7 +65,7 @@ impl Log {
         &self.inner.core.clock
     }
 
-    /// Removes what retention no longer keeps, now. The background does it by itself.
+    /// Removes groups that retention no longer keeps, now. The background does it by itself.
     ///
     /// # Errors
     /// When files cannot be removed.
@@ -94,7 +94,7 @@ impl Log {
         self.inner.core.reclaim(usize::MAX);
     }
 
-    /// Gives back the buffers of lanes that are idle for longer than the setting says.
+    /// Gives back the buffers of lanes that are idle for longer than the setting allows.
     pub fn release_idle(&self) {
         self.inner.core.release_idle();
     }

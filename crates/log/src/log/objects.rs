@@ -50,7 +50,7 @@ impl Log {
         });
         if result.is_err() {
             let _one = self.inner.changing.lock();
-            // The first error is the one to tell; what stays is removed at the next start. Where
+            // The caller gets the first error; the next start removes the rest of the object. Where
             // the object's entry may yet become durable, its content stays with it.
             let named = self.inner.catalog.get::<ObjectInfo>(&key)?;
             if named.is_none_or(|named| named.stream != stream.id()) {

@@ -1,4 +1,4 @@
-//! Opening a log: recovery, the catalog's streams, and what belongs to no stream.
+//! Opening a log: recovery, the catalog's streams, and files that belong to no stream.
 
 use std::sync::Arc;
 

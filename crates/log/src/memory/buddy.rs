@@ -13,8 +13,8 @@ pub fn order_of(bytes: usize) -> usize {
     units.next_power_of_two().ilog2() as usize
 }
 
-/// A buddy allocator over a range of the file. Low addresses are handed out first, which keeps what
-/// is touched together and small.
+/// A buddy allocator over a range of the file. Low addresses are handed out first, which keeps the memory in use
+/// together and small.
 pub struct Buddy {
     /// First byte of the range.
     pub base: usize,

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
 
-/// The least budget: what is left for large work is enough for chunks that decompress to 6 MiB.
+/// The least budget: its share for large work is enough for chunks that decompress to 6 MiB.
 pub const BYTES_MIN: u64 = 64 << 20;
 
 /// The most that the records of a chunk may take when they are decompressed on the server.

@@ -1,7 +1,7 @@
 //! The pool: all memory that holds stream data, in one shared-memory file.
 //!
 //! The file is divided into two arenas: one for the segments that lanes append to, and a small one for
-//! what catch-up readers bring back from disk, so that reading old data never takes memory from
+//! data that catch-up readers bring back from disk, so that reading old data never takes memory from
 //! ingestion. In each arena a buddy allocator hands out blocks of 64 KiB to 8 MiB.
 //!
 //! # Why sharing a block without a lock is right
@@ -35,7 +35,7 @@ pub const BLOCK_BYTES_MIN: usize = 64 << 10;
 /// The largest block: the capacity of the segments of a busy lane.
 pub const BLOCK_BYTES_MAX: usize = 8 << 20;
 
-/// A new segment takes at most this part of what the pool has free, so that many lanes that become
+/// A new segment takes at most this part of the pool's free memory, so that many lanes that become
 /// busy together share it.
 const SEGMENT_SHARE: usize = 16;
 
@@ -120,7 +120,7 @@ impl Pool {
     }
 
     /// A block for a segment with room for `bytes` at least: of `wanted` bytes, unless that is more than
-    /// a share of what is free. `None` when none is.
+    /// a share of the free memory. `None` when none is.
     pub fn allocate_segment(self: &Arc<Self>, wanted: usize, bytes: usize) -> Option<BufferWriter> {
         let free = self.size_bytes(Arena::Segments) - self.used_bytes(Arena::Segments);
         let block_bytes_max = self.block_bytes_max(Arena::Segments);
@@ -190,7 +190,7 @@ impl Buffer {
         BLOCK_BYTES_MIN << self.order
     }
 
-    /// A part of what is filled.
+    /// Returns a part of the filled bytes.
     ///
     /// # Panics
     /// When `range` reaches beyond it.
@@ -239,7 +239,7 @@ pub struct BufferWriter {
 }
 
 impl BufferWriter {
-    /// The block, to read what is filled.
+    /// Returns the block, to read the filled bytes.
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
@@ -302,7 +302,7 @@ impl Slice {
     /// slice of its own.
     ///
     /// # Panics
-    /// When `range` reaches beyond what is filled.
+    /// When `range` reaches beyond the filled bytes.
     pub(crate) fn extend_in(&mut self, buffer: &Arc<Buffer>, range: Range<usize>) -> bool {
         let follows = Arc::ptr_eq(&self.buffer, buffer) && self.start + self.len == range.start;
         if follows {

@@ -1,4 +1,4 @@
-//! The end of recovery, in the background: the files take over what the old journal holds, then it is removed.
+//! The end of recovery, in the background: the files take over the runs of the old journal, then it is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::lane::residents::Resident;
 use crate::recovery::unfinished::UnfinishedRecovery;
 
 impl Core {
-    /// Takes over what recovery found, once all streams are there.
+    /// Takes over the recovered groups, once all streams are there.
     pub fn take_over(&self, journal: OldJournal, is_kept: bool) {
         let lanes = self.made_lanes();
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// The last step of recovery: persists what was replayed, and removes the old journal. On a full
+    /// The last step of recovery: persists the replayed groups, and removes the old journal. On a full
     /// disk it is tried again when there is room.
     pub fn finish_recovery(&self) -> Result<()> {
         let mut unfinished = self.unfinished_recovery.lock();

@@ -1,4 +1,4 @@
-//! Removal of groups on a full disk, so that there is room for the note that says so.
+//! Removal of groups on a full disk, so that there is room to note their removal.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes away what a stream holds, as retention would, so that a full disk has room to note that it
+    /// Removes the groups of a stream, as retention would, so that a full disk has room to note that it
     /// is deleted. Chunks that wait for that room to become durable are given up: no producer got the answer that
     /// they are durable.
     pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
@@ -40,7 +40,7 @@ impl Core {
             for group in &groups[..with_file] {
                 self.remove_first(&lane, group)?;
             }
-            // The last file stays, empty, to say where the lane goes on.
+            // The last file stays, empty: its name holds the lane's next offset.
             let first = &groups[with_file];
             if first.id == last.id {
                 continue;

@@ -32,7 +32,7 @@ impl Core {
         self.remove_index(lane, group)?;
         group.remove(&self.dir)?;
         lane.remove_first(group.id);
-        // Before the next one goes: what is left of a lane has no holes.
+        // Before the next one goes: the rest of a lane has no holes.
         self.sync_names(lane)
     }
 

@@ -49,7 +49,7 @@ impl Core {
         let groups = lane.groups();
         let is_deleted = |group: &&Arc<Group>| group.end().is_some_and(|end| end.offset <= start);
         let deleted = groups.iter().take_while(is_deleted).count();
-        // The last group says where the lane goes on.
+        // The last group holds the lane's next offset.
         let deleted = deleted.min(groups.len().saturating_sub(1));
         if deleted > 0 {
             self.remove_groups_before(lane, &groups[deleted])?;
@@ -77,7 +77,7 @@ impl Core {
         let groups = lane.groups();
         let mut bytes: u64 = groups.iter().map(|group| group.durable().0).sum();
         let mut removed = 0;
-        // The last group stays: it says where the lane goes on.
+        // The last group stays: it holds the lane's next offset.
         for (group, next) in groups.iter().zip(groups.iter().skip(1)) {
             let Some(end) = group.end() else {
                 break;
@@ -88,7 +88,7 @@ impl Core {
                 break;
             }
             if config.durability != Durability::Memory {
-                // It says where the lane goes on, when the journal holds only some of this one.
+                // It holds the lane's next offset, when the journal holds only some of this one.
                 self.found(lane, next)?;
             }
             bytes -= end.position.0;

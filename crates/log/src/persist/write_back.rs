@@ -1,4 +1,4 @@
-//! Write-back: groups' files are brought up to what is durable, and synced.
+//! Write-back: groups' files are brought up to the durable heads, and synced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::group::file::{KeepOpen, WriteMode};
 use crate::ids::LaneId;
 
 impl Core {
-    /// Persists what holds back the oldest `share` of the journal's files, and frees them.
+    /// Persists the groups that hold back the oldest `share` of the journal's files, and frees these.
     pub fn release_journal(&self, share: f64) -> bool {
         let groups = self.journal.groups_to_persist(share);
         let groups = groups.into_iter().map(|(group, _)| group).collect();
@@ -53,7 +53,7 @@ impl Core {
         let mut written: Vec<(Arc<Group>, Position)> = Vec::with_capacity(all.len());
         let mut failed_lane = None;
         for group in all {
-            // The files of a lane are a gapless series: what is behind a failed group fails too.
+            // The files of a lane are a gapless series: the groups behind a failed one fail too.
             if failed_lane == Some(group.lane) {
                 self.fail_behind(&group);
                 continue;

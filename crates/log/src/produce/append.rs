@@ -57,7 +57,7 @@ fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
     }
 }
 
-/// Checks what a header says against what a producer may say.
+/// Checks that a producer may send a chunk with this header.
 fn check_sent(header: &ChunkHeader) -> Result<()> {
     if header.record_count == 0 {
         return Err(LogError::EmptyChunk);

@@ -19,7 +19,7 @@ use millstream_record::{Chunk, ChunkHeader, EndMarker};
 use crate::error::{LogError, Result};
 use crate::producers::transactions::{EndedTransaction, OpenTransaction};
 
-/// How many chunks of a producer are remembered: what Kafka allows to be in flight.
+/// The number of remembered chunks of a producer: Kafka allows this many in flight.
 pub const CHUNKS_REMEMBERED: usize = 5;
 
 /// The most producers that a lane remembers; beyond it those idle for longest are forgotten. All of
@@ -32,7 +32,7 @@ pub const TRANSACTIONS_MAX: usize = PRODUCERS_MAX / 2;
 /// How many are forgotten at once: looking for them takes a look at all.
 const FORGOTTEN_AT_ONCE: usize = PRODUCERS_MAX / 10;
 
-/// One remembered chunk.
+/// A remembered chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PastChunk {
     pub first: Sequence,

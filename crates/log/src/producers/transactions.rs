@@ -1,8 +1,8 @@
 //! Transactions in a lane: which are open, which were aborted, and up to where all have ended.
 //!
 //! A transaction begins in a lane with its producer's first transactional chunk, and ends with a
-//! marker, a chunk that the broker appends. Which are open is part of what the lane knows of its
-//! producers, and which were aborted part of what a group's index says; both come back with these.
+//! marker, a chunk that the broker appends. The open ones are part of the states of the lane's
+//! producers, and the aborted ones part of a group's index; both come back with these.
 
 use millstream_base::{Offset, ProducerId, Timestamp};
 use millstream_record::TransactionEnd;
@@ -16,7 +16,7 @@ pub struct OpenTransaction {
     pub started: Timestamp,
 }
 
-/// A transaction whose records do not count.
+/// A transaction that was aborted: its records do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
     /// Its producer. The producer's transactional records in the range do not count.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::producers::transactions::EndedTransaction;
 
-/// The transactions of a lane that consumers of what is committed wait for: those that have not ended,
+/// The transactions of a lane that hold back consumers of committed records: those that have not ended,
 /// and those whose marker is not durable.
 #[derive(Debug, Default)]
 pub struct Unstable {
@@ -26,7 +26,7 @@ struct UnstableTransactions {
 }
 
 impl Unstable {
-    /// Takes over what is open after a start.
+    /// Takes over the transactions that are open after a start.
     pub fn new(open: impl Iterator<Item = Offset>) -> Unstable {
         let by_first: BTreeMap<Offset, Option<Offset>> = open.map(|first| (first, None)).collect();
         Unstable {

@@ -53,7 +53,7 @@ pub fn read_durable(
     )
 }
 
-/// The same for what may be read, be it durable or not.
+/// Reads readable bytes, durable or not, as [`read_durable`] reads durable ones.
 pub fn read_readable(
     reads: &ReadContext,
     lane: &LaneState,

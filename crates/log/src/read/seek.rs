@@ -28,7 +28,7 @@ pub struct ChunkPosition {
 }
 
 /// Calls `look` with the readable chunks of a group and their positions, until it returns a result. It begins
-/// behind the last place that `is_before` says yes to.
+/// behind the last point for which `is_before` holds.
 pub fn search<R>(
     reads: &ReadContext,
     lane: &LaneState,

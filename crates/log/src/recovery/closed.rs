@@ -1,4 +1,4 @@
-//! Groups that recovery has closed, and what the replay of the journal has put into memory.
+//! Groups that recovery has closed, and the runs of the journal that the replay has put into memory.
 
 use std::path::PathBuf;
 use std::sync::Arc;

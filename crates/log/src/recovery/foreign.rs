@@ -15,7 +15,7 @@ use crate::index::entry::{Fingerprint, IndexEntry};
 use crate::index::file::Index;
 use crate::recovery::scan::{open, read_header, scan};
 
-/// How a closed group ends, if its index says so and the file has that length.
+/// Returns the end of a closed group, if its index names it and the file has that length.
 pub fn indexed_end(
     dir: &DataDir,
     lane: LaneId,

@@ -168,7 +168,7 @@ impl RecoveredLane {
         self.closed.push(closed.into_closed());
     }
 
-    /// Moves what was replayed into the files.
+    /// Moves the replayed runs into the files.
     pub fn write_out(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
         for group in &mut self.closed {
             let path = dir.group_path(lane, group.id, group.first_offset);
@@ -197,7 +197,7 @@ impl RecoveredLane {
             let damage = self.damage.get_or_insert_with(forever);
             damage.healed_at = Position(u64::MAX);
             tail.close();
-            // The index of a damaged group tells the next start what is missing.
+            // The index of a damaged group shows the next start the missing bytes.
             tail.entries.clear();
             self.begin_group(self.tail.id, self.tail.offset);
             self.read_files(dir, lane)?;
@@ -206,7 +206,7 @@ impl RecoveredLane {
         Ok(())
     }
 
-    /// Adds what the lane lacks of a run. Done again, it goes on where it stopped.
+    /// Adds the chunks of a run that the lane lacks. Done again, it goes on where it stopped.
     pub fn replay(
         &mut self,
         dir: &DataDir,
@@ -313,7 +313,7 @@ impl RecoveredLane {
                 end: tail.end,
                 index_len: tail.index_len,
                 segments: tail.segments,
-                // The index of a damaged group tells the next start what is missing.
+                // The index of a damaged group shows the next start the missing bytes.
                 entries: match self.damage {
                     None => tail.entries,
                     Some(_) => Vec::new(),

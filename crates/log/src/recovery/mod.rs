@@ -86,7 +86,7 @@ impl Recovered {
         }
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.is_unsynced = false;
-            // The index of a damaged group stays: it tells the next start what is missing.
+            // The index of a damaged group stays: it shows the next start the missing bytes.
             if recovered_lane.damage.is_none() {
                 recovered_lane.tail.write_entries(dir, *lane);
             }
@@ -137,7 +137,7 @@ impl Recovered {
         self.lanes.keys().map(|lane| lane.stream).collect()
     }
 
-    /// Takes out what was found of a lane.
+    /// Takes out a lane.
     pub fn take(&mut self, lane: LaneId) -> StoredLane {
         match self.lanes.remove(&lane) {
             Some(recovered) => recovered.into_stored(lane),
@@ -145,7 +145,7 @@ impl Recovered {
         }
     }
 
-    /// Moves what the journal gave the lanes that are left into their files.
+    /// Moves the replayed runs of the lanes that are left into their files.
     pub fn write_out_left(&mut self, dir: &DataDir) -> Result<()> {
         for (lane, recovered) in &mut self.lanes {
             recovered.write_out(dir, *lane)?;
@@ -182,7 +182,7 @@ impl Recovered {
         }
     }
 
-    /// Moves what was replayed into the files: the pool is smaller than it was, or fragmented.
+    /// Moves the replayed runs into the files: the pool is smaller than it was, or fragmented.
     fn empty_pool(&mut self, dir: &DataDir, pool: &Pool) -> Result<()> {
         let of_lane = |lane: &RecoveredLane| {
             let closed = lane.closed.iter().map(|group| &group.replayed);

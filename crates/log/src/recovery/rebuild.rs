@@ -13,8 +13,8 @@ use crate::recovery::producers::producers_behind;
 use crate::recovery::scan::{open, scan};
 use crate::recovery::tail::Tail;
 
-/// The sparse_index of a closed group whose index is torn or lost, as far as its chunks are whole: what
-/// `index` says, and behind that what the group's file does.
+/// Rebuilds the index in memory of a closed group whose index file is torn or lost, as far as its chunks are whole: from
+/// `index`, and behind that from the group's file.
 pub fn rebuild_index(
     dir: &DataDir,
     lane: &LaneState,

@@ -129,7 +129,7 @@ impl Tail {
             return Ok((tail, Some(Damage::for_ever(error))));
         }
 
-        // Step 1: what the entries say. Marks of a file that lost its end do not count.
+        // Step 1: the index entries. Those of a file that lost its end do not count.
         let mut tail = match index.entries.is_empty() {
             true => begin(producers()?),
             false => Tail {
@@ -157,7 +157,7 @@ impl Tail {
             tail.restore(entry);
         }
 
-        // Step 2: what the file says behind the last entry.
+        // Step 2: the chunks of the file behind the last entry.
         let broken = tail.scan(&*file, &path, Position(len))?;
         let mut damage = None;
         if tail.position < known {
@@ -170,7 +170,7 @@ impl Tail {
                 healed_at: known,
                 has_gap: false,
             });
-            // The index says more than the file holds: if the journal heals that, the index is
+            // The index names more bytes than the file holds: if the journal heals that, the index is
             // written anew.
             tail = begin(producers()?);
             tail.scan(&*file, &path, Position(len))?;
@@ -309,7 +309,7 @@ impl Tail {
         self.entries.push(entry);
     }
 
-    /// An entry for the end of what there is.
+    /// Makes an entry for the end of the group as it is now.
     pub fn make_entry(
         &self,
         kind: EntryKind,
@@ -341,7 +341,7 @@ impl Tail {
         self.entries.push(end);
     }
 
-    /// Writes again what is buffered.
+    /// Writes the buffered bytes again.
     pub fn flush(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -351,7 +351,7 @@ impl Tail {
         self.write(&*file, &path, self.replayed.from)
     }
 
-    /// Writes what is buffered, which ends at `to`.
+    /// Writes the buffered bytes, which end at `to`.
     pub fn write(&mut self, file: &dyn DiskFile, path: &Path, to: Position) -> Result<()> {
         let start = to.0 - self.buffer.len() as u64;
         file.write_at(&self.buffer, start)

@@ -93,7 +93,7 @@ impl TruncatedTails {
     }
 }
 
-/// A number above those of the starts before; what is older than the last ones is removed.
+/// A number above those of the starts before; torn ends older than those of the last starts are removed.
 fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
     let known = dir.aside_entries(PREFIX)?;
     let next = known.iter().map(|(start, _)| start + 1).max().unwrap_or(1);

@@ -10,7 +10,7 @@ use crate::journal::old::OldJournal;
 /// The journal of the last run.
 pub struct UnfinishedRecovery {
     pub journal: OldJournal,
-    /// The groups that it holds something of, and how far; also those whose indexes lack entries.
+    /// The groups that it holds runs of, with the ends of these; also those whose indexes lack entries.
     pub groups: Vec<(Arc<Group>, Position)>,
     /// It holds chunks that cannot be appended, since some before them are missing: it stays until a
     /// repair.

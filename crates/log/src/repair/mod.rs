@@ -67,7 +67,7 @@ impl Log {
     /// offsets.
     pub fn damaged_places(&self) -> Vec<DamagedPlace> {
         let core = &self.inner.core;
-        // The disk may have lost what memory still has of it.
+        // The disk may have lost bytes that memory still has.
         core.reads.catch_up.forget();
         let mut lanes = core.made_lanes();
         lanes.retain(|lane| !lane.is_memory_only());
@@ -275,7 +275,7 @@ impl Repair {
         self.take_file(lane.stream, &path)
     }
 
-    /// Copies what the journal holds of a stream, or of one lane of it: each run with 48 bytes before it, as
+    /// Copies the journal's runs of a stream, or of one lane of it: each run with 48 bytes before it, as
     /// in the journal. Returns the last group of the stream that it names.
     fn take_runs(&mut self, stream: StreamId, lane: Option<LaneId>) -> Result<u64> {
         let mut last = 0;
@@ -360,7 +360,7 @@ impl Repair {
         self.note(to, len)
     }
 
-    /// Moves what a file holds from `position` on.
+    /// Moves the bytes of a file from `position` on.
     fn take_end(&mut self, stream: StreamId, path: &Path, position: Position) -> Result<()> {
         let error = |error| LogError::io("cut", path, error);
         let file = self.dir.disk.open(path, Access::Write).map_err(error)?;

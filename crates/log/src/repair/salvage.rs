@@ -37,7 +37,7 @@ const VERSION: u8 = 2;
 pub enum OwnPart {
     /// `__catalog`: which streams and objects there are.
     Catalog,
-    /// `__positions`: what shared_groups have committed.
+    /// `__positions`: the positions that shared groups have committed.
     Positions,
     /// `__journal`: chunks that are durable and not in the streams' files yet.
     Journal,
@@ -57,8 +57,8 @@ impl OwnPart {
 
 /// Repairs a part of the log that it keeps for itself. Returns the files that it took away.
 ///
-/// A table is written anew with all of its entries that are whole, in its files and in the journal; what is taken away are
-/// the files as they were. A change whose chunk is damaged is lost, so the table says of its key what it said before. The
+/// A table is written anew with all of its entries that are whole, in its files and in the journal; the repair takes away
+/// the files as they were. A change whose chunk is damaged is lost, so the table has the former value of its key. The
 /// next start moves the files of streams that the catalog does not name to the folder `aside`.
 ///
 /// Of the journal damaged blocks are taken away. The next start reports lanes that have a gap there; it cannot report

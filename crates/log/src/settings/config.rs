@@ -180,7 +180,7 @@ pub struct StreamConfig {
     pub retention_ms: Option<u64>,
     /// Closed groups are removed, oldest first, while a lane holds more than this.
     pub retention: Option<ByteSize>,
-    /// The largest chunk that is taken in, where that is less than what fits a segment.
+    /// The largest chunk that the stream accepts, where that is less than a segment.
     pub chunk_bytes_max: Option<ByteSize>,
     /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
     /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for the callers that set them.

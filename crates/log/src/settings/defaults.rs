@@ -6,7 +6,7 @@ use millstream_base::ByteSize;
 
 use crate::settings::config::StreamConfig;
 
-/// The setting under which a stream says itself how long it keeps records, also where that is for ever.
+/// The setting of a stream's own retention time, also where that is for ever.
 pub const RETENTION_MS: &str = "retention.ms";
 /// The same for how much it keeps.
 pub const RETENTION_BYTES: &str = "retention.bytes";

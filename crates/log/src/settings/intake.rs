@@ -84,7 +84,7 @@ impl Intake {
         (intake != Intake::default()).then_some(intake)
     }
 
-    /// Checks a chunk, whose header and checksum are right, and makes what is stored of it.
+    /// Checks a chunk, whose header and checksum are right, and makes the chunk to be stored of it.
     ///
     /// # Errors
     /// When a record is too old or of the future, or the records cannot be decompressed.

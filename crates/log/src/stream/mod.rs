@@ -65,8 +65,8 @@ pub struct StreamState {
     /// The longest run of its virtual logs.
     run_bytes_max: usize,
     layout: RwLock<Layout>,
-    /// The lanes that have a state. One is added before it takes anything: an append that this list does not tell of
-    /// comes after whatever was changed before the list was read.
+    /// The lanes that have a state. One is added before it takes anything: an append to a lane that is not in the list
+    /// comes after all changes before the list was read.
     made: Mutex<Vec<Arc<LaneState>>>,
     /// Where producers with duplicate detection append: they stay on their lane when the stream
     /// grows, since the lane knows their sequence.
@@ -101,7 +101,7 @@ struct LaneSlot {
 }
 
 impl StreamState {
-    /// A stream with the lanes of `shapes`; `stored` tells what recovery found of each.
+    /// A stream with the lanes of `shapes`; `stored` returns the state that recovery found of each.
     pub fn new(
         named: StreamIdentity<'_>,
         kind: StreamKind,

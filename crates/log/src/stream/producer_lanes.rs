@@ -24,7 +24,7 @@ impl Default for ProducerLanes {
 
 impl ProducerLanes {
     /// The lane that the producer has used before, or from now on `new`. `known` gives the producers
-    /// that the lanes remember; what it costs is spread over at least as many new producers.
+    /// that the lanes remember; its cost is spread over at least as many new producers.
     pub fn lane_of(
         &mut self,
         producer: (StreamletIndex, ProducerId),

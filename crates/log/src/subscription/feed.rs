@@ -47,7 +47,7 @@ impl Feed {
         &self.lane
     }
 
-    /// Whether the lane has, or may once have, what comes next.
+    /// Whether the lane has the next chunk, or may have it some time.
     fn check(&self) -> Result<()> {
         let lane = &self.lane.lane;
         if lane.is_removed() {

@@ -1,4 +1,4 @@
-//! A subscription's filter: what it keeps is put together anew, in the memory for catch-up reads, unless it
+//! A subscription's filter: matching records are put together anew, in the memory for catch-up reads, unless it
 //! can be handed out where it lies.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const LOOKED_BYTES: usize = 32 << 20;
 /// Chunks that match as a whole are handed out where they lie, unless they are smaller and come between others.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// Filters what is handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
+/// Filters the chunks that are handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
 #[derive(Debug)]
 pub struct ChunkFilter {
     filter: Filter,
@@ -59,7 +59,7 @@ impl ChunkFilter {
         self.is_refused.then(|| freed.listen())
     }
 
-    /// Leaves of the chunks what is wanted; none, perhaps. It may come to an end before they do.
+    /// Leaves the matching ones of the chunks; none, perhaps. It may come to an end before they do.
     ///
     /// # Errors
     /// When there is no memory to look through them or for the matches ([`LogError::ReadBudget`]), or the records of
@@ -167,7 +167,7 @@ impl Sifting<'_> {
         }
     }
 
-    /// Looks through a chunk, if what was leased is enough for it.
+    /// Looks through a chunk, if the lease is enough for it.
     fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
         let is_compressed = chunk.header().attributes.compression() != Compression::None;
         match Need::of(chunk) {

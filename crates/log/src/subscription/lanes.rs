@@ -27,7 +27,7 @@ pub struct LanesReader {
     pub waiting: VecDeque<u32>,
     /// SparseIndex that may have something, which was not wanted when they were looked at last.
     pub unwanted: VecDeque<u32>,
-    /// It ends where the lanes say, and what is added later has no part in it.
+    /// It ends at the ends of its lanes, and lanes that are added later have no part in it.
     pub has_ends: bool,
 }
 

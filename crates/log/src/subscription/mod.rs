@@ -60,7 +60,7 @@ use crate::subscription::shared_group::SharedGroupReader;
 pub struct Subscription {
     reader: Reader,
     sieve: Option<ChunkFilter>,
-    /// There was no memory for what comes next.
+    /// There was no memory for the next chunks.
     is_busy: bool,
 }
 
@@ -121,7 +121,7 @@ impl Subscription {
         self.sieve = self.core().map(|core| ChunkFilter::new(filter, core));
     }
 
-    /// Ends the subscription behind what is there now.
+    /// Ends the subscription behind the chunks that are there now.
     pub fn end_at_head(&mut self) {
         match &mut self.reader {
             Reader::Lanes(reader) => reader.end_at_head(),
@@ -182,7 +182,7 @@ impl Subscription {
     /// then are read from the beginning.
     ///
     /// # Errors
-    /// When retention has removed what comes next, there are fewer lanes or records than there were, or an
+    /// When retention has removed the next chunks, there are fewer lanes or records than there were, or an
     /// application knows how far it is.
     pub fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
         match &mut self.reader {
@@ -198,8 +198,8 @@ impl Subscription {
     /// Returns the next chunks, of about `bytes_max` bytes at most, unless a single chunk is larger.
     ///
     /// # Errors
-    /// When retention has removed what comes next, the stream was deleted, or the disk does not give back
-    /// what was stored. The lane that it is about is not looked at again.
+    /// When retention has removed the next chunks, the stream was deleted, or the disk does not return
+    /// the stored bytes. The lane that it is about is not looked at again.
     pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
         self.next_of(bytes_max, |_| true)
     }
@@ -236,7 +236,7 @@ impl Subscription {
         let events = match listening {
             Some(listening) if listening.is_for_memory || !self.is_busy => &mut listening.events,
             _ => {
-                // No event is missed: what comes after the listening began wakes, and what came before is
+                // No event is missed: an event after the listening began wakes, and one before it is
                 // seen by the next look.
                 *listening = Some(self.listen());
                 return Poll::Ready(());

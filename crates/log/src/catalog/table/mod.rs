@@ -115,7 +115,7 @@ impl Table {
     /// The value of a key.
     ///
     /// # Errors
-    /// When what is stored is not a `T`.
+    /// When the stored value is not a `T`.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let state = self.state.lock();
         let value = state.entries.get(key);
@@ -125,7 +125,7 @@ impl Table {
     /// Entries whose keys start with `prefix`, in the order of the keys.
     ///
     /// # Errors
-    /// When what is stored is not a `T`.
+    /// When the stored value is not a `T`.
     pub fn list<T: DeserializeOwned>(&self, prefix: &str) -> Result<Vec<(String, T)>> {
         let state = self.state.lock();
         state

@@ -19,7 +19,7 @@ const COMPACT_FACTOR: u64 = 4;
 
 impl Table {
     /// Changes an entry; `None` removes it. The change is durable when the lane's durable offset
-    /// has reached what is returned.
+    /// has reached the returned one.
     ///
     /// # Errors
     /// When the append is refused; then nothing has changed.

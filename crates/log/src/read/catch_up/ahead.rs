@@ -119,7 +119,7 @@ impl CatchUpShared {
         }
     }
 
-    /// Sees to it that a thread takes what was queued, if there can be any.
+    /// Wakes or starts a thread for the queued windows, if there can be one more.
     fn wake_thread(self: &Arc<Self>, state: &mut CatchUpState) {
         if state.queue.len() <= state.idle_threads {
             self.work.notify_one();

@@ -1,4 +1,4 @@
-//! Reading parts of groups' files, and checking what they hold.
+//! Reading parts of groups' files, and checking their chunks.
 
 use std::ops::Range;
 use std::path::Path;
@@ -51,8 +51,8 @@ impl CatchUp {
         (from < end && block_bytes(&range) <= block_max).then_some(range)
     }
 
-    /// The next window from a position on, in this group or behind it. `None` where memory has what comes, or
-    /// nothing does.
+    /// Returns the next window from a position on, in this group or behind it. `None` where memory has the next bytes, or
+    /// there are none.
     pub fn next_window(
         &self,
         lane: &LaneState,
@@ -72,7 +72,7 @@ impl CatchUp {
         Some((group, range))
     }
 
-    /// Reads what a file holds from a position up to `end`: as much as is asked for, or one chunk.
+    /// Reads a file from a position up to `end`: as much as is asked for, or one chunk.
     pub fn read_piece(
         &self,
         group: &Arc<Group>,

@@ -181,12 +181,12 @@ impl CatchUp {
         None
     }
 
-    /// Forgets what memory has of files: the next reads see what the disk has.
+    /// Forgets all windows: the next reads see the bytes on disk.
     pub fn forget(&self) {
         self.shared.state.lock().windows.clear();
     }
 
-    /// Ends the threads; what they are reading is read to its end.
+    /// Ends the threads, each after the window that it is reading.
     pub fn close(&self) {
         let shared = &self.shared;
         let mut state = shared.state.lock();

@@ -101,7 +101,7 @@ impl Windows {
         range.start..end
     }
 
-    /// Takes note of what was loaded: perhaps less than was planned.
+    /// Notes the loaded bytes of a window: perhaps fewer than planned.
     pub fn loaded(&mut self, key: &WindowKey, slice: Slice) {
         if let Some(window) = self.by_start.get_mut(key) {
             window.end = window.start.plus(slice.len() as u64);
