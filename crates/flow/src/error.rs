@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_exchange::ExchangeError;
 
-/// Whatever a source or a sink reports.
+/// An error of a source or a sink.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a flow could not start, or did not reach its end.
@@ -51,9 +51,9 @@ pub enum FlowError {
         /// How many read it.
         readers: usize,
     },
-    /// Windows in a cycle: they would close when it has come to rest, and their results begin it anew.
+    /// Windows in a cycle: they would close when the cycle is at rest, and their results would begin it anew.
     #[error(
-        "flow \"{flow}\": the windows of \"{operator}\" are part of a cycle, which would never come to its end; lead their results on, not back"
+        "flow \"{flow}\": the windows of \"{operator}\" are part of a cycle, which would never end; send their results on, not back"
     )]
     WindowsInCycle {
         /// The flow.
@@ -61,9 +61,9 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
-    /// Ranks in a cycle: none of them would know when it has come to rest on all.
+    /// Ranks in a cycle: no rank would know when the cycle is at rest on all.
     #[error(
-        "flow \"{flow}\": \"{operator}\" leads to other ranks and is part of a cycle, which would never come to its end; lead what comes of it on, not back"
+        "flow \"{flow}\": \"{operator}\" leads to other ranks and is part of a cycle, which would never end; send its results on, not back"
     )]
     RanksInCycle {
         /// The flow.
@@ -71,9 +71,9 @@ pub enum FlowError {
         /// The stage that leads to other ranks.
         operator: String,
     },
-    /// Windows that wait for a source which never says how far time has come.
+    /// Windows that wait for a source which emits no watermarks.
     #[error(
-        "flow \"{flow}\": the windows of \"{operator}\" close by event time, and source \"{source_stage}\" does not tell it; add `.watermarks(…)` there"
+        "flow \"{flow}\": the windows of \"{operator}\" close by event time, and source \"{source_stage}\" emits no watermarks; add `.watermarks(…)` there"
     )]
     NoWatermarks {
         /// The flow.
@@ -83,7 +83,7 @@ pub enum FlowError {
         /// The stage of the source.
         source_stage: String,
     },
-    /// Windows where items overtake each other, and so overtake what is said of time.
+    /// Windows where items overtake each other, and so overtake watermarks.
     #[error(
         "flow \"{flow}\": the windows of \"{operator}\" close by event time, which needs Order::Kept"
     )]
@@ -130,15 +130,15 @@ pub enum FlowError {
     Ranks {
         /// The flow.
         flow: String,
-        /// Which rank, and what is wrong.
+        /// The rank, and its error.
         error: ExchangeError,
     },
-    /// There is no checkpoint to go on from, or one where there should be none.
+    /// There is no checkpoint to resume from, or one where there should be none.
     #[error("flow \"{flow}\": {error}")]
     Checkpoint {
         /// The flow.
         flow: String,
-        /// What is wrong.
+        /// The error.
         error: Arc<dyn Error + Send + Sync>,
     },
     /// The operating system gives no thread.
@@ -146,7 +146,7 @@ pub enum FlowError {
     Worker {
         /// The flow.
         flow: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: Arc<std::io::Error>,
     },
     /// A source or a sink reported an error.
@@ -156,7 +156,7 @@ pub enum FlowError {
         flow: String,
         /// The operator.
         operator: String,
-        /// What it reported.
+        /// Its error.
         error: Arc<dyn Error + Send + Sync>,
     },
     /// User code panicked.
@@ -173,8 +173,8 @@ pub enum FlowError {
 
 /// Why an activation ends the flow.
 pub enum Failure {
-    /// What a source or sink reported, with its name.
+    /// The error of a source or sink, with its name.
     Error { operator: Arc<str>, error: BoxError },
-    /// Code of the user panicked twice on an item, and nobody keeps dead letters.
+    /// User code panicked twice on an item, and the flow has no keeper of dead letters.
     Panicked { operator: Arc<str>, message: String },
 }

@@ -28,10 +28,9 @@ pub struct Graph {
     pub sinks: Vec<Arc<dyn Participant>>,
     /// The ways to other ranks.
     pub exits: Vec<Arc<Outlets>>,
-    /// Descriptions of what all ranks must have in common and the types of the graph do not show.
+    /// Descriptions of the properties that all ranks must have in common and that the types of the graph do not show.
     pub agreed: Vec<String>,
-    /// By the names of branches that have come to their ends: the channels that they write. Used only while the graph is
-    /// built.
+    /// By the names of branches that have ended: the channels that they write. Used only while the graph is built.
     pub branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
     /// By the names of stages: closures that end the operators before each box, the last box last. Used only while the
     /// graph is built.

@@ -6,8 +6,8 @@
 //!
 //! # Counting words
 //!
-//! Items are handed on by reference, so that a word is a slice of the block that was read: nothing
-//! is copied or allocated per line or word. Each worker counts into a part of its own.
+//! Items are passed on by reference, so that a word is a slice of the block that was read: nothing is copied or
+//! allocated per line or word. Each instance counts into a share of its own.
 //!
 //! ```
 //! use millstream_base::SystemDisk;

@@ -12,18 +12,18 @@ use crate::checkpoint::store::Checkpointing;
 use crate::run::scheduler::{Priority, Scheduler};
 use crate::stage::dead_letter::DeadLetters;
 
-/// What a flow takes from its surroundings. The defaults are right for most.
+/// The settings of a flow. The defaults are right for most.
 #[derive(Clone)]
 pub struct FlowSettings {
     /// Worker threads at most; as many as there are cores by default. There are fewer while they are
     /// enough for the load.
     pub workers: NonZeroUsize,
-    /// Whether another worker takes the place of one that has died; it does by default. Without it the flow goes on
-    /// with the workers that are left; the last one is replaced all the same, so that the flow ends.
+    /// Whether another worker replaces one that has died; it does by default. Without it the flow continues with the
+    /// workers that are left; the last one is replaced all the same, so that the flow ends.
     pub replaces_workers: bool,
     /// Whether the order of items counts; it does by default.
     pub order: Order,
-    /// Who is activated next; [`Priority`] by default.
+    /// Chooses the stage that is activated next; [`Priority`] by default.
     pub scheduler: Arc<dyn Scheduler>,
     /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
     pub interval: Duration,
@@ -32,14 +32,14 @@ pub struct FlowSettings {
     /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
     /// larger one is used, and shrink when they are idle.
     pub ring_items_max: NonZeroUsize,
-    /// Takes items that make code of the user panic twice, or for which it answers an error. Without
+    /// Takes items that make user code panic twice, or for which it returns an error. Without
     /// it they fail the flow.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
-    /// What time it is.
+    /// The clock of the flow.
     pub clock: Arc<dyn Clock>,
-    /// Keeps what the flow needs to go on after its end, from time to time; off by default.
+    /// Takes checkpoints from time to time, from which a later run resumes; off by default.
     pub checkpoints: Option<Checkpointing>,
-    /// What else has to be the same on all ranks, such as the program's version and arguments.
+    /// Anything else that must be the same on all ranks, such as the program's version and arguments.
     pub program: String,
     /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
     pub ranks: Ranks,
@@ -48,8 +48,8 @@ pub struct FlowSettings {
 /// Whether a flow keeps the order of its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// What one source gives arrives everywhere in the order in which it was given, even where
-    /// several workers process it at once.
+    /// The items of one source arrive everywhere in the order in which the source gave them, even where several
+    /// workers process them at once.
     #[default]
     Kept,
     /// Items may overtake each other, so that no worker's results wait for another's.

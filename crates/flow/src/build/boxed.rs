@@ -14,8 +14,8 @@ use crate::stage::ends::to_rings::Route;
 use crate::stage::entry::{Entry, RegisterRow, Row, RowStart};
 use crate::stage::terminal::Terminal;
 
-/// Operators that give `T`, whatever they are: what [`Operators::boxed`] makes, so that functions can return and
-/// take them.
+/// Operators that give `T`, of a type that can be named: [`Operators::boxed`] makes it, so that functions can return
+/// and take it.
 pub type Pipeline<'f, T> = Operators<'f, Boxed<T>, Same>;
 
 /// Where operators behind a [`Pipeline`] begin, within the stage of those before.
@@ -53,9 +53,10 @@ impl<T: Send + 'static> RegisterRow<T> for Boxed<T> {
 }
 
 impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
-    /// Hides which operators these are, so that a function can return them as a [`Pipeline`]. What follows
-    /// is still in the same stage. The price: each item is cloned into a batch, and each batch, of up to 256 items and 8 KiB, is
-    /// one virtual call; the operators before the box and those behind it are compiled into a loop each, not into one together.
+    /// Hides the types of these operators, so that a function can return them as a [`Pipeline`]. The operators behind
+    /// the box are still in the same stage. The price: each item is cloned into a batch, and each batch, of up to 256
+    /// items and 8 KiB, is one virtual call; the operators before the box and those behind it are compiled into a
+    /// loop each, not into one together.
     ///
     /// ```
     /// use millstream_flow::sources::Generator;

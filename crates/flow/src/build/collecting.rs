@@ -33,8 +33,7 @@ struct LateTo<T: Parts, L> {
 }
 
 impl Flow {
-    /// A state element readable under `name`: what is kept of some windows that have all of their
-    /// events.
+    /// Adds a state element that is readable under `name`: the figures of windows that have all of their events.
     ///
     /// # Panics
     /// When the windows are neither tumbling nor sliding.
@@ -58,8 +57,8 @@ where
     C: Chain<I::Item, Out = T>,
     T: Parts + Clone + Debug + Send + Sync,
 {
-    /// Keeps all events of windows, for functions that need all of them: an item is a handle of many
-    /// events, and what is kept is the items. On several ranks each has windows of its own items.
+    /// Retains all events of windows, for functions that need all of them: an item is a handle of many events, and
+    /// the items are retained. On several ranks each rank has windows of its own items.
     ///
     /// ```
     /// use millstream_base::Timestamp;
@@ -130,8 +129,8 @@ where
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
 {
-    /// What `function` makes of events that come too late for their window goes to `channel`; without
-    /// this they are dropped. They are counted in any case, by [`Collected::late_events`].
+    /// Events that come too late for their window go to `channel`, as `function` turns them; without this they are
+    /// dropped. They are counted in any case, by [`Collected::late_events`].
     pub fn late_to<M, F>(self, channel: &Channel<M>, function: F) -> Collecting<'f, I, C, M>
     where
         M: Send + 'static,
@@ -147,9 +146,9 @@ where
         }
     }
 
-    /// Keeps the items until the windows are over that their events lie in by `time`; what comes out are
-    /// the windows. An event is late if all of its windows were closed by what was known of time before
-    /// its item was read, and else it is in those that were not.
+    /// Retains the items until the windows are over that their events lie in by `time`, and gives the windows. An
+    /// event is late if the watermark before its item was read had closed all of its windows; else it is in those
+    /// that were open.
     pub fn collect<F>(self, name: &str, time: F) -> Operators<'f, RingInput<WindowEvents<T>>, Same>
     where
         F: Fn(&T::Part<'_>) -> Timestamp + Send + Sync + 'static,
@@ -166,7 +165,7 @@ where
             time: Arc::new(time),
             results: results.clone(),
         };
-        // There is one place for all; whatever comes before it is the work of many.
+        // One instance collects for all; several instances may work on the operators before it.
         let flow = match operators.is_shared && I::BEGINS_STAGE && operators.operators == 0 {
             true => collect.end(operators),
             false => collect.end(operators.boundary(name)),

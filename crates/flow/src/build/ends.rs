@@ -75,7 +75,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         });
     }
 
-    /// Ends the graph in a partial state: `step` takes each item into a part of it.
+    /// Ends the graph in a partial state: `step` adds each item to the share of the instance.
     pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
     where
         C::Out: Debug,

@@ -11,10 +11,10 @@ use crate::stage::ends::to_rings::Route;
 use crate::stage::entry::Entry;
 
 impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
-    /// Ends the operators in branches, which go on within the stage: each item goes to the one whose index
-    /// `route` gives. `build` is called for each branch and ends it. What is `split` to channels may be worked on
-    /// by several workers at once; what goes to a branch, no ring has to carry. A branch that one worker at a
-    /// time must bring to its end, as a sink that keeps the order of a ring, makes the stage one for all.
+    /// Ends the operators in branches, which go on within the stage: each item goes to the branch whose index `route`
+    /// gives. `build` is called for each branch and ends it. Several workers at once may process items that are
+    /// `split` to channels; items that go to a branch pass no ring. Where only one instance can end a branch, as with
+    /// a sink that keeps the order of a ring, the whole stage has one instance.
     ///
     /// ```
     /// use millstream_flow::Flow;
@@ -50,7 +50,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             operators.is_shared = self.is_shared;
             build(number, operators);
             let arms = mem::take(&mut *arms.lock());
-            // What one alone may bring is brought by one.
+            // A branch with one instance leaves one to the stage.
             self.inputs.truncate(arms.len().max(1));
             branches.push(arms.into_iter());
             outputs.extend(

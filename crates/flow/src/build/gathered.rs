@@ -1,4 +1,4 @@
-//! What ranks have found comes together on one of them.
+//! Gathers the items of all ranks on one of them.
 
 use crate::build::flow::Flow;
 use crate::error::FlowError;
@@ -24,7 +24,7 @@ where
     S: PartialState,
 {
     let settings = FlowSettings {
-        // What is gathered is at hand, and those of another flow are no place for its own.
+        // The items are in memory, and a store of another flow's checkpoints must not hold this flow's.
         checkpoints: None,
         ..settings
     };

@@ -22,8 +22,8 @@ use crate::stage::user_code::Label;
 /// Room of a ring at first.
 const RING_ITEMS_MIN: usize = 8;
 
-/// Memory of a ring at most, so that what is handed on is still in the cache when it is read;
-/// whatever that is in items, there is room for `RING_ITEMS_MIN`.
+/// Memory of a ring at most, so that items are still in the cache when they are read. However few items that is,
+/// there is room for `RING_ITEMS_MIN`.
 const RING_BYTES_MAX: usize = 1 << 20;
 
 impl Flow {
@@ -82,7 +82,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     ///
-    /// What is written and read has one type:
+    /// A channel is written and read with one type:
     ///
     /// ```compile_fail
     /// use millstream_flow::sources::Generator;
@@ -136,7 +136,7 @@ impl Flow {
         Some((outlets, inputs))
     }
 
-    /// Begins a stage that reads what comes from other ranks.
+    /// Begins a stage that reads the items of other ranks.
     pub(crate) fn receive<T: Message>(
         &mut self,
         name: &str,

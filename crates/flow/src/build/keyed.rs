@@ -1,4 +1,4 @@
-//! Operators by key: what is known of a key meets in one place, on whatever rank.
+//! Operators by key: all items of a key reach one owner, on one of the ranks.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -56,9 +56,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         }
     }
 
-    /// Adds each item to the windows that `time` lies in, whatever its key: first to what this instance knows of
-    /// them, from time to time to what all know, which is on one rank. Else it is as
-    /// [`Keyed::aggregate`], and its results have no key to speak of.
+    /// Adds each item to the windows that `time` lies in, for all keys together: first to the partial results of this
+    /// instance, which go from time to time to the one owner, on one rank. Else it is as [`Keyed::aggregate`], and
+    /// its results have no key to speak of.
     ///
     /// ```
     /// use millstream_base::Timestamp;
@@ -104,7 +104,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         self.all().late_to(channel)
     }
 
-    /// What is routed by a key that all items have.
+    /// Routes the items by a key that all items have.
     fn all(self) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
     where
         C::Out: Sized,
@@ -154,11 +154,11 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         flow.stage(name, &channel)
     }
 
-    /// What the operator `name` sends to other ranks and gets from them.
+    /// Returns the channels on which the operator `name` sends to other ranks and receives from them.
     fn exchange_ends<T: Message>(&mut self, name: &str) -> ExchangeEnds<T> {
         let (outlets, received) = self.flow.rank_channel(name).unzip();
         if outlets.is_some() && self.keeps_order() {
-            // What is sent to other ranks is in nobody's turn.
+            // Items for other ranks have no turn in the order of a ring.
             self.inputs.truncate(1);
         }
         let ranks = &self.flow.settings.ranks;
@@ -209,9 +209,9 @@ where
         }
     }
 
-    /// Adds each item to the windows of its key that `time` lies in: first to what this instance knows
-    /// of them, from time to time to what all know. A stage of its own, named `name`; what comes out
-    /// are the windows as event time passes their end.
+    /// Adds each item to the windows of its key that `time` lies in: first to the partial results of this instance,
+    /// which go from time to time to the key's owner. A stage of its own, named `name`; it gives the windows as event
+    /// time passes their end.
     pub fn aggregate<A, E>(
         self,
         name: &str,
@@ -229,7 +229,7 @@ where
         panes.windows(flow, name, state)
     }
 
-    /// Ends the stage in panes, as the operator `kind`. What of them goes to other ranks is named `exchange`.
+    /// Ends the stage in panes, as the operator `kind`. The channel to other ranks is named `exchange`.
     pub(crate) fn end_in_panes<A, E>(
         self,
         kind: &str,

@@ -20,8 +20,8 @@ use crate::stage::user_code::Label;
 use crate::state::table::Table;
 use crate::time::watermarks::Watermarks;
 
-/// The end of a graph that is being built: a stage that reads `I` and hands what comes out of its
-/// operators `C` to whatever is added next.
+/// The end of a graph that is being built: a stage that reads `I` and hands the results of its operators `C` to the
+/// operator that is added next.
 ///
 /// Operators get their items by reference. All operators up to the next
 /// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
@@ -39,7 +39,7 @@ pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     /// How many operators the stage has.
     pub(crate) operators: usize,
     pub(crate) watermarks: Option<Watermarks>,
-    /// Whether it says marks, being the first stage.
+    /// Whether it emits watermarks, being the first stage.
     pub(crate) emits_watermarks: bool,
 }
 
@@ -69,8 +69,8 @@ where
 }
 
 impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
-    /// Tells how far event time has come: the source's items have the times that `time` gives, and are
-    /// out of order by as much as `watermarks` says. Windows further on close by that.
+    /// Makes the source emit watermarks: its items have the times that `time` gives, and are out of order by as much
+    /// as `watermarks` allows. Windows further on close by that.
     pub fn watermarks<F>(
         mut self,
         time: F,
@@ -119,7 +119,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         })
     }
 
-    /// Turns each item into any number of others, which may be parts of it: `U` may be `[u8]`.
+    /// Turns each item into any number of others, which may be slices of it: `U` may be `[u8]`.
     pub fn flat_map<U, F>(self, function: F) -> Operators<'f, I, FlatMap<C, F, U>>
     where
         C::Out: Debug,
@@ -134,8 +134,8 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         })
     }
 
-    /// Takes each item apart: as [`flat_map`](Operators::flat_map), where the items themselves say what they
-    /// hold, so that all that follows is compiled into one loop with it.
+    /// Takes each item apart: as [`flat_map`](Operators::flat_map), where the items themselves visit the items in
+    /// them, so that all operators that follow are compiled into one loop with it.
     ///
     /// ```
     /// use millstream_flow::sources::Generator;
@@ -168,10 +168,10 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         self.add("flatten", |before, label| Flat { before, label })
     }
 
-    /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map)
-    /// does with whole items. A part that makes `function` panic twice, or for which it answers an
-    /// error, becomes a dead letter; the other parts go their way. What `function` does beside its
-    /// results may be done again for the parts before one that it panics on.
+    /// Turns each part of each item into any number of items, as [`flat_map`](Operators::flat_map) does with whole
+    /// items. A part that makes `function` panic twice, or for which it returns an error, becomes a dead letter; the
+    /// other parts are processed. Side effects of `function` may happen again for the parts before one that it panics
+    /// on.
     ///
     /// ```
     /// use millstream_base::SystemDisk;

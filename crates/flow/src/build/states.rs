@@ -9,21 +9,21 @@ use crate::state::windowed::{REMEMBERED_KEYS, WindowSpec, Windowed};
 use crate::windows::{Combine, Key, Windows};
 
 impl Flow {
-    /// A state element of which each worker changes a part of its own, readable under `name`.
+    /// Adds a state element that is readable under `name`. Each instance changes a share of its own.
     pub fn partial<S: PartialState>(&mut self, name: &str) -> Partial<S> {
         let state = Partial::default();
         self.add_state(name, state.clone());
         state
     }
 
-    /// A state element of the caller's own, readable under `name` and kept in checkpoints. What changes it while the
-    /// flow runs has to be an operator of the flow: checkpoints are taken while none is at work.
+    /// Adds a state element of the caller's own, readable under `name` and saved in checkpoints. Only operators of
+    /// the flow may change it while the flow runs: checkpoints are taken while none is at work.
     pub fn state(&mut self, name: &str, state: impl StateReader + 'static) {
         self.add_state(name, state);
     }
 
-    /// A state element readable under `name`: of each key, what `aggregate` makes of its items over each
-    /// of some windows.
+    /// Adds a state element that is readable under `name`: for each key, the `aggregate` of its items over each of
+    /// some windows.
     pub fn windowed<K: Key, A: Combine>(
         &mut self,
         name: &str,

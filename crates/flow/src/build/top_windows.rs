@@ -32,18 +32,18 @@ where
     K: Key + Debug,
     O: Message + Clone + Debug,
 {
-    /// Of the windows that end at the same moment, the `count` with the highest scores, the highest first:
-    /// which keys have most in a window. Scores are compared as [`top`](crate::windows::top) says. A stage of its own, named
-    /// `name`, and a state element of this name, which has the newest result under the key `all`. Each instance
-    /// and each rank sends on only the highest of its own.
+    /// Gives the `count` windows with the highest scores among those that end at the same moment, the highest first:
+    /// the keys with the most in a window. Scores are compared as by [`top`](crate::windows::top). A stage of its
+    /// own, named `name`, and a state element of this name, which has the newest result under the key `all`. Each
+    /// instance and each rank sends on only the highest of its own.
     ///
-    /// A result is given when event time has passed the end of its windows. Its `events` says how many windows it
-    /// was made of, and its `start` when the first of those in it begins. It is for windows that end by event time:
-    /// of global windows that count their items it is given at the end of the input.
+    /// A result comes when event time has passed the end of its windows. Its `events` is the number of windows it was
+    /// made of, and its `start` that of the first of those in it. It is for windows that end by event time: of global
+    /// windows that count their items it comes at the end of the input.
     ///
-    /// Where windows of the flow [come again](WindowResult::is_update), so does this, updated: the last result of each window
-    /// counts. All windows that end at one moment are kept for so long then, and not only the highest. A session that has grown
-    /// counts at its new end, and still at the one before.
+    /// Where windows of the flow [come again](WindowResult::is_update), so does this, updated: the last result of
+    /// each window counts. All windows that end at one moment are then retained until their updates are over, and not
+    /// only the highest. A session that has grown counts at its new end, and still at the one before.
     ///
     /// ```
     /// use millstream_base::Timestamp;
@@ -79,7 +79,7 @@ where
         flow.graph
             .agreed
             .push(format!("{name}: the highest {count}"));
-        // What ends at one moment is in one millisecond.
+        // Windows that end at one moment end in one millisecond.
         let updates_for_ms = flow.updates_for_ms;
         let moments = Windows::tumbling(1).allowed_lateness(updates_for_ms);
         let highest = TopWindows::new(count, score, updates_for_ms > 0);

@@ -1,4 +1,4 @@
-//! What has to hold of a whole graph before it can run.
+//! The conditions that a whole graph must meet before it can run.
 
 use std::sync::Arc;
 
@@ -81,8 +81,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Whoever goes by event time is told it: all sources that lead there tell it, and their items do
-    /// not overtake what they say.
+    /// Checks that windows get watermarks: all sources that lead there emit them, and items do not overtake
+    /// watermarks.
     fn check_time(&self) -> Result<(), FlowError> {
         for stage in self
             .graph

@@ -16,9 +16,9 @@ use crate::stage::user_code::Label;
 use crate::state::windowed::Windowed;
 use crate::windows::{Joined, Key, OneSide, WindowResult, WindowTotals, Windows};
 
-/// A join of two streams by key and window, which [`Flow::window_join`] begins: the first stream goes on from it with
-/// [`join`](Keyed::join), the second ends in it with [`to_join`](Keyed::to_join). A clone is another handle of the
-/// same join.
+/// A join of two streams by key and window, which [`Flow::window_join`] begins: the first stream continues from it
+/// with [`join`](Keyed::join), the second ends in it with [`to_join`](Keyed::to_join). A clone is another handle of
+/// the same join.
 pub struct WindowJoin<K, L, R>
 where
     L: Message + Clone,
@@ -32,7 +32,7 @@ where
 /// The items that both streams have of a key in a window.
 type Both<K, L, R> = WindowResult<K, (Vec<L>, Vec<R>)>;
 
-/// Keys whose last window can be read when it is over: none, since its items would be kept for that.
+/// Keys whose last window can be read when it is over: none, since the window's items would be retained for that.
 const REMEMBERED_KEYS: usize = 0;
 
 impl Flow {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::checkpoint::store::{Checkpoints, PartKey};
 use crate::error::BoxError;
 
-/// Of parts in some place the number of the newest checkpoint of which all ranks' parts are there.
+/// Returns the number of the newest checkpoint of which the shards of all ranks are stored.
 pub fn newest_complete(parts: &[PartKey], ranks: u32) -> Option<u64> {
     let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
     for key in parts.iter().filter(|key| key.rank < ranks) {
@@ -15,7 +15,7 @@ pub fn newest_complete(parts: &[PartKey], ranks: u32) -> Option<u64> {
     complete.next().map(|(number, _)| *number)
 }
 
-/// Forgets this rank's parts that are of no use any more, `last` being the last one.
+/// Removes this rank's shards that are of no use any more, `last` being the last one.
 pub fn remove_old(place: &dyn Checkpoints, last: PartKey, ranks: u32) -> Result<(), BoxError> {
     let parts = place.list()?;
     old(&parts, last, ranks)
@@ -23,12 +23,12 @@ pub fn remove_old(place: &dyn Checkpoints, last: PartKey, ranks: u32) -> Result<
         .try_for_each(|key| place.remove(key))
 }
 
-/// Of a rank's parts those that are older than the newest complete checkpoint, and those that wait for the parts of
-/// other ranks: else they would pile up where another rank can never keep its own. The last two stay, which others
-/// may be writing, and the oldest that others may still come to, however far behind they are.
+/// Returns a rank's shards that are older than the newest complete checkpoint, and those that wait for the shards of
+/// other ranks: else they would pile up where another rank can never store its own. The last two stay, since other
+/// ranks may be writing theirs, and so does the oldest one that others may still reach, however far behind they are.
 fn old(parts: &[PartKey], last: PartKey, ranks: u32) -> Vec<PartKey> {
     let newest = newest_complete(parts, ranks).unwrap_or(0);
-    // Each rank keeps its parts in their order.
+    // Each rank stores its shards in their order.
     let may_come = |number: u64| {
         (0..ranks).all(|rank| {
             let mut of_rank = parts.iter().filter(|key| key.rank == rank);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_is_complete_when_all_ranks_have_kept_their_parts() {
+    fn a_checkpoint_is_complete_when_all_ranks_have_stored_their_shards() {
         let key = |checkpoint, rank| PartKey { checkpoint, rank };
         let mut parts = vec![key(4, 0), key(4, 1), key(5, 0), key(6, 1)];
         assert_eq!(newest_complete(&parts, 2), Some(4));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_pile_up_where_another_rank_keeps_none_of_its_own() {
+    fn shards_do_not_pile_up_where_another_rank_stores_none() {
         let key = |checkpoint, rank| PartKey { checkpoint, rank };
         let mut parts = vec![key(1, 0), key(1, 1)];
         for number in 2..100 {

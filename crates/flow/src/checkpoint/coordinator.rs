@@ -1,15 +1,14 @@
-//! Cuts: moments at which everything that came into a flow, on whatever rank, has arrived.
+//! Coordinates consistent snapshots: moments at which everything that the sources gave, on all ranks, has arrived.
 //!
-//! From time to time the sources pause. What is under way then goes through, which takes a few
-//! slices' time, and the sinks are flushed. Then nothing of the flow is in a ring or in somebody's
-//! hands, and no stage has anything left to say: sources [commit](crate::Source::commit), or a
-//! [checkpoint](crate::Checkpoints) is taken, and the sources go on.
+//! From time to time the sources pause. Items under way then pass through, which takes a few slices' time, and the
+//! sinks are flushed. Then no item of the flow is in a ring or in hand, and no stage has anything left to emit:
+//! sources [commit](crate::Source::commit), or a [checkpoint](crate::Checkpoints) is taken, and the sources go on.
 //!
-//! On several ranks *barriers* travel with the items. A rank that pauses says one on each channel to
-//! others as soon as everything before that channel is at rest; who meets one pauses, too, and reads
-//! no more from that rank. When a rank is at rest and has met the barriers of all others, its part of
-//! the cut is there: all that was said before the barriers has arrived, and nothing that came after.
-//! So no rank is special, and any may begin (after Chandy and Lamport, "Distributed snapshots").
+//! On several ranks *barriers* travel with the items. A rank that pauses emits one on each channel to others as soon
+//! as everything before that channel is at rest; a rank that reads one pauses, too, and reads no more from the
+//! sender. When a rank is at rest and has read the barriers of all others, its share of the snapshot stands:
+//! everything that was sent before the barriers has arrived, and nothing that came after. So no rank is special, and
+//! any may begin (after Chandy and Lamport, "Distributed snapshots").
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,23 +26,23 @@ use crate::stage::contract::{Rest, Stage};
 use crate::stage::upstream::all_before;
 
 pub struct Coordinator {
-    /// What they are for.
+    /// The purpose of the snapshots.
     purpose: Purpose,
     interval: Duration,
     pause: Arc<Pause>,
-    /// Something was processed since the last cut. Written by workers after each activation.
+    /// Something was processed since the last snapshot. Written by workers after each activation.
     is_due: AtomicBool,
     /// Not before this time of the flow's clock, in nanoseconds.
     at_ns: AtomicU64,
     /// The channels to other ranks. Locked by the worker that looks whether everything has arrived.
     gates: Mutex<Vec<Gate>>,
-    /// A worker takes a cut, or failed when it did: code of the user may have done half of something, so no other
+    /// A worker takes a snapshot, or failed when it did: user code may have done half of something, so no other
     /// worker tries again. Written with `gates` locked.
     is_taken: AtomicBool,
 }
 
 pub enum Purpose {
-    /// Nobody wants any.
+    /// No source or sink wants any.
     None,
     /// Sources commit.
     Commits,
@@ -56,7 +55,7 @@ struct Gate {
     outlets: Vec<Arc<Outlets>>,
     /// The stage, and all that lead to it.
     before: Vec<Arc<dyn Stage>>,
-    /// Up to which cut the barrier is said.
+    /// The number of the last snapshot whose barrier was emitted.
     said: u64,
 }
 
@@ -141,13 +140,13 @@ impl Coordinator {
         is_waiting.then(|| Duration::from_nanos(self.at_ns.load(Ordering::Relaxed)))
     }
 
-    /// For a worker that finds nothing to do: takes a cut if the sources pause and everything has arrived.
+    /// For a worker that finds nothing to do: takes a snapshot if the sources pause and everything has arrived.
     /// Returns whether there may be something to do now.
     pub fn take_if_at_rest(&self, elements: &Elements<'_>, now: Duration) -> Result<bool, Failure> {
         if !self.pause.is_on.load(Ordering::SeqCst) {
             return Ok(false);
         }
-        // Who waits here looks itself afterwards: what the other found may be over.
+        // A worker that waited here looks again: the findings of the other worker may be outdated.
         let mut gates = self.gates.lock();
         if !self.pause.is_on.load(Ordering::SeqCst) {
             return Ok(true);
@@ -186,19 +185,19 @@ impl Coordinator {
             Purpose::None => {}
             Purpose::Commits => commit(elements.stages)?,
             Purpose::Checkpoints(shards, _) => {
-                shards.keep(number, elements.save(shards.checkpoint(number))?);
+                shards.store(number, elements.save(shards.checkpoint(number))?);
             }
         }
         self.is_taken.store(false, Ordering::Relaxed);
         self.is_due.store(false, Ordering::Relaxed);
         self.put_off(now);
         self.pause.is_on.store(false, Ordering::SeqCst);
-        // Last: the barrier of the next cut is read only now, and pauses again.
+        // Last: the barrier of the next snapshot is read only from now on, and pauses again.
         self.pause.done.store(number, Ordering::SeqCst);
         Ok(true)
     }
 
-    /// What waits for checkpoints to be complete on all ranks, if it has something to do.
+    /// Returns the decisions that wait for complete checkpoints, if they have something to do.
     pub fn decisions_due(&self) -> Option<&Decisions> {
         match &self.purpose {
             Purpose::Checkpoints(_, decisions) => {
@@ -208,9 +207,9 @@ impl Coordinator {
         }
     }
 
-    /// For the last worker, when all stages have ended: this is a cut, too. A flow that goes on from it has sources that
-    /// have ended, or goes on reading if it was stopped. `wait` waits until something happens, and returns `false` when the
-    /// flow is given up.
+    /// For the last worker, when all stages have ended: takes the last snapshot. A run that resumes from it has
+    /// sources that have ended, or reads on if the flow was stopped. `wait` waits until something happens, and
+    /// returns `false` when the flow is dropped.
     pub fn end(
         &self,
         elements: &Elements<'_>,
@@ -223,7 +222,7 @@ impl Coordinator {
             }
             Purpose::Checkpoints(shards, None) => {
                 let number = shards.checkpoint(shards::LAST);
-                shards.keep(shards::LAST, elements.save(number)?);
+                shards.store(shards::LAST, elements.save(number)?);
                 Ok(())
             }
             Purpose::None => Ok(()),
@@ -241,17 +240,17 @@ impl Coordinator {
         let first = shards.checkpoint(0);
         let ended = self.pause.done.load(Ordering::SeqCst);
         let mut last = ended;
-        let keep = |number: u64| {
+        let store = |number: u64| {
             let failed = shards.counts().failed;
             let saved = elements.save(shards.checkpoint(number))?;
-            shards.keep(number, saved);
+            shards.store(number, saved);
             shards.finish();
             Ok(shards.counts().failed == failed)
         };
         shards.finish();
-        let mut is_kept = false;
+        let mut is_stored = false;
         decisions.end(shards.checkpoint(ended))?;
-        // 1. Until all ranks have ended, this one takes part in what the others do.
+        // 1. Until all ranks have ended, this one takes part in the checkpoints of the others.
         let end = loop {
             decisions.decide()?;
             if let Some(end) = decisions.final_number(shards.checkpoint(ended)) {
@@ -260,7 +259,7 @@ impl Coordinator {
             match decisions.wanted(shards.checkpoint(last)) {
                 Some(wanted) => {
                     last = wanted - first;
-                    is_kept = keep(last)?;
+                    is_stored = store(last)?;
                 }
                 None if !wait(decisions) => return Ok(()),
                 None => {}
@@ -268,14 +267,14 @@ impl Coordinator {
         };
         // 2. The last checkpoint of all.
         // Another rank may have come so far, and this one may have followed it.
-        if last < end - first || !is_kept {
-            is_kept = keep(end - first)?;
+        if last < end - first || !is_stored {
+            is_stored = store(end - first)?;
         }
-        if !is_kept {
+        if !is_stored {
             return Err(Failure::Error {
                 operator: "checkpoints".into(),
                 error: format!(
-                    "the last checkpoint is not kept, so the results since the one before are not committed; resume the flow: {}",
+                    "the last checkpoint is not stored, so the results since the one before are not committed; resume the flow: {}",
                     shards.counts().error.unwrap_or_default()
                 )
                 .into(),

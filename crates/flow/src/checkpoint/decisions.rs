@@ -1,12 +1,12 @@
 //! Which checkpoints are complete on all ranks: from then on results that were prepared for them count.
 //!
-//! A rank says to all others which of its shards it has kept. A checkpoint that all have kept is *complete*: the flow will
-//! never go on from an older one. Sinks [commit](crate::Sink::commit) then what they have prepared for it, and for those
-//! before it. While this is under way, the flow goes on: it works at the next checkpoint.
+//! A rank announces each shard that it has stored to all others. A checkpoint whose shards all ranks have stored is
+//! *complete*: the flow will never resume from an older one. Then sinks [commit](crate::Sink::commit) the results
+//! that they have prepared for it, and for those before it. Meanwhile the flow works at the next checkpoint.
 //!
-//! At the end each rank says which checkpoint was its last. One more follows, with the next number behind all of
-//! these, so that the last results are committed, too. Until all ranks have come to their ends, one that has keeps its
-//! shard of each checkpoint that another one takes: nothing changes in it any more.
+//! At the end each rank announces its last checkpoint. One more follows, with the next number behind all of these, so
+//! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
+//! rank takes, until all have ended: nothing changes in it any more.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,32 +25,33 @@ use crate::run::doorbell::Doorbell;
 /// Bytes on their way from one rank to another; each message has about ten.
 const CREDIT_BYTES: u64 = 16 << 10;
 
-/// What ranks say to each other.
+/// An announcement of a rank to all others.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Announcement {
-    /// The shard of this checkpoint is kept.
-    Kept(u64),
-    /// The rank has come to its end; this was its last checkpoint.
+    /// The shard of this checkpoint is stored.
+    Stored(u64),
+    /// The rank has ended; this was its last checkpoint.
     Ended(u64),
 }
 
-/// What this rank knows of the checkpoints of all.
+/// The checkpoints of all ranks, as far as this one knows.
 pub struct Decisions {
     sinks: Vec<Arc<dyn Participant>>,
     signal: Arc<DecisionSignal>,
     state: Mutex<State>,
 }
 
-/// Something was kept or said, or a sink has gone on. Workers look at it between any two activations.
+/// Signals that a shard was stored, an announcement arrived, or a sink made progress. Workers look at it between any
+/// two activations.
 pub struct DecisionSignal {
     is_there: AtomicBool,
-    /// Shards that were kept and nobody has been told of.
-    kept: Mutex<Vec<u64>>,
+    /// Shards that were stored and not announced yet.
+    stored: Mutex<Vec<u64>>,
     doorbell: Arc<Doorbell>,
 }
 
 struct State {
-    /// Checkpoints of which this rank has kept its shard, from the last complete one on.
+    /// Checkpoints of which this rank has stored its shard, from the last complete one on.
     own: BTreeSet<u64>,
     peers: Vec<Peer>,
     /// The newest complete checkpoint, and whether all sinks have committed it.
@@ -62,16 +63,16 @@ struct State {
 struct Peer {
     sender: Sender,
     receiver: Receiver,
-    kept: BTreeSet<u64>,
+    stored: BTreeSet<u64>,
     ended: Option<u64>,
     /// Messages for which there was no credit; a few for each checkpoint that is not complete.
     unsent: VecDeque<Bytes>,
 }
 
 impl DecisionSignal {
-    /// A shard was kept for good.
-    pub fn kept(self: &Arc<Self>, number: u64) {
-        self.kept.lock().push(number);
+    /// A shard was stored.
+    pub fn stored(self: &Arc<Self>, number: u64) {
+        self.stored.lock().push(number);
         self.wake_by_ref();
     }
 }
@@ -97,7 +98,7 @@ impl Decisions {
     ) -> Decisions {
         let signal = Arc::new(DecisionSignal {
             is_there: AtomicBool::new(false),
-            kept: Mutex::default(),
+            stored: Mutex::default(),
             doorbell: Arc::clone(doorbell),
         });
         let channel = ranks.next_channel();
@@ -110,7 +111,7 @@ impl Decisions {
             Peer {
                 sender,
                 receiver,
-                kept: BTreeSet::new(),
+                stored: BTreeSet::new(),
                 ended: None,
                 unsent: VecDeque::new(),
             }
@@ -137,15 +138,15 @@ impl Decisions {
         self.signal.is_there.load(Ordering::Relaxed)
     }
 
-    /// Takes in what was kept and said, and has sinks commit what is complete. Never waits.
+    /// Processes stored shards and announcements, and has sinks commit complete checkpoints. Never waits.
     pub fn decide(&self) -> Result<(), Failure> {
         let state = &mut *self.state.lock();
-        // First: what comes from now on is for the next time.
+        // First: a signal from now on is for the next time.
         self.signal.is_there.store(false, Ordering::SeqCst);
-        for number in std::mem::take(&mut *self.signal.kept.lock()) {
+        for number in std::mem::take(&mut *self.signal.stored.lock()) {
             state.own.insert(number);
             state
-                .announce(Announcement::Kept(number))
+                .announce(Announcement::Stored(number))
                 .map_err(failure)?;
         }
         state.receive().map_err(failure)?;
@@ -165,21 +166,21 @@ impl Decisions {
         Ok(())
     }
 
-    /// Says that this rank has come to its end, `last` being its last checkpoint.
+    /// Announces that this rank has ended, `last` being its last checkpoint.
     pub fn end(&self, last: u64) -> Result<(), Failure> {
         let mut state = self.state.lock();
         state.announce(Announcement::Ended(last)).map_err(failure)
     }
 
-    /// Of the checkpoints behind `last` the newest one that another rank has kept and this one has not.
+    /// Returns the newest checkpoint behind `last` that another rank has stored and this one has not.
     pub fn wanted(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
-        let kept = state.peers.iter().flat_map(|peer| &peer.kept);
-        let missing = kept.filter(|number| **number > last && !state.own.contains(number));
+        let stored = state.peers.iter().flat_map(|peer| &peer.stored);
+        let missing = stored.filter(|number| **number > last && !state.own.contains(number));
         missing.copied().max()
     }
 
-    /// The number of the checkpoint behind the last one of all ranks, once all have come to their ends; `last` is that of
+    /// Returns the number of the checkpoint behind the last one of all ranks, once all have ended; `last` is that of
     /// this one.
     pub fn final_number(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
@@ -210,7 +211,7 @@ impl State {
             peer.send()?;
             while let Some(message) = peer.receiver.take()? {
                 match postcard::from_bytes(&message)? {
-                    Announcement::Kept(number) => drop(peer.kept.insert(number)),
+                    Announcement::Stored(number) => drop(peer.stored.insert(number)),
                     Announcement::Ended(last) => peer.ended = Some(last),
                 }
             }
@@ -222,7 +223,7 @@ impl State {
     fn newest_complete(&self) -> Option<u64> {
         let is_complete = |number: &&u64| {
             let mut peers = self.peers.iter();
-            **number > self.complete && peers.all(|peer| peer.kept.contains(number))
+            **number > self.complete && peers.all(|peer| peer.stored.contains(number))
         };
         self.own.iter().rev().find(is_complete).copied()
     }
@@ -230,7 +231,7 @@ impl State {
     fn forget_before(&mut self, number: u64) {
         self.own = self.own.split_off(&number);
         for peer in &mut self.peers {
-            peer.kept = peer.kept.split_off(&number);
+            peer.stored = peer.stored.split_off(&number);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::stage::user_code::Label;
 pub trait Participant: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Whether a flow may go on with it from a checkpoint that holds nothing of it.
+    /// Whether a flow may resume with it from a checkpoint that holds nothing of it.
     fn may_be_new(&self) -> bool {
         false
     }
@@ -107,7 +107,7 @@ impl Participant for DeadLetterParticipant {
         &self.label.0
     }
 
-    /// A flow that kept none may keep them from now on.
+    /// A flow without a keeper of dead letters may get one later.
     fn may_be_new(&self) -> bool {
         true
     }

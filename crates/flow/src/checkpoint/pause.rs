@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Who pauses, and up to which cut all is done. Known to all inputs.
+/// The pause of the sources, and the last snapshot that was taken. All inputs of the rank share it.
 #[derive(Default)]
 pub struct Pause {
     /// No source gives anything. Written by workers, read by sources.
     pub is_on: AtomicBool,
-    /// The number of the last cut that was taken. Whoever met the barrier of a later one waits.
+    /// The number of the last snapshot that was taken. An input that read the barrier of a later one waits.
     pub done: AtomicU64,
 }

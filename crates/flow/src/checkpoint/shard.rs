@@ -1,4 +1,4 @@
-//! The format of a shard: one rank's part of a checkpoint.
+//! The format of a shard: one rank's share of a checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
 
-/// A rank's part of a checkpoint: of each element of the flow what it needs to go on.
+/// A rank's shard of a checkpoint: for each element of the flow the bytes that it resumes from.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     elements: BTreeMap<String, Vec<u8>>,
@@ -27,12 +27,12 @@ impl Saved {
     }
 }
 
-/// Of which flow a part is.
+/// The identity of the flow that a shard is of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     pub flow: String,
     pub ranks: u32,
-    /// Which of the flow's runs kept it: a number that its ranks agreed on.
+    /// The run that stored it: a number that its ranks agreed on.
     pub run: u64,
     /// By which keys are spread.
     pub seed: u64,
@@ -71,7 +71,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
 mod tests {
     use super::*;
 
-    fn part() -> Vec<u8> {
+    fn shard() -> Vec<u8> {
         let head = Head {
             flow: "ads".to_owned(),
             ranks: 3,
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_read_as_it_was_written() {
-        let (head, saved) = decode(&part()).unwrap();
+    fn a_shard_is_read_as_it_was_written() {
+        let (head, saved) = decode(&shard()).unwrap();
         assert_eq!((head.flow.as_str(), head.ranks), ("ads", 3));
         assert_eq!((head.run, head.seed), (5, 7));
         assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_cut_short_or_damaged_is_refused() {
-        let part = part();
+    fn a_truncated_or_damaged_shard_is_refused() {
+        let part = shard();
         for len in 0..part.len() {
             assert!(decode(&part[..len]).is_err());
         }

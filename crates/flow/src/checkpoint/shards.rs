@@ -1,4 +1,4 @@
-//! Checkpoints: what a flow needs to go on after its end, however it ended.
+//! This rank's shards in the store: a run resumes from one, and writes new ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,23 +15,23 @@ use crate::checkpoint::store::{Checkpoints, PartKey, PlaceLock, Resume};
 use crate::error::BoxError;
 
 /// The number of a run's last checkpoint, counted from where it began: that of its end. Ranks end one after another,
-/// and those that end later may have taken more cuts; so each knows the number without asking. A run never takes as many
-/// cuts.
+/// and those that end later may have taken more snapshots; so each knows the number without asking. A run never takes
+/// that many snapshots.
 pub const LAST: u64 = 1_000_000_000_000;
 
-/// What a run begins with.
+/// The checkpoint that a run resumes from, as this rank sees it.
 pub struct ResumePoint {
     /// The number of the last complete checkpoint, 0 for none.
     pub number: u64,
-    /// By which it was kept.
+    /// The run that stored it.
     pub run: u64,
     pub seed: u64,
     pub saved: Saved,
 }
 
-/// The place of this rank's parts.
+/// This rank's shards in the store.
 pub struct Shards {
-    place: Arc<dyn Checkpoints>,
+    checkpoints: Arc<dyn Checkpoints>,
     flow: String,
     rank: u32,
     ranks: u32,
@@ -41,17 +41,17 @@ pub struct Shards {
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
-    /// Is told what is kept, if something waits for that.
+    /// Is notified of stored shards, if a participant waits for that.
     signal: Option<Arc<DecisionSignal>>,
-    /// Writes a part while the flow goes on.
+    /// Writes a shard while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// Held by rank 0, from [`beginning`](Self::beginning) to [`end`](Self::end).
+    /// Held by rank 0, from [`resume_point`](Self::resume_point) to [`end`](Self::end).
     lock: Mutex<Option<PlaceLock>>,
 }
 
 impl Shards {
     pub fn new(
-        place: Arc<dyn Checkpoints>,
+        checkpoints: Arc<dyn Checkpoints>,
         flow: &str,
         rank: u32,
         ranks: u32,
@@ -59,7 +59,7 @@ impl Shards {
     ) -> Shards {
         Shards {
             clock: Arc::clone(clock),
-            place,
+            checkpoints,
             flow: flow.to_owned(),
             rank,
             ranks,
@@ -73,7 +73,7 @@ impl Shards {
         }
     }
 
-    /// Tells of each part that is kept.
+    /// Notifies `signal` of each shard that is stored.
     pub fn notify(&mut self, signal: Arc<DecisionSignal>) {
         self.signal = Some(signal);
     }
@@ -92,8 +92,8 @@ impl Shards {
         counts
     }
 
-    /// Begins a run behind the checkpoint `number`, which all ranks have agreed on: nothing is left of this
-    /// rank that parts to come could be mixed with.
+    /// Begins a run behind the checkpoint `number`, which all ranks have agreed on, and removes all shards of this
+    /// rank that could be mixed with those to come.
     pub fn begin(&self, number: u64, run: u64, seed: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
         self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
@@ -108,12 +108,13 @@ impl Shards {
         self.remove_later(number)
     }
 
-    /// What to go on from, if from anything, as this rank sees it. The place is held from then on.
+    /// Returns the checkpoint to resume from, if there is one, as this rank sees it. The store is locked from then
+    /// on.
     pub fn resume_point(&self, resume: Resume) -> Result<Option<ResumePoint>, BoxError> {
         if self.rank == 0 {
-            *self.lock.lock() = self.place.lock()?;
+            *self.lock.lock() = self.checkpoints.lock()?;
         }
-        let parts = self.place.list()?;
+        let parts = self.checkpoints.list()?;
         let newest = match resume {
             Resume::Never => return self.check_empty(&parts).map(|()| None),
             Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
@@ -125,26 +126,26 @@ impl Shards {
         }
     }
 
-    /// Whether nothing is kept that a new run would mix with.
+    /// Checks that the store holds no shard that could be mixed with those of a new run.
     fn check_empty(&self, parts: &[PartKey]) -> Result<(), BoxError> {
         match parts.iter().max() {
             None => Ok(()),
             Some(key) => Err(format!(
                 "there is a checkpoint, number {}, of an earlier run: {}; resume from it, or remove it first",
                 key.checkpoint,
-                self.place.describe(*key)
+                self.checkpoints.describe(*key)
             )
             .into()),
         }
     }
 
-    /// This rank's part of a checkpoint. `parts` are all that are there.
+    /// Reads this rank's shard of a checkpoint. `parts` are all shards in the store.
     fn read(&self, number: u64, parts: &[PartKey]) -> Result<ResumePoint, BoxError> {
         let key = PartKey {
             checkpoint: number,
             rank: self.rank,
         };
-        let part = self.place.get(key).and_then(|part| decode(&part));
+        let part = self.checkpoints.get(key).and_then(|part| decode(&part));
         let (head, saved) = part.map_err(|error| self.damaged(key, parts, &error))?;
         if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
             return Err(format!(
@@ -161,13 +162,13 @@ impl Shards {
         })
     }
 
-    /// What is wrong with this rank's part, and what can be done. No older checkpoint is taken by itself: results that
-    /// came after it would come again.
+    /// Returns the error of a damaged shard, and the advice what to do. The flow takes no older checkpoint by itself:
+    /// results that came after it would come again.
     fn damaged(&self, key: PartKey, parts: &[PartKey], error: &BoxError) -> BoxError {
         let PartKey { checkpoint, .. } = key;
         let older = parts.iter().filter(|part| part.checkpoint < checkpoint);
         let older: Vec<PartKey> = older.copied().collect();
-        let place = self.place.describe(key);
+        let place = self.checkpoints.describe(key);
         let advice = match newest_complete(&older, self.ranks) {
             Some(older) => format!(
                 "remove that part to go on from checkpoint {older}, the newest one that is complete without it; \
@@ -198,21 +199,21 @@ impl Shards {
                 count => format!("{count} ranks"),
             },
             ranks.join(", "),
-            self.place.describe(*newest)
+            self.checkpoints.describe(*newest)
         )
         .into()
     }
 
-    /// Where this rank's part of a first checkpoint would be.
+    /// Describes where this rank's shard of a first checkpoint would be.
     fn first_part(&self) -> String {
-        self.place.describe(PartKey {
+        self.checkpoints.describe(PartKey {
             checkpoint: 1,
             rank: self.rank,
         })
     }
 
-    /// Whether parts of which none is complete are of this flow's first checkpoint, which it did not live to
-    /// complete. Each rank looks at its own ones, which nobody else removes.
+    /// Checks that shards of which no checkpoint is complete are of this flow's first checkpoint, which a crash left
+    /// incomplete. Each rank checks its own ones, which no other rank removes.
     fn check_unfinished(&self, parts: &[PartKey]) -> Result<(), BoxError> {
         if parts.iter().any(|key| key.rank >= self.ranks) {
             return Err(self.none_complete(parts));
@@ -222,34 +223,31 @@ impl Shards {
             .try_for_each(|number| self.read(number, parts).map(drop))
     }
 
-    /// Forgets this rank's parts of later checkpoints, which were not complete: else they could be taken for parts
+    /// Removes this rank's shards of later checkpoints, which were not complete: else they could be taken for shards
     /// of those to come.
     fn remove_later(&self, number: u64) -> Result<(), BoxError> {
-        let parts = self.place.list()?;
+        let parts = self.checkpoints.list()?;
         let own = parts.iter().filter(|key| key.rank == self.rank);
         own.filter(|key| key.checkpoint > number)
-            .try_for_each(|key| self.place.remove(*key))
+            .try_for_each(|key| self.checkpoints.remove(*key))
     }
 
-    /// Keeps this rank's part of the first checkpoint there is. Those of the run count on from it.
-    pub fn keep_first(&self, saved: Saved) -> Result<(), BoxError> {
-        self.keep(1, saved);
+    /// Stores this rank's shard of the first checkpoint. Those of the run count on from it.
+    pub fn store_first(&self, saved: Saved) -> Result<(), BoxError> {
+        self.store(1, saved);
         self.finish();
         let counts = self.counts.lock();
         if counts.failed > 0 {
             let place = self.first_part();
             let error = counts.error.as_deref().unwrap_or("it panicked");
-            return Err(format!(
-                "the checkpoint of the beginning cannot be kept: {place}: {error}"
-            )
-            .into());
+            return Err(format!("the first checkpoint cannot be stored: {place}: {error}").into());
         }
         self.first.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Keeps a part in the background. One is written at a time: the flow waits for the one before.
-    pub fn keep(&self, number: u64, saved: Saved) {
+    /// Stores a shard in the background. One is written at a time: the flow waits for the one before.
+    pub fn store(&self, number: u64, saved: Saved) {
         self.finish();
         let head = Head {
             flow: self.flow.clone(),
@@ -262,23 +260,23 @@ impl Shards {
             rank: self.rank,
         };
         let signal = self.signal.clone();
-        let (place, counts, ranks) = (
-            Arc::clone(&self.place),
+        let (checkpoints, counts, ranks) = (
+            Arc::clone(&self.checkpoints),
             Arc::clone(&self.counts),
             self.ranks,
         );
         let clock = Arc::clone(&self.clock);
         let write = move || {
             let started_at = clock.monotonic();
-            let kept = encode(&head, &saved).and_then(|part| {
-                place.put(key, &part)?;
+            let stored = encode(&head, &saved).and_then(|part| {
+                checkpoints.put(key, &part)?;
                 Ok(part.len() as u64)
             });
             let mut counts = counts.lock();
-            if let (Ok(_), Some(signal)) = (&kept, &signal) {
-                signal.kept(key.checkpoint);
+            if let (Ok(_), Some(signal)) = (&stored, &signal) {
+                signal.stored(key.checkpoint);
             }
-            match kept {
+            match stored {
                 Ok(bytes) => {
                     counts.kept += 1;
                     let took = clock.monotonic().saturating_sub(started_at);
@@ -296,8 +294,8 @@ impl Shards {
                 }
             }
             drop(counts);
-            // What cannot be removed does no harm.
-            let _ = remove_old(&*place, key, ranks);
+            // A shard that cannot be removed does no harm.
+            let _ = remove_old(&*checkpoints, key, ranks);
         };
         match thread::Builder::new()
             .name("checkpoint".into())
@@ -312,22 +310,22 @@ impl Shards {
         }
     }
 
-    /// Whether a part is being written.
+    /// Whether a shard is being written.
     pub fn is_writing(&self) -> bool {
         let writer = self.writer.lock();
         writer.as_ref().is_some_and(|writer| !writer.is_finished())
     }
 
-    /// Waits for what is being written, and lets other runs have the place.
+    /// Waits for the shard that is being written, and unlocks the store for other runs.
     pub fn end(&self) {
         self.finish();
         *self.lock.lock() = None;
     }
 
-    /// Waits for what is being written.
+    /// Waits for the shard that is being written.
     pub fn finish(&self) {
         if let Some(writer) = self.writer.lock().take() {
-            // Whatever it panicked on is the user's: it counts as not kept.
+            // The panic is of user code: the shard counts as not stored.
             if writer.join().is_err() {
                 self.counts.lock().failed += 1;
             }

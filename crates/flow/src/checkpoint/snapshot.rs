@@ -1,4 +1,4 @@
-//! What a checkpoint saves: the elements of a flow while all are at rest.
+//! The content of a checkpoint: the elements of a flow while all are at rest.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::stage::contract::{Rest, Stage};
 use crate::stage::user_code::Label;
 use crate::state::partial::StateReader;
 
-/// What a cut is taken of.
+/// The elements of a flow that a snapshot is taken of.
 pub struct Elements<'a> {
     pub stages: &'a [Arc<dyn Stage>],
     pub cycles: &'a [Cycle],
@@ -19,7 +19,7 @@ pub struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// What they need to go on from here, all being at rest.
+    /// Saves what they need to resume from here, all being at rest.
     pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
         let mut saved = Saved::default();
         for sink in self.sinks {
@@ -45,14 +45,14 @@ pub fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
     stages.iter().try_for_each(|stage| stage.commit())
 }
 
-/// Names what is saved of a sink.
+/// Names the saved bytes of a sink.
 pub fn sink_element(name: &str) -> String {
     format!("sink/{name}")
 }
 
-/// Whether nothing is under way in stages whose sources pause, and nothing is left to do there: from then on nothing of them changes
-/// before the cut is taken, whatever other workers try. All stages are held when they are looked at; one after another
-/// they would show what never was at one moment.
+/// Checks whether stages whose sources pause have nothing under way and nothing left to do: from then on nothing of
+/// them changes before the snapshot is taken, whatever other workers try. All stages are held at once; looked at one
+/// after another, they would show a state that never existed at one moment.
 pub fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
     let mut held = Vec::with_capacity(stages.len());
     let mut rest = Rest::Quiet;

@@ -9,10 +9,11 @@ use crate::error::BoxError;
 /// Holds a place of checkpoints for one run of a flow, until it is dropped or the process ends.
 pub type PlaceLock = Box<dyn Send + Sync>;
 
-/// Where checkpoints are kept. All ranks of a flow see the same place.
+/// A store of checkpoints. All ranks of a flow see the same store.
 pub trait Checkpoints: Send + Sync + 'static {
-    /// Holds the place for one run, so that no other run keeps its checkpoints there meanwhile. Rank 0 asks for it before
-    /// it looks at what is there, and lets it go when its last part is kept. `None` where the place cannot be held.
+    /// Locks the store for one run, so that no other run stores its checkpoints there meanwhile. Rank 0 locks it
+    /// before it lists the shards, and unlocks it when its last shard is stored. `None` where the store cannot be
+    /// locked.
     ///
     /// # Errors
     /// When another run holds the place; then the flow does not begin.
@@ -20,47 +21,47 @@ pub trait Checkpoints: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Keeps the part of a rank, whole or not at all, and so that it outlasts a crash.
+    /// Stores the shard of a rank, whole or not at all, and so that it outlasts a crash.
     ///
     /// # Errors
     /// The flow goes on, and tries again with the next checkpoint. When it is the first one, the flow does not begin.
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError>;
 
-    /// A part that was kept.
+    /// Returns a stored shard.
     ///
     /// # Errors
     /// When it cannot be read.
     fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError>;
 
-    /// All parts that are kept.
+    /// Lists all stored shards.
     ///
     /// # Errors
     /// When they cannot be listed.
     fn list(&self) -> Result<Vec<PartKey>, BoxError>;
 
-    /// Forgets a part.
+    /// Removes a shard.
     ///
     /// # Errors
     /// When it stays; it does no harm.
     fn remove(&self, key: PartKey) -> Result<(), BoxError>;
 
-    /// Where a part is, for messages.
+    /// Describes where a shard is, for messages.
     fn describe(&self, key: PartKey) -> String {
         let PartKey { checkpoint, rank } = key;
         format!("the part of rank {rank} of checkpoint {checkpoint}")
     }
 }
 
-/// Which part of which checkpoint.
+/// Names a shard: a rank's share of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKey {
     /// Counted from 1 by the flow's runs together; the last one of a run may lie far behind the others.
     pub checkpoint: u64,
-    /// Whose part it is.
+    /// The rank.
     pub rank: u32,
 }
 
-/// How a flow keeps checkpoints.
+/// The settings of a flow's checkpoints.
 #[derive(Clone)]
 pub struct Checkpointing {
     /// Where.
@@ -71,12 +72,13 @@ pub struct Checkpointing {
     pub resume: Resume,
 }
 
-/// Whether a flow goes on from the last checkpoint that is complete: of which all ranks have kept their parts.
+/// Whether a flow resumes from the last complete checkpoint: the last of which all ranks have stored their shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
     /// It begins at the start, and there must be no checkpoint.
     Never,
-    /// If there is one; else it begins at the start. For those who start it again without looking what there is.
+    /// It resumes from one if there is one; else it begins at the start. For programs that are started again by
+    /// themselves.
     IfAny,
     /// There must be one.
     Always,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_there_was_no_credit_goes_with_what_waited_for_it() {
+    fn elements_that_came_without_credit_go_with_those_that_waited() {
         let mut ends = ends();
         let large = vec![0; CREDIT_BYTES as usize * 2 / 3];
         ends.send(large.clone());
@@ -136,13 +136,16 @@ mod tests {
         assert!(!ends.pause(), "there is credit for one");
         assert_eq!(ends.take(), Some(1));
         assert!(ends.pause());
-        assert!(ends.remote.is_at_rest(), "nobody would come for the rest");
+        assert!(
+            ends.remote.is_at_rest(),
+            "no worker would come for the rest"
+        );
         assert_eq!((ends.take(), ends.take()), (Some(1), Some(1)));
         assert_eq!(ends.take(), None);
     }
 
     #[test]
-    fn what_is_said_behind_a_barrier_comes_in_another_message() {
+    fn elements_behind_a_barrier_come_in_another_message() {
         let mut ends = ends();
         assert!(ends.remote.put(1, &vec![1]).is_ok());
         assert!(ends.remote.commit(None).is_ok());

@@ -1,4 +1,4 @@
-//! Results that go where their key lives: into a ring of this rank, or to another rank.
+//! The exchange of results: into a ring of this rank, or to the rank that owns the key.
 
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ impl<T: Message> Exchange<T> {
 
     pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         if let Some(remote) = &mut self.remote {
-            // Who goes by event time does so on all ranks.
+            // If a stage further on needs event time, it does so on all ranks.
             remote.commit(event.filter(|_| self.local.wants_events()))?;
         }
         Ok(self.local.commit(stamp, event))
     }
 
-    /// Sends what waits for more; `false` when there is no room.
+    /// Sends the messages that wait for more elements; `false` when there is no room.
     pub fn pause(&mut self) -> Result<bool, Failure> {
         self.remote.as_mut().map_or(Ok(true), Remote::pause)
     }
@@ -68,8 +68,7 @@ impl<T: Message> Exchange<T> {
         self.remote.as_ref().is_none_or(Remote::is_at_rest)
     }
 
-    /// Says that nothing more will come; `false` when there is no room for that. What it has not said
-    /// yet, it says when it is called again.
+    /// Emits the end; `false` when there is no room for that. The next call emits the rest.
     pub fn finish(&mut self, end: InputEnd, has_ended: &mut bool) -> Result<bool, Failure> {
         if !self.local.finish(end) {
             return Ok(false);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::control_event::ControlEvent;
 
-/// What goes to other ranks.
+/// An item that can go to other ranks.
 pub trait Message: Serialize + DeserializeOwned + Send + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Message for T {}
@@ -14,7 +14,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Message for T {}
 pub enum Element<T> {
     Item(T),
     Event(ControlEvent),
-    /// All that was sent before is part of this cut, and nothing that comes after.
+    /// Everything that was sent before is part of this snapshot, and nothing that comes after.
     Barrier(u64),
     /// Nothing more comes: its input has ended, or was stopped.
     End {
@@ -22,7 +22,7 @@ pub enum Element<T> {
     },
 }
 
-/// Serialized like what it refers to.
+/// Serialized like the value it refers to.
 pub struct ByRef<'a, T>(pub &'a T);
 
 impl<T: Serialize> Serialize for ByRef<'_, T> {

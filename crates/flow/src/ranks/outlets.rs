@@ -16,12 +16,12 @@ use crate::error::{BoxError, Failure};
 use crate::ranks::message::Element;
 use crate::time::control_event::{ControlEvent, RingEvents, WriterId};
 
-/// What the instances of a stage share: the way to every other rank.
+/// The ways to every other rank, which the instances of a stage share.
 pub struct Outlets {
     /// By rank; none to this one.
     outlets: Vec<Option<Mutex<Outlet>>>,
-    /// What the instances have said. Locked until what it comes to is handed over, so that this is
-    /// said in its order.
+    /// The control events of the instances. Locked until their combination is handed over, so that combinations are
+    /// sent in their order.
     events: Mutex<RingEvents>,
     /// Instances of the stage that have not ended.
     live: AtomicUsize,
@@ -123,8 +123,8 @@ impl Outlets {
         }
     }
 
-    /// Sends what there is, of each rank if it is enough or has waited long enough, or `all` of it.
-    /// Returns whether nothing that should have gone is left.
+    /// Sends to each rank the elements that are enough for a message or have waited long enough, or `all` of them.
+    /// Returns whether nothing of that is left.
     fn send(&self, all: bool) -> Result<bool, Failure> {
         let now = self.clock.monotonic();
         let mut is_sent = true;
@@ -136,20 +136,21 @@ impl Outlets {
         Ok(is_sent)
     }
 
-    /// Sends what is enough for a message or has waited long enough. Returns whether nothing of that is left.
+    /// Sends the elements that are enough for a message or have waited long enough. Returns whether nothing of that
+    /// is left.
     pub fn send_due(&self) -> Result<bool, Failure> {
         self.send(false)
     }
 
-    /// Sends all that there is; what there is no credit for goes when it is called again.
+    /// Sends all elements; those without credit go when it is called again.
     pub fn send_all(&self) -> Result<bool, Failure> {
         self.send(true)
     }
 
-    /// Says that all that was handed over so far is part of the cut `number`.
+    /// Emits a barrier: everything that was handed over so far is part of the snapshot `number`.
     pub fn emit_barrier(&self, number: u64) -> Result<(), Failure> {
         match self.live.load(Ordering::Acquire) {
-            // The end is said.
+            // The end is sent.
             0 => Ok(()),
             _ => {
                 let now = self.clock.monotonic();
@@ -164,7 +165,7 @@ impl Outlets {
         }
     }
 
-    /// For a rank where the stage has no instance: nobody else says the end.
+    /// For a rank where the stage has no instance, and so none that sends the end.
     pub fn end_if_unused(&self) -> Result<(), Failure> {
         if self.live.load(Ordering::Acquire) == 0 {
             self.put(&Element::End { is_stopped: false })?;
@@ -202,7 +203,7 @@ impl Outlet {
         self.batch.extend_from_slice(elements);
     }
 
-    /// What is to go in one message.
+    /// Takes the bytes of the next message.
     fn next(&mut self, all: bool, now: Duration) -> Option<Bytes> {
         let len = self.batch.len();
         let is_due = all || len >= BATCH_BYTES || now.saturating_sub(self.since) >= BATCH_WAIT;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::FixedState;
 
-/// Where keys live. All ranks agree on it when they begin.
+/// The owners of keys. All ranks agree on them when they begin.
 #[derive(Clone, Default)]
 pub struct KeyOwners {
     /// Set before the flow runs.
@@ -25,7 +25,7 @@ impl KeyOwners {
         self.hasher.get_or_init(|| FixedState::with_seed(seed));
     }
 
-    /// The home of a key, with so many ranks, each of which has so many partitions.
+    /// Returns the owner of a key, among `ranks` ranks with `partitions` partitions each.
     #[inline]
     pub fn of<K: Hash>(&self, key: &K, ranks: u32, partitions: usize) -> Owner {
         let hasher = self.hasher.get_or_init(|| FixedState::with_seed(0));

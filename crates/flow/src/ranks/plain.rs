@@ -9,12 +9,13 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
-/// Plain data: serialized, it is its bytes as they lie in memory, so that an item for another rank is copied into
-/// the message and out of it, and nobody looks at its fields. Around an item, around a field of one, or around the
-/// state of windows; whatever is in it says by the traits of the crate `zerocopy` that it has no pointers and no
-/// padding. For large items: what has a few numbers is not serialized faster so.
+/// Plain data: it is serialized as its bytes in memory, so that an item for another rank is copied into the message
+/// and out of it, without a look at its fields. It wraps an item, a field of one, or the state of windows; the
+/// wrapped type implements the traits of the crate `zerocopy`, by which it has no pointers and no padding. For large
+/// items: a few numbers are not serialized faster this way.
 ///
-/// The bytes are those of this kind of machine: all ranks, and whoever resumes from a checkpoint, must be of the same.
+/// The bytes are those of this kind of machine: all ranks, and a run that resumes from a checkpoint, must be of the
+/// same kind.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -52,7 +53,7 @@ use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Plain<T>(
-    /// What it is.
+    /// The data.
     pub T,
 );
 
@@ -82,7 +83,7 @@ impl<'de, T: TryFromBytes> Deserialize<'de> for Plain<T> {
     }
 }
 
-/// Takes what lies in some bytes, which need not be aligned.
+/// Reads a value from bytes, which need not be aligned.
 struct Bytes<T>(PhantomData<fn() -> T>);
 
 impl<T: TryFromBytes> Visitor<'_> for Bytes<T> {

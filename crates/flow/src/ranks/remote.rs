@@ -14,7 +14,7 @@ pub struct Remote<T> {
     outlets: Arc<Outlets>,
     writer: WriterId,
     /// By rank: elements of the slice that is worked on, and how many of the bytes are whole ones.
-    /// Code of the user may panic in the middle of an item.
+    /// User code may panic in the middle of an item.
     staged: Vec<(Vec<u8>, usize)>,
     item: PhantomData<fn(&T)>,
 }
@@ -31,7 +31,7 @@ impl<T: Message> Remote<T> {
         }
     }
 
-    /// Whether there is room for more: what should have been sent is.
+    /// Returns whether there is room for more: the messages that are due are sent.
     pub fn reserve(&mut self) -> Result<bool, Failure> {
         self.outlets.send_due()
     }
@@ -72,7 +72,7 @@ impl<T: Message> Remote<T> {
         Arc::clone(&self.outlets)
     }
 
-    /// Called by each instance, once: the last one says the end.
+    /// Called by each instance, once: the last one sends the end.
     pub fn end(&mut self, end: InputEnd) -> Result<(), Failure> {
         // Windows stay open behind an input that was stopped.
         self.commit((end == InputEnd::Complete).then_some(ControlEvent::End))?;

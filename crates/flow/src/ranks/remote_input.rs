@@ -1,4 +1,4 @@
-//! The input of a stage that reads what one other rank sends.
+//! The input of a stage that reads the messages of one other rank.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
 use crate::time::control_event::ControlEvent;
 
-/// What comes from one other rank.
+/// The messages of one other rank.
 pub struct RemoteInput<T> {
     receiver: Receiver,
     /// The way on which this rank sends the same.
     outlets: Arc<Outlets>,
     clock: Arc<dyn Clock>,
-    /// Whoever stops stops all.
+    /// A rank that stops stops all.
     stopping: Arc<AtomicBool>,
     pause: Arc<Pause>,
-    /// The last barrier: nothing is read behind it before that cut is taken.
+    /// The last barrier: nothing behind it is read before that snapshot is taken.
     barrier: u64,
     items: Vec<T>,
     event: Option<ControlEvent>,
@@ -76,10 +76,10 @@ impl<T: Message> RemoteInput<T> {
                     let next = self.pause.done.load(Ordering::SeqCst) + 1;
                     if number != next || !rest.is_empty() {
                         let from = self.receiver.from();
-                        return Err(format!("rank {from} says the barrier {number} where {next} is due, or goes on behind it").into());
+                        return Err(format!("rank {from} sent the barrier {number} where {next} is due, or elements behind it in one message").into());
                     }
                     self.barrier = number;
-                    // This rank's part of the cut is due as well.
+                    // This rank's snapshot is due as well.
                     self.pause.is_on.store(true, Ordering::SeqCst);
                 }
                 Element::End { is_stopped } => {

@@ -9,7 +9,7 @@ use crate::stage::ends::to_rings::Partitioner;
 use crate::stage::user_code::Label;
 use crate::windows::Partial;
 
-/// To the partition where the key lives, which is at home on this rank.
+/// To the partition of this rank that owns the key.
 pub struct ToOwner {
     pub owners: KeyOwners,
     pub ranks: u32,
@@ -28,7 +28,7 @@ where
         item: &Partial<K, S>,
         outbox: &mut Outbox<Partial<K, S>>,
     ) {
-        // It is what many items add up to: no dead letter could say what was lost with it.
+        // A partial result is the sum of many items: no dead letter could name what was lost with it.
         attempt.change(&self.label, || {
             let owner = self.owners.of(&item.key, self.ranks, outbox.len());
             outbox.put(owner.partition, item.clone());

@@ -43,7 +43,7 @@ pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
     }
 }
 
-/// What comes from the same sources on other ranks, without windows in between.
+/// Returns the stages that read from the same sources on other ranks, without windows in between.
 fn remote_inputs<'a>(stages: &'a [Arc<dyn Stage>], sources: &[usize]) -> Vec<&'a Arc<dyn Stage>> {
     let is_from = |inlet: &Arc<Outlets>| {
         let is_exit = |stage: &&Arc<dyn Stage>| {

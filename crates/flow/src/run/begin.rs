@@ -1,4 +1,4 @@
-//! How a flow begins: all ranks run the same graph, and go on from the same checkpoint, if from any.
+//! The beginning of a run: all ranks run the same graph, and resume from the same checkpoint, if from any.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::settings::FlowSettings;
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::catch;
 
-/// Agrees with all other ranks; brings back what a checkpoint has kept, or keeps the first one. Returns what cuts are
-/// for.
+/// Agrees with all other ranks; restores the elements from a checkpoint, or stores the first one. Returns the purpose
+/// of snapshots.
 pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowError> {
     let wrong = |error: BoxError| FlowError::Checkpoint {
         flow: graph.name.clone(),
@@ -46,21 +46,25 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     Ok(match shards {
         Some(shards) => {
             shards.begin(number, run, seed).map_err(wrong)?;
-            // Else a part of the first checkpoint could meet one that another rank has yet to remove.
+            // Else a shard of the first checkpoint could meet one that another rank has yet to remove.
             agree(
                 graph,
                 settings,
-                "has removed the parts of later checkpoints",
+                "has removed the shards of later checkpoints",
             )?;
             if beginning.is_none() {
                 let saved = save_first(graph, shards.checkpoint(1)).map_err(wrong)?;
-                shards.keep_first(saved).map_err(wrong)?;
-                // Else there could be results of a flow that has no checkpoint to go on from.
-                agree(graph, settings, "has kept its part of the first checkpoint")?;
+                shards.store_first(saved).map_err(wrong)?;
+                // Else there could be results of a flow that has no checkpoint to resume from.
+                agree(
+                    graph,
+                    settings,
+                    "has stored its shard of the first checkpoint",
+                )?;
             }
             Purpose::Checkpoints(Box::new(shards), decisions)
         }
-        // What comes of a source's items on other ranks is not known to have arrived.
+        // Commits need to know that items on other ranks have arrived, which only checkpoints do.
         None if settings.ranks.count() > 1 => Purpose::None,
         None => match graph.stages.iter().any(|stage| stage.wants_commits()) {
             true => Purpose::Commits,
@@ -69,7 +73,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     })
 }
 
-/// What tells sinks which checkpoints are complete, if one of them waits for that.
+/// Makes the decisions that tell sinks which checkpoints are complete, if one of them waits for that.
 fn decisions(
     graph: &Graph,
     settings: &FlowSettings,
@@ -86,7 +90,7 @@ fn decisions(
     Some(decisions)
 }
 
-/// Lets sinks decide what an earlier run has left.
+/// Lets sinks decide the results that an earlier run has left.
 pub fn recover_sinks(
     graph: &Graph,
     settings: &FlowSettings,
@@ -124,7 +128,7 @@ fn shards(graph: &Graph, settings: &FlowSettings) -> Option<Shards> {
     ))
 }
 
-/// What has to be the same on all ranks.
+/// Describes everything that must be the same on all ranks.
 fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoint>) -> String {
     let mut description: Vec<String> = graph.stages.iter().map(|stage| stage.describe()).collect();
     description.push(format!("program {}", settings.program));
@@ -164,7 +168,7 @@ fn agree(graph: &Graph, settings: &FlowSettings, description: &str) -> Result<u6
     })
 }
 
-/// The beginning, as a checkpoint of which a run goes on that was killed before its next one.
+/// Saves the beginning, as a checkpoint for a run that is killed before its next one.
 pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<Saved, BoxError> {
     let elements = Elements {
         stages: &graph.stages,

@@ -1,9 +1,8 @@
-//! Cycles of a graph, and how they come to their end.
+//! Cycles of a graph, and how they end.
 //!
-//! Elsewhere a channel is closed when the stages that write to it have ended. In a cycle each stage
-//! waits for the other that way. A cycle is at its end when nothing more comes in from outside and
-//! all its rings are empty, with no slice of any in somebody's hands: whatever its stages have to
-//! do is in a ring or in a slice.
+//! Elsewhere a channel is closed when the stages that write to it have ended. In a cycle each stage would wait for
+//! the other that way. A cycle has ended when nothing more comes in from outside and all its rings are empty, with no
+//! slice of any in hand: all work of its stages is in a ring or in a slice.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::stage::contract::Stage;
 /// Stages that lead back to each other.
 pub struct Cycle {
     members: Vec<Arc<dyn Stage>>,
-    /// What they write and read.
+    /// The channels that they write and read.
     channels: Vec<CycleChannel>,
 }
 
@@ -23,7 +22,7 @@ struct CycleChannel {
     writers_inside: usize,
 }
 
-/// The cycles of a graph; notes in their channels that they are part of one.
+/// Finds the cycles of a graph; notes in their channels that they are part of one.
 pub fn find(stages: &[Arc<dyn Stage>]) -> Vec<Cycle> {
     let reaches: Vec<Vec<bool>> = (0..stages.len())
         .map(|from| reachable(stages, from))
@@ -114,9 +113,9 @@ impl Cycle {
         are_empty() && are_empty() && positions() == before
     }
 
-    /// Makes room if the cycle holds itself up: each of its stages with something to do waits for room
-    /// that only another could make. What comes from outside never fills more than half of a ring, so
-    /// rings grow only by what the cycle itself brings forth. Returns whether a ring grows.
+    /// Makes room if the cycle holds itself up: each of its stages with something to do waits for room that only
+    /// another could make. Items from outside never fill more than half of a ring, so rings grow only by items of the
+    /// cycle itself. Returns whether a ring grows.
     pub fn grow_full_rings(&self) -> bool {
         let is_outside = |output: &Arc<ChannelState>| {
             let channels = &mut self.channels.iter();
@@ -145,7 +144,7 @@ impl Cycle {
         Some(exit.name())
     }
 
-    /// A stage that would give results after the cycle has come to rest: they would begin it anew.
+    /// Returns a stage that would give results after the cycle is at rest: they would begin it anew.
     pub fn windows(&self) -> Option<&str> {
         let closes_by_time = self.members.iter().find(|stage| stage.closes_by_time())?;
         Some(closes_by_time.name())

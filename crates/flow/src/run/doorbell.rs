@@ -13,8 +13,8 @@ use parking_lot::{Condvar, Mutex};
 /// No ring is missed: a worker notes [`rings`](Doorbell::rings) *before* it looks for work, and
 /// [`wait`](Doorbell::wait) returns at once when that has changed.
 ///
-/// It is rung from outside of the flow: by sources, sinks, and timers. What a worker does itself
-/// rings nothing: it looks at all stages again before it sleeps.
+/// It is rung from outside of the flow: by sources, sinks, and timers. A worker's own work rings nothing: the worker
+/// looks at all stages again before it sleeps.
 pub struct Doorbell {
     clock: Arc<dyn Clock>,
     rings: AtomicU64,
@@ -30,14 +30,14 @@ pub struct Doorbell {
     rung: Condvar,
 }
 
-/// A worker that has slept for so long is one too many.
+/// A worker that has slept for this long is one too many.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// Why a worker does not sleep any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     Rung,
-    /// Nobody needed it for a long time.
+    /// No ring came for a long time.
     Forgotten,
 }
 
@@ -75,7 +75,7 @@ impl Doorbell {
         let mut alarm = self.alarm.lock();
         if alarm.is_none_or(|earlier| time < earlier) {
             self.set_alarm(&mut alarm, Some(time));
-            // Those who sleep do so until a later time.
+            // Sleeping workers wait until a later time.
             if self.sleepers.load(Ordering::SeqCst) > 0 {
                 self.rung.notify_one();
             }
@@ -89,7 +89,7 @@ impl Doorbell {
         }
     }
 
-    /// Rings if the alarm is due. An alarm is a ring, too: what slept till then is looked at again.
+    /// Rings if the alarm is due. An alarm is a ring, too: stages that slept till then are looked at again.
     fn go_off(&self, alarm: &mut Option<Duration>, now: Duration) -> bool {
         let is_due = alarm.is_some_and(|time| now >= time);
         if is_due {

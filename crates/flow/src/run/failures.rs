@@ -35,8 +35,8 @@ impl Workers {
     }
 
     pub(super) fn fail(&self, error: FlowError) {
-        // What comes of a failure is not worth telling: neither of one elsewhere, nor what other
-        // workers find once the ranks know of this one.
+        // The consequences of a failure are not reported: neither those of a failure on another rank, nor those that
+        // other workers find once the ranks know of this one.
         let error = self.failure_elsewhere().unwrap_or(error);
         let message = error.to_string();
         let mut first = self.error.lock();
@@ -50,7 +50,7 @@ impl Workers {
         self.doorbell.ring_all();
     }
 
-    /// What has ended all ranks, if it was another one.
+    /// Returns the failure that has ended all ranks, if it was on another one.
     pub(super) fn failure_elsewhere(&self) -> Option<FlowError> {
         let (rank, message) = self.ranks.failure()?;
         (rank != self.ranks.rank()).then(|| FlowError::Ranks {

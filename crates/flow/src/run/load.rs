@@ -12,7 +12,7 @@ use crate::stage::metrics::SLICE_NS;
 /// Work for others that makes a worker call for help: enough to be worth waking a thread for.
 const HELP_NS: f64 = 100_000.0;
 
-/// What was seen at the last adjustment.
+/// The figures of the last adjustment.
 pub(super) struct Adjusted {
     pub(super) at: Duration,
     /// By stage.
@@ -75,7 +75,7 @@ impl Workers {
         let mut adjusted = self.adjusted.lock();
         let seconds = now.saturating_sub(adjusted.at).as_secs_f64();
         adjusted.at = now;
-        // Whatever happens from here on unsettles again.
+        // Anything that happens from here on unsettles again.
         self.settled.store(true, Ordering::Relaxed);
         let mut is_settled = true;
         for (stage, before) in self.stages.iter().zip(&mut adjusted.items_in) {

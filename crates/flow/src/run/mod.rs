@@ -1,10 +1,10 @@
 //! A flow at work: its workers, the scheduler that chooses the next stage, and the view of its owner.
 //!
 //! - An activation never waits, and before a worker sleeps it has tried every stage.
-//! - A scheduler decides about speed alone: no stage starves, whatever it picks.
+//! - A scheduler decides about speed alone: no stage starves, even if it is never picked.
 //! - The first failure ends the flow on all ranks.
 //!
-//! This folder does not know what stages compute or how a graph was built.
+//! This folder does not know the code of stages or how a graph was built.
 
 pub mod align;
 pub mod begin;

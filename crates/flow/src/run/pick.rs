@@ -10,16 +10,16 @@ use crate::run::workers::Workers;
 use crate::stage::activation::{Activation, Context, Killed};
 use crate::stage::metrics::SLICE_NS;
 
-/// A stage that no worker has tried for so long has its turn, whatever the scheduler finds.
+/// A stage that no worker has tried for this long has its turn, even if the scheduler picks others.
 const STARVING_NS: u64 = 2_000_000;
 
-/// A stage with little to do has its turn after so long: schedulers go by how much there is, so that the results
-/// of a window would wait for the sources at each stage on their way. Two slices: then such turns take a few
-/// percent of a worker's time at most.
+/// A stage with little to do has its turn after this long: schedulers go by the number of items, so that the results
+/// of a window would wait for the sources at each stage on their way. Two slices: then such turns take a few percent
+/// of a worker's time at most.
 const WAITING_NS: u64 = 2 * SLICE_NS;
 
 impl Workers {
-    /// What to do next, of what this worker has not tried since something changed.
+    /// Picks the next stage, of those that this worker has not tried since something changed.
     pub(super) fn pick(
         &self,
         tried: &[bool],
@@ -45,7 +45,7 @@ impl Workers {
             let stage = &self.stages[*stage];
             let has_little = || {
                 let readable = stage.input().map_or(0, |_| stage.readable(rings));
-                // Nothing is known of a stage that has not worked yet: one slice tells.
+                // The speed of a stage that has not worked yet is unknown: one slice measures it.
                 readable > 0 && readable as f64 * stage.counters().item_ns() <= WAITING_NS as f64
             };
             untried_ns > WAITING_NS
@@ -59,7 +59,7 @@ impl Workers {
         let picked = self.scheduler.pick(&stages);
         // A scheduler is the user's, too.
         let picked = picked.filter(|pick| tried.get(pick.stage) == Some(&false));
-        // What nobody finds worth it has its turn before the worker sleeps.
+        // A stage that the scheduler never finds worth it has its turn before the worker sleeps.
         picked.or_else(|| untried().next().map(whole))
     }
 
@@ -82,7 +82,7 @@ impl Workers {
         let activation = match panic::catch_unwind(AssertUnwindSafe(|| stage.activate(&context))) {
             Ok(activation) => activation,
             Err(panic) if panic.is::<Killed>() => panic::resume_unwind(panic),
-            // What a source or a sink left half done is not touched again: the flow fails.
+            // A half-done effect of a source or a sink is not touched again: the flow fails.
             Err(panic) => return Err(self.panicked(stage.name(), &*panic)),
         };
         activation.map_err(|failure| self.error(failure))

@@ -27,7 +27,7 @@ pub struct Running {
     workers: Arc<Workers>,
 }
 
-/// What a flow did.
+/// The summary of a flow that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// The flow.
@@ -45,7 +45,7 @@ pub struct Summary {
 }
 
 /// Items that came too late for their window, since the flow began; those of the runs before are counted if the flow
-/// goes on from a checkpoint.
+/// resumed from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LateEvents {
     /// The state element with the windows.
@@ -54,7 +54,7 @@ pub struct LateEvents {
     pub late_events: u64,
 }
 
-/// How far event time has come in a stage: as its last source says, or as its rings say.
+/// Returns the watermark of a stage: the least of its sources or of its rings.
 fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
     let times: Vec<Option<Timestamp>> = match (stage.source_times(), stage.input()) {
         (Some((times, _)), _) => times.iter().map(|time| time.watermark).collect(),
@@ -64,7 +64,7 @@ fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
     times.into_iter().min().flatten()
 }
 
-/// Since when all sources of a stage that tell the time have given nothing.
+/// Returns since when all sources of a stage that emits watermarks have given nothing.
 fn silent_since(stage: &dyn Stage) -> Option<Duration> {
     let (times, _) = stage.source_times()?;
     let since: Option<Vec<Duration>> = times.iter().map(|time| time.silent_since).collect();
@@ -86,7 +86,7 @@ impl Running {
         &self.workers.name
     }
 
-    /// Reads no more from the sources. What they have given is worked off; windows stay open.
+    /// Reads no more from the sources. Their items so far are processed; windows stay open.
     pub fn stop(&self) {
         self.workers.stopping.store(true, Ordering::Relaxed);
         self.workers.doorbell.ring_all();
@@ -113,7 +113,7 @@ impl Running {
         })
     }
 
-    /// What each stage has done so far and does now, in the order of the graph.
+    /// Returns the figures of each stage, in the order of the graph.
     pub fn metrics(&self) -> Vec<StageMetrics> {
         let rings = self.workers.doorbell.rings();
         let clock = &self.workers.clock;
@@ -173,8 +173,9 @@ impl Running {
             .collect()
     }
 
-    /// Which sources hold back event time, and so the windows that wait for it; nothing for a flow without windows. That all
-    /// sources are idle is told of a flow on one rank: on several, others may tell the time.
+    /// Returns the sources that hold back event time, and so the windows that wait for it; nothing for a flow without
+    /// windows. Idleness of all sources is reported by a flow on one rank: on several, sources of other ranks may
+    /// emit watermarks.
     pub fn waits(&self) -> Vec<Wait> {
         match self.workers.closes_by_time && !self.is_finished() {
             true => {
@@ -205,9 +206,8 @@ impl Running {
         self.workers.replaced()
     }
 
-    /// Makes so many workers die in the middle of their work, to show what then happens: others take
-    /// their place, unless the flow [does not replace workers](crate::FlowSettings::replaces_workers), and go on with
-    /// what they had in hand.
+    /// Kills `count` workers in the middle of their work, as a demonstration: others take their place, unless the
+    /// flow [does not replace workers](crate::FlowSettings::replaces_workers), and continue with the items in hand.
     pub fn kill_workers(&self, count: usize) {
         self.workers.condemn(count);
     }

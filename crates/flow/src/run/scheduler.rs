@@ -1,15 +1,15 @@
-//! Who is activated next.
+//! Schedulers, which choose the next stage of a worker.
 //!
-//! A [`Scheduler`] sees the live figures of all stages and picks. It decides about speed alone:
-//! whatever it picks, no stage is forgotten: one that no worker has tried for 2 ms has its turn, one with
-//! little to do after 100 µs, and a worker for which nothing is picked looks at every stage before it sleeps.
+//! A [`Scheduler`] sees the live figures of all stages and picks. It decides about speed alone; no stage is
+//! forgotten: one that no worker has tried for 2 ms has its turn, one with little to do after 100 µs, and a worker
+//! for which nothing is picked looks at every stage before it sleeps.
 
 use std::sync::Arc;
 
 use crate::stage::contract::Stage;
 use crate::stage::metrics::Counters;
 
-/// Chooses what workers do. Shared by all of them.
+/// Chooses the next activation of a worker. Shared by all of them.
 ///
 /// ```
 /// use millstream_flow::{Pick, Scheduler, Stages};
@@ -33,7 +33,7 @@ pub trait Scheduler: Send + Sync + 'static {
     fn adjust(&self, _stages: &Stages<'_>) {}
 }
 
-/// What to do next.
+/// The next activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     /// The stage's [index](StageView::index).
@@ -106,13 +106,13 @@ impl<'a> StageView<'a> {
         self.stage().name()
     }
 
-    /// Items that wait for it; for a source that may have some: what it could do in a slice's time.
+    /// Items that wait for it; for a source that may have some: as many as it could process in a slice's time.
     pub fn readable(&self) -> usize {
         self.readable
     }
 
-    /// As [`readable`](StageView::readable), but where each worker has lanes of its own, what others
-    /// wrote counts a quarter: it lies in their processors' caches, and mostly they come for it.
+    /// As [`readable`](StageView::readable), but where each worker has lanes of its own, items of other workers count
+    /// a quarter: they lie in those workers' caches, and mostly those workers come for them.
     pub fn at_hand(&self) -> usize {
         let Some(input) = self.stage().input() else {
             return self.readable;
@@ -146,7 +146,7 @@ impl<'a> StageView<'a> {
         self.counters().throughput.get()
     }
 
-    /// What [`set_target`](StageView::set_target) set last; 1 at first.
+    /// The target that [`set_target`](StageView::set_target) set last; 1 at first.
     pub fn target(&self) -> f64 {
         self.counters().target.get()
     }
@@ -156,7 +156,7 @@ impl<'a> StageView<'a> {
         self.counters().target.set(target);
     }
 
-    /// Notes how urgent it is, for those who look at the metrics.
+    /// Notes how urgent it is, for readers of the metrics.
     pub fn set_priority(&self, priority: f64) {
         self.counters().priority.set(priority);
     }
@@ -184,7 +184,7 @@ pub fn room(stage: &dyn Stage) -> Option<usize> {
     stage.outputs().iter().map(|output| output.room()).min()
 }
 
-/// All stages in turn, each for a fixed number of items: what a scheduler can do that sees nothing.
+/// All stages in turn, each for a fixed number of items: a scheduler that looks at no figures.
 #[derive(Debug, Clone, Default)]
 pub struct RoundRobin {
     /// Items per activation, by stage; 256 for stages that it does not name.
@@ -209,17 +209,17 @@ impl Scheduler for RoundRobin {
     }
 }
 
-/// The highest priority first: readable × (target + number), where what is readable is
-/// [at hand](StageView::at_hand), and the target of a stage is how many
-/// results the stages behind it need to keep the last queue filled (Ordo, section 3.2.3).
+/// The highest priority first: readable × (target + number), where the readable items are those [at
+/// hand](StageView::at_hand), and the target of a stage is how many results the stages behind it need to keep the
+/// last queue filled (Ordo, section 3.2.3).
 ///
-/// Targets are computed from the last stage back once per interval: what a queue lacks is what the
-/// stage before it should give; divided by that stage's selectivity, it is what should wait in that
-/// stage's own queue, and so on to the source. The number, counted from 1 at the source, decides
-/// between stages that nobody waits for: later ones first, so that items leave the flow.
+/// Targets are computed from the last stage back once per interval: the stage before a queue should give the items
+/// that the queue lacks; divided by that stage's selectivity, that many should wait in that stage's own queue, and so
+/// on to the source. The number, counted from 1 at the source, decides between stages without a target: later ones
+/// first, so that items leave the flow.
 #[derive(Debug, Clone)]
 pub struct Priority {
-    /// The part of the last queue that should be full; half by default.
+    /// The share of the last queue that should be full; half by default.
     pub last_queue_fill: f64,
 }
 

@@ -14,11 +14,11 @@ use crate::run::doorbell::Woken;
 use crate::run::workers::Workers;
 use crate::stage::activation::{Activation, Killed};
 
-/// How a worker goes on.
+/// The next step of a worker.
 enum Next {
-    /// It has done something: what had nothing to do before may have now.
+    /// It has done something: stages that had nothing to do before may have now.
     Worked,
-    /// Somebody else may have done something.
+    /// Another worker or a source may have done something.
     LookAgain,
     /// Nothing has changed.
     Same,
@@ -62,8 +62,8 @@ impl Workers {
                     return;
                 }
                 self.replaced.fetch_add(1, Ordering::Relaxed);
-                // The place of the dead is taken at once, and what they left in a stage is found
-                // there by whoever comes next.
+                // Another worker takes the place of the dead one at once, and the next worker in the stage finds the
+                // items that were in hand.
                 match self.spawn(number) {
                     Ok(()) => return,
                     Err(error) => self.fail(FlowError::Worker {
@@ -98,10 +98,10 @@ impl Workers {
     }
 
     fn leave(&self, number: usize) {
-        // First: whoever sees the count and takes the place finds the number.
+        // First: a worker that sees the count and takes the place finds the number.
         self.numbers.lock().push(Reverse(number));
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Sources are the user's, too: whatever they do, those who wait for the end are told.
+            // Sources are user code, too: even if they panic, callers that wait for the end are woken.
             let closed = panic::catch_unwind(AssertUnwindSafe(|| self.close_sources()));
             if let Err(panic) = closed {
                 self.fail(self.panicked("the end of the flow", &*panic));
@@ -111,7 +111,7 @@ impl Workers {
         }
     }
 
-    /// For the last worker, when nobody else is at work any more.
+    /// For the last worker, when no other is at work any more.
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
@@ -128,11 +128,11 @@ impl Workers {
         self.stages.iter().for_each(|stage| stage.close());
     }
 
-    /// Does what the scheduler picks until the flow has ended.
+    /// Activates the stages that the scheduler picks until the flow has ended.
     fn work(self: &Arc<Self>, number: usize) -> Leaving {
         let mut tried = vec![false; self.stages.len()];
         let mut turn = 0;
-        // Noted before the stages are looked at: what rings from then on ends the sleep at once.
+        // Noted before the stages are looked at: a ring from then on ends the sleep at once.
         let mut rings = self.doorbell.rings();
         let mut is_blocked = false;
         let mut now = self.clock.monotonic();
@@ -204,11 +204,11 @@ impl Workers {
         has_moved
     }
 
-    /// Takes a cut, if it is time to and everything has arrived.
+    /// Takes a snapshot, if it is time to and everything has arrived.
     fn snapshot_if_at_rest(&self, now: Duration) -> bool {
         match self.coordinator.take_if_at_rest(&self.elements(), now) {
             Ok(true) => {
-                // The sources go on, whoever found them idle.
+                // The sources go on, even those that this worker found idle.
                 self.doorbell.ring_all();
                 true
             }
@@ -247,7 +247,7 @@ impl Workers {
 
     /// Takes this worker off the count, unless it is the last.
     fn retire(&self, number: usize) -> bool {
-        // Locked first: whoever sees the count and takes the place finds the number.
+        // Locked first: a worker that sees the count and takes the place finds the number.
         let mut numbers = self.numbers.lock();
         let others = |count: usize| (count > 1).then(|| count - 1);
         let has_retired = self

@@ -33,7 +33,7 @@ pub struct Workers {
     pub clock: Arc<dyn Clock>,
     pub doorbell: Arc<Doorbell>,
     pub stages: Vec<Arc<dyn Stage>>,
-    /// Sources are not read any more; what they gave is still worked off.
+    /// Sources are not read any more; their items so far are still processed.
     pub stopping: Arc<AtomicBool>,
     pub(super) cycles: Vec<Cycle>,
     pub(super) coordinator: Coordinator,
@@ -48,7 +48,7 @@ pub struct Workers {
     pub(super) leaving: AtomicBool,
     /// The flow was dropped: nothing is waited for any more.
     pub(super) is_dropped: AtomicBool,
-    /// The first one is what counts.
+    /// The first error counts.
     pub(super) error: Mutex<Option<FlowError>>,
     pub(super) started_at: Duration,
     /// When the last worker left.
@@ -59,7 +59,7 @@ pub struct Workers {
     pub(super) count_max: AtomicUsize,
     /// See [`FlowSettings`](crate::FlowSettings::replaces_workers).
     pub(super) replaces_workers: bool,
-    /// What those who come next are numbered. A number decides which lane of a ring is the worker's own.
+    /// The numbers of workers to come. A number decides which lane of a ring is the worker's own.
     pub(super) numbers: Mutex<BinaryHeap<Reverse<usize>>>,
     /// Workers that are to die, and how many have.
     pub(super) condemned: AtomicUsize,

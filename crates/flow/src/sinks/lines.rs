@@ -14,11 +14,10 @@ use crate::sinks::sink::{Sink, SinkStart};
 /// Lines are written when there is as much of them.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Writes each result as a line of JSON. What is flushed outlasts a crash of the machine.
+/// Writes each result as a line of JSON. Flushed lines outlast a crash of the machine.
 ///
-/// A flow that goes on from a checkpoint takes back the lines that came after it: each result is in the file
-/// exactly once, though what is written after the last checkpoint may yet be replaced. Each rank needs a file
-/// of its own.
+/// A flow that resumes from a checkpoint removes the lines that came after it: each result is in the file exactly
+/// once, though lines behind the last checkpoint may yet be replaced. Each rank needs a file of its own.
 ///
 /// ```
 /// use millstream_base::SystemDisk;
@@ -43,21 +42,21 @@ pub struct LinesFile {
     /// Whole lines that are not written.
     buffer: Vec<u8>,
     is_synced: bool,
-    /// What the file held when it was opened, until that was taken over or taken back.
+    /// The size of the file when it was opened, until `recover` has kept or truncated its content.
     earlier_bytes: u64,
 }
 
-/// What is wrong with a file of lines.
+/// The error of a file of lines.
 #[derive(Debug, thiserror::Error)]
 pub enum LinesFileError {
     /// The operating system refuses.
     #[error("cannot {action} {}: {error}", path.display())]
     Io {
-        /// What was to be done.
+        /// The operation.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// What it says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// It holds something of an earlier run, which is not gone on with.
@@ -68,7 +67,7 @@ pub enum LinesFileError {
         /// Its length.
         bytes: u64,
     },
-    /// It lost what was in it when a checkpoint was taken.
+    /// The file lost lines that it had at the checkpoint.
     #[error("{} has {found} bytes, and had {expected} when the checkpoint was taken", path.display())]
     Shrunk {
         /// The file.
@@ -188,8 +187,8 @@ impl<T: Serialize> Sink<T> for LinesFile {
             }
             .into());
         }
-        let cut = self.file.set_len(expected).and_then(|()| self.file.sync());
-        cut.map_err(|error| self.io_error("cut", error))?;
+        let truncated = self.file.set_len(expected).and_then(|()| self.file.sync());
+        truncated.map_err(|error| self.io_error("truncate", error))?;
         self.position = expected;
         self.earlier_bytes = 0;
         Ok(())

@@ -10,26 +10,24 @@ use crate::error::BoxError;
 ///
 /// A sink takes part in checkpoints in three steps, which are the same for each kind of sink:
 ///
-/// 1. [`prepare`](Sink::prepare) separates the results of a checkpoint from those that come after it, and names them. All
-///    of them are [flushed](Sink::flush), and what names them becomes a part of the checkpoint.
-/// 2. [`commit`](Sink::commit) tells that a checkpoint is complete on all ranks: these results count now. The flow will never
-///    go on from an older checkpoint.
-/// 3. [`recover`](Sink::recover) decides, when a flow begins, what a run before it has left: what the checkpoint names
-///    counts, and all that is newer does not, since it comes again.
+/// 1. [`prepare`](Sink::prepare) separates the results of a checkpoint from those that come after it, and names them.
+///    All of them are [flushed](Sink::flush), and their name is saved in the checkpoint.
+/// 2. [`commit`](Sink::commit) follows when a checkpoint is complete on all ranks: these results count now. The flow
+///    will never resume from an older checkpoint.
+/// 3. [`recover`](Sink::recover) decides, when a flow begins, the results of an earlier run: those that the
+///    checkpoint names count, and newer ones do not, since they come again.
 ///
-/// A sink that can take back what it has written, such as a file, needs steps 1 and 3 alone.
+/// A sink that can remove results that it has written, such as a file, needs steps 1 and 3 alone.
 pub trait Sink<T>: Send + 'static {
-    /// Takes items from the front of `items`, as many as there is room for, and returns how many;
-    /// never waits. A sink that takes fewer than all keeps a clone of `waker` and wakes it when
-    /// there is room.
+    /// Takes items from the front of `items`, as many as there is room for, and returns how many; never waits. A sink
+    /// that takes fewer than all holds a clone of `waker` and wakes it when there is room.
     ///
     /// # Errors
     /// Ends the flow.
     fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError>;
 
-    /// Sends on whatever was taken and is still held back; never waits. Called when no more items
-    /// are in sight. Returns whether everything has arrived for good; if not, the sink wakes
-    /// `waker` when it may have.
+    /// Sends on the items that it holds back; never waits. Called when no more items are in sight. Returns whether
+    /// everything has arrived for good; if not, the sink wakes `waker` when it may have.
     ///
     /// # Errors
     /// Ends the flow.
@@ -41,8 +39,8 @@ pub trait Sink<T>: Send + 'static {
         false
     }
 
-    /// Begins: decides what an earlier run of the flow has left behind, and goes on from there. Called once, before the
-    /// sink gets anything, on all ranks before it gets anything on one. It may wait.
+    /// Begins: decides the results that an earlier run of the flow has left, and continues from there. Called once,
+    /// before the sink gets anything, on all ranks before it gets anything on one. It may wait.
     ///
     /// # Errors
     /// When it cannot: the flow does not begin.
@@ -50,8 +48,8 @@ pub trait Sink<T>: Send + 'static {
         Ok(())
     }
 
-    /// Ends the results that belong to a checkpoint; all of them are flushed. Returns what names them, and those of
-    /// earlier checkpoints that are not committed yet. Never waits.
+    /// Ends the results that belong to a checkpoint; all of them are flushed. Returns bytes that name them, and those
+    /// of earlier checkpoints that are not committed yet. Never waits.
     ///
     /// # Errors
     /// Ends the flow.
@@ -59,8 +57,8 @@ pub trait Sink<T>: Send + 'static {
         Ok(Vec::new())
     }
 
-    /// A checkpoint is complete on all ranks: commits what was prepared for it and for those before it. Never waits;
-    /// returns whether it is done. If not, the sink wakes `waker` when it may be, and is asked again.
+    /// A checkpoint is complete on all ranks: commits the results that were prepared for it and for those before it.
+    /// Never waits; returns whether it is done. If not, the sink wakes `waker` when it may be, and is called again.
     ///
     /// # Errors
     /// Ends the flow.
@@ -82,8 +80,8 @@ pub struct SinkStart<'a> {
     pub ranks: u32,
     /// Whether the flow takes checkpoints.
     pub takes_checkpoints: bool,
-    /// What the sink has [prepared](Sink::prepare) for the checkpoint that the flow goes on from; `None` if it begins
-    /// anew.
+    /// The bytes that the sink has [prepared](Sink::prepare) for the checkpoint that the flow resumes from; `None` if
+    /// it begins anew.
     pub prepared: Option<&'a [u8]>,
 }
 

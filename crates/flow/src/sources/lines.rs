@@ -1,4 +1,4 @@
-//! Text files, read in parallel by byte ranges that never cut a line.
+//! Text files, read in parallel by byte ranges that never split a line.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub enum LineError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The file has become shorter since it was opened.
@@ -69,15 +69,15 @@ pub enum LineError {
         line_bytes_max: u64,
     },
     /// A checkpoint was taken of other files, or of the files as they were.
-    #[error("{what}; the lines of a checkpoint go on in the files that it was taken of")]
+    #[error("{what}; a flow resumes with the files that its checkpoint was taken of")]
     Other {
-        /// What is not as it was.
+        /// The property that has changed.
         what: String,
     },
     /// A range of no bytes, or lines shorter than a range.
     #[error("blocks of {} with lines of up to {}: a block must have at least one byte, and a line must be allowed the length of a block", ByteSize(limits.block_bytes), ByteSize(limits.line_bytes_max))]
     Limits {
-        /// What was asked for.
+        /// The range that was asked for.
         limits: LineLimits,
     },
 }
@@ -94,8 +94,8 @@ pub struct LineBlock {
 }
 
 impl LineBlock {
-    /// The lines without their `\n`; a `\r` before it is part of the line.
-    /// [`Bytes::slice_ref`] makes of one a slice that lives on with the block's memory.
+    /// The lines without their `\n`; a `\r` before it belongs to the line. [`Bytes::slice_ref`] makes of one a slice
+    /// that shares the block's memory.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -137,7 +137,7 @@ struct Shared {
     limits: LineLimits,
     files: Vec<File>,
     buffers: Arc<Buffers>,
-    /// The next range that nobody reads, numbered through all files.
+    /// The next range that no source reads, numbered through all files.
     next_range: AtomicU64,
 }
 
@@ -150,7 +150,7 @@ struct File {
 }
 
 impl LineFiles {
-    /// Opens the files. What is appended to them later is not read.
+    /// Opens the files. Lines that are appended to them later are not read.
     ///
     /// # Errors
     /// When a file cannot be opened, or the limits make no sense.
@@ -191,7 +191,7 @@ impl LineFiles {
         })
     }
 
-    /// The part of one of several ranks that have all opened the same files; before anything is read.
+    /// Returns the share of one of several ranks that have all opened the same files; called before anything is read.
     #[must_use]
     pub fn of_rank(self, rank: u32, ranks: u32) -> Self {
         self.shared
@@ -267,7 +267,7 @@ impl Source for LineFiles {
     /// Goes on behind the lines that all of the sources had given together. The files have to be those of
     /// then, and as long.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved: Place = postcard::from_bytes(saved)?;
+        let saved: SharedPosition = postcard::from_bytes(saved)?;
         self.shared.check(&saved)?;
         let next = &self.shared.next_range;
         next.store(saved.next_range, Ordering::Relaxed);
@@ -277,18 +277,18 @@ impl Source for LineFiles {
 
 /// How far sources are that share their work.
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct SharedPosition {
     /// No range from here on was read.
     next_range: u64,
-    /// What makes a number of a range.
+    /// Bytes of a range, by which ranges are numbered.
     block_bytes: u64,
     lens: Vec<u64>,
 }
 
 impl Shared {
-    fn place(&self) -> Place {
+    fn place(&self) -> SharedPosition {
         let ranges = self.files.last().map_or(0, |file| file.ranges_end);
-        Place {
+        SharedPosition {
             // Each source that found nothing left has counted on.
             next_range: self.next_range.load(Ordering::Relaxed).min(ranges),
             block_bytes: self.limits.block_bytes,
@@ -296,7 +296,7 @@ impl Shared {
         }
     }
 
-    fn check(&self, saved: &Place) -> Result<(), LineError> {
+    fn check(&self, saved: &SharedPosition) -> Result<(), LineError> {
         let other = |what| Err(LineError::Other { what });
         if saved.lens.len() != self.files.len() {
             let (then, now) = (saved.lens.len(), self.files.len());
@@ -330,8 +330,7 @@ impl File {
         buffers: &Arc<Buffers>,
     ) -> Result<Option<(u64, Bytes)>, LineError> {
         let end = self.len.min(start + limits.block_bytes);
-        // A line begins behind a line end: the byte before the range tells whether one begins
-        // with the range.
+        // A line begins behind a line end: the byte before the range shows whether one begins with the range.
         let read_from = start.saturating_sub(1);
         let mut buffer = Buffer::take(buffers);
         self.read_to(&mut buffer, read_from, end.saturating_add(OVERHANG_BYTES))?;
@@ -407,13 +406,13 @@ impl File {
 #[derive(Default)]
 struct Buffers(Mutex<Vec<Vec<u8>>>);
 
-/// As many are kept as may be on their way through a flow.
+/// The pool holds as many as may be on their way through a flow.
 const BUFFERS_MAX: usize = 64;
 
 /// Larger ones were for a line that is longer than usual.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// Goes back to the others when nobody refers to it any more.
+/// Returns to the pool when no block refers to it any more.
 struct Buffer {
     /// Once written bytes stay: memory is not cleared again.
     bytes: Vec<u8>,
@@ -431,7 +430,7 @@ impl Buffer {
         }
     }
 
-    /// Room behind what it holds, up to so many bytes in all.
+    /// Makes room behind the content, up to a total number of bytes.
     fn extend_to(&mut self, bytes: usize) -> &mut [u8] {
         if self.bytes.len() < bytes {
             self.bytes.resize(bytes, 0);

@@ -8,7 +8,7 @@ use crate::error::BoxError;
 use crate::sources::positions::Positions;
 use crate::time::lanes::SourceLanes;
 
-/// What a source had to offer.
+/// The outcome of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceStatus {
     /// It gave items, or made progress, and may have more.
@@ -24,11 +24,11 @@ pub enum SourceStatus {
 
 /// Gives a flow its items. One worker at a time polls it.
 pub trait Source: Send + 'static {
-    /// What it gives.
+    /// The type of its items.
     type Item: Send + 'static;
 
-    /// Appends up to about `budget` items to `out`; never waits. A source that answers
-    /// [`SourceStatus::Idle`] keeps a clone of `waker` and wakes it when there is something.
+    /// Appends up to about `budget` items to `out`; never waits. A source that returns [`SourceStatus::Idle`] holds a
+    /// clone of `waker` and wakes it when there is something.
     ///
     /// # Errors
     /// Ends the flow.
@@ -39,9 +39,9 @@ pub trait Source: Send + 'static {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError>;
 
-    /// Says whether the items come in several lanes, such as the partitions of a stream: one may be far ahead of
-    /// another, so watermarks go by the one that is furthest behind. A source that answers
-    /// [`SourceLanes::One`] though it reads several loses what the slower ones give as late.
+    /// Returns the lanes of its items, such as the partitions of a stream: one may be far ahead of another, so
+    /// watermarks go by the one that is furthest behind. A source that returns [`SourceLanes::One`] though it reads
+    /// several loses items of the slower ones as late.
     fn lanes(&self) -> SourceLanes<'_, Self::Item>;
 
     /// How many records an item holds. The flow's latency is [sampled](crate::Latency) by records: one in a
@@ -61,8 +61,8 @@ pub trait Source: Send + 'static {
         false
     }
 
-    /// What the source needs to go on behind the last item that it gave: kept in a checkpoint, of which
-    /// everything that it gave is part. It may wait: the flow's sources pause meanwhile.
+    /// Saves the position behind the last item that it gave, for a checkpoint that all of its items so far are part
+    /// of. It may wait: the flow's sources pause meanwhile.
     ///
     /// # Errors
     /// Ends the flow; of sources that cannot go on from anywhere.
@@ -70,21 +70,21 @@ pub trait Source: Send + 'static {
         Err("it keeps no position, so there can be no checkpoint of it".into())
     }
 
-    /// Goes on from what was [saved](Source::save). Called before anything is asked of it.
+    /// Resumes from a [saved](Source::save) position. Called before anything is asked of it.
     ///
     /// # Errors
     /// When it cannot go on from there: the flow does not begin.
     fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
-        Err("it keeps no position, so it cannot go on from a checkpoint".into())
+        Err("it keeps no position, so it cannot resume from a checkpoint".into())
     }
 
-    /// Whether sources that share their work save the same, namely how far they all are together. Then any
-    /// number of them can go on from it; of all others there must be as many as there were.
+    /// Whether sources that share their work save the same position, namely that of all together. Then any number of
+    /// them can resume from it; of all others there must be as many as there were.
     fn shares_position(&self) -> bool {
         false
     }
 
-    /// The flow is over, whether it came to its end or not: nothing more is asked of the source.
+    /// The flow is over, whether its input has ended or not: nothing more is asked of the source.
     fn close(&mut self) {}
 
     /// Everything that the source has given has gone through the flow, and its sinks have it for

@@ -1,18 +1,17 @@
-//! How code of the user is called, and what becomes of its panics.
+//! Attempts at an item: calls of user code, and the consequences of its panics.
 //!
-//! A panic costs nothing until it happens: an item is processed once as it is, with nothing around
-//! the calls but a note of whose code runs ([`First`]). When that panics, the item is processed
-//! again, each call by itself ([`Again`]): whatever panics a second time becomes a dead letter, and
-//! all else of the item goes its way. Results that the first attempt had already passed on are not
-//! passed on twice.
+//! A panic costs nothing until it happens: an item is processed once as it is, with nothing around the calls but a
+//! note of the operator ([`FirstAttempt`]). When that panics, the item is processed again, each call by itself
+//! ([`SecondAttempt`]): an argument whose call panics a second time becomes a dead letter, and everything else of the
+//! item is processed. Results that the first attempt had already passed on are not passed on twice.
 //!
-//! Code that answers an error is not called again: what it was given becomes a dead letter at once.
+//! Code that returns an error is not called again: its argument becomes a dead letter at once.
 //!
-//! Code that changes state is never called again, since nobody knows how much of a call that panicked
-//! took effect: its panic fails the flow ([`Attempt::change`]), which can go on from its last checkpoint. These
-//! are the functions of aggregates (`add`, `merge`, `result` and the like), `fold_local`, and what hashes,
-//! compares, copies or drops keys and states in windows. Key and time functions run before that: what
-//! they panic on becomes a dead letter. So state is exact, or there is none; and each item is in it, or in a dead
+//! Code that changes state is never called again, since it is unknown how much of a call that panicked took effect:
+//! its panic fails the flow ([`Attempt::change`]), which can resume from its last checkpoint. This holds for the
+//! functions of aggregates (`add`, `merge`, `result` and the like), for `fold_local`, and for code that hashes,
+//! compares, copies or drops keys and states in windows. Key and time functions run before that: an item on which
+//! they panic becomes a dead letter. So state is exact, or there is none; and each item is in it, or in a dead
 //! letter, or counted as late.
 
 use std::any::Any;
@@ -42,10 +41,10 @@ pub trait Attempt {
         label.change(code)
     }
 
-    /// Takes note of an `item` for which code of the operator `label` answered an error.
+    /// Notes an `item` for which code of the operator `label` returned an error.
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
 
-    /// Takes note of what was rejected of items that had been put off.
+    /// Notes rejected items that had been put off.
     fn reject_all(&self, rejected: Vec<Rejected>);
 
     /// Names the origin of all that was rejected since it was last named.
@@ -56,13 +55,14 @@ pub trait Attempt {
 }
 
 pub struct FirstAttempt<'a> {
-    /// What was rejected of the item so far.
+    /// The rejected parts of the item so far.
     pub rejected: RefCell<Vec<Rejected>>,
-    /// Something was rejected since an origin was last named: all that costs a part of which nothing is.
+    /// Something was rejected since an origin was last named. A part of which nothing is rejected costs this check
+    /// alone.
     is_unsettled: Cell<bool>,
     /// Something was rejected, of whichever item.
     has_rejected: Cell<bool>,
-    /// What was rejected of items that had been put off: it outlasts the attempt.
+    /// The rejected ones of items that had been put off: they outlast the attempt.
     put_off: &'a RefCell<Vec<Rejected>>,
     time: &'a StageTime,
 }
@@ -78,7 +78,7 @@ impl<'a> FirstAttempt<'a> {
         }
     }
 
-    /// Takes note of an item of a stage that panicked where it is not known as what.
+    /// Notes an item of a stage that panicked outside of a call by an operator.
     pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
         self.add(Rejected::unseen(stage, panic));
     }
@@ -97,7 +97,7 @@ impl<'a> FirstAttempt<'a> {
 
     #[cold]
     fn name_origin(&self, origin: Option<Origin>) {
-        // What it is a part of may know.
+        // The whole may know the origin that its part does not.
         let Some(origin) = origin.map(Arc::new) else {
             return;
         };
@@ -156,10 +156,10 @@ impl Attempt for SecondAttempt<'_> {
         item: &T,
         code: impl FnOnce() -> R,
     ) -> Option<R> {
-        // What user code left half done is the user's: the item is not touched again.
+        // A half-done effect of user code is the user's own: the item is not touched again.
         match panic::catch_unwind(AssertUnwindSafe(code)) {
             Ok(result) => Some(result),
-            // What the code had passed on came to a state.
+            // The code had passed something on to a state.
             Err(panic) if is_state_broken() => panic::resume_unwind(panic),
             Err(panic) => {
                 let failure = Failure::Panicked {

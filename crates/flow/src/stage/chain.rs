@@ -15,7 +15,7 @@ use crate::state::table::Table;
 
 /// A series of fused operators.
 pub trait Chain<In: ?Sized>: Send + Sync + 'static {
-    /// What comes out at the end.
+    /// The results of the last operator.
     type Out: ?Sized;
 
     /// Hands every result of `item` to `out`.
@@ -102,7 +102,7 @@ where
     }
 }
 
-/// How many parts of an item are looked at before those of them that are kept go on.
+/// How many parts of an item are filtered before those that pass go on.
 const KEPT_MAX: usize = 64;
 
 /// Takes items apart.
@@ -126,8 +126,9 @@ where
         });
     }
 
-    /// Collects what is kept without a branch on it, and hands it on together: the processor would mistake such a
-    /// branch, whose way is random as a rule, so often that it cost more than all else that is done with an item.
+    /// Collects the parts that pass without a branch on the condition, and passes them on together: the processor
+    /// would mispredict such a branch, whose way is random as a rule, so often that it would cost more than all other
+    /// work on an item.
     #[inline]
     fn process_if<A: Attempt>(
         &self,
@@ -194,7 +195,7 @@ where
     }
 }
 
-/// Takes note of event time.
+/// Notes the event time of each item.
 pub struct SeeTime<C, F> {
     pub(crate) before: C,
     pub(crate) function: F,

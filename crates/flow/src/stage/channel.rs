@@ -1,4 +1,4 @@
-//! What joins stages: rings, and who still writes to them.
+//! The channels that join stages: rings, and the number of stages that still write to them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,28 +26,28 @@ impl<T> Clone for Channel<T> {
     }
 }
 
-/// The rings of a channel, whatever their items are. There are several if each instance of the
-/// reading stage has its own.
+/// The rings of a channel, for items of any type. There are several if each instance of the reading stage has its
+/// own.
 pub struct ChannelState {
     pub name: String,
     pub rings: Vec<Arc<dyn AnyRing>>,
     /// Of each ring.
     pub events: Vec<RingEvents>,
-    /// Somebody further on goes by event time. Written once, before the flow runs.
+    /// A stage further on needs event time. Written once, before the flow runs.
     wants_events: AtomicBool,
     /// Stages that write to it and have not ended. Counted up while the graph is built.
     writers: AtomicUsize,
-    /// Set when all writers have ended, or when a cycle has come to rest.
+    /// Set when all writers have ended, or when a cycle is at rest.
     closed: AtomicBool,
-    /// What the reading stage takes for an item. Written by that stage's workers, read by the
-    /// writers to see how much work a full ring is; 0 before it is known.
+    /// Nanoseconds that the reading stage spends on an item. Written by that stage's workers, read by the writers to
+    /// see how much work a full ring is; 0 before it is known.
     reader_ns: AtomicU64,
     /// The number of the cycle that it is part of, 0 if of none. Written once, before the flow runs.
     cycle: AtomicUsize,
 }
 
-/// A full ring should keep its reader busy for so long; longer adds latency and memory, and what waits
-/// falls out of the processor's cache.
+/// A full ring should keep its reader busy for this long; longer adds latency and memory, and waiting items fall out
+/// of the processor's cache.
 const FULL_RING_NS: u64 = 4 * SLICE_NS;
 
 /// Before it is known how long the reader takes.
@@ -67,7 +67,7 @@ impl ChannelState {
         })
     }
 
-    /// A stage that writes to it, where marks are said by so many.
+    /// Adds a stage that writes to the channel, and emits control events as these writers.
     pub fn add_writer(&self, writers: &[WriterId]) {
         self.writers.fetch_add(1, Ordering::Relaxed);
         for events in &self.events {
@@ -87,7 +87,7 @@ impl ChannelState {
         self.writers.load(Ordering::Acquire)
     }
 
-    /// A writing stage has ended: Release, so that who finds the channel closed finds all that was
+    /// A writing stage has ended. Release, so that a reader that finds the channel closed finds everything that was
     /// written.
     pub fn end_writer(&self) {
         if self.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -131,7 +131,7 @@ impl ChannelState {
         (capacity as u64).saturating_mul(ns) < FULL_RING_NS
     }
 
-    /// Items that wait to be read, and marks with nothing before them.
+    /// Items that wait to be read, and control events with nothing before them.
     pub fn readable(&self) -> usize {
         let met = |(ring, events): (&Arc<dyn AnyRing>, &RingEvents)| match ring.readable() {
             0 => usize::from(events.has_due(ring.read_to())),
@@ -140,7 +140,7 @@ impl ChannelState {
         self.rings.iter().zip(&self.events).map(met).sum()
     }
 
-    /// The part of it that the caller's thread wrote, where threads have lanes of their own.
+    /// The items that the caller's thread wrote, where threads have lanes of their own.
     pub fn own_readable(&self) -> usize {
         self.rings.iter().map(|ring| ring.own_readable()).sum()
     }
@@ -165,7 +165,7 @@ impl ChannelState {
     }
 }
 
-/// A ring, whatever its items are.
+/// A ring of items of any type.
 pub trait AnyRing: Send + Sync {
     fn readable(&self) -> usize;
     fn read_to(&self) -> u64;
@@ -179,7 +179,7 @@ pub trait AnyRing: Send + Sync {
     fn grow_past_max(&self) -> bool;
 }
 
-/// Room that is a smaller part of a ring than this is not worth an activation.
+/// Less room than one part in this many of a ring is not worth an activation.
 const ROOM_MIN: usize = 4;
 
 /// For how many items there must be room at least, so that `items` are worth an activation.

@@ -11,14 +11,14 @@ use crate::sinks::sink::SinkStart;
 /// The name by which dead letters are known to checkpoints, and to errors about them.
 pub const DEAD_LETTERS: &str = "dead letters";
 
-/// An item that made code of the user panic twice, or for which it answered an error.
+/// An item that made user code panic twice, or for which it returned an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Whose code it was.
     pub operator: Arc<str>,
-    /// What the operator was given, as text (`Debug`), cut after 64 KiB.
+    /// The operator's argument, as text (`Debug`), cut off after 64 KiB.
     pub item: String,
-    /// The message of the panic, or the error; cut after 64 KiB.
+    /// The message of the panic, or the error; cut off after 64 KiB.
     pub error: String,
     /// The record that the item was made of; `None` where the flow does not know it: of items that do not come from a
     /// stream, and of those that have left the stage of their source.
@@ -46,8 +46,8 @@ pub struct Origin {
 
 /// Keeps dead letters. Without one a panic or an error of user code fails the flow.
 ///
-/// With checkpoints it takes part in them as a [sink](crate::Sink#exactly-once) does, if it wants to: then each letter
-/// is there once, however often the flow is killed and goes on.
+/// It may take part in checkpoints as a [sink](crate::Sink#exactly-once) does: then each letter is there once,
+/// however often the flow is killed and resumes.
 pub trait DeadLetters: Send + Sync + 'static {
     /// Keeps the letters that come of one item. It may wait: dead letters are not meant to be many.
     ///
@@ -61,7 +61,7 @@ pub trait DeadLetters: Send + Sync + 'static {
         false
     }
 
-    /// Begins: decides what an earlier run has left behind; as [`Sink::recover`](crate::Sink::recover).
+    /// Begins: decides the letters that an earlier run has left; as [`Sink::recover`](crate::Sink::recover).
     ///
     /// # Errors
     /// When it cannot: the flow does not begin.

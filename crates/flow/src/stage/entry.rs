@@ -8,12 +8,12 @@ use crate::stage::channel::ChannelState;
 use crate::stage::terminal::Terminal;
 use crate::time::watermarks::Watermarks;
 
-/// What operators in a row get their items from, once for each instance of them.
+/// The origin of the items of a row of operators, one for each instance of the row.
 pub trait Entry: RowStart + RegisterRow<<Self as RowStart>::Item> {}
 
 impl<E: RowStart + RegisterRow<<E as RowStart>::Item>> Entry for E {}
 
-/// What an [`Entry`] gives.
+/// The type of the items that an [`Entry`] gives, and their order.
 pub trait RowStart: Send + Sized + 'static {
     type Item: Send + 'static;
 
@@ -26,11 +26,11 @@ pub trait RowStart: Send + Sized + 'static {
 
 /// An [`Entry`] that gives `In`.
 pub trait RegisterRow<In>: Sized {
-    /// Adds operators that have come to their end to the graph.
+    /// Registers operators that have an end in the graph.
     fn end<C: Chain<In>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>);
 }
 
-/// Operators in a row, from what they read to where their results go.
+/// Operators in a row, from their input to their end.
 pub struct Row<E, C, T> {
     pub name: String,
     /// The channel that the entries are rings of; none for a source.

@@ -1,4 +1,4 @@
-//! What a stage reads: a source, or the ring that earlier stages write.
+//! The input of a stage: a source, a ring that other stages write, or another rank.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::stage::entry::Entry;
 use crate::time::control_event::ControlEvent;
 use crate::time::lanes::{LaneId, Lanes};
 
-/// What became of an attempt to read.
+/// The outcome of an attempt to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Took {
     /// There are items in hand.
@@ -21,10 +21,10 @@ pub enum Took {
     End,
 }
 
-/// Holds on to a batch of items from `take` until `done`, whoever works on it: a worker that dies
+/// An input. It holds a batch of items from `take` until `done`, whichever worker processes it: a worker that dies
 /// leaves the rest of its batch to the next one.
 pub trait Input: Entry {
-    /// Whether it is what other ranks send.
+    /// Whether it reads from other ranks.
     const IS_REMOTE: bool = false;
 
     /// How many items `take` may give at once, as far as that is known.
@@ -33,18 +33,17 @@ pub trait Input: Entry {
     /// Whether there will never be anything again where nothing is readable.
     fn is_finished(&self) -> bool;
 
-    /// Whether a mark lies where it has read up to.
+    /// Whether a control event lies where it has read up to.
     fn has_due_event(&self) -> bool {
         false
     }
 
-    /// What the marks up to behind the items in hand come to, if that is new.
+    /// Observes the control events up to behind the items in hand; returns their combination if that is new.
     fn observe_event(&mut self) -> Option<ControlEvent> {
         None
     }
 
-    /// How far time has come behind what was taken so far, as told to any instance that shares the
-    /// input.
+    /// The watermark behind the items taken so far, as observed by any instance that shares the input.
     fn time(&self) -> Timestamp {
         Timestamp(i64::MIN)
     }
@@ -68,7 +67,7 @@ pub trait Input: Entry {
         None
     }
 
-    /// If it is what other ranks send: the way on which this one sends the same to them.
+    /// If it reads from other ranks: the way on which this rank sends the same to them.
     fn inlet(&self) -> Option<Arc<Outlets>> {
         None
     }
@@ -86,27 +85,27 @@ pub trait Input: Entry {
         false
     }
 
-    /// How far its source is; `None` if it has none that can say.
+    /// The positions of its source; `None` if it has none, or the source does not know.
     fn positions(&self) -> Option<Arc<dyn Positions>> {
         None
     }
 
-    /// Whether it gives nothing more before the cut `number` is taken, but for what is in its ring.
+    /// Whether it gives nothing more before the snapshot `number` is taken, except for the items in its ring.
     fn is_at_rest(&self, _number: u64) -> bool {
         true
     }
 
-    /// What it needs to go on from here; nothing if that is in its ring.
+    /// Saves the position to resume from; `None` if that is in its ring.
     fn save(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         Ok(None)
     }
 
-    /// Whether any number of such inputs can go on from what one has saved.
+    /// Whether any number of such inputs can resume from the saved bytes of one.
     fn shares_position(&self) -> bool {
         false
     }
 
-    /// Goes on from what was [saved](Input::save).
+    /// Resumes from [saved](Input::save) bytes.
     fn restore(&mut self, _saved: &[u8]) -> Result<(), BoxError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How items in hand are processed: each as it is, and again when code of the user panics.
+//! How items in hand are processed: each as it is, and again when user code panics.
 
 use std::cell::RefCell;
 use std::mem;
@@ -54,9 +54,8 @@ pub struct ItemLoop<'w, C, T> {
 }
 
 impl<C, T> ItemLoop<'_, C, T> {
-    /// Processes what is left of the items in hand. `enter` takes note of an item and gives what of it is
-    /// processed, `breathe` may unwind between items, and `keep` gets what is rejected. Unwinds as well when
-    /// code that changes state panics.
+    /// Processes the rest of the items in hand. `enter` notes an item and returns the value to process, `breathe` may
+    /// unwind between items, and `keep` gets the rejected ones. Unwinds as well when code that changes state panics.
     pub fn run<In, Item, E>(
         mut self,
         in_hand: [&[In]; 2],
@@ -76,7 +75,7 @@ impl<C, T> ItemLoop<'_, C, T> {
             let attempted = panic::catch_unwind(first);
             let mut all = put_off.take();
             match attempted {
-                // Code of the user caught the panic of code that it called by passing something on.
+                // User code caught the panic of code that it called by passing something on.
                 Ok(_) if is_state_broken() => {
                     panic::resume_unwind(Box::new("its state is half changed"))
                 }
@@ -139,7 +138,7 @@ impl<C, T> ItemLoop<'_, C, T> {
         first.rejected.into_inner()
     }
 
-    /// Processes the item again that code of the user panicked on.
+    /// Processes the item again that user code panicked on.
     #[cold]
     fn second_attempt<Item>(
         &mut self,

@@ -1,4 +1,4 @@
-//! What each stage has done so far, and what it is doing now.
+//! The figures of each stage: its counts so far, and its present speed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,9 +9,8 @@ use serde::Serialize;
 
 use crate::stage::activation::Activation;
 
-/// How long an activation should take: long against what activating costs (a microsecond), short
-/// against what anybody waits for, and so short that its results are still in the processor's cache
-/// when the next stage reads them.
+/// How long an activation should take: long against the cost of activating (a microsecond), short against any latency
+/// that matters, and so short that its results are still in the processor's cache when the next stage reads them.
 pub const SLICE_NS: u64 = 50_000;
 
 /// Items of an activation before it is known how long one takes.
@@ -20,9 +19,8 @@ const BUDGET_FIRST: usize = 64;
 /// Items of an activation at most, however short they take.
 const BUDGET_MAX: usize = 1 << 16;
 
-/// How much of the earlier slices stays in the sums that averages are made of, with each new slice. A slice
-/// counts by its items: one of a single item, most of whose time is the activation's own, says little of how
-/// long an item takes.
+/// The weight that the earlier slices keep in the sums of the averages with each new slice. A slice counts by its
+/// items: one of a single item, most of whose time is the activation's own, tells little about the time per item.
 const KEPT: f64 = 0.8;
 
 /// Sums below this are nothing: they would get smaller for ever without becoming 0.
@@ -45,13 +43,13 @@ pub struct Counters {
     recent_items: AtomicF64,
     recent_results: AtomicF64,
     recent_ns: AtomicF64,
-    /// Items per second, over the last interval. Written by whoever adjusts the flow.
+    /// Items per second, over the last interval. Written by the worker that adjusts the flow.
     pub throughput: AtomicF64,
     /// Written and read by the scheduler.
     pub target: AtomicF64,
     pub priority: AtomicF64,
-    /// From a record's entry into the flow to here, in nanoseconds, of one record in a hundred. Only
-    /// kept by stages at the end of a flow.
+    /// From a record's entry into the flow to here, in nanoseconds, of one record in a hundred. Only recorded by
+    /// stages at the end of a flow.
     latency: Mutex<Histogram<u64>>,
 }
 
@@ -74,7 +72,7 @@ pub struct StageMetrics {
     pub busy_seconds: f64,
     /// Items, or parts of items, that became dead letters.
     pub dead_letters: u64,
-    /// Items that wait to be read now; for a source what it gave lately at a time.
+    /// Items that wait to be read now; for a source the number that it gave lately at a time.
     pub readable: usize,
     /// Free room now in the rings that the stage writes to; absent at the end of a flow.
     pub room: Option<usize>,
@@ -90,12 +88,12 @@ pub struct StageMetrics {
     pub target: f64,
     /// How urgent the scheduler found it when it last looked.
     pub priority: f64,
-    /// How far event time has come in it, in milliseconds since 1970: no item that is in time is earlier. Of a source
-    /// with several instances it is that of the last. Absent while no item has told a time.
+    /// The watermark of the stage, in milliseconds since 1970: no item that is in time is earlier. Of a source with
+    /// several instances it is the least. Absent before the first watermark.
     pub watermark_ms: Option<i64>,
     /// How far the clock is ahead of that, in seconds.
     pub watermark_lag_seconds: Option<f64>,
-    /// How long a source that tells event time has given nothing, in seconds; absent while items come, and for other
+    /// How long a source that emits watermarks has given nothing, in seconds; absent while items come, and for other
     /// stages.
     pub silent_seconds: Option<f64>,
     /// Records that the sources of the stage could read and have not; absent where they do not know.
@@ -218,7 +216,7 @@ impl Counters {
         &self.latency
     }
 
-    /// What is counted; the caller adds what it sees of the rings, of event time and of the sources.
+    /// Returns the counts; the caller adds the figures of the rings, of event time and of the sources.
     pub fn read(&self, stage: &str) -> StageMetrics {
         StageMetrics {
             stage: stage.to_owned(),

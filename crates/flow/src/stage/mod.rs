@@ -3,7 +3,7 @@
 //! One item takes this way: an [`input`] takes it in hand, [`fused`] activates the instance, the [`chain`] of operators
 //! processes it, and one of the [`ends`] takes each result.
 //!
-//! - What a worker has in hand stays in the stage's instance, so a worker that dies leaves it to the next one.
+//! - Items in hand stay in the stage's instance, so a worker that dies leaves them to the next one.
 //! - A call of user code that panics becomes a dead letter, or fails the flow if it changes state.
 //!
 //! A stage does not know the graph around it, nor the workers that activate it.

@@ -8,11 +8,11 @@ use crate::stage::dead_letter::Origin;
 /// An item that consists of parts which [`Operators::each`](crate::Operators::each) processes one
 /// by one: a block of lines, some stored records.
 pub trait Parts: 'static {
-    /// What it consists of; lies in the item as a rule.
+    /// A part; it lies in the item as a rule.
     type Part<'a>: Debug + ?Sized;
 
-    /// Calls `visit` with each part in turn. An item whose parts cannot be made out stops there, and
-    /// lets its source know, which fails the flow.
+    /// Calls `visit` with each part in turn. An item whose parts cannot be decoded stops there, and lets its source
+    /// know, which fails the flow.
     fn for_each_part(&self, visit: impl FnMut(&Self::Part<'_>));
 
     /// Returns the record of a stream that a part is, so that a dead letter can give it back; `None` if it is none.
@@ -21,13 +21,13 @@ pub trait Parts: 'static {
         None
     }
 
-    /// Why parts cannot be made out, if that has come to light.
+    /// Returns the error of an item whose parts cannot be decoded, if the item has found it.
     fn fault(&self) -> Option<BoxError> {
         None
     }
 }
 
-/// An item that holds others: what [`Operators::flatten`](crate::Operators::flatten) gives.
+/// An item that holds others, which [`Operators::flatten`](crate::Operators::flatten) gives.
 pub trait Flatten {
     /// One of them; it may be a slice of the whole.
     type Item: ?Sized + 'static;

@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::stage::dead_letter::{DeadLetter, Origin};
 use crate::stage::user_code::{BoundedText, panic_message};
 
-/// What code of the user failed on, and how.
+/// An argument on which user code failed, and the failure.
 pub struct Rejected {
     item: String,
     failure: Failure,
@@ -25,7 +25,7 @@ impl Rejected {
         }
     }
 
-    /// An item of a stage that panicked where it is not known as what.
+    /// An item of a stage that panicked outside of a call by an operator.
     pub fn unseen(stage: &str, panic: &(dyn Any + Send)) -> Rejected {
         Rejected {
             item: "an item whose copying, hashing or dropping panics".to_owned(),
@@ -37,19 +37,19 @@ impl Rejected {
         }
     }
 
-    /// What ends a flow that keeps no dead letters.
+    /// The failure of a flow that has no keeper of dead letters.
     pub fn into_failure(self) -> Failure {
         let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
-        let cut = if end < self.item.len() { " …" } else { "" };
+        let ellipsis = if end < self.item.len() { " …" } else { "" };
         let item = &self.item[..end];
         match self.failure {
             Failure::Error { operator, error } => Failure::Error {
                 operator,
-                error: format!("{error}; it was given {item}{cut}").into(),
+                error: format!("{error}; it was given {item}{ellipsis}").into(),
             },
             Failure::Panicked { operator, message } => Failure::Panicked {
                 operator,
-                message: format!("{message}; it was given {item}{cut}"),
+                message: format!("{message}; it was given {item}{ellipsis}"),
             },
         }
     }

@@ -39,7 +39,7 @@ pub struct SourceInput<S: Source> {
     pub unsampled: u64,
     /// How many items a poll gave lately.
     pub usual: usize,
-    /// The source said so together with its last items.
+    /// The source reported its end together with its last items.
     pub ended: bool,
 }
 
@@ -155,7 +155,7 @@ impl<S: Source> Input for SourceInput<S> {
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         let [ended, saved @ ..] = saved else {
-            return Err("what was saved of a source is cut short".into());
+            return Err("the saved position of a source is truncated".into());
         };
         self.ended = *ended != 0;
         self.label.run(|| self.source.restore(saved))

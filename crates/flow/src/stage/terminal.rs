@@ -8,7 +8,7 @@ use crate::stage::attempt::Attempt;
 use crate::stage::channel::ChannelState;
 use crate::time::control_event::{ControlEvent, WriterId};
 
-/// How the input of a stage came to its end.
+/// How the input of a stage ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum InputEnd {
     /// All of a bounded input was read.
@@ -17,7 +17,7 @@ pub enum InputEnd {
     Stopped,
 }
 
-/// Where results go, whatever they are, of one slice of input at a time: `reserve`, then
+/// The end of a stage, for results of any type, of one slice of input at a time: `reserve`, then
 /// [`begin`](Terminal::begin) (again after a panic, or by another worker), then `commit`.
 pub trait End: Send + 'static {
     /// Whether it has results that come only when event time has come so far, or its input has ended.
@@ -25,12 +25,12 @@ pub trait End: Send + 'static {
         false
     }
 
-    /// Makes room for about `results` results, and passes on what former slices left behind. `None`
-    /// when that has to wait; otherwise for how many results there is room. More will find a place,
-    /// too: `results` is only what is expected.
+    /// Makes room for about `results` results, and passes on the rest of former slices. `None` when that has to wait;
+    /// otherwise for how many results there is room. More results find a place, too: `results` is only the expected
+    /// number.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure>;
 
-    /// Whether it takes any number of results whatever room was made: it keeps them until they are due.
+    /// Whether it takes any number of results, however much room was made: it holds them until they are due.
     fn takes_any(&self) -> bool {
         false
     }
@@ -38,17 +38,16 @@ pub trait End: Send + 'static {
     /// Gives back the room.
     fn cancel(&mut self);
 
-    /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered
-    /// the flow, and `mark` what is to be said behind them.
+    /// Passes the results of the slice on; returns how many there were. `stamp` is when they entered the flow, and
+    /// `event` is emitted behind them.
     fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure>;
 
-    /// There is nothing to read just now. Passes on what former slices left behind; `false` when that
-    /// has to wait.
+    /// There is nothing to read just now. Passes on the rest of former slices; `false` when that has to wait.
     fn pause(&mut self) -> Result<bool, Failure> {
         Ok(true)
     }
 
-    /// Whether it could pass on more of what former slices left behind, once there is room.
+    /// Whether it could pass on more results of former slices, once there is room.
     fn has_more(&self) -> bool {
         false
     }
@@ -82,15 +81,15 @@ pub trait Terminal<T: ?Sized>: End {
 pub trait Slice<T: ?Sized> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
 
-    /// These were all. What it has put off is done; nothing is, unless it says so.
+    /// The slice has no more results. An implementation that puts results off processes them now.
     fn end<A: Attempt>(&mut self, _attempt: &A) {}
 }
 
 /// Where a stage stands that is about to get a terminal for each of its instances.
 #[derive(Clone, Copy)]
 pub struct WritingInstance<'a> {
-    /// What the stage reads; none for a source.
+    /// The channel that the stage reads; none for a source.
     pub input: Option<&'a Arc<ChannelState>>,
-    /// As whom the instance says marks.
+    /// The writer as which the instance emits control events.
     pub writer: WriterId,
 }

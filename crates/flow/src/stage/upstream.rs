@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
 
-/// Lets marks be said wherever they lead to somebody who goes by event time. What is led in circles
-/// has no order that they could tell of: windows behind a cycle close at the end.
+/// Lets control events through on every channel that leads to a stage which needs event time. Items in a cycle have
+/// no order that an event could have a place in: windows behind a cycle close at the end.
 pub fn want_events(stages: &[Arc<dyn Stage>]) {
     for stage in stages.iter().filter(|stage| stage.closes_by_time()) {
         let on_the_way = before(stages, stage);
@@ -20,7 +20,7 @@ pub fn want_events(stages: &[Arc<dyn Stage>]) {
     }
 }
 
-/// The stages that lead to `stage`, but for what lies before a cycle.
+/// The stages that lead to `stage`, except for those before a cycle.
 pub fn before<'a>(stages: &'a [Arc<dyn Stage>], stage: &Arc<dyn Stage>) -> Vec<&'a Arc<dyn Stage>> {
     upstream_where(stages, stage, |input| !input.is_in_cycle())
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::BoxError;
 
-/// The name of an operator, to say whose code panicked.
+/// The name of an operator, by which a panic in its code is reported.
 #[derive(Clone)]
 pub struct Label(pub(crate) Arc<str>);
 
@@ -19,7 +19,8 @@ thread_local! {
     /// The innermost operator whose code panicked on this thread.
     static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 
-    /// A call that changes state panicked on this thread: the flow is to fail, whoever caught it.
+    /// A call that changes state panicked on this thread: the flow is to fail, even if other user code caught the
+    /// panic.
     static BROKE_STATE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -29,7 +30,7 @@ pub fn is_state_broken() -> bool {
 }
 
 impl Label {
-    /// Runs code of the user. Costs nothing unless that panics: then the label is remembered
+    /// Runs user code. Costs nothing unless that panics: then the label is remembered
     /// while the stack unwinds.
     #[inline(always)]
     pub(crate) fn run<R>(&self, code: impl FnOnce() -> R) -> R {
@@ -48,7 +49,7 @@ impl Label {
         result
     }
 
-    /// The same for code that changes state: nothing on this thread goes on after its panic.
+    /// Runs code that changes state: nothing on this thread continues after its panic.
     #[inline(always)]
     pub(crate) fn change<R>(&self, code: impl FnOnce() -> R) -> R {
         struct Unwinding;
@@ -73,7 +74,7 @@ impl Label {
     }
 }
 
-/// Runs code of the user, and makes an error of its panic.
+/// Runs user code, and makes an error of its panic.
 pub fn catch<R>(code: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
     panic::catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
         Label::take_panicked();
@@ -90,12 +91,12 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
         "(no message)"
     };
     let mut text = BoundedText::default();
-    // It says that it is full by an error; then the beginning has to do.
+    // An error means that the text is full; then its beginning has to do.
     let _ = text.write_str(message);
     text.0
 }
 
-/// Text of user code in a dead letter: what is longer is cut off.
+/// Text of user code in a dead letter: longer text is cut off.
 #[derive(Default)]
 pub struct BoundedText(pub String);
 

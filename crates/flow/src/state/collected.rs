@@ -10,8 +10,8 @@ use crate::error::BoxError;
 use crate::state::partial::StateReader;
 use crate::windows::Windows;
 
-/// A state element: what is kept of windows that have all of their events. A clone is another handle of
-/// the same element.
+/// A state element: the figures of windows that have all of their events. A clone is another handle of the same
+/// element.
 #[derive(Clone)]
 pub struct Collected {
     pub(crate) windows: Windows,
@@ -25,14 +25,14 @@ pub struct CollectedState {
     kept: Mutex<Retained>,
 }
 
-/// What one operator keeps, or several together.
+/// Retained items and events, of one operator or of several together.
 #[derive(Clone, Copy, Default)]
 pub struct Retained {
     pub items: u64,
     pub events: u64,
 }
 
-/// What items refer to is gone with the process.
+/// The memory that items refer to is gone with the process.
 const NOT_KEPT: &str =
     "windows that have all of their events refer to items, which no checkpoint holds";
 
@@ -42,7 +42,7 @@ impl Collected {
         self.state.late.load(Ordering::Relaxed)
     }
 
-    /// Items that are kept, each once, whatever the number of windows that it is in.
+    /// Items that are retained, each once, whatever the number of windows that it is in.
     pub fn kept_items(&self) -> u64 {
         self.state.kept.lock().items
     }
@@ -54,7 +54,7 @@ impl Collected {
 }
 
 impl CollectedState {
-    /// An operator keeps something else now.
+    /// Replaces the figures of an operator.
     pub fn replace(&self, before: Retained, now: Retained) {
         let mut kept = self.kept.lock();
         kept.items = kept.items - before.items + now.items;

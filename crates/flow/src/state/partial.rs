@@ -1,4 +1,4 @@
-//! State elements: what a flow knows, readable while it runs.
+//! State elements that a flow computes, readable while it runs.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::error::BoxError;
 
-/// Reads a state element by the text of its keys, whatever its types are.
+/// Reads a state element of any type by the text of its keys.
 pub trait StateReader: Send + Sync {
-    /// What is known of `key` now.
+    /// Returns the present value of `key`.
     fn get(&self, key: &str) -> Option<Value>;
 
     /// Up to `limit` of the keys, in no particular order.
@@ -21,45 +21,44 @@ pub trait StateReader: Send + Sync {
         None
     }
 
-    /// What is needed to have all of it again, for a checkpoint.
+    /// Saves the whole element, for a checkpoint.
     ///
     /// # Errors
     /// When it cannot be kept.
     fn save(&self) -> Result<Vec<u8>, BoxError>;
 
-    /// Takes back what was [saved](StateReader::save). Called before the flow begins.
+    /// Restores [saved](StateReader::save) bytes. Called before the flow begins.
     ///
     /// # Errors
     /// When it is none.
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError>;
 }
 
-/// What a partial state keeps: each instance of a stage changes a part of its own, and reading
-/// merges them.
+/// The value of a partial state: each instance of a stage changes a share of its own, and a reader merges them.
 pub trait PartialState: Default + Send + 'static {
-    /// Adds what another part holds.
+    /// Adds the value of another share.
     fn merge(&mut self, part: &Self);
 
-    /// What `key` stands for over all `parts`.
+    /// Returns the value of `key` over all `parts`.
     fn get(parts: &[&Self], key: &str) -> Option<Value>;
 
-    /// Up to `limit` of the keys of `parts`, each once.
+    /// Returns up to `limit` of the keys of `parts`, each once.
     fn keys(parts: &[&Self], limit: usize) -> Vec<String>;
 
-    /// What is needed to have all of it again, for a checkpoint.
+    /// Saves the whole value, for a checkpoint.
     ///
     /// # Errors
     /// When it cannot be kept, as by default.
     fn save(&self) -> Result<Vec<u8>, BoxError> {
-        Err("it says nothing of itself that could be kept in a checkpoint".into())
+        Err("it has no `save`, so it cannot be part of a checkpoint".into())
     }
 
-    /// What was [saved](PartialState::save).
+    /// Restores [saved](PartialState::save) bytes.
     ///
     /// # Errors
     /// When it is none.
     fn restored(_saved: &[u8]) -> Result<Self, BoxError> {
-        Err("it says nothing of itself that could be kept in a checkpoint".into())
+        Err("it has no `restored`, so it cannot resume from a checkpoint".into())
     }
 }
 
@@ -85,7 +84,7 @@ impl<S> Default for Partial<S> {
 }
 
 impl<S: PartialState> Partial<S> {
-    /// The sum of all parts at this moment. Workers wait while their part is read.
+    /// Returns the sum of all shares at this moment. Workers wait while their share is read.
     pub fn merged(&self) -> S {
         let mut sum = S::default();
         for part in self.parts.lock().iter() {

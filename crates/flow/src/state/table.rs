@@ -7,9 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 
-/// What is known by key, the same for all instances of a stage: see
-/// [`Operators::join`](crate::Operators::join). A clone is another handle of the same table, to
-/// [`load`](Table::load) it anew while flows go on.
+/// Rows by key, the same for all instances of a stage: see [`Operators::join`](crate::Operators::join). A clone is
+/// another handle of the same table, to [`load`](Table::load) it anew while flows run.
 pub struct Table<K, V> {
     rows: Arc<ArcSwap<HashMap<K, V>>>,
 }

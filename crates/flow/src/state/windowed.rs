@@ -1,4 +1,4 @@
-//! Windows as a state element: what is known of each key, open or closed.
+//! Windows as a state element: the open and the last closed windows of each key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use crate::ranks::owners::KeyOwners;
 use crate::state::partial::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
-/// The windows of a keyed state element; a clone is another handle of the same element. On several ranks
-/// each has the keys that live there.
+/// The windows of a keyed state element; a clone is another handle of the same element. On several ranks each has the
+/// keys that it owns.
 pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
     partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
@@ -22,7 +22,7 @@ pub struct Windowed<K, A: Combine> {
     ranks: u32,
 }
 
-/// What is computed over which windows.
+/// Windows, and the aggregate over their items.
 pub struct WindowSpec<A> {
     pub windows: Windows,
     pub aggregate: A,
@@ -127,7 +127,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
     }
 }
 
-/// What is read of a window.
+/// The text that readers get of a window.
 pub fn entry<K, O: Serialize>(window: &WindowResult<K, O>) -> Value {
     json!({
         "window_start": window.start,
@@ -169,7 +169,7 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
             .iter()
             .any(|store| store.windows() != self.spec.windows)
         {
-            return Err("it was kept of other windows".into());
+            return Err("it was saved of other windows".into());
         }
         self.spec.late.store(late, Ordering::Relaxed);
         let mut stores = stores.into_iter();

@@ -1,29 +1,29 @@
 //! Sources that are further ahead in event time than others are held back, so that the windows between
 //! them are few.
 //!
-//! Sources are aligned that lead to the same windows, on whatever rank: they are a *group*. Each notes how
-//! far it has come; one that is further ahead of the least of the others than it may be is not asked for
-//! more. What other ranks have come to is what they say in between the items that they send.
+//! Sources that lead to the same windows, on all ranks, are a *group* and are aligned. Each notes its watermark; one
+//! that is further ahead of the least of the others than it may be is not asked for more. The watermarks of other
+//! ranks come in between the items that they send.
 //!
-//! None waits for ever: the one that is furthest behind is ahead of nobody, so it is never held. Others
-//! move on as it does, or when it is idle or has ended. A worker that has moved it tries every stage
-//! before it sleeps, and so finds a source that is held no more.
+//! None waits for ever: the one that is furthest behind is ahead of no other, so it is never held. Others move on as
+//! it does, or when it is idle or has ended. A worker that has moved it tries every stage before it sleeps, and so
+//! finds a source that is held no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use millstream_base::Timestamp;
 
-/// An input that holds nobody back: it is idle, or has ended.
+/// An input that holds back no other: it is idle, or has ended.
 const OVER: i64 = i64::MAX;
 
-/// An input that has said nothing yet.
+/// An input without a watermark yet.
 const UNKNOWN: i64 = i64::MIN;
 
-/// A step is this part of how far sources may be ahead: so much less than that may be known of others.
+/// A step is this part of how far sources may be ahead: other ranks may know a watermark that is older by that much.
 const STEPS: i64 = 4;
 
-/// How far event time goes on before windows say so to other ranks, though it changes none of them. A clone is
+/// How far event time advances before windows emit it to other ranks, though it closes none of them. A clone is
 /// another handle of the same.
 #[derive(Clone)]
 pub struct Step(Arc<AtomicI64>);
@@ -35,7 +35,7 @@ impl Default for Step {
 }
 
 impl Step {
-    /// Whether others are to be told of `to` who know of `from`.
+    /// Whether other ranks, which know `from`, are to know `to`.
     pub fn is_reached(&self, from: Timestamp, to: Timestamp) -> bool {
         to.0.saturating_sub(from.0) >= self.0.load(Ordering::Relaxed)
     }
@@ -51,7 +51,7 @@ impl Step {
 struct Group {
     /// How far each has come, [`OVER`] or [`UNKNOWN`]. Each is written by the worker that is in the input.
     times: Vec<AtomicI64>,
-    /// The least time that any has said: one that has said nothing is taken to be there.
+    /// The least watermark of any: an input without one is taken to be there.
     beginning: AtomicI64,
 }
 
@@ -63,7 +63,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// The places of so many inputs, which are aligned with each other.
+    /// Makes the places of `count` inputs, which are aligned with each other.
     pub fn group(count: usize) -> impl Iterator<Item = Aligned> {
         let group = Arc::new(Group {
             times: (0..count).map(|_| AtomicI64::new(UNKNOWN)).collect(),
@@ -90,7 +90,7 @@ impl Aligned {
         self.group.times[self.place].store(OVER, Ordering::Relaxed);
     }
 
-    /// Whether the input is more than so much ahead of another.
+    /// Whether the input is more than `ahead_max_ms` ahead of another.
     pub fn is_ahead(&self, ahead_max_ms: i64) -> bool {
         let own = self.group.times[self.place].load(Ordering::Relaxed);
         if own == OVER || own == UNKNOWN {

@@ -1,8 +1,8 @@
-//! Marks: what writers of a ring say about time, in between the items.
+//! Control events: the watermarks that writers of a ring emit, in between the items.
 //!
-//! A mark lies beside the ring, at the position where the slice ends that it came with. Whoever reads
-//! up to there meets it: what the writer wrote before the mark has been read by then, and what it
-//! writes afterwards has not.
+//! A control event lies beside the ring, at the position where its slice ends. A reader that has read up to there
+//! observes it: everything that the writer wrote before the event has been read by then, and nothing that it writes
+//! afterwards.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use millstream_base::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What a writer says about the items that it will write.
+/// A writer's statement about the items that it will write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ControlEvent {
     /// None of them is earlier.
     Watermark(Timestamp),
-    /// There are none for the time being, so nobody is to wait for them; time has come so far.
+    /// There are none for the time being, so no reader waits for them; the watermark is this one.
     Idle(Timestamp),
     /// There are none any more.
     End,
 }
 
-/// The marks of one ring, and what they come to.
+/// The control events of one ring, and their combination over all writers.
 ///
-/// They are said before the slice is committed, so that a reader that finds the items finds the marks.
+/// They are emitted before the slice is committed, so that a reader that finds the items finds the events.
 pub struct RingEvents {
-    /// Where the first mark lies that nobody has met, `u64::MAX` for none. Written under the lock.
+    /// The position of the first event that no reader has observed, `u64::MAX` for none. Written under the lock.
     first: AtomicU64,
-    /// How far time has come by what was last told to readers. Written under the lock.
+    /// The watermark that readers observed last. Written under the lock.
     time: AtomicI64,
     state: Mutex<State>,
 }
@@ -39,13 +39,13 @@ struct State {
     /// By position.
     waiting: VecDeque<Said>,
     writers: Vec<Writer>,
-    /// What was last told to readers.
+    /// The combination that readers observed last.
     observed: Option<ControlEvent>,
 }
 
 impl State {
-    /// Keeps a mark until readers meet it. A mark that its writer said before at the same place is replaced: a writer
-    /// without items takes no more memory.
+    /// Holds an event until readers observe it. It replaces an event that its writer emitted before at the same
+    /// position: a writer without items takes no more memory.
     fn insert(&mut self, position: u64, writer: WriterId, event: ControlEvent) {
         let behind = self.waiting.iter().rev();
         let behind = behind.take_while(|other| other.position > position);
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// Moves the marks in `room` to its start. Returns whether there were any.
+    /// Moves the events in `room` to its start. Returns whether there were any.
     fn move_to_start(&mut self, room: &Range<u64>) -> bool {
         let stay = self
             .waiting
@@ -82,15 +82,15 @@ impl State {
 
 struct Writer {
     id: WriterId,
-    /// What it has said last.
+    /// Its last event.
     event: ControlEvent,
-    /// It is idle, as all were: now that another goes on, it is waited for until it says again that it is
-    /// idle. What has stalled all of them may be over for each at another moment.
+    /// It is idle, as all were: now that another writer emits watermarks, readers wait for this one until it emits
+    /// again that it is idle. A stall of all writers may be over for each at another moment.
     may_go_on: bool,
 }
 
 impl Writer {
-    /// What it says of time.
+    /// The event that counts for the combination.
     fn standing(&self) -> ControlEvent {
         match self.event {
             ControlEvent::Idle(time) if self.may_go_on => ControlEvent::Watermark(time),
@@ -105,11 +105,11 @@ struct Said {
     event: ControlEvent,
 }
 
-/// Who says something: an instance of a stage, or all of its instances where they share what they
-/// read, since their results come in the order of what was read.
+/// The id of a writer: an instance of a stage, or all of its instances where they share an input, since their results
+/// come in the order of that input.
 pub type WriterId = u32;
 
-/// Before a writer has said anything.
+/// The event of a writer that has emitted none.
 const NOTHING: ControlEvent = ControlEvent::Watermark(Timestamp(i64::MIN));
 
 impl Default for RingEvents {
@@ -123,7 +123,7 @@ impl Default for RingEvents {
 }
 
 impl RingEvents {
-    /// Somebody who will say something: readers wait for it.
+    /// Adds a writer: readers wait for its events.
     pub fn add_writer(&self, writer: WriterId) {
         let mut state = self.state.lock();
         if !state.writers.iter().any(|known| known.id == writer) {
@@ -135,21 +135,21 @@ impl RingEvents {
         }
     }
 
-    /// A writer says something behind what it has written before `position` of the ring.
+    /// A writer emits an event behind the items that it has written before `position` of the ring.
     pub fn emit(&self, position: u64, writer: WriterId, event: ControlEvent) {
         self.end_slice(Some((writer, event)), position..position, || ());
     }
 
-    /// A writer ends a slice by `end`, which gives back `room`, the empty rest of the slice. The writer's mark lies at the
-    /// start of the room. Marks of other writers that wrote no items behind the room lie in it or at its end; they move to
-    /// its start too. Else no reader would meet them until the ring holds more items.
+    /// A writer ends a slice by `end`, which gives back `room`, the empty rest of the slice. The writer's event lies
+    /// at the start of the room. Events of other writers that wrote no items behind the room lie in it or at its end;
+    /// they move to its start too. Else no reader would observe them until the ring holds more items.
     pub fn end_slice(
         &self,
         said: Option<(WriterId, ControlEvent)>,
         room: Range<u64>,
         end: impl FnOnce(),
     ) {
-        // Until the lock is free no writer says anything of room that it reserves here from now on.
+        // Until the lock is free no writer emits an event in room that it reserves here from now on.
         let mut state = self.state.lock();
         if let Some((writer, event)) = said {
             state.insert(room.start, writer, event);
@@ -161,13 +161,13 @@ impl RingEvents {
         }
     }
 
-    /// Whether a reader that has read up to `position` meets a mark.
+    /// Whether a reader that has read up to `position` observes an event.
     pub fn has_due(&self, position: u64) -> bool {
         self.first.load(Ordering::Acquire) <= position
     }
 
-    /// For a reader that has read up to `position`: what the marks up to there come to, if that
-    /// is new.
+    /// For a reader that has read up to `position`: returns the combination of the events up to there, if that is
+    /// new.
     pub fn observe(&self, position: u64) -> Option<ControlEvent> {
         if !self.has_due(position) {
             return None;
@@ -189,12 +189,12 @@ impl RingEvents {
         is_new.then(|| *state.observed.insert(sum))
     }
 
-    /// How far time has come, whichever reader it was told.
+    /// The watermark that any reader observed last.
     pub fn time(&self) -> Timestamp {
         Timestamp(self.time.load(Ordering::Acquire))
     }
 
-    /// As [`time`](RingMarks::time), once any time was told.
+    /// As [`time`](RingEvents::time), once any was observed.
     pub fn time_if_any(&self) -> Option<Timestamp> {
         Some(self.time()).filter(|time| *time > Timestamp(i64::MIN))
     }
@@ -206,7 +206,7 @@ impl RingEvents {
     }
 }
 
-/// Notes what a writer has said.
+/// Notes the event of a writer.
 fn note(writers: &mut [Writer], said: &Said) {
     let goes_on = matches!(said.event, ControlEvent::Watermark(_));
     let are_silent = || {
@@ -215,7 +215,7 @@ fn note(writers: &mut [Writer], said: &Said) {
     };
     if goes_on && are_silent() {
         for writer in writers.iter_mut() {
-            // One that has never said anything has nothing to go on with.
+            // One that has never emitted a watermark has no items to continue with.
             writer.may_go_on = writer.event != ControlEvent::Idle(Timestamp(i64::MIN));
         }
     }
@@ -224,8 +224,8 @@ fn note(writers: &mut [Writer], said: &Said) {
     }
 }
 
-/// What several writers come to: the least watermark of those that are not idle. When all are, time
-/// has come as far as for the last of them. It never goes back, whoever is heard of again.
+/// Combines the events of several writers: the least watermark of those that are not idle. When all are idle, it is
+/// the furthest of theirs. It never goes back, whichever writer emits again.
 fn sum(writers: &[Writer], observed: Option<ControlEvent>) -> Option<ControlEvent> {
     let events = || writers.iter().map(Writer::standing);
     let least = events().filter_map(|event| match event {
@@ -244,7 +244,7 @@ fn sum(writers: &[Writer], observed: Option<ControlEvent>) -> Option<ControlEven
         (Some(Timestamp(i64::MIN)), _) => None,
         (Some(time), _) => Some(ControlEvent::Watermark(time.max(floor))),
         (None, Some(time)) => Some(ControlEvent::Idle(time.max(floor))),
-        // The end of the ring tells so.
+        // The end of the ring shows that.
         (None, None) => None,
     }
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_met_where_they_lie_in_whatever_order_they_are_said() {
+    fn events_are_observed_where_they_lie_in_any_order_of_emission() {
         let events = RingEvents::default();
         events.add_writer(FIRST);
         events.emit(20, FIRST, watermark(2));
@@ -285,10 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn time_is_what_the_last_of_the_writers_says() {
+    fn the_watermark_is_the_least_of_the_writers() {
         let events = two_writers();
         events.emit(0, FIRST, watermark(5));
-        assert_eq!(events.observe(0), None, "the other has said nothing");
+        assert_eq!(events.observe(0), None, "the other has emitted nothing");
         events.emit(0, SECOND, watermark(3));
         assert_eq!(events.observe(0), Some(watermark(3)));
         events.emit(1, SECOND, watermark(9));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_and_again_takes_no_more_memory() {
+    fn repeated_events_take_no_more_memory() {
         let events = two_writers();
         for time in 0..100 {
             events.emit(5, FIRST, watermark(time));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_reader_was_told_all_can_see() {
+    fn all_readers_see_the_time_that_one_observed() {
         let events = RingEvents::default();
         events.add_writer(FIRST);
         events.emit(10, FIRST, watermark(1));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_is_idle_or_has_ended() {
+    fn readers_do_not_wait_for_idle_or_ended_writers() {
         let events = two_writers();
         events.emit(0, FIRST, watermark(5));
         events.emit(0, SECOND, idle(3));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_idle_time_has_come_as_far_as_for_the_last() {
+    fn when_all_are_idle_the_furthest_watermark_counts() {
         let events = two_writers();
         events.emit(0, FIRST, idle(5));
         events.emit(0, SECOND, idle(8));
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(
             events.observe(0),
             Some(idle(5)),
-            "it is said again further on"
+            "it is emitted again further on"
         );
         events.emit(0, FIRST, watermark(60));
         assert_eq!(events.observe(0), Some(watermark(5)));

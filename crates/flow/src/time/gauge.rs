@@ -10,7 +10,7 @@ use crate::time::control_event::ControlEvent;
 /// Written by the worker that is in the instance, once per slice at most; read by any thread. The figures are each
 /// of a moment of its own.
 pub struct TimeGauge {
-    /// Time goes on while the source is idle.
+    /// The watermark advances by the clock while the source is idle.
     goes_by_clock: bool,
     /// The last watermark, `i64::MIN` before the first.
     watermark: AtomicI64,
@@ -23,12 +23,12 @@ pub struct TimeGauge {
     unread_lanes: AtomicU64,
 }
 
-/// What a [`TimeGauge`] shows.
+/// The figures of a [`TimeGauge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceTime {
-    /// Time goes on while the source is idle.
+    /// The watermark advances by the clock while the source is idle.
     pub goes_by_clock: bool,
-    /// No item that is in time is earlier; `None` before any item told a time.
+    /// No item that is in time is earlier; `None` before the first watermark.
     pub watermark: Option<Timestamp>,
     /// Later stages do not wait for the source.
     pub is_idle: bool,
@@ -39,7 +39,7 @@ pub struct SourceTime {
 }
 
 impl TimeGauge {
-    /// Of an instance whose time goes on by the clock while its source is idle, or does not.
+    /// Makes the gauge of an instance whose watermark advances by the clock while its source is idle, or does not.
     pub fn new(goes_by_clock: bool) -> Self {
         TimeGauge {
             goes_by_clock,
@@ -74,7 +74,7 @@ impl TimeGauge {
         self.unread_lanes.store(lanes as u64, Ordering::Relaxed);
     }
 
-    /// What it shows; `None` when the instance has ended.
+    /// Returns the figures; `None` when the instance has ended.
     pub fn read(&self) -> Option<SourceTime> {
         if self.has_ended.load(Ordering::Relaxed) {
             return None;

@@ -44,11 +44,12 @@ struct Shared {
     beginning: Option<Timestamp>,
     /// How lanes are aligned; none where they may be apart as far as they like.
     alignment: Option<Alignment>,
-    /// A lane that has come further is held. `None` until somebody asks, and whenever it may have changed.
+    /// A lane that is further ahead than this is held. `None` until it is asked for, and whenever it may have
+    /// changed.
     held_behind: Option<Timestamp>,
 }
 
-/// What the source's stage says of the alignment of its lanes.
+/// The settings of the alignment of a source's lanes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alignment {
     /// How far ahead of another a lane may be.
@@ -61,7 +62,7 @@ pub(crate) struct Alignment {
 
 #[derive(Debug)]
 struct Lane {
-    /// The source still has to give what lies before. None from the time on that it has.
+    /// The source still has to give the items before this offset. `None` once it has.
     end: Option<Offset>,
     /// The source will never give anything more of it.
     has_ended: bool,
@@ -90,8 +91,8 @@ impl Lane {
 }
 
 impl Lanes {
-    /// Adds a lane that the source reads from `next` on, and that ends at `end` now. For a lane that it has already, the
-    /// source goes on from another place, or has found more in it.
+    /// Adds a lane that the source reads from `next` on, and that ends at `end` now. For a lane that it has already,
+    /// the source continues at another offset, or has found more in it.
     pub fn add(&self, lane: LaneId, next: Offset, end: Offset) {
         let mut shared = self.change();
         let lane = shared.lanes.entry(lane).or_default();
@@ -129,9 +130,9 @@ impl Lanes {
         }
     }
 
-    /// Returns whether a lane is further ahead in event time than [`skew_max`](crate::Watermarks::skew_max) of another
-    /// that the watermark waits for. The source then gives none of its items, and looks again whenever it is polled. If
-    /// all that it has is of such lanes, it is idle; the flow polls it again when others have caught up.
+    /// Returns whether a lane is further ahead in event time than [`skew_max`](crate::Watermarks::skew_max) of
+    /// another that the watermark waits for. The source then gives none of its items, and looks again whenever it is
+    /// polled. If it has items of such lanes alone, it is idle; the flow polls it again when others have caught up.
     pub fn is_held(&self, lane: LaneId) -> bool {
         let mut shared = self.shared.lock();
         let held_behind = shared.held_behind();
@@ -141,8 +142,8 @@ impl Lanes {
             .is_some_and(|lane| lane.latest > held_behind)
     }
 
-    /// The source keeps items before `next` of a lane that [is held](Self::is_held): it has to give them once the others
-    /// have caught up, so the lane is not idle meanwhile.
+    /// The source holds items before `next` of a lane that [is held](Self::is_held): it has to give them once the
+    /// others have caught up, so the lane is not idle meanwhile.
     pub fn keep(&self, lane: LaneId, next: Offset) {
         let mut shared = self.change();
         let lane = shared.lanes.entry(lane).or_default();
@@ -161,7 +162,7 @@ impl Lanes {
         has_changed
     }
 
-    /// For what changes how far lanes are.
+    /// Locks the lanes for a change of how far they are.
     fn change(&self) -> MutexGuard<'_, Shared> {
         let mut shared = self.shared.lock();
         shared.held_behind = None;
@@ -183,7 +184,7 @@ impl Lanes {
         shared.lanes.values().any(|lane| lane.end.is_some())
     }
 
-    /// When the next of the lanes will have been silent for `idle_after`: what waits for it is held no longer.
+    /// When the next of the lanes will have been silent for `idle_after`: lanes that wait for it are held no longer.
     pub(crate) fn idle_at(&self, now: Duration, idle_after: Duration) -> Option<Duration> {
         let shared = self.shared.lock();
         let lanes = shared.lanes.values().filter(|lane| lane.end.is_none());

@@ -14,16 +14,16 @@ use crate::time::gauge::TimeGauge;
 use crate::time::lanes::{self, LaneId, Lanes};
 use crate::time::watermarks::{IDLE_AFTER, Watermarks, millis};
 
-/// An idle source says so again after `idle_after`, but not more often than this.
+/// An idle source emits that again after `idle_after`, but not more often than this.
 const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Event time as it stands at one instance of a stage.
 pub struct StageTime {
-    /// Only of sources that tell it.
+    /// Only of sources that emit them.
     watermarks: Option<Watermarks>,
     /// The latest of an item.
     latest: Cell<Timestamp>,
-    /// What follows from that, and from `floor`.
+    /// The watermark that follows from that, and from `floor`.
     watermark: Cell<Timestamp>,
     /// Of which lane of the source that is.
     lane: Cell<LaneId>,
@@ -33,14 +33,14 @@ pub struct StageTime {
     lanes: Option<Lanes>,
     /// Whether an item's time was seen since items were worked on last.
     has_seen: Cell<bool>,
-    /// Whether one was since the current lane was entered, or the lanes were told of it.
+    /// Whether one was seen since the current lane was entered, or the lanes were updated.
     has_seen_lane: Cell<bool>,
-    /// What the clock allows.
+    /// The latest time that the clock allows.
     latest_allowed: Cell<Timestamp>,
-    /// What the input has said, or how far time has come during a silence: less than the end of time, which
-    /// the input's end alone says.
+    /// The watermark of the input, or how far time has advanced during a silence: less than the end of time, which
+    /// the input's end alone emits.
     floor: Timestamp,
-    /// What this instance has said itself.
+    /// The last event that this instance emitted.
     emitted: Option<ControlEvent>,
     silence: Option<Silence>,
     /// Of an input that is aligned with others.
@@ -52,9 +52,9 @@ pub struct StageTime {
 /// A source gives nothing.
 struct Silence {
     since: Duration,
-    /// When it is told so next. It is told repeatedly: others may have forgotten.
+    /// When the idleness is emitted next. It is emitted repeatedly: readers may wait for the source again.
     emit_at: Duration,
-    /// Where the watermark stood: what comes late after a silence may be as much out of order as before.
+    /// The watermark at its beginning: items after a silence may be as much out of order as before.
     from: Timestamp,
 }
 
@@ -120,12 +120,12 @@ impl StageTime {
         &self.gauge
     }
 
-    /// After which silence later stages do not wait for the source; `None` where it does not tell the time.
+    /// The silence after which later stages do not wait for the source; `None` where it emits no watermarks.
     pub fn idle_after_if_emitting(&self) -> Option<Duration> {
         self.watermarks.map(|watermarks| watermarks.idle_after)
     }
 
-    /// What is kept of it in a checkpoint: what makes items late.
+    /// Saves the times that make items late, for a checkpoint.
     pub fn save(&self) -> Vec<u8> {
         self.note_latest();
         let seen = self.seen.borrow();
@@ -219,7 +219,7 @@ impl StageTime {
         }
     }
 
-    /// Takes note of an item's time; `false` if the clock forbids it.
+    /// Notes an item's time; `false` if the clock forbids it.
     #[inline]
     pub fn see(&self, time: Timestamp) -> bool {
         let is_allowed = time <= self.latest_allowed.get();
@@ -256,13 +256,13 @@ impl StageTime {
         let disorder_max_ms = self
             .watermarks
             .map_or(0, |watermarks| watermarks.disorder_max_ms);
-        // The end of time is the end of the input: no item can say it.
+        // The end of time is the end of the input: no item can have it.
         let latest = latest.0.saturating_sub(disorder_max_ms).min(i64::MAX - 1);
         self.floor.max(Timestamp(latest))
     }
 
-    /// After items were worked on: what is to be said, `met` having been met behind them. A source of
-    /// whose items none tells the time is as good as silent.
+    /// After items were processed: returns the event to emit, `observed` being the event behind them. A source of
+    /// whose items none has a time is as good as silent.
     pub fn after_items(
         &mut self,
         observed: Option<ControlEvent>,
@@ -291,7 +291,7 @@ impl StageTime {
         self.emit_idle(now)
     }
 
-    /// The input said something.
+    /// Observes an event of the input.
     pub fn observe(&mut self, observed: Option<ControlEvent>) {
         if let Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) = observed {
             self.reach(time);
@@ -311,8 +311,8 @@ impl StageTime {
         self.watermark.set(self.watermark_of(self.latest.get()));
     }
 
-    /// The source has nothing at `now`: when to look again at the latest, and whether it is time to say so. A source
-    /// that has not given what it found in its lanes is not silent; lanes that it holds may go on when another is idle.
+    /// The source has nothing at `now`: returns when to look again at the latest. A source that has not given the
+    /// items that it found in its lanes is not silent; lanes that it holds may continue when another is idle.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
         if self.is_behind() {
@@ -341,7 +341,7 @@ impl StageTime {
         Some(silence.emit_at)
     }
 
-    /// What is to be said of the silence at `now`, if anything.
+    /// Returns the event to emit about the silence at `now`, if any.
     pub fn emit_idle(&mut self, now: Duration) -> Option<ControlEvent> {
         let Watermarks {
             idle_after,
@@ -363,7 +363,7 @@ impl StageTime {
         let lasted = now.saturating_sub(silence.since);
         silence.emit_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
         let time = match silence.from {
-            // There is no time to go on from.
+            // There is no watermark to advance from.
             Timestamp(i64::MIN) => silence.from,
             from if !goes_by_clock_when_idle => from,
             Timestamp(from) => Timestamp(from.saturating_add(millis(lasted)).min(i64::MAX - 1)),

@@ -12,7 +12,7 @@ use crate::time::gauge::SourceTime;
 /// A source that is this far behind another one is worth a word.
 const BEHIND_MS_MIN: i64 = 1_000;
 
-/// A source that gives nothing for so long is worth a word.
+/// A source that gives nothing for this long is reported.
 const SILENT_MIN: Duration = Duration::from_secs(2);
 
 /// A source that windows wait for.
@@ -20,13 +20,14 @@ const SILENT_MIN: Duration = Duration::from_secs(2);
 pub struct Wait {
     /// The source's stage.
     pub stage: String,
-    /// Why, and when it ends if that is known: `source idle for 12 s; windows wait for it for another 18 s`. Where all sources are
-    /// idle, windows wait until one of them goes on: `sources idle for 42 s; windows wait for event time`.
+    /// The reason, and when it ends if that is known: `source idle for 12 s; windows wait for it for another 18 s`.
+    /// Where all sources are idle, windows wait until one of them gives items: `sources idle for 42 s; windows wait
+    /// for event time`.
     pub reason: String,
 }
 
-/// What windows wait for at `now` of the flow's clock, by source. A flow that is not `alone` has sources on other ranks, which may
-/// tell the time while all of these are idle.
+/// Returns the sources that windows wait for at `now` of the flow's clock. A flow that is not `alone` has sources on
+/// other ranks, which may emit watermarks while all of these are idle.
 pub fn of(stages: &[Arc<dyn Stage>], now: Duration, is_alone: bool) -> Vec<Wait> {
     let sources = stages.iter().filter(|stage| !stage.has_ended());
     let sources: Vec<_> = sources

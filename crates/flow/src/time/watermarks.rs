@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// How a source tells how far event time has come: see
-/// [`Operators::watermarks`](crate::Operators::watermarks).
+/// How a source emits watermarks: see [`Operators::watermarks`](crate::Operators::watermarks).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
     pub(crate) disorder_max_ms: i64,
@@ -13,19 +12,19 @@ pub struct Watermarks {
     pub(crate) skew_max: Option<Duration>,
 }
 
-/// After which silence a source is not waited for any more, unless told otherwise.
+/// The default silence after which later stages do not wait for a source.
 pub const IDLE_AFTER: Duration = Duration::from_secs(30);
 
-/// How far a source may be ahead of others, unless told otherwise: several times as long as a source may be silent
-/// before it is idle, so that no source whose times follow the clock is held for another's silence.
+/// The default for how far a source may be ahead of others: several times as long as a source may be silent before it
+/// is idle, so that no source whose times follow the clock is held for another's silence.
 const SKEW_MAX: Duration = Duration::from_secs(120);
 
-/// How far an item's time may lie ahead of the clock, unless told otherwise.
+/// The default for how far an item's time may lie ahead of the clock.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Watermarks {
-    /// Items of a source are out of order by at most so much: one whose time lies further behind the
-    /// latest so far may be late.
+    /// Items of a source are out of order by at most `disorder_max`: one whose time lies further behind the latest so
+    /// far may be late.
     pub fn bounded(disorder_max: Duration) -> Watermarks {
         Watermarks {
             disorder_max_ms: millis(disorder_max),
@@ -36,17 +35,16 @@ impl Watermarks {
         }
     }
 
-    /// A source that gives nothing for so long is idle: it does not hold back event time where others go
-    /// on; 30 s by default. By itself an idle source moves no time beyond what its items have said, so
-    /// that nothing is late that it brings after a stall; but see
-    /// [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
+    /// A source that gives nothing for `idle_after` is idle: it does not hold back event time where others go on; 30
+    /// s by default. By itself an idle source moves no watermark beyond that of its items, so that no item is late
+    /// that it gives after a stall; but see [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
     pub fn idle_after(self, idle_after: Duration) -> Watermarks {
         Watermarks { idle_after, ..self }
     }
 
-    /// While a source is idle its event time goes on by the clock, so that windows close without further
-    /// items; off by default. What an idle source brings afterwards is late if the clock has passed it:
-    /// this is for sources that are silent when there is nothing, and not when they cannot be read.
+    /// While a source is idle its watermark advances by the clock, so that windows close without further items; off
+    /// by default. Items of an idle source that come afterwards are late if the clock has passed them: this is for
+    /// sources that are silent when there is nothing, and not when they cannot be read.
     pub fn by_clock_when_idle(self) -> Watermarks {
         Watermarks {
             goes_by_clock_when_idle: true,
@@ -54,10 +52,10 @@ impl Watermarks {
         }
     }
 
-    /// A source whose event time is further ahead of that of another one which leads to the same windows, on whatever
-    /// rank, is not read until the other has caught up, is idle, or has ended: what it gives would only wait
-    /// in open windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None`
-    /// for a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
+    /// A source whose event time is further ahead of that of another one which leads to the same windows, on any
+    /// rank, is not read until the other has caught up, is idle, or has ended: its items would only wait in open
+    /// windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None` for
+    /// a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
     /// be where the first of all began.
     pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
         Watermarks { skew_max, ..self }

@@ -1,32 +1,32 @@
-//! What is computed over the items of a window.
+//! Aggregates: functions over the items of a window.
 
 use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How partial results become the result of a window. What it takes in is said by [`Aggregate`].
+/// Combines partial results into the result of a window. [`Aggregate`] adds the items.
 ///
 /// A window's items are added up in several places and in any order: `merge` must be associative
 /// and commutative, and [`empty`](Combine::empty) must be neutral, for results not to depend on it.
 pub trait Combine: Send + Sync + 'static {
-    /// What is known of the items so far. It travels between ranks and into checkpoints.
+    /// The partial result of some items. It travels between ranks and into checkpoints.
     type State: Clone + Send + Serialize + DeserializeOwned + 'static;
-    /// What is made of it when the window ends.
+    /// The result when the window ends.
     type Out: Clone + Serialize + Send + 'static;
 
     /// The state of no items.
     fn empty(&self) -> Self::State;
 
-    /// Adds to `state` what `other` knows of other items.
+    /// Adds to `state` the items that `other` has.
     fn merge(&self, state: &mut Self::State, other: &Self::State);
 
-    /// What `state` comes to, which knows `events` items. That number is kept for every window: an aggregate need not
-    /// count its items itself.
+    /// Returns the result of `state`, which has `events` items. That number is stored for every window: an aggregate
+    /// need not count its items itself.
     fn result(&self, state: &Self::State, events: u64) -> Self::Out;
 }
 
-/// What is computed over items of type `T`.
+/// An aggregate over items of type `T`.
 pub trait Aggregate<T: ?Sized>: Combine {
     /// Adds one item to `state`.
     fn add(&self, state: &mut Self::State, item: &T);
@@ -62,8 +62,8 @@ pub struct Fold<E, A, M> {
     merge: M,
 }
 
-/// An aggregate of the user's own: `empty` makes the state of no items, `add` adds an item to it,
-/// `merge` adds what another state knows. The state is the result.
+/// An aggregate of the user's own: `empty` makes the state of no items, `add` adds an item to it, `merge` adds
+/// another state. The state is the result.
 ///
 /// ```
 /// use millstream_flow::windows::{Aggregate, Combine, fold};

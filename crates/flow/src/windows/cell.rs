@@ -1,4 +1,4 @@
-//! What is known of the items of a key in one stretch of time.
+//! The partial result of a key in one stretch of time.
 
 use std::num::NonZeroU64;
 

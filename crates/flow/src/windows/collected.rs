@@ -1,9 +1,9 @@
 //! Windows that have all of their events, where these lie.
 //!
-//! Items of many events are kept in one chain, in the order in which they came; a window is a part of
-//! it: where it begins, how many items it has, and between which times. So an item is kept once,
-//! however many windows its events are in, and a window costs the same however many items it has.
-//! What is in no window to come is let go from the chain's beginning.
+//! Items of many events are retained in one chain, in the order in which they came; a window is a slice of it: where
+//! it begins, how many items it has, and between which times. So an item is retained once, however many windows its
+//! events are in, and a window costs the same however many items it has. Items that no window to come needs are
+//! released from the chain's beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,7 @@ use super::spec::Windows;
 /// When an event happened.
 pub type TimeOf<T> = Arc<dyn Fn(&<T as Parts>::Part<'_>) -> Timestamp + Send + Sync>;
 
-/// A chain that is shorter is not looked through for what stays in it too long.
+/// A shorter chain is not searched for items that stay in it too long.
 const LOOKED_THROUGH_MIN: usize = 64;
 
 /// A window that is over, with all of its events: its [`Parts`] are theirs. They lie where they lay
@@ -34,10 +34,10 @@ pub struct WindowEvents<T: Parts> {
     pub end: Timestamp,
     /// How many events there are.
     pub events: u64,
-    /// Whether it takes the place of what was given before: late events have changed the window.
+    /// Whether it replaces the result that was given before: late events have changed the window.
     pub is_update: bool,
     times: RangeInclusive<i64>,
-    /// With what its items begin in the chain, and how many of the chain there are.
+    /// The number of its first item in the chain, and how many items of the chain it has.
     first: Arc<Kept<T>>,
     items: usize,
     time: TimeOf<T>,
@@ -50,7 +50,7 @@ struct Kept<T> {
     next: OnceLock<Arc<Kept<T>>>,
 }
 
-/// An item that is kept, and what was found in it.
+/// A retained item, and the times of its events.
 struct Item<T> {
     item: T,
     /// Its earliest and its latest event but for late ones.
@@ -60,7 +60,7 @@ struct Item<T> {
     has_late: bool,
 }
 
-/// What was found in an item.
+/// The times of the events of an item.
 #[derive(Default)]
 pub struct Found {
     /// How many events in time, by pane; a pane comes repeatedly.
@@ -222,7 +222,7 @@ impl<T: Parts> EventStore<T> {
     }
 
     /// Looks at the events of an item, and shows those that are late. Nothing is changed: this runs
-    /// code of the user.
+    /// user code.
     pub fn find(&self, item: &T, mut late: impl FnMut(&T::Part<'_>)) -> Found {
         let mut found = Found::default();
         // That of the event before, which mostly is the next one's, too.
@@ -315,7 +315,7 @@ impl<T: Parts> EventStore<T> {
         })
     }
 
-    /// Items that are kept.
+    /// Items that are retained.
     pub fn items(&self) -> usize {
         self.items
     }
@@ -352,7 +352,7 @@ impl<T: Parts> EventStore<T> {
         Some(clamp(self.grid.start(first)))
     }
 
-    /// Lets go what is in no window to come, or to come again.
+    /// Releases items that no window to come needs, nor one that may come again.
     fn let_go(&mut self) {
         let first_kept = self.first_kept();
         while let Some(window) = self.given.first()
@@ -378,8 +378,8 @@ impl<T: Parts> EventStore<T> {
         }
     }
 
-    /// An item whose events lie far apart holds up what is behind it in the chain: when the chain has
-    /// doubled, it is made anew of what is needed.
+    /// An item whose events lie far apart holds up the items behind it in the chain: when the chain has doubled, it
+    /// is made anew of the items that are needed.
     fn look_through(&mut self) {
         if self.items < LOOKED_THROUGH_MIN.max(2 * self.items_looked_through) {
             return;

@@ -37,7 +37,7 @@ pub struct Distinct<F, V: ?Sized> {
 }
 
 impl<F, V: ?Sized> Distinct<F, V> {
-    /// Of the part of each item that `value` names.
+    /// Counts the values that `value` returns.
     pub fn of<T: ?Sized>(value: F) -> Self
     where
         F: Fn(&T) -> &V,
@@ -49,7 +49,7 @@ impl<F, V: ?Sized> Distinct<F, V> {
     }
 }
 
-/// What is known of the values: a HyperLogLog sketch.
+/// The values so far: a HyperLogLog sketch.
 #[derive(Clone)]
 pub struct DistinctSketch(HllUnion);
 
@@ -70,8 +70,8 @@ impl fmt::Debug for DistinctSketch {
 
 impl Serialize for DistinctSketch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Registers of 6 bits can hold no value that a sketch cannot have: of 8 bits they could,
-        // and whoever reads them does not check that.
+        // Registers of 6 bits can hold no value that a sketch cannot have: registers of 8 bits could, and the library
+        // does not check that when it reads them.
         let sketch = self.0.to_sketch(HllType::Hll6);
         sketch.serialize().serialize(serializer)
     }

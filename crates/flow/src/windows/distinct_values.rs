@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::{Aggregate, Combine};
 
-/// How many different values the items have, exactly. A state holds a copy of every value: its memory, and what goes
-/// to other ranks and into checkpoints, grows with the number of values without a bound. Where 1.6 % more or
+/// How many different values the items have, exactly. A state holds a copy of every value: its memory, and the bytes
+/// that go to other ranks and into checkpoints, grow with the number of values without a bound. Where 1.6 % more or
 /// less will do, [`Distinct`](super::Distinct) takes 4 KiB.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub struct ExactDistinct<F, V: ?Sized> {
 }
 
 impl<F, V: ?Sized> ExactDistinct<F, V> {
-    /// Of the part of each item that `value` names.
+    /// Counts the values that `value` returns.
     pub fn of<T: ?Sized>(value: F) -> Self
     where
         F: Fn(&T) -> &V,

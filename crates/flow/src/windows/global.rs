@@ -1,4 +1,4 @@
-//! The global window, whose results are given when a trigger says so.
+//! The global window, which gives results when its trigger fires.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -28,9 +28,9 @@ fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
 pub(super) struct Timed<K, S> {
     grid: Grid,
     purges: bool,
-    /// What came since the last results.
+    /// The items since the last results.
     pending: Pending<K, S>,
-    /// What was in results; nothing if these purge.
+    /// The items of earlier results; none if these purge.
     running: Map<K, Cell<S>>,
 }
 
@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
         }
     }
 
-    /// What is known of the period that `time` is in, which has not ended.
+    /// Returns the partial result of the period that `time` is in, which has not ended.
     pub fn pane(&mut self, time: i64) -> &mut PendingPane<K, S> {
         self.pending.pane(self.grid.index(time))
     }
@@ -119,7 +119,7 @@ pub(super) struct Counted<K, S> {
     running: Map<K, Running<S>>,
     /// Results that wait to be given, in order.
     due: VecDeque<(K, Cell<S>)>,
-    /// What there is since the last results is due as well.
+    /// The items since the last results are due as well.
     is_closing: bool,
 }
 
@@ -187,7 +187,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         if !self.is_closing {
             return;
         }
-        // What was given is gone, or has nothing since.
+        // The items that were given are gone, or there are none since.
         if self.purges {
             let rest = self.running.extract_if(|_, _| true);
             for (key, Running { cell, .. }) in rest {
@@ -206,7 +206,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         self.is_closing = false;
     }
 
-    /// No more items will come: what there is since the last results is due as well.
+    /// No more items will come: those since the last results are due as well.
     pub fn close(&mut self) {
         self.is_closing = true;
     }

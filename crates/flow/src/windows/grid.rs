@@ -107,7 +107,7 @@ impl SlidingGrid {
 }
 
 impl Lateness {
-    /// Windows that end by the time this gives take no more items once time has come to `watermark`.
+    /// Returns the time by which windows that have ended take no more items once the watermark is at `watermark`.
     pub fn closed_by(self, watermark: i64) -> i64 {
         match watermark {
             i64::MAX => i64::MAX,

@@ -1,4 +1,4 @@
-//! Windowed joins: an aggregate that keeps the items of both sides.
+//! Windowed joins: an aggregate that retains the items of both sides.
 
 use std::marker::PhantomData;
 
@@ -63,7 +63,7 @@ impl<L, R> Default for Joined<L, R> {
     }
 }
 
-/// Adds the items of one stream to what is [`Joined`].
+/// Adds the items of one stream to a [`Joined`] state.
 pub struct OneSide<L, R, T> {
     /// Puts an item into the list of its stream.
     pub put: fn(&mut (Vec<L>, Vec<R>), &T),

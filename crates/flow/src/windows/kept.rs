@@ -1,4 +1,4 @@
-//! Windows that were released, and are kept for late items.
+//! Windows that were released, and are retained for late items.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -66,7 +66,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
         (self.windows.entry(window).or_default()).insert(key.clone(), kept);
     }
 
-    /// What is known of `key` in a window that was released, to which something is to be added.
+    /// Returns the partial result of `key` in a window that was released, for a change.
     pub fn change<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,

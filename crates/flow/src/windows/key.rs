@@ -1,4 +1,4 @@
-//! What windows are kept by, and how it is written in an address.
+//! The keys of windows, and their text in an address.
 
 use std::any::Any;
 use std::fmt;
@@ -8,9 +8,9 @@ use serde::de::{DeserializeOwned, Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A key of windows. Serialized, it goes to other ranks and into checkpoints. As text, it is what state is read
-/// by: a string as it is, a number in digits, anything else as JSON, such as `["tea",7]` for a pair. A key that
-/// JSON cannot hold (a map whose keys are no strings) works, but its state cannot be read by text.
+/// A key of windows. Serialized, it goes to other ranks and into checkpoints. As text, it names state for readers: a
+/// string as it is, a number in digits, anything else as JSON, such as `["tea",7]` for a pair. A key that JSON cannot
+/// hold (a map whose keys are no strings) works, but its state cannot be read by text.
 pub trait Key: Hash + Eq + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K> Key for K where K: Hash + Eq + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}

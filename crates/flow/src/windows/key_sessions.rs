@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::aggregate::Combine;
 use super::cell::Cell;
 
-/// A session, or the part of one that is known in one place. Its last item is at `cell.time_max`.
+/// A session, or the fragment of one in this store. Its last item is at `cell.time_max`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Session<S> {
     pub first: i64,
     pub cell: Cell<S>,
-    /// Whether a result was given of it, or of a session that has become a part of it.
+    /// Whether a result was given of it, or of a session that has been merged into it.
     pub is_given: bool,
     /// Whether there are items that no result has.
     pub has_new: bool,
@@ -80,7 +80,7 @@ impl<S> KeySessions<S> {
         std::mem::replace(&mut self.head, next)
     }
 
-    /// Keeps those that `keep` says yes to.
+    /// Retains those for which `keep` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Session<S>) -> bool) {
         self.head.take_if(|head| !keep(head));
         self.rest.retain(|_, session| keep(session));

@@ -1,4 +1,4 @@
-//! Adding up items where they arise, before they go to where their key lives.
+//! Adds items up where they arise, before they go to the key's owner.
 
 use std::hash::Hash;
 
@@ -13,7 +13,7 @@ use super::local_panes::PaneTables;
 use super::local_sessions::SessionTable;
 use super::spec::{Kind, When, Windows};
 
-/// What came of an item, or of a [`Partial`].
+/// The outcome of adding an item, or a [`Partial`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Arrival {
@@ -23,7 +23,7 @@ pub enum Arrival {
     Late,
 }
 
-/// What is known of some of a key's items in one pane.
+/// The partial result of some of a key's items in one pane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partial<K, S> {
     /// The key.
@@ -34,7 +34,7 @@ pub struct Partial<K, S> {
     /// How many of the pane's windows, the first ones, do not count the items, which came too late for
     /// them.
     pub skipped_windows: u64,
-    /// What the items add up to.
+    /// The state of the aggregate.
     pub state: S,
     /// How many items that are.
     pub events: u64,
@@ -58,8 +58,8 @@ impl<K, S> Partial<K, S> {
 /// Partial results of the items of one source or one instance of a stage, by pane and key. The items
 /// of a global window that counts them are not added up: each is a partial result of its own.
 ///
-/// Before a watermark is passed on, [`flush`](Self::flush) must have given what it releases:
-/// whoever gets the partial results takes them for late otherwise.
+/// Before a watermark is passed on, [`flush`](Self::flush) must have given the partial results that it closes: their
+/// receiver takes them for late otherwise.
 ///
 /// Memory: one entry of key and state for each of [`len`](Self::len), a table for each pane that
 /// has items and a few empty ones for the next; a few of them have up to 128 KiB of places for keys that are
@@ -117,8 +117,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         Self { held }
     }
 
-    /// Adds an item. `watermark` is that of its source when it was read; it is late if
-    /// [`Windows::is_late`] says so.
+    /// Adds an item. `watermark` is that of its source when it was read; it is late if [`Windows::is_late`] holds.
     #[inline(always)]
     pub fn add<T, A>(
         &mut self,
@@ -138,8 +137,8 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         }
     }
 
-    /// The same where panes are not found by the times of items alone; not a part of the loop over items, which
-    /// stays short.
+    /// The same where panes are not found by the times of items alone; outside of the loop over items, which stays
+    /// short.
     #[inline(never)]
     fn add_otherwise<T, A>(
         &mut self,
@@ -164,15 +163,15 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         }
     }
 
-    /// Gives what must have gone before `watermark` is passed on, and keeps the rest: panes that
-    /// end with it, sessions that begin before it, items of windows that count them. Costs what it
-    /// gives; with sessions, if there is one to give, a look at every key.
+    /// Gives the partial results that must go before `watermark` is passed on, and retains the rest: panes that end
+    /// with it, sessions that begin before it, items of windows that count them. Its cost is that of the results;
+    /// with sessions, if there is one to give, a look at every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         self.flush_some(watermark, usize::MAX, out);
     }
 
-    /// Gives a part of what [`flush`](Self::flush) would give, and returns whether that was all: up to `max` partial
-    /// results of panes, in the order in which a [`WindowStore`](super::WindowStore) has them in memory. Sessions
+    /// Gives some of the partial results that [`flush`](Self::flush) would give, and returns whether those were all:
+    /// up to `max` of panes, in the order in which a [`WindowStore`](super::WindowStore) has them in memory. Sessions
     /// and items are given all at once.
     pub fn flush_some(
         &mut self,

@@ -9,8 +9,8 @@ use super::grid::{Lateness, SlidingGrid, clamp};
 use super::local::{Arrival, Partial};
 use super::pane_table::PaneTable;
 
-/// Empty tables that are kept for the next panes: as many as are usually open at a time.
-/// So many have places for small numbers, too.
+/// Empty tables for the next panes: as many as are usually open at a time. So that many have places for small
+/// numbers, too.
 const SPARE_TABLES: usize = 8;
 
 /// The pane of the last item is found by two comparisons, any other by a search, and so is one for some of
@@ -89,7 +89,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTables<K, S> {
             first_closed,
             ..
         } = self.current;
-        // What is before the start is beyond any length.
+        // A time before the start is beyond any length.
         if counts_at.wrapping_sub(start) as u64 >= length || watermark >= first_closed {
             let arrival = self.turn_to(counts_at, watermark);
             if arrival == Arrival::Late {

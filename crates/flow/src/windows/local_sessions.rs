@@ -59,7 +59,7 @@ impl<K: Hash + Eq + Clone, S> SessionTable<K, S> {
         Arrival::OnTime
     }
 
-    /// A session that begins before the watermark could be what joins one that ends by then.
+    /// A session that begins before the watermark could join one that ends by then.
     pub fn flush(&mut self, watermark: i64, out: &mut impl FnMut(Partial<K, S>)) {
         if self.len == 0 || !is_passed(self.first_min, watermark) {
             return;

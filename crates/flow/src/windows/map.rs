@@ -69,7 +69,7 @@ impl<K: Hash + Eq, V> FromIterator<(K, V)> for Map<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Map<K, V> {
-    /// What `key` has, made by `make` if there is nothing. Only a new key is cloned.
+    /// Returns the value of `key`, made by `make` if there is none. Only a new key is cloned.
     #[inline]
     pub fn get_or_make(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         match self.entries.entry_ref(key) {
@@ -78,7 +78,7 @@ impl<K: Hash + Eq + Clone, V> Map<K, V> {
         }
     }
 
-    /// Takes out the keys that `moves` says yes to.
+    /// Takes out the keys for which `moves` holds.
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
         self.entries.extract_if(|key, _| moves(key)).collect()
     }

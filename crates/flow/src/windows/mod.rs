@@ -1,10 +1,9 @@
-//! Event-time windows: what they are, what is computed over their items, and where it is kept.
+//! Event-time windows: their kinds, the aggregates over their items, and the stores of both.
 //!
-//! Nothing here knows of threads, rings or I/O. Items are added up by pane and key where they
-//! arise, in [`LocalPanes`]; the partial results come together in the [`WindowStore`] of the
-//! partition that is responsible for the key, and it releases a window when the watermark reaches
-//! the window's end. What an [`Aggregate`] computes does not depend on how items are spread over
-//! places or in which order they come, and neither do the results.
+//! This folder knows no threads, rings or I/O. Items are added up by pane and key where they arise, in
+//! [`LocalPanes`]; the partial results come together in the [`WindowStore`] of the partition that owns the key, and
+//! it releases a window when the watermark reaches the window's end. The result of an [`Aggregate`] does not depend
+//! on how items are spread over instances or in which order they come.
 //!
 //! ```
 //! use millstream_base::Timestamp;

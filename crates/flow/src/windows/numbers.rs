@@ -7,14 +7,14 @@ use serde::de::DeserializeOwned;
 
 use super::aggregate::{Aggregate, Combine};
 
-/// What can be added up. The totals of integers are exact however many there are, so they do not
-/// depend on the order; those of floating-point numbers are rounded, and may differ in the last
-/// digits. A NaN makes the sum one, and infinities are added as IEEE 754 says.
+/// Numbers that can be added up. The totals of integers are exact however many there are, so they do not depend on
+/// the order; those of floating-point numbers are rounded, and may differ in the last digits. A NaN makes the sum
+/// one, and infinities are added as IEEE 754 defines.
 pub trait Number: Copy + private::Sealed + 'static {
     /// Holds the sum of any number of items.
     type Total: Copy + Default + Send + Serialize + DeserializeOwned + 'static;
-    /// What the sum is given as: `i64`, `u64` or `f64`. An integer that is too large is given as
-    /// the largest there is, and one that is too small as the smallest.
+    /// The type of the sum: `i64`, `u64` or `f64`. An integer that is too large is given as the largest there is, and
+    /// one that is too small as the smallest.
     type Sum: Clone + Serialize + Send + 'static;
 
     #[doc(hidden)]
@@ -93,7 +93,7 @@ macro_rules! float {
 
 float!(f32, f64);
 
-/// Makes an aggregate of what a function takes from each item.
+/// Makes an aggregate of the numbers that a function returns for each item.
 macro_rules! of_value {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -104,7 +104,7 @@ macro_rules! of_value {
         }
 
         impl<F, V> $name<F, V> {
-            /// Of what `value` takes from each item.
+            /// Aggregates the numbers that `value` returns.
             pub fn of<T: ?Sized>(value: F) -> Self
             where
                 F: Fn(&T) -> V,

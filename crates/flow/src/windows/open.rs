@@ -60,7 +60,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// Adds what is known of items from `first` to `cell.time_max`, in time, which do not count in the first
+    /// Adds the partial result of items from `first` to `cell.time_max`, in time, which do not count in the first
     /// `skipped` windows of their pane.
     pub fn merge<A: Combine<State = S>>(
         &mut self,
@@ -112,7 +112,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// Releases what ends by `watermark`, until there is no more `room`, which every result takes from.
+    /// Releases the windows that end by `watermark`, until there is no more `room`, which every result takes from.
     pub fn advance<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
@@ -146,7 +146,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         each!(self, open => Box::new(open.keys()))
     }
 
-    /// How many windows were released and are kept for late items, once for each key.
+    /// Returns how many windows were released and are retained for late items, once for each key.
     pub fn kept(&self) -> usize {
         match self {
             Open::Tumbling(tumbling) => tumbling.kept(),

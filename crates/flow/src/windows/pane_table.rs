@@ -8,7 +8,7 @@ use super::cell::Cell;
 use super::map::Map;
 use super::table::Table;
 
-/// From so many keys on, the map is larger than a core's own caches.
+/// From this number of keys on, the map is larger than a core's own caches.
 const KEYS_MANY: usize = 32 << 10;
 
 /// Items that come together before they are added to a large map: enough for a loop in which the processor waits for

@@ -10,7 +10,7 @@ use super::map::Map;
 
 pub(super) type PendingPane<K, S> = Map<K, Cell<S>>;
 
-/// What is known of each key in panes of equal size, which are named and ordered by an `I`.
+/// The partial results of each key in panes of equal size, which are named and ordered by an `I`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "K: Serialize, S: Serialize, I: Serialize",
@@ -35,7 +35,7 @@ impl<K, S, I> Default for Pending<K, S, I> {
 }
 
 impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
-    /// What is known of each key in pane `pane`: something must be added to it.
+    /// Returns the partial results of each key in pane `pane`, which the caller must add to.
     pub fn pane(&mut self, pane: I) -> &mut PendingPane<K, S> {
         let spare = &mut self.spare;
         self.panes
@@ -47,7 +47,7 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
         self.panes.first_key_value().map(|(pane, _)| *pane)
     }
 
-    /// Takes what the first panes know of keys, up to one that is not due or until there is no more `room`.
+    /// Takes the partial results of the first panes, up to one that is not due or until there is no more `room`.
     pub fn take_if(
         &mut self,
         is_due: impl Fn(I) -> bool,

@@ -10,7 +10,7 @@ use super::aggregate::{Aggregate, Combine};
 
 /// How far a quantile may be off, relative to its value.
 const ACCURACY: f64 = 0.01;
-/// Nothing nearer to 0 is told from 0.
+/// Values nearer to 0 count as 0.
 const NEAREST_TO_ZERO: f64 = 1e-9;
 /// More than there are numbers from [`NEAREST_TO_ZERO`] to the largest, at this accuracy.
 const BINS_MAX: u32 = 1 << 16;
@@ -42,8 +42,8 @@ pub struct Quantiles<F> {
 }
 
 impl<F> Quantiles<F> {
-    /// The `quantiles`, each from 0 (the least value) to 1 (the largest), of what `value` takes
-    /// from each item. The result has them in the same order; it is empty if all values are NaN.
+    /// The `quantiles`, each from 0 (the least value) to 1 (the largest), of the values that `value` returns. The
+    /// result has them in the same order; it is empty if all values are NaN.
     ///
     /// # Panics
     /// If one of `quantiles` is not from 0 to 1.
@@ -65,7 +65,7 @@ impl<F> Quantiles<F> {
     fn sketch(&self, state: &QuantileBins) -> DDSketch {
         let mut sketch = DDSketch::new(self.config);
         let value = |bin: &i32| (self.config.value(*bin)).clamp(NEAREST_TO_ZERO, f64::MAX);
-        // Whoever sent the counts may have got them wrong.
+        // The counts come from another rank, and may be wrong.
         let mut room = u64::MAX;
         let mut add = |value, count: u64| {
             let count = count.min(room);
@@ -89,8 +89,8 @@ fn config() -> Config {
 
 /// How many values there are in each bin of a DDSketch.
 ///
-/// Not the sketch itself: it gives up low values when they are many bins apart, depending on the
-/// order in which they come, and trusts what it is deserialized from.
+/// Not the sketch itself: it gives up low values when they are many bins apart, depending on the order in which they
+/// come, and trusts the bytes that it is deserialized from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuantileBins {
     negative: BTreeMap<i32, u64>,

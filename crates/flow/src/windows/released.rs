@@ -1,4 +1,4 @@
-//! What a window gives when it ends, and what of it is remembered.
+//! The results of windows, and the memory of released ones.
 
 use std::hash::Hash;
 
@@ -10,11 +10,11 @@ use super::cell::Cell;
 use super::key::All;
 use super::map::Map;
 
-/// What the items of a key in one window come to.
+/// The result of a key in one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "K: Serialize + 'static, O: Serialize"))]
 pub struct WindowResult<K, O> {
-    /// The key. Serialized it is left out where it is [`All`], which says nothing.
+    /// The key. Serialized it is left out where it is [`All`], which carries no information.
     #[serde(skip_serializing_if = "All::is")]
     pub key: K,
     /// First moment of the window.
@@ -27,12 +27,12 @@ pub struct WindowResult<K, O> {
     pub events: u64,
     /// Their largest event time: the "event-time of a windowed event" (AIR, section 2.4).
     pub time_max: Timestamp,
-    /// Whether it takes the place of what was given before: late items have changed the window. With
-    /// sessions it takes the place of all results of the key that lie within it.
+    /// Whether it replaces the result that was given before: late items have changed the window. With sessions it
+    /// replaces all results of the key that lie within it.
     pub is_update: bool,
 }
 
-/// A window of some key, with what is known of its items.
+/// A window of a key, with the partial result of its items.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Window<S> {
     pub start: i64,
@@ -134,7 +134,7 @@ impl<K: Hash + Eq + Clone, S> Released<K, S> {
         self.young.keys().chain(self.old.keys())
     }
 
-    /// Takes out the keys that `moves` says yes to. The number of results stays.
+    /// Takes out the keys for which `moves` holds. The number of results stays.
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
         Self {
             generation_keys: self.generation_keys,

@@ -12,9 +12,9 @@ use super::key_sessions::{KeySessions, Session};
 use super::map::Map;
 use super::released::{Released, Window, WindowResult};
 
-/// The sessions of all keys. A session is kept after its end for as long as an item may come that joins it:
-/// one is in time if the session that it would be alone is not closed, so it lies at most a gap, and the
-/// allowed lateness, before the watermark.
+/// The sessions of all keys. A session is retained after its end for as long as an item may come that joins it: an
+/// item is in time if the session that it would be alone is not closed, so it lies at most a gap, and the allowed
+/// lateness, before the watermark.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub(super) struct Sessions<K, S> {
@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         }
     }
 
-    /// What is known of the session of items from `first` to `last`, which are not in it yet.
+    /// Returns the partial result of the session of items from `first` to `last`, which are not in it yet.
     pub fn cell<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
@@ -142,7 +142,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         self.by_key.values().flat_map(|key| key.sessions.iter())
     }
 
-    /// How many sessions were released and are kept for late items.
+    /// Returns how many sessions were released and are retained for late items.
     pub fn kept(&self) -> usize {
         self.all().filter(|session| !session.has_new).count()
     }

@@ -26,8 +26,8 @@ pub(super) struct Sliding<K, S> {
     active: Map<K, TwoStacks<S>>,
     /// The next window to be released: all before it were.
     next: i64,
-    /// How many of the active keys, in the order of the map, were looked at for it. A map that was restored is in another
-    /// order: all are looked at again, and `released_to` tells which of them are done.
+    /// How many of the active keys, in the order of the map, were looked at for it. A map that was restored is in
+    /// another order: all are looked at again, and `released_to` shows which of them are done.
     #[serde(skip)]
     looked_at: usize,
     kept: Kept<K, S>,
@@ -49,9 +49,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
     }
 
-    /// For items of `key` in the pane of `time`, which count in its windows that are not closed but for
-    /// the first `skipped` of all: `change` changes each window that was released by `watermark`. This
-    /// is what is known of the pane for the others, if there are any.
+    /// For items of `key` in the pane of `time`, which count in its windows that are not closed, except for the first
+    /// `skipped` of all: `change` changes each window that was released by `watermark`. Returns the partial result of
+    /// the pane for the others, if there are any.
     pub fn place<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
@@ -223,7 +223,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         open.chain(self.kept.keys())
     }
 
-    /// How many windows are kept for late items, once for each key.
+    /// Returns how many windows are retained for late items, once for each key.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -256,8 +256,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
     }
 
-    /// What has released more than the other does not release it again. `watermark` is the lesser
-    /// one of both.
+    /// Windows that one of both has released are not released again. `watermark` is the lesser one of both.
     pub fn absorb(&mut self, mut other: Self, watermark: i64) {
         for part in [&mut *self, &mut other] {
             for stacks in part.active.values_mut() {

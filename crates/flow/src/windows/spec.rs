@@ -93,7 +93,7 @@ impl Windows {
         Self::checked(Kind::Session { gap_ms })
     }
 
-    /// One window for all time, which gives a result whenever `trigger` says so.
+    /// One window for all time, which gives a result whenever `trigger` fires.
     ///
     /// # Panics
     /// If the trigger's count or period is less than 1.
@@ -101,10 +101,9 @@ impl Windows {
         Self::checked(Kind::Global(trigger))
     }
 
-    /// Takes late items for `lateness_ms` after a window's end; 0 by default. The result is given at the
-    /// end all the same, and again, [updated](super::WindowResult::is_update), when late items have
-    /// changed it. A window's state is kept for so much longer. A global window is never over, so that
-    /// this changes nothing there.
+    /// Takes late items for `lateness_ms` after a window's end; 0 by default. The result is given at the end all the
+    /// same, and again, [updated](super::WindowResult::is_update), when late items have changed it. A window's state
+    /// is retained for that much longer. A global window is never over, so that this changes nothing there.
     ///
     /// # Panics
     /// If `lateness_ms` is less than 0.
@@ -128,9 +127,9 @@ impl Windows {
         Self::try_from((kind, 0)).unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
-    /// The stretch of time over which items of a key may be added up before anything else is
-    /// known: a tumbling window, the part of sliding windows between two of their edges, the
-    /// session of an item that is alone, the time between two results of a global window.
+    /// Returns the stretch of time over which items of a key may be added up first: a tumbling window, the part of
+    /// sliding windows between two of their edges, the session of an item that is alone, the time between two results
+    /// of a global window.
     pub fn pane_of(&self, time: Timestamp) -> Range<Timestamp> {
         let (start, end) = match (self.kind, self.grid()) {
             (_, Some(grid)) => {

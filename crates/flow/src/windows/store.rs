@@ -13,17 +13,16 @@ use super::open::Open;
 use super::released::{Released, WindowResult};
 use super::spec::Windows;
 
-/// What the windows of a store have taken in: `open_events + closed_events` is every item that
-/// came on time.
+/// The totals of a store: `open_events + closed_events` is every item that came on time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowTotals {
-    /// Windows that have items and are yet to be released, once for each of their keys; of sliding
-    /// windows the panes that are kept.
+    /// Windows that have items and are yet to be released, once for each of their keys; of sliding windows the panes
+    /// that are retained.
     pub open_windows: u64,
     /// Items that are in a window yet to be released; those of a global window that does not purge
     /// are so for ever.
     pub open_events: u64,
-    /// Windows that were released and are kept for late items, once for each of their keys.
+    /// Windows that were released and are retained for late items, once for each of their keys.
     pub kept_windows: u64,
     /// Results given, updates among them.
     pub closed_windows: u64,
@@ -48,11 +47,11 @@ impl std::ops::AddAssign for WindowTotals {
     }
 }
 
-/// The windows of the keys that one partition is responsible for. A window is released when the
-/// watermark reaches its end, and forgotten except for what [`newest`](Self::newest) tells.
+/// The windows of the keys that one partition owns. A window is released when the watermark reaches its end, and
+/// forgotten except for the results that [`newest`](Self::newest) returns.
 ///
-/// A store serializes to a snapshot. To go on with another number of partitions,
-/// [`split_off`](Self::split_off) and [`absorb`](Self::absorb) the restored ones.
+/// A store serializes to a snapshot. To resume with another number of partitions, [`split_off`](Self::split_off) and
+/// [`absorb`](Self::absorb) the restored ones.
 ///
 /// Memory: an entry (key, state and some 32 bytes, in a hash table that is at most 8 times as
 /// large as its content) for each key
@@ -63,9 +62,9 @@ impl std::ops::AddAssign for WindowTotals {
 /// - global: once for good, unless the trigger purges; by event time also for each period that
 ///   has not ended;
 ///
-/// in each released window for as long as it takes [late items](Windows::allowed_lateness), and for each
-/// of the keys that [`new`](Self::new) was told to remember. Nothing here bounds how
-/// many keys and windows there are: that is up to the times and keys of the items.
+/// in each released window for as long as it takes [late items](Windows::allowed_lateness), and for each of the keys
+/// that [`new`](Self::new) was told to remember. The number of keys and windows has no bound here: it depends on the
+/// times and keys of the items.
 ///
 /// ```
 /// use millstream_base::Timestamp;
@@ -100,7 +99,7 @@ pub struct WindowStore<K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
-    /// Holds nothing yet. The last released window of up to `remembered_keys` keys is kept for
+    /// Makes an empty store. The last released window of up to `remembered_keys` keys is retained for
     /// [`newest`](Self::newest): those whose windows were released last, at least half as many.
     pub fn new(windows: Windows, remembered_keys: usize) -> Self {
         Self {
@@ -148,8 +147,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         Arrival::OnTime
     }
 
-    /// Adds an item that was not added up before. It is late if [`Windows::is_late`] says so of
-    /// the store's watermark.
+    /// Adds an item that was not added up before. It is late if [`Windows::is_late`] holds for the store's watermark.
     pub fn add<T, A>(&mut self, aggregate: &A, key: &K, time: Timestamp, item: &T) -> Arrival
     where
         T: ?Sized,
@@ -164,9 +162,9 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         Arrival::OnTime
     }
 
-    /// Releases the windows that end by `watermark`, in the order of their ends, and gives the
-    /// results that late items have changed or a count of items made due since the last time. Its cost is that of what it
-    /// gives, however far the watermark goes. A watermark that goes back changes nothing.
+    /// Releases the windows that end by `watermark`, in the order of their ends, and gives the results that late
+    /// items have changed or a count of items made due since the last time. Its cost is that of the results, however
+    /// far the watermark goes. A watermark that goes back changes nothing.
     pub fn advance<A>(
         &mut self,
         aggregate: &A,
@@ -178,8 +176,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         self.advance_some(aggregate, watermark, usize::MAX, out);
     }
 
-    /// Does a part of what [`advance`](Self::advance) does: gives up to `limit` results. Returns whether these were
-    /// all; if not, it has to be called again, and what comes till then is late as if they were.
+    /// Does a part of [`advance`](Self::advance): gives up to `limit` results. Returns whether these were all; if
+    /// not, it has to be called again, and items that come till then are late as if they were.
     ///
     /// ```
     /// use millstream_base::Timestamp;
@@ -213,8 +211,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         room > 0
     }
 
-    /// Releases all windows: for the end of bounded input. What comes after that is late, or in a
-    /// global window that counts its items the beginning of another result.
+    /// Releases all windows: for the end of bounded input. Items that come after that are late, or in a global window
+    /// that counts its items the beginning of another result.
     pub fn close_all<A>(&mut self, aggregate: &A, out: &mut impl FnMut(WindowResult<K, A::Out>))
     where
         A: Combine<State = S>,
@@ -223,8 +221,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         self.advance(aggregate, Timestamp(i64::MAX), out);
     }
 
-    /// Makes all windows due, for [`advance_some`](Self::advance_some) with the last [`Timestamp`] there is: together they
-    /// do what [`close_all`](Self::close_all) does.
+    /// Makes all windows due, for [`advance_some`](Self::advance_some) with the last [`Timestamp`] there is: together
+    /// they do the same as [`close_all`](Self::close_all).
     pub fn close(&mut self) {
         self.open.close();
     }
@@ -264,8 +262,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         }
     }
 
-    /// Takes out the part of the keys that `moves` says yes to. The totals of what was released
-    /// stay here.
+    /// Takes out the keys for which `moves` holds. The totals of released windows stay here.
     pub fn split_off(&mut self, mut moves: impl FnMut(&K) -> bool) -> Self {
         let open = self.open.split_off(&mut moves);
         let (_, open_events) = open.size();
@@ -281,8 +278,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         }
     }
 
-    /// Takes in the keys of another store of the same windows. The watermark is the lesser one of
-    /// both; what one of them has released is not released again.
+    /// Adds the keys of another store of the same windows. The watermark is the lesser one of both; windows that one
+    /// of them has released are not released again.
     ///
     /// # Panics
     /// If a key is in both, or the windows are different ones.

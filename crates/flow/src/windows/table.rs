@@ -1,5 +1,5 @@
-//! What keys have, where it is to be found fast: keys that are small numbers by their place, all others
-//! by their hash.
+//! A map that is fast for small numbers: keys that are small numbers have a place, all others are found by their
+//! hash.
 
 use std::any::Any;
 use std::hash::Hash;
@@ -38,13 +38,13 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
         self.taken.len() + self.others.len()
     }
 
-    /// What `key` has in its place, if it has one with something in it.
+    /// Returns the value of `key` in its place, if it has one with a value in it.
     #[inline(always)]
     pub fn at_place(&mut self, key: &K) -> Option<&mut V> {
         self.places.get_mut(number_of(key)?)?.as_mut()
     }
 
-    /// What `key` has, made by `make` if there is nothing, where the key has a place; else `make` back.
+    /// Returns the value of `key`, made by `make` if there is none, where the key has a place; else returns `make`.
     pub fn in_place<F: FnOnce() -> V>(&mut self, key: &K, make: F) -> Result<&mut V, F> {
         match number_of(key) {
             Some(number) if number < self.places_max => {
@@ -61,7 +61,7 @@ impl<K: Hash + Eq + Clone + 'static, V> Table<K, V> {
         }
     }
 
-    /// What keys without a place have.
+    /// Returns the values of keys without a place.
     pub fn others(&mut self) -> &mut Map<K, V> {
         &mut self.others
     }
@@ -100,7 +100,7 @@ macro_rules! numbers {
             key.is::<All>().then_some(0)
         }
 
-        /// The key that [`number_of`] says this of.
+        /// Returns the key for which [`number_of`] gives this number.
         fn of_number<K: Clone + 'static>(number: usize) -> Option<K> {
             $(if let Ok(number) = <$number>::try_from(number)
                 && let Some(key) = (&number as &dyn Any).downcast_ref::<K>()
@@ -130,7 +130,7 @@ mod tests {
         table.others().get_or_make(key, || 0)
     }
 
-    /// Counts keys, some of them twice, and gives what the table says in the end.
+    /// Counts keys, some of them twice, and returns the final counts in the table.
     fn count<K: Hash + Ord + Clone + Debug + 'static>(keys: &[K]) -> Vec<(K, u64)> {
         let mut table = Table::new(true);
         for _ in 0..2 {

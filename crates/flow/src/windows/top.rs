@@ -20,8 +20,8 @@ pub struct Top<T, S, F> {
 /// a text, or a tuple of them; for the lowest scores, wrap it in [`Reverse`](std::cmp::Reverse). An item whose
 /// score cannot be compared, a NaN, is left out.
 ///
-/// Of items with equal scores, those come first whose serialized bytes are smaller: which is arbitrary, and the
-/// same in every run on any number of workers and ranks. For another order, make what decides a part of the score.
+/// Of items with equal scores, those come first whose serialized bytes are smaller: an arbitrary order, but the same
+/// in every run on any number of workers and ranks. For another order, make the deciding value a part of the score.
 ///
 /// A state holds up to `count` items with their scores, and so does each partial result between workers and
 /// ranks.

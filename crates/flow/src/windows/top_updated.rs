@@ -15,14 +15,15 @@ use crate::ranks::message::Message;
 pub struct TopWindows<K, O, S, F> {
     highest: Top<WindowResult<K, O>, S, F>,
     score: F,
-    /// Results come again. Then all windows are kept: an update may have a lower score, and make room for another one.
+    /// Results come again. Then all windows are retained: an update may have a lower score, and make room for another
+    /// one.
     are_updated: bool,
 }
 
 /// Windows with their scores.
 type Scored<K, O, S> = Vec<(S, WindowResult<K, O>)>;
 
-/// What is known of the windows that end at one moment.
+/// The windows that end at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "K: Key, O: Message + Clone, S: Message + Clone",
@@ -38,7 +39,7 @@ pub struct Ranking<K, O, S> {
     all: HashMap<K, Scored<K, O, S>>,
 }
 
-/// What a [`TopWindows`] comes to.
+/// The result of a [`TopWindows`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "K: Key, O: Message + Clone",
@@ -70,7 +71,7 @@ fn update<K: Clone, O: Clone, S: Clone>(
     results: &mut Scored<K, O, S>,
     (score, result): (&S, &WindowResult<K, O>),
 ) {
-    // An update has all items of what it takes the place of, and more.
+    // An update has all items of the result that it replaces, and more.
     let replaces = |newer: &WindowResult<K, O>, older: &WindowResult<K, O>| {
         newer.is_update && newer.start <= older.start && newer.events >= older.events
     };

@@ -31,8 +31,8 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         }
     }
 
-    /// The window of `time` is not closed: if its result for `key` was given, `change` changes what is kept of
-    /// it, and else this is what is known of the window.
+    /// The window of `time` is not closed: if its result for `key` was given, `change` changes the retained one; else
+    /// returns the partial result of the window.
     pub fn place<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
@@ -92,7 +92,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         self.pending.keys().chain(self.kept.keys())
     }
 
-    /// How many windows are kept for late items, once for each key.
+    /// Returns how many windows are retained for late items, once for each key.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

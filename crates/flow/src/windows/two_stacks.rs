@@ -1,4 +1,4 @@
-//! A queue of panes that knows what all of them come to.
+//! A queue of panes that knows the combination of all of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ use super::cell::Cell;
 /// sliding-window aggregation in worst-case constant time", section 2: the amortized "two-stacks").
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TwoStacks<S> {
-    /// The older panes, newest first; each with what it and all below it in the stack come to.
+    /// The older panes, newest first; each with the combination of itself and all below it in the stack.
     front: Vec<(i64, Cell<S>)>,
     /// The newer panes, oldest first, each by itself.
     back: Vec<(i64, Cell<S>)>,
-    /// What those of `back` come to.
+    /// The combination of those of `back`.
     back_total: Option<Cell<S>>,
     /// Windows with a lower number have been released with this key already.
     pub released_to: i64,
@@ -57,7 +57,7 @@ impl<S: Clone> TwoStacks<S> {
             .get(place)
             .is_none_or(|(other, _)| *other != pane)
         {
-            // What the newer ones below it come to, so far.
+            // The combination of the newer ones below it, so far.
             let below = self.front[place - 1].1.clone();
             self.front.insert(place, (pane, below));
         }
@@ -101,7 +101,7 @@ impl<S: Clone> TwoStacks<S> {
         }
     }
 
-    /// What all panes come to, if there are any.
+    /// Returns the combination of all panes, if there are any.
     pub fn total<A: Combine<State = S>>(&self, aggregate: &A) -> Option<Cell<S>> {
         match (self.front.last(), &self.back_total) {
             (Some((_, front)), Some(back)) => {
@@ -114,7 +114,7 @@ impl<S: Clone> TwoStacks<S> {
         }
     }
 
-    /// What the panes from `first` on come to, if there are any: for reading.
+    /// Returns the combination of the panes from `first` on, if there are any: for reading.
     pub fn total_since<A: Combine<State = S>>(
         &self,
         aggregate: &A,

@@ -409,7 +409,7 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
     let error = start(Resume::Never).err().unwrap();
     assert_eq!(
         error,
-        "flow \"counted\": the checkpoint of the beginning cannot be kept: the part of rank 0 of checkpoint 1: the disk is full"
+        "flow \"counted\": the first checkpoint cannot be stored: the part of rank 0 of checkpoint 1: the disk is full"
     );
 }
 

@@ -240,5 +240,5 @@ fn a_sink_that_says_it_took_more_than_it_was_given_is_named() {
         .sink("boaster", Boaster);
     let error = flow.run().unwrap().join().unwrap_err().to_string();
     assert!(error.contains("\"boaster\""), "{error}");
-    assert!(error.contains("says that it took"), "{error}");
+    assert!(error.contains("returned that it took"), "{error}");
 }

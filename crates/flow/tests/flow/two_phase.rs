@@ -394,7 +394,10 @@ fn results_whose_last_checkpoint_is_not_kept_are_not_taken_for_committed() {
     *place.fault.lock().unwrap() = Fault::Lost;
     let running = start(&Ranks::alone(), &place, &stores[0], 1000, false).unwrap();
     let error = running.join().unwrap_err().to_string();
-    assert!(error.contains("the last checkpoint is not kept"), "{error}");
+    assert!(
+        error.contains("the last checkpoint is not stored"),
+        "{error}"
+    );
     assert!(stores[0].lock().unwrap().committed.is_empty());
     *place.fault.lock().unwrap() = Fault::None;
     assert!(run(&place, &stores, 1000, None));

@@ -252,7 +252,7 @@ fn windows_without_watermarks_or_order_are_refused() {
     let message = |error: Option<FlowError>| error.unwrap().to_string();
     assert_eq!(
         message(build(Order::Kept, false)),
-        "flow \"refused\": the windows of \"count\" close by event time, and source \"events\" does not tell it; add `.watermarks(…)` there"
+        "flow \"refused\": the windows of \"count\" close by event time, and source \"events\" emits no watermarks; add `.watermarks(…)` there"
     );
     assert_eq!(
         message(build(Order::Free, true)),

@@ -305,7 +305,7 @@ fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
         run(&args, &place.keep("1ms")).assert_fails(
             1,
             &[
-                "the checkpoint of the beginning cannot be kept",
+                "the first checkpoint cannot be stored",
                 "checkpoint.1.1",
             ],
         );

@@ -1,5 +1,5 @@
 //! Flows whose ranks die and go on from their checkpoints, step by step: each step is an activation of a stage, a pause, or
-//! a try of a cut on some rank. Workers may take these steps in any order, so in no order is anything lost or counted
+//! a try of a snapshot on some rank. Workers may take these steps in any order, so in no order is anything lost or counted
 //! twice.
 
 use crate::run::cycles::Cycle;
@@ -57,9 +57,9 @@ impl Clock for HandClock {
 }
 
 #[derive(Default)]
-struct Place(Mutex<BTreeMap<PartKey, Vec<u8>>>);
+struct MemoryStore(Mutex<BTreeMap<PartKey, Vec<u8>>>);
 
-impl Checkpoints for Place {
+impl Checkpoints for MemoryStore {
     fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
         self.0.lock().insert(key, part.to_vec());
         Ok(())
@@ -108,7 +108,7 @@ impl Sink<WindowResult<u64, u64>> for Ledger {
     }
 }
 
-/// What the flow is made of.
+/// The shape of the flow.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     ranks: u32,
@@ -123,7 +123,7 @@ fn time(number: &u64) -> Timestamp {
     Timestamp((number + number / 7 * 6) as i64)
 }
 
-/// Other workers, as a state element: they go on while a cut is taken of it, and find nothing to do.
+/// Other workers, as a state element: they go on while a snapshot is taken of it, and find nothing to do.
 #[derive(Clone, Default)]
 struct Others(Arc<Mutex<Option<Work>>>);
 
@@ -135,8 +135,8 @@ struct Work {
     dice: u64,
 }
 
-/// What they try meanwhile: enough to come from any of the sources to the sink.
-const ACTIVATIONS_IN_CUT: u64 = 100;
+/// Their activations meanwhile: enough to come from any of the sources to the sink.
+const ACTIVATIONS_IN_SNAPSHOT: u64 = 100;
 
 impl StateReader for Others {
     fn get(&self, _: &str) -> Option<serde_json::Value> {
@@ -150,7 +150,7 @@ impl StateReader for Others {
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         if let Some(work) = &mut *self.0.lock() {
             let before: Vec<_> = work.states.iter().map(|it| it.1.save().unwrap()).collect();
-            for _ in 0..ACTIVATIONS_IN_CUT {
+            for _ in 0..ACTIVATIONS_IN_SNAPSHOT {
                 work.dice = FixedState::with_seed(0).hash_one(work.dice);
                 activate(&work.stages, &*work.clock, work.dice);
                 for cycle in cycles::find(&work.stages) {
@@ -221,7 +221,7 @@ fn build(shape: Shape, settings: FlowSettings, results: &Results, others: &Other
     flow
 }
 
-/// What a number that is led round grows by each time.
+/// The growth of a number each time that it is led round.
 const ONE_ROUND: u64 = 1 << 32;
 const ROUNDS: u64 = 2;
 
@@ -234,8 +234,13 @@ struct Rank {
 }
 
 impl Rank {
-    /// Goes on from the last checkpoint, if there is one.
-    fn begin(shape: Shape, settings: FlowSettings, place: &Arc<Place>, results: &Results) -> Rank {
+    /// Resumes from the last checkpoint, if there is one.
+    fn begin(
+        shape: Shape,
+        settings: FlowSettings,
+        place: &Arc<MemoryStore>,
+        results: &Results,
+    ) -> Rank {
         let (rank, ranks) = (settings.ranks.rank(), settings.ranks.count());
         let clock = Arc::clone(&settings.clock);
         let place: Arc<dyn Checkpoints> = Arc::clone(place) as _;
@@ -252,7 +257,7 @@ impl Rank {
         shards.begin(number, 1, 1).unwrap();
         if beginning.is_none() {
             let saved = begin::save_first(&flow.graph, shards.checkpoint(1)).unwrap();
-            shards.keep_first(saved).unwrap();
+            shards.store_first(saved).unwrap();
         }
         let states = flow
             .graph
@@ -301,9 +306,9 @@ impl Rank {
         }
     }
 
-    /// Returns whether it has taken a cut.
+    /// Returns whether it has taken a snapshot.
     fn step(&mut self, dice: u64) -> bool {
-        let cut = self.coordinator.pause.done.load(Ordering::SeqCst);
+        let done = self.coordinator.pause.done.load(Ordering::SeqCst);
         let now = self.flow.settings.clock.monotonic();
         let elements = self.elements();
         if self.flow.graph.stages.iter().all(|stage| stage.has_ended()) {
@@ -325,14 +330,14 @@ impl Rank {
         };
         shards.finish();
         assert_eq!(shards.counts().error, None);
-        self.coordinator.pause.done.load(Ordering::SeqCst) > cut
+        self.coordinator.pause.done.load(Ordering::SeqCst) > done
     }
 }
 
-/// Runs all ranks until they have come to their end, or have died. Returns whether they have come to it.
+/// Runs all ranks until they have ended, or have died. Returns whether they have ended.
 fn run(
     shape: Shape,
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     results: &[Results],
     are_mortal: bool,
     dice: impl Fn(u64) -> u64,
@@ -358,20 +363,20 @@ fn run(
         clock.0.fetch_add(STEP_US, Ordering::Relaxed);
         let dice = dice(step);
         let index = (dice >> 56) as usize % live.len();
-        let has_cut = live[index].step(dice);
-        // As a rule the next checkpoint would put right what is wrong with the last one.
+        let has_snapshot = live[index].step(dice);
+        // As a rule the next checkpoint would repair the faults of the last one.
         let lot = (dice >> 40) % 1_000;
-        if are_mortal && lot < if has_cut { 200 } else { 2 } {
+        if are_mortal && lot < if has_snapshot { 200 } else { 2 } {
             return false;
         }
     }
     panic!("{shape:?} stands still");
 }
 
-/// The value of each window of each key, once all ranks have come to their end; they die up to `deaths` times before.
+/// The value of each window of each key, once all ranks have ended; they die up to `deaths` times before.
 fn windows(shape: Shape, deaths: u64, seed: u64) -> BTreeMap<(u64, Timestamp), u64> {
     let dice = FixedState::with_seed(seed);
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let results: Vec<Results> = (0..shape.ranks).map(|_| Results::default()).collect();
     for death in 0..deaths {
         if run(shape, &place, &results, true, |step| {
@@ -393,7 +398,7 @@ fn windows(shape: Shape, deaths: u64, seed: u64) -> BTreeMap<(u64, Timestamp), u
 }
 
 #[test]
-fn a_cut_leaves_nothing_to_do_that_a_checkpoint_would_lose() {
+fn a_snapshot_leaves_nothing_to_do_that_a_checkpoint_would_lose() {
     let kinds = [
         Windows::tumbling(10),
         Windows::sliding(20, 10),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Partial results that an instance holds at first.
 const PARTIALS_MIN: usize = 8 << 10;
 
-/// Memory of the partial results that an instance holds at most, without what keys and states have on the heap.
+/// Memory of the partial results that an instance holds at most, without the heap memory of keys and states.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Holding more partial results pays while fewer events than this come together in each.
@@ -14,18 +14,18 @@ const EVENTS_WORTH: u64 = 8;
 /// How long partial results are held at most, so that readers of the state see open windows grow.
 const HELD_MAX: Duration = Duration::from_millis(100);
 
-/// Passing on takes at most one part in so many of the time, however many keys there are.
+/// Passing on takes at most one part in this many of the time, however many keys there are.
 const PASSING_PART: u32 = 16;
 
 /// Decides when the partial results of an instance are passed on to the owners of their keys, before a watermark
 /// asks for it.
 ///
 /// With few keys, little memory is enough: many events come together in each partial result. With many keys, a small
-/// table would pass on one partial result for almost every event, and each would miss the caches where its key
-/// lives. So the bound doubles as long as too few events come together.
+/// table would pass on one partial result for almost every event, and each would miss the caches at the key's owner.
+/// So the bound doubles as long as too few events come together.
 pub struct FlushPolicy {
     partials_max: usize,
-    /// What `partials_max` may grow to.
+    /// The limit up to which `partials_max` may grow.
     partials_limit: usize,
     held_max: Duration,
     /// When all had been passed on last.
@@ -35,7 +35,7 @@ pub struct FlushPolicy {
     passing: Option<Passing>,
 }
 
-/// What was passed on since `began_at`.
+/// The partial results that were passed on since `began_at`.
 struct Passing {
     began_at: Duration,
     partials: u64,
@@ -43,7 +43,7 @@ struct Passing {
 }
 
 impl FlushPolicy {
-    /// `limit` tells how many partial results fit into some bytes, and how many there are at least.
+    /// `limit` returns how many partial results fit into some bytes, and at least its second argument.
     pub fn new(limit: impl FnOnce(usize, usize) -> usize) -> FlushPolicy {
         FlushPolicy {
             partials_max: PARTIALS_MIN,

@@ -1,4 +1,4 @@
-//! Branches of a stage: what comes out of it goes on in one of several ways, within the stage.
+//! Branches of a stage: each result goes on in one of several ways, within the stage.
 
 use std::any;
 use std::convert::Infallible;
@@ -32,10 +32,10 @@ pub struct Branch<T> {
     arms: Arms<T>,
 }
 
-/// What a branch leads to, for each instance that the stage may have.
+/// The arms of a branch, one for each instance that the stage may have.
 pub type Arms<T> = Arc<Mutex<Vec<Box<dyn Arm<T>>>>>;
 
-/// A branch, and what it will lead to when it is built.
+/// Makes the entries of a branch, and the place for its arms when they are built.
 pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Arms<T>) {
     let arms = Arms::default();
     let entry = |_| Branch {
@@ -67,7 +67,7 @@ impl<T: Send + 'static> RegisterRow<T> for Branch<T> {
     }
 }
 
-/// What operators of one row lead to within a stage, one for each of its instances.
+/// Makes the arms of one row of operators, one for each of its instances.
 pub fn arms<T: 'static, C: Chain<T>, E: Terminal<C::Out>>(
     name: String,
     chain: C,
@@ -95,7 +95,7 @@ pub struct Timed<T> {
 
 /// A branch as one instance of the stage has it.
 pub trait Arm<T>: Send {
-    /// Works on items and drops them; gives what of them is rejected.
+    /// Processes items and drops them; returns those that are rejected.
     fn work(&mut self, items: &mut Vec<Timed<T>>) -> Vec<Rejected>;
 
     fn end(&self) -> &dyn End;
@@ -136,7 +136,7 @@ impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
             },
         );
         self.progress = BatchProgress::default();
-        // They are worked on, whatever comes of dropping them.
+        // The items are processed, even if dropping them panics.
         if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| items.clear())) {
             all.push(Rejected::unseen(&self.name, &*panic));
         }
@@ -158,7 +158,7 @@ pub struct ToFork<T, F> {
     route: Route<F>,
 }
 
-/// A branch, and what goes there.
+/// A branch, and the items on their way to it.
 struct Feed<T> {
     arm: Box<dyn Arm<T>>,
     batch: Vec<Timed<T>>,
@@ -188,7 +188,7 @@ impl<T, F> ToFork<T, F> {
         }
     }
 
-    /// Reserves room for so many results in every branch; or else which branch has none.
+    /// Reserves room for `results` results in every branch; or else returns the branch without room.
     fn try_reserve(&mut self, results: usize) -> Result<Result<usize, usize>, Failure> {
         let mut room_min = usize::MAX;
         for number in 0..self.branches.len() {
@@ -228,8 +228,8 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends().all(|end| end.takes_any())
     }
 
-    /// All may go one way. Where branches write to one ring, the first must not take what the others lack:
-    /// then less will do.
+    /// All results may go one way. Where branches write to one ring, the first must not take the room of the others:
+    /// then a smaller share is tried.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         let mut share = results.max(1);
         loop {

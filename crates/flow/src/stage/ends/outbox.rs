@@ -11,7 +11,7 @@ use crate::time::control_event::{ControlEvent, WriterId};
 /// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
     outlets: Vec<Outlet<T>>,
-    /// What the stage reads; none for a source.
+    /// The channel that the stage reads; none for a source.
     input: Option<Arc<ChannelState>>,
     writer: WriterId,
     /// Of each ring, while a slice of input is worked on.
@@ -25,14 +25,15 @@ struct Outlet<T> {
     channel: Arc<ChannelState>,
     /// Which of the channel's rings it is.
     index: usize,
-    /// Marks lie behind all that is written: of two that are in one ring the second one says them.
+    /// Control events lie behind all items of the slice: of two outlets in one ring the second one emits them.
     emits_events: bool,
     /// How many of the outbox's outlets are in this ring: each leaves room for the others.
     sharing: usize,
 }
 
 impl<T> Outlet<T> {
-    /// Ends a slice by `end`, which gives back the room that is left in the slice, and says the mark in `said` behind its items.
+    /// Ends a slice by `end`, which gives back the room that is left in the slice, and emits the event in `emitted`
+    /// behind its items.
     fn end_slice(
         &self,
         slice: WriteSlice<T>,
@@ -109,7 +110,7 @@ impl<T> Outbox<T> {
         let mut share = results.div_ceil(self.outlets.len()).max(1);
         loop {
             let room = self.try_reserve(share);
-            // What the first of two in one ring takes, the second lacks: less will do.
+            // The second of two in one ring lacks the room that the first takes: a smaller share is tried.
             if room.is_some() || share == 1 || self.outlets.iter().all(|outlet| outlet.sharing == 1)
             {
                 return room;
@@ -118,7 +119,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Reserves room for so many items in each ring.
+    /// Reserves room for `share` items in each ring.
     fn try_reserve(&mut self, share: usize) -> Option<usize> {
         let mut room_min = share;
         for (index, outlet) in self.outlets.iter().enumerate() {
@@ -129,7 +130,7 @@ impl<T> Outbox<T> {
                 ..
             } = outlet;
             let is_led_back = channel.is_led_back_from(self.input.as_deref());
-            // What comes into a cycle from outside leaves room for what is led back: that may have to
+            // Items that come into a cycle from outside leave room for items that are led back: those may have to
             // find a place before the ring's own reader can go on.
             if is_led_back == Some(false) && ring.readable() > ring.capacity_max() / 2 {
                 self.cancel();
@@ -172,7 +173,7 @@ impl<T> Outbox<T> {
         self.open[ring].push(item);
     }
 
-    /// Passes the results on, and says `mark` behind them.
+    /// Passes the results on, and emits `event` behind them.
     pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> usize {
         let mut count = 0;
         for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
@@ -189,7 +190,7 @@ impl<T> Outbox<T> {
         count
     }
 
-    /// Whether somebody further on goes by event time.
+    /// Whether a stage further on needs event time.
     pub fn wants_events(&self) -> bool {
         let mut outlets = self.outlets.iter();
         outlets.any(|outlet| outlet.channel.wants_events())
@@ -218,10 +219,10 @@ mod tests {
     use super::*;
     use crate::stage::channel::AnyRing;
 
-    /// The room of a writer without items lay behind the room of another writer. The other writer gave its room back, and the
-    /// mark lay where no reader came until more items did: windows stayed open.
+    /// The room of a writer without items lay behind the room of another writer. The other writer gave its room back,
+    /// and the event lay where no reader came until more items did: windows stayed open.
     #[test]
-    fn a_mark_without_items_is_met_though_an_earlier_writer_gives_room_back() {
+    fn an_event_without_items_is_observed_though_an_earlier_writer_gives_room_back() {
         let ring = Ring::<u64>::new(RingConfig {
             capacity_min: NonZeroUsize::new(64).expect("not zero"),
             capacity_max: NonZeroUsize::new(64).expect("not zero"),

@@ -26,23 +26,23 @@ pub struct ToCollected<T: Parts, L> {
     pub outbox: Outbox<WindowEvents<T>>,
     pub late: Option<Late<T, L>>,
     pub label: Label,
-    /// What is to be said behind the windows that are over by it.
+    /// The event to emit behind the windows that it closes.
     pub waiting: Option<ControlEvent>,
     /// Windows that were sent and not yet counted.
     pub sent: usize,
-    /// What `state` was told of this.
+    /// The figures that `state` has of this operator.
     pub published: Retained,
     /// When the newest item entered the flow.
     pub stamp: u64,
     pub has_ended: bool,
 }
 
-/// Where events go that come too late, and as what.
+/// The way of events that come too late.
 pub struct Late<T: Parts, L> {
     pub outbox: Outbox<L>,
     pub function: Arc<LateFunction<T, L>>,
     pub waiting: Vec<L>,
-    /// What is to be said behind these.
+    /// The control event to emit behind these.
     pub event: Option<ControlEvent>,
 }
 
@@ -53,7 +53,7 @@ where
     T: Parts + Send + Sync,
     L: Send + 'static,
 {
-    /// Sends what is due; `false` while there is no room for all of it.
+    /// Sends the windows that are due; `false` while there is no room for all of them.
     fn send(&mut self) -> bool {
         if !self.late.as_mut().is_none_or(|late| late.send(self.stamp)) {
             return false;
@@ -80,7 +80,7 @@ where
 }
 
 impl<T: Parts, L> ToCollected<T, L> {
-    /// Lets `state` know what is kept.
+    /// Publishes the figures of the retained items in `state`.
     fn publish(&mut self) {
         let kept = Retained {
             items: self.store.items() as u64,

@@ -1,4 +1,4 @@
-//! Pre-aggregation: into the panes of this instance, and from there to where the keys live.
+//! Pre-aggregation: into the panes of this instance, and from there to the owners of the keys.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use crate::windows::{Aggregate, Arrival, Key, LocalPanes, Partial};
 /// Partial results that are passed on in one turn, however many there are: other stages have theirs in between.
 const TURN_PARTIALS: usize = 8 << 10;
 
-/// What to do with items, whose code it is, and whom to tell.
+/// The user code for items, and the operator's label.
 pub struct PaneCode<F, E> {
     pub key: F,
     pub time: E,
@@ -37,16 +37,16 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     pub panes: LocalPanes<K, A::State>,
     pub exchange: Exchange<Partial<K, A::State>>,
     pub owners: KeyOwners,
-    /// What comes too late; without it that is dropped.
+    /// The way of late items; without it they are dropped.
     pub late: Option<Outbox<T>>,
     pub late_items: Vec<T>,
     pub step: Step,
-    /// Other instances read the same ring: what came of a slice goes out in its turn, with the room
-    /// that was reserved in its turn.
+    /// Other instances read the same ring: the results of a slice go out in its turn, with the room that was reserved
+    /// in its turn.
     pub is_in_turn: bool,
     pub clock: Arc<dyn Clock>,
     pub flush_policy: FlushPolicy,
-    /// What is to be said, once there is room.
+    /// The watermark to pass on, once there is room.
     pub waiting: PendingFlush,
     /// When the newest item entered the flow.
     pub stamp: u64,
@@ -54,7 +54,7 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     pub item: PhantomData<fn(&T)>,
 }
 
-/// What has not gone out for want of room.
+/// The flush that waits for room.
 #[derive(Default)]
 pub struct PendingFlush {
     /// Up to where panes are to be passed on.
@@ -70,7 +70,7 @@ where
     T: Clone + Debug + Send + 'static,
     A: Aggregate<T>,
 {
-    /// Sends what is due; `false` when there is no room.
+    /// Sends the results that are due; `false` when there is no room.
     fn send(&mut self) -> Result<bool, Failure> {
         if !self.send_late(self.waiting.event) {
             return Ok(false);
@@ -85,7 +85,7 @@ where
             return Ok(false);
         }
         let is_done = self.flush(until, TURN_PARTIALS)?;
-        // The mark comes only behind all that it closes.
+        // The event comes only behind all partial results of the panes that it closes.
         let event = self.waiting.event.take_if(|_| is_done);
         self.exchange.commit(self.stamp, event)?;
         if is_done {
@@ -120,7 +120,7 @@ where
         Ok(is_done)
     }
 
-    /// Sends what came late, and says `mark` behind it; `false` when there is no room.
+    /// Sends the late items, and emits `event` behind them; `false` when there is no room.
     fn send_late(&mut self, event: Option<ControlEvent>) -> bool {
         let Some(late) = &mut self.late else {
             return true;
@@ -144,8 +144,8 @@ where
         }
     }
 
-    /// Room for what comes of a slice, and for what of it comes late. Nobody knows how much that will
-    /// be; more will find a place.
+    /// Reserves room for the results of a slice, and for its late items. Their number is unknown; more than expected
+    /// find a place, too.
     fn reserve_in_turn(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         let late = self.late.as_mut();
         if late.is_some_and(|late| late.reserve(1).is_none()) {
@@ -164,7 +164,7 @@ where
         }
     }
 
-    /// Takes note of what is to be said, if it makes a difference to any window.
+    /// Notes the event for later, if it makes a difference to any window.
     fn note(&mut self, event: Option<ControlEvent>) {
         let time = match event {
             Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
@@ -278,12 +278,12 @@ where
     }
 }
 
-/// What the loop over items needs, found once.
+/// The borrows of the loop over items, made once.
 pub struct PaneSlice<'a, K, T, A: Aggregate<T>, F, E> {
     code: &'a PaneCode<F, E>,
     spec: &'a WindowSpec<A>,
     panes: &'a mut LocalPanes<K, A::State>,
-    /// For what comes too late, unless that is dropped.
+    /// For late items, unless they are dropped.
     late: Option<&'a mut Vec<T>>,
 }
 
@@ -310,7 +310,7 @@ where
             if let Some(late) = &mut self.late {
                 late.push(item.clone());
             }
-            // Behind what may panic: an item that cannot be copied is a dead letter instead.
+            // After the code that may panic: an item that cannot be copied is a dead letter instead.
             self.spec.late.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -10,7 +10,7 @@ use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::time::control_event::ControlEvent;
 
-/// Into rings, as `W` says.
+/// Into rings, as the partitioner `W` chooses.
 pub struct ToRings<T, W> {
     pub outbox: Outbox<T>,
     pub partitioner: W,
@@ -63,7 +63,7 @@ impl<T: Clone> Partitioner<T> for ToAll {
 }
 
 impl<F> Route<F> {
-    /// Where an item goes, of so many outputs.
+    /// Returns the output of an item, of `outputs` outputs.
     #[inline]
     pub fn output<T, A>(&self, attempt: &A, item: &T, outputs: usize) -> Option<usize>
     where

@@ -26,15 +26,15 @@ pub struct ToSink<T, K> {
     pub unflushed: bool,
 }
 
-/// Items that the sink has yet to take. They are bounded by what one slice of input expands to: nothing is read before the
-/// sink has taken them.
+/// Items that the sink has yet to take. They are bounded by the results of one slice of input: nothing is read before
+/// the sink has taken them.
 pub struct PendingItems<T> {
     items: Vec<T>,
     /// How many of them the sink has taken.
     taken: usize,
 }
 
-/// What came of an attempt to send what waits.
+/// The outcome of an attempt to send the pending items.
 #[derive(PartialEq, Eq)]
 enum Sent {
     All,
@@ -88,7 +88,7 @@ impl<T, K: Sink<T>> ToSink<T, K> {
         if self.waiting.rest().is_empty() {
             return Ok(Sent::All);
         }
-        // The sink wakes only those to whom it said that it takes no more.
+        // The sink wakes the waker only after it has taken fewer items than it was given.
         self.waker.wake_by_ref();
         Ok(Sent::Some)
     }
@@ -118,7 +118,7 @@ fn check_taken(taken: usize, given: usize) -> Result<usize, BoxError> {
     match taken <= given {
         true => Ok(taken),
         false => Err(format!(
-            "the sink was given {given} items and says that it took {taken}; its push has to return how many it took of those"
+            "the sink was given {given} items and returned that it took {taken}; its push has to return how many it took of those"
         )
         .into()),
     }
@@ -139,7 +139,7 @@ impl<T: Clone + Send + 'static, K: Sink<T>> End for ToSink<T, K> {
 
     fn pause(&mut self) -> Result<bool, Failure> {
         let sent = self.send()?;
-        // A sink that takes no more may have to pass on what it holds first.
+        // A sink that takes no more may have to flush first.
         if sent != Sent::Some {
             self.flush()?;
         }

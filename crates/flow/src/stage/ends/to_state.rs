@@ -11,7 +11,7 @@ use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::time::control_event::ControlEvent;
 
-/// Into this instance's part of a partial state.
+/// Into this instance's share of a partial state.
 pub struct ToState<S, F> {
     pub part: Arc<Mutex<S>>,
     pub step: Arc<F>,
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Holds the part's lock for the time of one slice.
+/// Holds the share's lock for the time of one slice.
 pub struct StateSlice<'a, S, F> {
     part: MutexGuard<'a, S>,
     step: &'a F,

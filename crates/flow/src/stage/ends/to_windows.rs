@@ -41,11 +41,11 @@ pub struct ToWindows<K, A: Combine> {
     pub stamp: u64,
 }
 
-/// How far what is due is released.
+/// The progress of a release of windows.
 pub struct Release {
     /// Event time has come so far: not all that is over by it may be released.
     until: Option<Timestamp>,
-    /// What is to be said behind the results.
+    /// The event to emit behind the results.
     event: Option<ControlEvent>,
     /// How many results go out at once, of [`RESULTS_AT_ONCE`].
     at_once: usize,
@@ -67,7 +67,7 @@ impl Default for Release {
 }
 
 impl<K: Key, A: Combine> ToWindows<K, A> {
-    /// Sends what is due; `false` while there is more of it.
+    /// Sends the results that are due; `false` while there are more of them.
     fn send(&mut self) -> bool {
         let Some(until) = self.release.until else {
             return true;

@@ -13,10 +13,10 @@ use crate::stage::input::Input;
 use crate::stage::metrics::Counters;
 use crate::stage::terminal::Terminal;
 
-/// A source that has given something without a break for so long has more, enough for another worker.
+/// A source that has given items without a break for this long has more, enough for another worker.
 const RICH_NS: u64 = 400_000;
 
-/// What is assumed of a stage that has not worked yet.
+/// The assumed time per item of a stage that has not worked yet.
 const UNKNOWN_ITEM_NS: f64 = 1_000.0;
 
 impl<I, C, T> Activate for FusedStage<I, C, T>
@@ -134,7 +134,7 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
-    /// Activates an instance; no other worker goes on with one that has failed.
+    /// Activates an instance; no other worker enters one that has failed.
     fn try_activate(
         &self,
         context: &Context<'_>,

@@ -11,10 +11,10 @@ use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
 use crate::time::control_event::ControlEvent;
 
-/// What became of an attempt to get items in hand.
+/// The outcome of a claim.
 pub(super) enum Claim {
     Work,
-    /// There are no items, but something is to be said.
+    /// There are no items, but a control event to emit.
     Emit(ControlEvent),
     Blocked,
     Idle,
@@ -75,7 +75,7 @@ where
             true => ((room as f64 / selectivity) as usize).clamp(1, items),
             false => items,
         };
-        // What lies before the items, whoever met it.
+        // The event before the items, whichever instance they belong to.
         let before = input.observe_event();
         time.reach(input.time());
         time.align_lanes(|| context.clock.monotonic());
@@ -110,7 +110,7 @@ where
         wanted.unwrap_or_else(|| self.counters.budget())
     }
 
-    /// Whether it reads a source, not what other stages or ranks have written.
+    /// Whether it reads a source, not the items of other stages or ranks.
     pub(super) fn is_source(&self) -> bool {
         self.input.is_none() && !I::IS_REMOTE
     }

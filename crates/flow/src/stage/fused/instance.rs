@@ -13,9 +13,9 @@ use crate::time::stage_time::StageTime;
 /// The place of an instance.
 pub struct Slot<I, T> {
     pub instance: Mutex<Instance<I, T>>,
-    /// A worker came while another was in the instance, and went to sleep perhaps: who leaves the
-    /// instance without having found anything to do looks again. Set by those who find it locked,
-    /// taken back by who leaves.
+    /// A worker came while another was in the instance, and perhaps went to sleep: a worker that leaves the instance
+    /// without having found anything to do looks again. Set by workers that find it locked, cleared by the worker
+    /// that leaves.
     missed: AtomicBool,
 }
 
@@ -27,12 +27,11 @@ impl<I, T> Slot<I, T> {
         }
     }
 
-    /// The instance, unless another worker is in it, who then knows that it was missed.
+    /// Returns the instance, unless another worker is in it; that worker then knows that it was missed.
     pub fn enter(&self) -> Option<MutexGuard<'_, Instance<I, T>>> {
         self.instance.try_lock().or_else(|| {
             self.missed.store(true, Ordering::Relaxed);
-            // Either the other worker has left by now, or it will see the mark: one of the two fences
-            // comes first.
+            // Either the other worker has left by now, or it will see the flag: one of the two fences comes first.
             fence(Ordering::SeqCst);
             self.instance.try_lock()
         })
@@ -45,7 +44,7 @@ impl<I, T> Slot<I, T> {
     }
 }
 
-/// What an instance has in hand stays in it when its worker dies; the next one goes on with it.
+/// An instance. The items in hand stay in it when its worker dies; the next worker continues with them.
 pub struct Instance<I, T> {
     pub input: I,
     pub terminal: T,
@@ -55,12 +54,12 @@ pub struct Instance<I, T> {
     /// Items of this activation that are finished and dropped.
     pub dropped: usize,
     pub time: StageTime,
-    /// What the input said behind the items in hand.
+    /// The control event behind the items in hand.
     pub event_behind: Option<ControlEvent>,
     pub ended: bool,
     /// It counts in the stage's `having_more`.
     pub has_more: bool,
-    /// It has failed, and is left as it is: no checkpoint is taken of what may be half changed.
+    /// It has failed, and is left as it is: no checkpoint is taken of state that may be half changed.
     pub is_broken: bool,
 }
 
@@ -82,9 +81,10 @@ impl<I, T> Instance<I, T> {
 }
 
 impl<I: Input, T: End> Instance<I, T> {
-    /// Whether it has nothing in hand and nothing left to do that is part of the cut `number`.
+    /// Whether it has nothing in hand and nothing left to do that is part of the snapshot `number`.
     pub fn is_at_rest(&self, number: u64) -> bool {
-        // A mark or an end that it has yet to pass on would release windows while the cut is taken, or behind it.
+        // A control event or an end that it has yet to pass on would release windows while the snapshot is taken, or
+        // behind it.
         let has_to_emit = !self.ended && (self.input.is_finished() || self.input.has_due_event());
         !self.is_working
             && !self.is_broken

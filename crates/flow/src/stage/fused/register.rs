@@ -16,7 +16,7 @@ use crate::stage::metrics::Counters;
 use crate::stage::terminal::Terminal;
 use crate::time::stage_time::StageTime;
 
-/// Adds what has an input of its own: a stage.
+/// Registers a row that has an input of its own as a stage.
 pub fn add_stage<I, C, T>(graph: &mut Graph, row: Row<I, C, T>)
 where
     I: Input,

@@ -98,12 +98,12 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
-    /// Names what is saved of an instance.
+    /// Names the saved bytes of an instance.
     fn element(&self, instance: usize, part: &str) -> String {
         format!("stage/{}/{instance}/{part}", self.name)
     }
 
-    /// Of how many sources something is saved, if those there are now can go on from it.
+    /// Returns how many sources were saved, if the present ones can resume from them.
     fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
         let is_saved = |index: &usize| saved.get(&self.element(*index, "source")).is_ok();
         let count = (0..).take_while(is_saved).count();
@@ -112,7 +112,7 @@ where
         match count == self.instances.len() || (count > 0 && instances.all(share)) {
             true => Ok(count),
             false => Err(format!(
-                "there were {count} sources and there are {} now, which cannot go on from where others were; start it with as many instances as before",
+                "there were {count} sources and there are {} now, which cannot resume from the positions of others; start it with as many instances as before",
                 self.instances.len()
             )
             .into()),

@@ -23,8 +23,7 @@ pub struct FusedStage<I, C, T> {
     /// Since when the source has always had something to give, in nanoseconds of the flow's clock; 0 if
     /// it was idle when it was last asked, and for stages that read a ring.
     pub giving_since_ns: AtomicU64,
-    /// Instances that could pass on more of what former slices left behind. Written by their workers after each
-    /// activation.
+    /// Instances that could pass on more results of former slices. Written by their workers after each activation.
     pub having_more: AtomicUsize,
     /// It was found without room for its results when it was last looked at.
     pub is_blocked: AtomicBool,
@@ -44,7 +43,7 @@ pub struct FusedStage<I, C, T> {
 }
 
 impl<I, C, T> FusedStage<I, C, T> {
-    /// Ends this stage's part in the channels that it writes.
+    /// Tells the channels that it writes that this writer has ended.
     pub fn end_outputs(&self) {
         self.outputs.iter().for_each(|channel| channel.end_writer());
     }

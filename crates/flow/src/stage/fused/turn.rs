@@ -16,8 +16,9 @@ use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{InputEnd, Terminal};
 use crate::stage::user_code::Label;
 
-/// A source is asked again within an activation until it has lasted so long. Asking for little at a time keeps items in a
-/// core's first cache from the source to the window, and an activation costs as much for many items as for few.
+/// A source is asked again within an activation until the activation has lasted this long. Asking for little at a
+/// time keeps items in a core's first cache from the source to the window, and an activation costs as much for many
+/// items as for few.
 const ASKING_NS: u64 = 20_000;
 
 impl<I, C, T> FusedStage<I, C, T>
@@ -95,7 +96,7 @@ where
         let Instance {
             input, terminal, ..
         } = instance;
-        // Here records come to their end: in a sink, in a state, or in a window, whose results are not theirs.
+        // Records end here: in a sink, in a state, or in a window, whose results are records of its own.
         if self.outputs.is_empty() || terminal.closes_by_time() {
             input.sample(|stamp, records| {
                 let latency_ns = now_ns().saturating_sub(stamp);
@@ -107,7 +108,7 @@ where
     }
 
     /// Asks a source for more once the items in hand are finished, if their results need no room before they are
-    /// committed and nothing is to be said behind them; `false` where the activation is to end.
+    /// committed and no control event is due behind them; `false` where the activation is to end.
     fn takes_again(
         &self,
         context: &Context<'_>,
@@ -161,7 +162,7 @@ where
         )
     }
 
-    /// Makes dead letters of what is rejected.
+    /// Makes dead letters of rejected items.
     #[cold]
     fn keep(&self, context: &Context<'_>, rejected: Vec<Rejected>) -> Result<(), Failure> {
         self.counters.add_dead_letters(rejected.len());

@@ -8,10 +8,10 @@ use crate::stage::input::Input;
 use crate::time::gauge::TimeGauge;
 use crate::time::stage_time::StageTime;
 
-/// What can be seen of a source's instances while workers are in them.
+/// The figures of a source's instances that can be read while workers are in them.
 #[derive(Default)]
 pub struct WatchedSource {
-    /// Of each instance; empty where the stage does not tell the time.
+    /// Of each instance; empty where the stage emits no watermarks.
     pub times: Vec<Arc<TimeGauge>>,
     pub idle_after: Duration,
     /// Of each instance that knows it.
