@@ -46,9 +46,9 @@ pub enum FlowError {
         flow: String,
         /// The channel.
         channel: String,
-        /// How many stages write to it.
+        /// The number of stages that write to it.
         writers: usize,
-        /// How many read it.
+        /// The number of stages that read it.
         readers: usize,
     },
     /// Windows in a cycle: they would close when the cycle is at rest, and their results would begin it anew.
@@ -104,7 +104,7 @@ pub enum FlowError {
         operator: String,
         /// The rank that it names.
         rank: u32,
-        /// How many there are.
+        /// The number of ranks.
         ranks: u32,
     },
     /// A state of windows that another operator fills.

@@ -18,7 +18,7 @@ use crate::stage::terminal::Terminal;
 /// and take it.
 pub type Pipeline<'f, T> = Operators<'f, Boxed<T>, Same>;
 
-/// Where operators behind a [`Pipeline`] begin, within the stage of those before.
+/// The start of the operators behind a [`Pipeline`], within the stage of those before.
 pub struct Boxed<T> {
     item: PhantomData<fn() -> T>,
 }

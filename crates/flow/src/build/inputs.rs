@@ -147,7 +147,7 @@ impl Flow {
         operators
     }
 
-    /// So many rings of one channel.
+    /// Makes `count` rings of one channel.
     pub(crate) fn rings<T: Send + 'static>(
         &mut self,
         name: &str,

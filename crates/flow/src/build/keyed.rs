@@ -301,7 +301,8 @@ where
     }
 }
 
-/// Where the partial results of all instances and ranks meet that belong to this rank: a ring for each partition of keys.
+/// The rings in which the partial results of all instances and ranks meet that this rank owns: one for each partition
+/// of keys.
 pub(crate) struct Panes<K, S> {
     rings: Vec<Arc<Ring<Partial<K, S>>>>,
     channel: Arc<ChannelState>,

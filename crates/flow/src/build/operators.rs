@@ -36,7 +36,7 @@ pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     /// Whether they share one ring.
     pub(crate) is_shared: bool,
     pub(crate) chain: C,
-    /// How many operators the stage has.
+    /// The number of operators in the stage.
     pub(crate) operators: usize,
     pub(crate) watermarks: Option<Watermarks>,
     /// Whether it emits watermarks, being the first stage.

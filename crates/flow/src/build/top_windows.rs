@@ -1,4 +1,4 @@
-//! Which of the windows that end at one moment have the highest scores.
+//! The windows with the highest scores among those that end at one moment.
 
 use std::fmt::Debug;
 

@@ -16,7 +16,7 @@ use crate::run::doorbell::Doorbell;
 /// Bytes on their way from one rank to another, in one channel.
 const CREDIT_BYTES: u64 = 1 << 20;
 
-/// Where the two ends of a channel between ranks are made.
+/// Makes the two ends of a channel between ranks.
 pub struct RankChannel<'a> {
     pub ranks: &'a Ranks,
     pub channel: ChannelId,

@@ -11,7 +11,7 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::InputEnd;
 use crate::time::control_event::ControlEvent;
 
-/// Into the partitions, or the only ring, of this rank and of all others.
+/// The way of one instance into the partitions, or the only ring, of this rank and of all others.
 pub struct Exchange<T> {
     pub local: Outbox<T>,
     pub remote: Option<Remote<T>>,

@@ -16,6 +16,12 @@ use crate::error::{BoxError, Failure};
 use crate::ranks::message::Element;
 use crate::time::control_event::{ControlEvent, RingEvents, WriterId};
 
+/// Bytes that are enough for a message.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// The time that elements wait for others at most.
+const BATCH_WAIT: Duration = Duration::from_millis(1);
+
 /// The ways to every other rank, which the instances of a stage share.
 pub struct Outlets {
     /// By rank; none to this one.
@@ -35,7 +41,7 @@ struct Outlet {
     batch: Vec<u8>,
     /// When the first of them came.
     since: Duration,
-    /// Where a barrier ends that is among them: a message of its own begins behind it.
+    /// The end of a barrier that is among them: a message of its own begins behind it.
     barrier: Option<usize>,
     /// A message for which there was no credit.
     unsent: Option<Bytes>,
@@ -71,7 +77,7 @@ impl Outlets {
         &self.operator
     }
 
-    /// How many ranks there are, with this one.
+    /// Returns the number of ranks, with this one.
     pub fn ranks(&self) -> usize {
         self.outlets.len()
     }
@@ -228,9 +234,3 @@ impl Outlet {
         Ok(true)
     }
 }
-
-/// Bytes that are enough for a message.
-const BATCH_BYTES: usize = 64 << 10;
-
-/// How long items wait for others at most.
-const BATCH_WAIT: Duration = Duration::from_millis(1);

@@ -16,7 +16,7 @@ pub struct KeyOwners {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub rank: u32,
-    /// Of the rank.
+    /// The partition of the rank.
     pub partition: usize,
 }
 

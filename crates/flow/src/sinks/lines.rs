@@ -37,7 +37,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub struct LinesFile {
     path: PathBuf,
     file: Box<dyn DiskFile>,
-    /// Where the buffer belongs in the file.
+    /// The offset of the buffer in the file.
     position: u64,
     /// Whole lines that are not written.
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Where items go.
+//! The contract of sinks, which take the items of a flow.
 
 use std::task::Waker;
 
@@ -67,16 +67,16 @@ pub trait Sink<T>: Send + 'static {
     }
 }
 
-/// Where a sink stands when the flow begins.
+/// The position of a sink when the flow begins.
 #[derive(Debug, Clone, Copy)]
 pub struct SinkStart<'a> {
     /// The name of the flow.
     pub flow: &'a str,
     /// The name of the sink, which no other one of the flow has.
     pub sink: &'a str,
-    /// Which rank this is.
+    /// The rank.
     pub rank: u32,
-    /// How many there are.
+    /// The number of ranks.
     pub ranks: u32,
     /// Whether the flow takes checkpoints.
     pub takes_checkpoints: bool,

@@ -10,7 +10,7 @@ use crate::error::BoxError;
 use crate::sources::source::{Output, Source, SourceStatus};
 use crate::time::lanes::SourceLanes;
 
-/// How long a generator with a rate pauses when it is ahead of it.
+/// The pause of a generator with a rate that is ahead of it.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Gives `make(0)`, `make(1)`, … without end, unless [limited](Generator::limit), and as fast as

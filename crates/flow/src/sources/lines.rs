@@ -19,7 +19,7 @@ use crate::sources::source::{Output, Source, SourceStatus};
 use crate::stage::parts::Parts;
 use crate::time::lanes::SourceLanes;
 
-/// How much of the files is read at a time, and how long a line may be.
+/// The limits of a read and of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineLimits {
     /// Bytes of a block; 128 KiB by default. At least 1.
@@ -55,7 +55,7 @@ pub enum LineError {
         path: PathBuf,
         /// Its length when it was opened.
         expected: u64,
-        /// Where it was found to end.
+        /// The end that was found.
         found: u64,
     },
     /// A line longer than allowed.
@@ -63,7 +63,7 @@ pub enum LineError {
     LineTooLong {
         /// The file.
         path: PathBuf,
-        /// Where the line begins.
+        /// The beginning of the line.
         position: u64,
         /// The bound.
         line_bytes_max: u64,
@@ -85,9 +85,9 @@ pub enum LineError {
 /// Some whole lines of a file, one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineBlock {
-    /// Which of the files it is, from 0.
+    /// The number of the file, from 0.
     pub file: usize,
-    /// Where in the file the lines begin.
+    /// The offset in the file at which the lines begin.
     pub position: u64,
     /// The lines with their line ends. The last line of a file may have none.
     pub bytes: Bytes,
@@ -203,7 +203,7 @@ impl LineFiles {
         }
     }
 
-    /// So many sources that share the work.
+    /// Splits the work among `instances` sources.
     pub fn split(self, instances: usize) -> Vec<Self> {
         vec![self; instances]
     }
@@ -275,7 +275,7 @@ impl Source for LineFiles {
     }
 }
 
-/// How far sources are that share their work.
+/// The position of sources that share their work.
 #[derive(Serialize, Deserialize)]
 struct SharedPosition {
     /// No range from here on was read.
@@ -416,7 +416,7 @@ const BUFFER_BYTES_MAX: usize = 1 << 20;
 struct Buffer {
     /// Once written bytes stay: memory is not cleared again.
     bytes: Vec<u8>,
-    /// How many hold something.
+    /// The number of bytes that hold something.
     filled: usize,
     buffers: Arc<Buffers>,
 }

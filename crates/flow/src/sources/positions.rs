@@ -1,10 +1,10 @@
-//! How far the sources of a flow are behind the ends of what they read.
+//! The positions of a flow's sources, and how far these are behind the ends of their streams.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// How far a flow is with one partition of a stream that it reads.
+/// The position of a flow in one partition of a stream that it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Position {
     /// The stream.

@@ -1,4 +1,4 @@
-//! Where items come from.
+//! The contract of sources, which give a flow its items.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -44,13 +44,14 @@ pub trait Source: Send + 'static {
     /// several loses items of the slower ones as late.
     fn lanes(&self) -> SourceLanes<'_, Self::Item>;
 
-    /// How many records an item holds. The flow's latency is [sampled](crate::Latency) by records: one in a
+    /// Returns the number of records in an item. The flow's latency is [sampled](crate::Latency) by records: one in a
     /// hundred. Called once per item, and only where the source's stage is the end of the flow.
     fn records_of(&self, _item: &Self::Item) -> u64 {
         1
     }
 
-    /// How far the source is, for those that watch the flow; `None` where the input has no end to be behind.
+    /// Returns the positions of the source, for those that watch the flow; `None` where the input has no end to be
+    /// behind.
     /// Asked for once, before anything is asked of the source.
     fn positions(&self) -> Option<Arc<dyn Positions>> {
         None
@@ -147,7 +148,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// Where a source puts its items.
+/// The items of a poll.
 #[derive(Debug)]
 pub struct Output<T> {
     pub(crate) items: Vec<T>,

@@ -25,7 +25,7 @@ pub struct Context<'a> {
     pub clock: &'a dyn Clock,
     /// Items to process, instead of as many as take a slice's time.
     pub items: Option<usize>,
-    /// How often the doorbell had been rung before the worker looked for work.
+    /// The number of rings of the doorbell before the worker looked for work.
     pub rings: u64,
     /// Workers that are to die; see [`Running::kill_workers`](crate::Running::kill_workers).
     pub condemned: &'a AtomicUsize,

@@ -235,7 +235,7 @@ fn too_far_ahead<A: Attempt>(Timestamp(time): Timestamp, attempt: &A) -> BoxErro
     .into()
 }
 
-/// Where a `flat_map` hands its results to.
+/// The function to which a `flat_map` passes its results.
 pub type Emit<'a, U> = dyn FnMut(&U) + 'a;
 
 pub struct FlatMap<C, F, U: ?Sized> {

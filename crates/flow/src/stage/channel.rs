@@ -31,7 +31,7 @@ impl<T> Clone for Channel<T> {
 pub struct ChannelState {
     pub name: String,
     pub rings: Vec<Arc<dyn AnyRing>>,
-    /// Of each ring.
+    /// The control events of each ring.
     pub events: Vec<RingEvents>,
     /// A stage further on needs event time. Written once, before the flow runs.
     wants_events: AtomicBool,

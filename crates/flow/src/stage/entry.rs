@@ -1,4 +1,4 @@
-//! Where operators in a row begin: with an input of their own, or within the stage of others.
+//! The start of a row of operators: an input of its own, or a place within the stage of others.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ pub trait Input: Entry {
     /// Whether it reads from other ranks.
     const IS_REMOTE: bool = false;
 
-    /// How many items `take` may give at once, as far as that is known.
+    /// Returns how many items `take` may give at once, as far as that is known.
     fn readable(&self) -> usize;
 
     /// Whether there will never be anything again where nothing is readable.
@@ -57,7 +57,7 @@ pub trait Input: Entry {
     /// The items in hand.
     fn parts(&self) -> [&[Self::Item]; 2];
 
-    /// Which lane of the source an item in hand is of, if it has several.
+    /// Returns the lane of an item in hand, if the source has several.
     fn lane_of(&self, _item: &Self::Item) -> Option<LaneId> {
         None
     }

@@ -1,4 +1,4 @@
-//! How items in hand are processed: each as it is, and again when user code panics.
+//! The loop over the items in hand: each is processed as it is, and again when user code panics.
 
 use std::cell::RefCell;
 use std::mem;
@@ -12,10 +12,10 @@ use crate::stage::terminal::{Slice, Terminal};
 use crate::stage::user_code::{Label, is_state_broken};
 use crate::time::stage_time::StageTime;
 
-/// How many items a worker finishes before it looks whether it is to die.
+/// The number of items after which a worker looks whether it is to die.
 const MORTAL_ITEMS: usize = 64;
 
-/// How far the items in hand are processed.
+/// The progress with the items in hand.
 #[derive(Default, Clone, Copy)]
 pub struct BatchProgress {
     /// Items that are finished.
@@ -45,7 +45,7 @@ impl Drop for PassedOn<'_> {
 
 /// Operators in a row, and how far they have come with the items in hand.
 pub struct ItemLoop<'w, C, T> {
-    /// Of the operators together.
+    /// The name of the operators together.
     pub name: &'w str,
     pub chain: &'w C,
     pub terminal: &'w mut T,

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::stage::activation::Activation;
 
-/// How long an activation should take: long against the cost of activating (a microsecond), short against any latency
+/// The time that an activation should take: long against the cost of activating (a microsecond), short against any
+/// latency
 /// that matters, and so short that its results are still in the processor's cache when the next stage reads them.
 pub const SLICE_NS: u64 = 50_000;
 

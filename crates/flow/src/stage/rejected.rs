@@ -9,6 +9,9 @@ use crate::error::Failure;
 use crate::stage::dead_letter::{DeadLetter, Origin};
 use crate::stage::user_code::{BoundedText, panic_message};
 
+/// Bytes of an item in an error message.
+const TOLD_BYTES_MAX: usize = 256;
+
 /// An argument on which user code failed, and the failure.
 pub struct Rejected {
     item: String,
@@ -80,6 +83,3 @@ fn text_of<T: Debug + ?Sized>(item: &T) -> String {
     }))
     .unwrap_or_else(|_| "(an item that cannot be printed)".to_owned())
 }
-
-/// Of an item in an error message.
-const TOLD_BYTES_MAX: usize = 256;

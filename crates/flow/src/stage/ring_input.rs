@@ -18,10 +18,10 @@ use crate::time::control_event::ControlEvent;
 pub struct RingInput<T> {
     pub ring: Arc<Ring<T>>,
     pub channel: Arc<ChannelState>,
-    /// Which of the channel's rings it is.
+    /// The index of the ring in the channel.
     pub index: usize,
     pub slice: Option<ReadSlice<T>>,
-    /// Of the last item that was sampled.
+    /// The stamp of the last item that was sampled.
     pub stamp: u64,
 }
 

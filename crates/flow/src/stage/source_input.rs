@@ -37,7 +37,7 @@ pub struct SourceInput<S: Source> {
     pub stamp: u64,
     /// Records since the last that was sampled.
     pub unsampled: u64,
-    /// How many items a poll gave lately.
+    /// The number of items that a poll gave lately.
     pub usual: usize,
     /// The source reported its end together with its last items.
     pub ended: bool,

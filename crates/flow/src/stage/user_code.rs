@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 use crate::error::BoxError;
 
+/// Bytes of an item or an error in a dead letter.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
 /// The name of an operator, by which a panic in its code is reported.
 #[derive(Clone)]
 pub struct Label(pub(crate) Arc<str>);
@@ -111,6 +114,3 @@ impl Write for BoundedText {
         }
     }
 }
-
-/// Of an item or an error in a dead letter.
-const TEXT_BYTES_MAX: usize = 64 << 10;

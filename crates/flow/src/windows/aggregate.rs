@@ -32,7 +32,7 @@ pub trait Aggregate<T: ?Sized>: Combine {
     fn add(&self, state: &mut Self::State, item: &T);
 }
 
-/// How many items there are.
+/// Counts items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count;
 

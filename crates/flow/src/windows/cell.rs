@@ -23,7 +23,7 @@ impl<S> Cell<S> {
         }
     }
 
-    /// How many items it knows.
+    /// Returns the number of items.
     pub fn events(&self) -> u64 {
         u64::from(self.events)
     }

@@ -32,7 +32,7 @@ pub struct WindowEvents<T: Parts> {
     pub start: Timestamp,
     /// When it ends.
     pub end: Timestamp,
-    /// How many events there are.
+    /// The number of events.
     pub events: u64,
     /// Whether it replaces the result that was given before: late events have changed the window.
     pub is_update: bool,
@@ -92,7 +92,7 @@ pub struct EventStore<T: Parts> {
     items_looked_through: usize,
 }
 
-/// Where the chain begins and ends.
+/// The beginning and the end of the chain.
 struct Ends<T> {
     first: Arc<Kept<T>>,
     last: Arc<Kept<T>>,
@@ -191,7 +191,7 @@ impl Found {
         });
     }
 
-    /// How many events were late.
+    /// Returns the number of late events.
     pub fn late(&self) -> u64 {
         self.late
     }

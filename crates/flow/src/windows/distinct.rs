@@ -1,4 +1,4 @@
-//! How many different values there are, approximately.
+//! The approximate number of different values.
 
 use std::fmt;
 use std::hash::Hash;

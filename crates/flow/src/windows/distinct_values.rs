@@ -1,4 +1,4 @@
-//! How many different values there are, exactly.
+//! The exact number of different values.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;

@@ -10,9 +10,9 @@ use super::aggregate::{Aggregate, Combine};
 /// An item of one of the two streams that are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side<L, R> {
-    /// Of the first stream.
+    /// An item of the first stream.
     Left(L),
-    /// Of the second stream.
+    /// An item of the second stream.
     Right(R),
 }
 

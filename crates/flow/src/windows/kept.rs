@@ -143,7 +143,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
         self.windows.values().flat_map(|keys| keys.keys())
     }
 
-    /// How many there are, once for each key.
+    /// Returns their number, once for each key.
     pub fn len(&self) -> usize {
         self.windows.values().map(|keys| keys.len()).sum()
     }

@@ -36,7 +36,7 @@ pub struct Partial<K, S> {
     pub skipped_windows: u64,
     /// The state of the aggregate.
     pub state: S,
-    /// How many items that are.
+    /// The number of items.
     pub events: u64,
     /// Their largest event time.
     pub time_max: Timestamp,
@@ -203,7 +203,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         self.flush(Timestamp(i64::MAX), out);
     }
 
-    /// How many partial results are held.
+    /// Returns the number of partial results.
     pub fn len(&self) -> usize {
         match &self.held {
             Held::Panes(tables) | Held::Timed(tables) => tables.len(),

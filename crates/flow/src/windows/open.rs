@@ -156,7 +156,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// How many windows there are, once for each key, and items in them.
+    /// Returns the number of windows, once for each key, and of items in them.
     pub fn size(&self) -> (usize, u64) {
         each!(self, open => open.size())
     }

@@ -39,7 +39,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
         }
     }
 
-    /// How many partial results there are.
+    /// Returns the number of partial results.
     pub fn len(&self) -> usize {
         self.table.len() + self.batch.len()
     }

@@ -8,7 +8,7 @@ use sketches_ddsketch::{Config, DDSketch};
 
 use super::aggregate::{Aggregate, Combine};
 
-/// How far a quantile may be off, relative to its value.
+/// The relative error of a quantile at most.
 const ACCURACY: f64 = 0.01;
 /// Values nearer to 0 count as 0.
 const NEAREST_TO_ZERO: f64 = 1e-9;
@@ -87,7 +87,7 @@ fn config() -> Config {
     Config::new(ACCURACY, BINS_MAX, NEAREST_TO_ZERO)
 }
 
-/// How many values there are in each bin of a DDSketch.
+/// The number of values in each bin of a DDSketch.
 ///
 /// Not the sketch itself: it gives up low values when they are many bins apart, depending on the order in which they
 /// come, and trusts the bytes that it is deserialized from.

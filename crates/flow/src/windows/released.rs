@@ -23,7 +23,7 @@ pub struct WindowResult<K, O> {
     pub end: Timestamp,
     /// The aggregate's result.
     pub value: O,
-    /// How many items it is of.
+    /// The number of items.
     pub events: u64,
     /// Their largest event time: the "event-time of a windowed event" (AIR, section 2.4).
     pub time_max: Timestamp,
@@ -63,7 +63,7 @@ impl<S> Window<S> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub(super) struct Released<K, S> {
-    /// How many keys each of the generations holds.
+    /// The number of keys in each generation.
     generation_keys: usize,
     /// When it is full it becomes the old one, and the old one is forgotten.
     young: Map<K, Window<S>>,

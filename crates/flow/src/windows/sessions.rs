@@ -147,7 +147,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         self.all().filter(|session| !session.has_new).count()
     }
 
-    /// How many sessions there are that are yet to be released, and items in them.
+    /// Returns the number of sessions that are yet to be released, and of items in them.
     pub fn size(&self) -> (usize, u64) {
         let open = self.all().filter(|session| session.has_new);
         open.fold((0, 0_u64), |(sessions, events), session| {

@@ -228,7 +228,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         self.kept.len()
     }
 
-    /// How many panes there are, and items in them.
+    /// Returns the number of panes, and of items in them.
     pub fn size(&self) -> (usize, u64) {
         let (mut panes, mut events) = (0, 0_u64);
         for cell in self.pending.cells() {

@@ -1,4 +1,4 @@
-//! Which windows there are, and the arithmetic of their panes.
+//! The kinds of windows, and the arithmetic of their panes.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grid::{Grid, Lateness, SlidingGrid, greatest_common_divisor};
 
-/// Which windows the items of a key are collected in.
+/// The windows in which the items of a key are collected.
 ///
 /// Windows of equal size are aligned to 1970-01-01 UTC, also those before it. A window holds its
 /// start and not its end, except that a window which would reach past the last moment an `i64` can

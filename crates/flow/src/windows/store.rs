@@ -1,4 +1,4 @@
-//! Where all items of a key come together.
+//! The store of a partition's windows, in which all items of a key come together.
 
 use std::hash::Hash;
 

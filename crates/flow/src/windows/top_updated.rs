@@ -48,7 +48,7 @@ pub struct Ranking<K, O, S> {
 pub struct Ranked<K, O> {
     /// The highest first.
     pub highest: Vec<WindowResult<K, O>>,
-    /// How many windows there are, each counted once.
+    /// The number of windows, each counted once.
     pub windows: u64,
 }
 

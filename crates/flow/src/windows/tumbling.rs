@@ -97,7 +97,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         self.kept.len()
     }
 
-    /// How many windows there are, once for each key, and items in them.
+    /// Returns the number of windows, once for each key, and of items in them.
     pub fn size(&self) -> (usize, u64) {
         (self.pending.cells()).fold((0, 0_u64), |(windows, events), cell| {
             (windows + 1, events.saturating_add(cell.events()))

@@ -86,7 +86,7 @@ fn start(
     (flow.run().unwrap(), state)
 }
 
-/// A fast source and one that gives what it is given, on one rank.
+/// A fast source and one that gives the items it gets by hand, on one rank.
 struct Scene {
     clock: Arc<HandClock>,
     fast: Fast,
@@ -136,7 +136,7 @@ fn a_source_far_ahead_of_another_is_held_and_goes_on_with_it() {
     scene.check_held_behind(50);
     scene.slow.give([(1, 60_000)]);
     scene.check_held_behind(60);
-    // It has ended: nobody waits for it.
+    // It has ended: no source waits for it.
     scene.slow.end();
     scene.running.join().unwrap();
     assert_eq!(scene.fast.seconds(), FAST_ITEMS);

@@ -93,7 +93,7 @@ fn order_is_kept_behind_a_box_that_reads_a_ring() {
 }
 
 #[test]
-fn what_panics_behind_a_box_and_before_it_becomes_a_dead_letter() {
+fn panics_behind_a_box_and_before_it_become_dead_letters() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(Arc::clone(&letters) as _),
@@ -147,7 +147,7 @@ fn a_box_forks_and_a_branch_has_boxes() {
     assert_eq!(sums.map(|sum| sum.merged()), [sum(0), sum(1)]);
 }
 
-/// Counts what comes out of a box by key and window.
+/// Counts the items of a box by key and window.
 fn counted(
     sources: &[Vec<Event>],
     windows: Windows,

@@ -1,4 +1,4 @@
-//! Flows that end early go on from their checkpoints: nothing is lost and nothing counted twice.
+//! Flows that end early resume from their checkpoints: nothing is lost and nothing counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use crate::support::{on_ranks, settings, wait_until};
 
 type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
 
-/// Each cut that nobody was woken for would take seconds.
+/// Each snapshot that no worker was woken for would take seconds.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
 const WINDOW_MS: i64 = 100;
 const KEYS: u32 = 7;
 
-/// Keeps parts in memory, unless it is full.
+/// Holds shards in memory, unless it is full.
 #[derive(Default)]
 pub struct Place {
     pub parts: Mutex<BTreeMap<PartKey, Vec<u8>>>,
@@ -58,7 +58,7 @@ impl Checkpoints for Place {
     }
 }
 
-/// Takes back what comes again.
+/// Removes results that come again.
 struct Ledger(Results);
 
 impl Sink<WindowResult<u32, u64>> for Ledger {
@@ -115,7 +115,7 @@ impl Shape {
     }
 }
 
-/// What runs on one rank: counts the numbers of its sources by key and window.
+/// The flow on one rank: counts the numbers of its sources by key and window.
 fn start(
     shape: Shape,
     ranks: &Ranks,
@@ -127,7 +127,7 @@ fn start(
     let mut flow = Flow::with_settings(
         "counted",
         FlowSettings {
-            // Nobody is awake by and by: whom nothing wakes sleeps for seconds.
+            // By and by all workers sleep: a worker that nothing wakes sleeps for seconds.
             interval: Duration::from_secs(3600),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
@@ -221,8 +221,7 @@ fn start(
     flow.run().map_err(|error| error.to_string())
 }
 
-/// Runs on several ranks until the end, or until one of them dies after `until`. Returns whether
-/// they came to the end.
+/// Runs on several ranks until the end, or until one of them dies after `until`. Returns whether all ended.
 fn run(
     shape: Shape,
     count: u32,
@@ -341,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn a_flow_goes_on_from_its_checkpoint_and_not_from_the_beginning() {
+fn a_flow_resumes_from_its_checkpoint_and_not_from_the_beginning() {
     let place = Arc::new(Place::default());
     let results = [Results::default()];
     let ranks = Ranks::alone();
@@ -401,10 +400,10 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
     let counts = running.checkpoints().unwrap();
     assert_eq!(counts.error.as_deref(), Some("the disk is full"));
     assert!(counts.kept > 0 && counts.failed > 0);
-    // What was done since the last one is done again, and counted once.
+    // Everything since the last one is done again, and counted once.
     start(Resume::Always).unwrap().join().unwrap();
     check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
-    // A flow whose beginning cannot be kept does not begin.
+    // A flow whose first checkpoint cannot be stored does not begin.
     place.parts.lock().unwrap().clear();
     let error = start(Resume::Never).err().unwrap();
     assert_eq!(
@@ -478,7 +477,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
 }
 
 #[test]
-fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
+fn resuming_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
     let place = Arc::new(Place::default());
     let start = |count: u32, results: &Results| {
         let threads = Ranks::threads(count).into_iter().map(|ranks| {
@@ -500,11 +499,11 @@ fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
         let ends = threads.into_iter().map(|thread| thread.join().unwrap());
         ends.collect::<Vec<Result<(), String>>>()
     };
-    // Nothing was kept.
+    // Nothing was stored.
     let results = Results::default();
     assert_eq!(start(1, &results), [Ok(())]);
     check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
-    // One is complete, but not of so many ranks.
+    // One is complete, but not of this number of ranks.
     let errors = start(2, &results).into_iter().map(Result::unwrap_err);
     assert!(
         errors
@@ -515,7 +514,7 @@ fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
     // The end again, from the last one.
     assert_eq!(start(1, &results), [Ok(())]);
     check(Shape::Counts, 1, 30_000, &[results]);
-    // Of the first one only a part was kept.
+    // Of the first one only one shard was stored.
     place.parts.lock().unwrap().clear();
     let results = Results::default();
     assert_eq!(start(2, &results), [Ok(()), Ok(())]);
@@ -526,7 +525,7 @@ fn who_resumes_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
     check(Shape::Counts, 2, 30_000, &[results]);
 }
 
-/// A place with the parts of the last checkpoint of a run on two ranks, which came to its end.
+/// A store with the shards of the last checkpoint of a run on two ranks, which ended.
 fn place_of_two_ranks() -> Arc<Place> {
     let place = Arc::new(Place::default());
     let results: Vec<Results> = (0..2).map(|_| Results::default()).collect();
@@ -534,7 +533,7 @@ fn place_of_two_ranks() -> Arc<Place> {
     place
 }
 
-/// The parts of the newest checkpoint of both ranks.
+/// The shards of the newest checkpoint of both ranks.
 fn newest(place: &Place) -> (u64, [Vec<u8>; 2]) {
     let parts = place.parts.lock().unwrap();
     let mut numbers = parts.keys().map(|key| key.checkpoint).rev();
@@ -553,7 +552,7 @@ fn place_with(parts: impl IntoIterator<Item = (u64, u32, Vec<u8>)>) -> Arc<Place
     })
 }
 
-/// What two ranks say that resume, each with its own view of the place.
+/// The errors of two ranks that resume, each with its own view of the store.
 fn refusals(places: [Arc<Place>; 2]) -> Vec<String> {
     on_ranks(2, |ranks| {
         let place = &places[ranks.rank() as usize];
@@ -572,7 +571,7 @@ fn ranks_that_see_different_checkpoints_refuse_to_begin_and_remove_nothing() {
         (number + 1, 1, second),
         (number + 1, 0, first),
     ];
-    // The second rank does not see yet what the first one has kept last.
+    // The second rank does not see yet the last shard of the first one.
     let places = [place_with(all.clone()), place_with(all[..3].to_vec())];
     for error in refusals(places.clone()) {
         assert!(

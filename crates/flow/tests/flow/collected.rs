@@ -37,7 +37,7 @@ impl Batch {
     }
 }
 
-/// Start, end, what is said of the number of events, and the events.
+/// Start, end, the reported number of events, and the events.
 type Window = (i64, i64, u64, Vec<Event>);
 
 fn window(window: &WindowEvents<Batch>, emit: &mut Emit<Window>) {
@@ -46,7 +46,7 @@ fn window(window: &WindowEvents<Batch>, emit: &mut Emit<Window>) {
     emit(&(window.start.0, window.end.0, window.events, events));
 }
 
-/// What came out of one operator.
+/// The results of one operator.
 struct Outcome {
     windows: Vec<Window>,
     late: Vec<Event>,
@@ -105,8 +105,8 @@ fn run(
     outcomes.collect()
 }
 
-/// By event: what its source had said of time before its batch. What is known of time where the windows
-/// are may be less, and is never more.
+/// By event: the watermark of its source before its batch. The watermark at the windows may be less, and is never
+/// more.
 fn watermarks_before(sources: &[Vec<Batch>], bound_ms: u64) -> BTreeMap<Event, i64> {
     let mut before = BTreeMap::new();
     for batches in sources {
@@ -189,14 +189,14 @@ fn check(
     }
 }
 
-/// Only what came when a window was `closed` is not in it.
+/// Only events that came when a window was `closed` are not in it.
 fn check_left_out(left: &[Event], closed: i64, watermarks: &BTreeMap<Event, i64>) {
     for event in left {
         assert!(closed <= watermarks[event], "{event:?} came in time");
     }
 }
 
-/// Sources whose times go on, more or less, in batches of any size.
+/// Sources whose times advance, more or less, in batches of any size.
 fn sources() -> impl Strategy<Value = Vec<Vec<Batch>>> {
     let event = (0i64..4, -60i64..60);
     let batch = prop::collection::vec(event, 0..12);
@@ -328,7 +328,7 @@ fn a_window_comes_again_with_the_events_that_came_late() {
 }
 
 #[test]
-fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
+fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let batches = [batch([5, 105]), batch([15]), batch([1050])];
     let hand = Hand::default();
     let mut flow = Flow::with_settings("late", settings(2, 8));
@@ -383,7 +383,7 @@ fn times_at_the_ends_of_the_range_are_in_windows() {
     }
 }
 
-/// An item of which one event is dated ahead kept all items that came after it.
+/// An item of which one event is dated ahead made the chain retain all items that came after it.
 #[test]
 fn an_event_far_ahead_keeps_its_own_item_alone() {
     let mut flow = Flow::with_settings("ahead", settings(1, 64));
@@ -551,7 +551,7 @@ fn an_item_whose_parts_cannot_be_made_out_fails_the_flow() {
     assert!(error.contains("the rest is torn off"), "{error}");
 }
 
-/// What comes out has a time, too: windows of windows.
+/// Windows have a time, too: windows of windows.
 #[test]
 fn marks_are_passed_on_behind_the_windows() {
     let mut flow = Flow::with_settings("twice", settings(2, 8));

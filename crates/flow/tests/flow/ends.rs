@@ -120,7 +120,7 @@ fn lines(file: &Path) -> Vec<String> {
     lines
 }
 
-/// The lines of so many sources.
+/// The lines of `sources` sources.
 fn expected(sources: u64) -> Vec<String> {
     let windows = (0..END / 100).flat_map(|window| (0..3).map(move |key| (key, 100 * window)));
     let line = |(key, start)| {
@@ -241,7 +241,7 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
             running.join().is_ok()
         })
     };
-    // What is kept of the beginning is gone when the end is complete.
+    // The checkpoint of the beginning is gone when the end is complete.
     let beginning = {
         let place = Arc::new(Place::default());
         on_ranks(2, |ranks| {
@@ -250,7 +250,7 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
                 gate: 0,
                 ..Numbers::to(END)
             };
-            // The other one may be dropped before this one has begun, but not before both have kept their parts.
+            // The other one may be dropped before this one has begun, but not before both have stored their shards.
             drop(start(ranks, source, &place, Resume::Never, &file));
         });
         let parts = place.parts.lock().unwrap();

@@ -1,4 +1,4 @@
-//! What workers do for stages: nobody is forgotten, nobody works in vain, everything comes to its end.
+//! The work of workers for stages: no stage starves, no worker works in vain, every flow ends.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn one_worker_reads_each_of_several_endless_sources() {
         )
         .to(&all);
     }
-    // After the others, since the scheduler prefers what comes late.
+    // After the others, since the scheduler prefers later stages.
     let ticks = Generator::new(|_| 3).rate(1000.0, clock);
     flow.source("ticks", ticks).to(&all);
     let add = counts.clone();
@@ -195,7 +195,7 @@ impl Sink<u64> for SlowSink {
 #[test]
 fn an_item_that_comes_while_a_worker_flushes_the_sink_is_not_left_there() {
     let settings = FlowSettings {
-        // Nobody looks by chance.
+        // No worker looks by chance.
         interval: Duration::from_secs(600),
         ..workers(2)
     };
@@ -288,7 +288,7 @@ fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
 }
 
 #[test]
-fn a_cycle_does_not_grow_because_of_what_holds_it_up_from_outside() {
+fn a_cycle_does_not_grow_when_it_is_held_up_from_outside() {
     let sink = Hand::default();
     let mut flow = Flow::with_settings("held", settings(1, 64));
     let around = flow.channel::<u64>("around");
@@ -346,7 +346,7 @@ impl Scheduler for Stubborn {
 }
 
 #[test]
-fn one_worker_comes_to_the_end_whatever_the_scheduler_picks() {
+fn one_worker_ends_the_flow_with_any_picks_of_the_scheduler() {
     let schedulers: [Arc<dyn Scheduler>; 4] = [
         Arc::new(Priority::default()),
         Arc::new(RoundRobin::default()),
@@ -535,7 +535,7 @@ impl Source for PanicsAtTheEnd {
 }
 
 #[test]
-fn a_source_that_panics_at_the_end_fails_the_flow_and_keeps_nobody_waiting() {
+fn a_source_that_panics_at_the_end_fails_the_flow_and_leaves_no_caller_waiting() {
     for (at_commit, message) in [(true, "cannot be kept"), (false, "cannot be closed")] {
         let mut flow = Flow::with_settings("end", workers(2));
         let sum = flow.partial::<u64>("sum");
@@ -581,7 +581,7 @@ impl Source for Bursts {
 }
 
 #[test]
-fn who_writes_to_one_ring_twice_leaves_room_there_for_the_second_time() {
+fn a_stage_that_writes_to_one_ring_twice_leaves_room_there_for_the_second_time() {
     let mut flow = Flow::with_settings("twice", settings(1, 8));
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");

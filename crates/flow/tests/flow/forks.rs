@@ -22,8 +22,8 @@ enum Fork {
     IntoASink,
 }
 
-/// Numbers fork by what is left of them when they are divided by three: the first are doubled and go through a
-/// ring, the second into a sink, the third are added up.
+/// Numbers fork by their remainder modulo three: the first are doubled and go through a ring, the second into a sink,
+/// the third are added up.
 fn run(
     fork: Fork,
     items: u64,
@@ -168,7 +168,7 @@ fn killed_workers_change_nothing_in_branches() {
 }
 
 #[test]
-fn what_a_branch_panics_on_is_a_dead_letter_and_all_else_goes_its_way() {
+fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),
@@ -263,7 +263,7 @@ fn a_fork_behind_no_source_at_all_comes_to_its_end() {
 }
 
 #[test]
-fn what_a_branch_rejects_is_kept_though_its_item_panics_afterwards() {
+fn a_dead_letter_of_a_branch_stays_though_its_item_panics_afterwards() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),

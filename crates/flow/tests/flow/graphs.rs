@@ -1,4 +1,4 @@
-//! What a graph computes does not depend on how it is cut into stages or who runs it.
+//! The results of a graph do not depend on its division into stages or on its workers.
 
 use millstream_flow::sources::Generator;
 use millstream_flow::{Counts, Emit, Flow, FlowError};

@@ -15,19 +15,19 @@ use millstream_flow::{
 
 use crate::support::{Collect, Letters, on_ranks, settings, wait_until};
 
-/// A clock that stands still unless it is moved.
+/// A clock that moves only by hand.
 #[derive(Default)]
 pub struct HandClock(Mutex<(Timestamp, Duration)>);
 
 impl HandClock {
-    /// Time goes on.
+    /// Time advances.
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.lock().unwrap();
         state.0.0 += i64::try_from(by.as_millis()).unwrap();
         state.1 += by;
     }
 
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     pub fn set(&self, now: Timestamp) {
         self.0.lock().unwrap().0 = now;
     }
@@ -45,7 +45,7 @@ impl Clock for HandClock {
 
 pub type Event = (u32, i64);
 
-/// A source that gives what it is given, and can be woken.
+/// A source that gives the items it gets by hand, and can be woken.
 #[derive(Clone, Default)]
 pub struct Given(Arc<Mutex<GivenState>>);
 
@@ -73,7 +73,7 @@ impl Given {
         waker.inspect(Waker::wake_by_ref);
     }
 
-    /// Waits until it was asked twice, so that what came of the first time has been passed on.
+    /// Waits until it was asked twice, so that the results of the first time have been passed on.
     pub fn wait_until_asked(&self) {
         let polls = || self.0.lock().unwrap().polls;
         let before = polls();
@@ -124,7 +124,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Counts what some sources give, which may be out of order by so much.
+    /// Counts the items of some sources, which may be out of order by `disorder_max`.
     fn new(sources: usize, disorder_max: Duration) -> Scene {
         Scene::filtered(sources, Watermarks::bounded(disorder_max), |_| true)
     }
@@ -168,7 +168,7 @@ impl Scene {
         self.sources.iter().for_each(Given::wait_until_asked);
     }
 
-    /// Time goes on in steps in which everybody looks.
+    /// Time advances in steps in which every stage is looked at.
     fn pass(&self, time: Duration) {
         const STEPS: u32 = 10;
         for _ in 0..STEPS {
@@ -210,7 +210,7 @@ fn windows_close_by_the_clock_while_all_sources_are_silent_if_that_is_asked_for(
     scene.pass(IDLE_AFTER);
     scene.wait_for_results(1);
     assert_eq!(scene.results.lock().unwrap()[0].value, 2);
-    // What the clock has passed is late.
+    // Items that the clock has passed are late.
     scene.sources[0].give([(1, 6_000)]);
     wait_until("an item is late", || scene.state.late_events() == 1);
     assert_eq!(scene.end(), [0]);
@@ -236,7 +236,7 @@ fn a_source_that_stalls_loses_nothing_of_its_backlog() {
 }
 
 #[test]
-fn what_was_said_before_all_were_silent_closes_windows() {
+fn watermarks_before_all_were_silent_close_windows() {
     let scene = Scene::new(2, SECOND);
     scene.sources[0].give([(1, 5_000), (1, 25_000)]);
     scene.sources[1].give([(1, 6_000)]);
@@ -278,7 +278,7 @@ fn windows_that_stay_open_say_which_source_they_wait_for() {
     let idle = "source idle for 12 s; windows wait for it for another 18 s";
     assert_eq!(reasons(), wait(idle));
     assert_eq!(scene.running.metrics()[0].silent_seconds, Some(12.0));
-    // Then nobody waits for it any more, and what comes back late is counted. Windows wait for any of them.
+    // Then no stage waits for it any more, and its late items are counted. Windows wait for any of them.
     scene.pass(IDLE_AFTER);
     let idle = "sources idle for 42 s; windows wait for event time";
     assert_eq!(reasons(), wait(idle));

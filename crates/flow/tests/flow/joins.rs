@@ -16,7 +16,7 @@ use crate::windows::{Event, disorder};
 /// Key, time, and a number of its own.
 type Item = (u32, i64, usize);
 
-/// What became of an item, or a pair.
+/// The fate of an item, or a pair.
 type Pair = (Option<Item>, Option<Item>);
 
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +94,7 @@ fn sides(events: [Vec<Vec<Event>>; 2]) -> Sides {
 /// By its number: the watermark of an item's source when it came.
 type Watermarks = BTreeMap<usize, i64>;
 
-/// What each source brings in time, and what too late.
+/// The items of each source that are in time, and those that are late.
 fn in_time(
     sources: &[Vec<Item>],
     windows: Windows,
@@ -152,7 +152,7 @@ fn model(
     pairs
 }
 
-/// What a flow gives on one rank: pairs, and what of each side came late.
+/// The results of a flow on one rank: pairs, and the late items of each side.
 #[derive(Default)]
 struct Outcome {
     pairs: Vec<Pair>,

@@ -47,7 +47,7 @@ fn settings_of(ranks: &Ranks) -> FlowSettings {
     }
 }
 
-/// Counts by key, and what state says under the texts of keys.
+/// Counts by key, and the state under the texts of keys.
 fn count_by<K: Key + Ord + Debug>(
     ranks: &Ranks,
     sources: &[Vec<Event>],

@@ -83,7 +83,7 @@ proptest! {
         run in 1usize..400,
         order in prop::collection::vec(0u64..5, 1..40),
     ) {
-        // Each lane is in order, whatever part of which is given when.
+        // Each lane is in order, whichever part of it is given when.
         let mut next = vec![0i64; lanes as usize];
         let mut events: Vec<Event> = Vec::new();
         let all = (0..u64::from(lanes)).chain(order.into_iter().map(|lane| lane % u64::from(lanes)));
@@ -117,7 +117,7 @@ proptest! {
 enum Step {
     /// Gives an event of a lane.
     Give(Event),
-    /// Finds a lane that holds so many events.
+    /// Finds a lane that holds some events.
     Find(u64, u64),
 }
 

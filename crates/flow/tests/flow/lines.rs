@@ -82,7 +82,7 @@ proptest! {
         prop_assert_eq!(read(&contents, limits, instances).unwrap(), split(&contents));
     }
 
-    /// Lines far longer than what is read behind a range at first.
+    /// Lines far longer than the bytes that are read behind a range at first.
     #[test]
     fn long_lines_are_whole(
         lengths in prop::collection::vec(0usize..20_000, 1..8),
@@ -172,7 +172,7 @@ fn no_files_and_limits_that_make_no_sense() {
     }
 }
 
-/// What a source gives in so many turns.
+/// The items of a source in a number of turns.
 fn turns(source: &mut LineFiles, turns: usize) -> Vec<u8> {
     let mut out = Output::default();
     for _ in 0..turns {
@@ -183,7 +183,7 @@ fn turns(source: &mut LineFiles, turns: usize) -> Vec<u8> {
 }
 
 #[test]
-fn lines_go_on_behind_those_that_were_given_by_whoever_shared_the_work() {
+fn lines_continue_behind_those_that_any_sharing_source_gave() {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| folder.path().join(name));
     let text: String = (0..50).map(|number| format!("line {number}\n")).collect();

@@ -15,7 +15,7 @@ use millstream_flow::{BoxError, Emit, Flow, Sink};
 use crate::support::{settings, wait_until};
 use crate::windows::disorder;
 
-/// A flow that is to end goes on for less than 100 ms; the machine may have much else to do. Without bounds it is
+/// A flow that is to end runs for less than 100 ms more; the machine may have much else to do. Without bounds it is
 /// minutes.
 const SOON: Duration = Duration::from_secs(10);
 

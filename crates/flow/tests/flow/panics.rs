@@ -1,5 +1,5 @@
-//! Panics of user code: what changes state fails the flow, all else becomes dead letters; nothing is lost and nothing
-//! counted twice.
+//! Panics of user code: in code that changes state they fail the flow, elsewhere they make dead letters; nothing is
+//! lost and nothing counted twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::windows::disorder;
 
 const ITEMS: u64 = 1_000;
 
-/// A flow that keeps its dead letters, and what comes of it.
+/// A flow with a keeper of dead letters, and its results.
 struct Trial {
     flow: Flow,
     letters: Arc<Letters>,
@@ -190,7 +190,7 @@ fn code_that_catches_the_panic_of_a_state_fails_the_flow_as_well() {
     trial.fails("\"numbers/1.fold_local\" panicked", "half changed");
 }
 
-/// Counts, and panics when it makes a result or a copy of a state of so many items.
+/// Counts, and panics when it makes a result or a copy of a state of a given number of items.
 struct PanicsWith<F>(F);
 
 impl<F: Fn() + Send + Sync + 'static> Combine for PanicsWith<F> {
@@ -256,7 +256,7 @@ fn key_and_time_functions_that_panic_leave_dead_letters_and_no_trace_in_the_stat
 #[derive(Debug, Serialize, Deserialize)]
 struct Touchy(u64);
 
-/// What panics, and how many calls are left.
+/// The call that panics, and how many calls are left.
 static TOUCHY: Mutex<Option<(&str, i64)>> = Mutex::new(None);
 /// One test at a time.
 static TOUCHED: Mutex<()> = Mutex::new(());
@@ -491,7 +491,7 @@ fn dead_letters_that_panic_are_blamed_for_it() {
     );
 }
 
-/// A sum that panics when it is saved or restored and this says so.
+/// A sum that panics when it is saved or restored and this flag is set.
 #[derive(Default)]
 struct Fragile(u64);
 

@@ -1,4 +1,4 @@
-//! Items that consist of parts, and what becomes of parts that cannot be processed.
+//! Items that consist of parts, and dead letters of parts that cannot be processed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ impl Parts for Numbers {
     }
 }
 
-/// What comes out of a flow whose operator `each` is `function`, and its dead letters.
+/// The results of a flow whose operator `each` is `function`, and its dead letters.
 fn flow_of(
     items: u64,
     function: impl Fn(&u64, &mut Emit<u64>) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -207,7 +207,7 @@ impl Flatten for Held {
     }
 }
 
-/// What of `items`, taken apart, `keep` lets pass, and the dead letters.
+/// The parts of `items` that `keep` lets pass, and the dead letters.
 fn kept_of(
     items: &[Vec<u64>],
     keep: impl Fn(&u64) -> bool + Send + Sync + 'static,

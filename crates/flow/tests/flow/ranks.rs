@@ -74,7 +74,7 @@ fn windows() -> Windows {
     Windows::tumbling(WINDOW_MS)
 }
 
-/// All windows of all ranks, each of which has so many sources of so many numbers.
+/// All windows of all ranks, each of which has a number of sources of equally many numbers.
 fn check(results: impl IntoIterator<Item = Results>, sources: u64, limit: u64) {
     let mut found = BTreeMap::new();
     for results in results {
@@ -103,11 +103,11 @@ fn a_rank_without_sources_ends_with_the_others() {
 }
 
 #[test]
-fn who_stops_stops_all_ranks_and_leaves_windows_open() {
+fn a_rank_that_stops_stops_all_ranks_and_leaves_windows_open() {
     let open = on_ranks(3, |ranks| {
         let counting = count(settings_of(ranks), windows(), 1, u64::MAX, |_| ()).unwrap();
         if ranks.rank() == 1 {
-            // No key needs to live here.
+            // This rank may own no key.
             let read = || counting.running.metrics()[0].items_in;
             wait_until("numbers are read", || read() > 10 * WINDOW_MS as u64);
             counting.running.stop();
@@ -148,7 +148,7 @@ fn a_panic_on_one_rank_ends_all_with_its_message() {
     }
 }
 
-/// Takes nothing, and fails when it is told to.
+/// Takes nothing, and fails on command.
 struct Broken(Arc<AtomicU64>);
 
 impl<T: 'static> Sink<T> for Broken {
@@ -236,7 +236,7 @@ fn a_rank_whose_graph_is_not_whole_ends_all_ranks() {
     assert_eq!(messages, expected);
 }
 
-/// What ranks say that run what `build` gives them.
+/// The errors of ranks that run the flows of `build`.
 fn refused(build: impl Fn(&Ranks, FlowSettings) -> Result<Counting, FlowError> + Sync) {
     let messages = on_ranks(3, |ranks| {
         let counting = build(ranks, settings_of(ranks));
@@ -426,7 +426,7 @@ fn a_rank_that_takes_nothing_holds_up_the_others_before_much_is_under_way() {
 }
 
 #[test]
-fn who_stops_while_one_source_is_behind_closes_no_windows_on_any_rank() {
+fn a_stop_while_one_source_is_behind_closes_no_windows_on_any_rank() {
     const AHEAD: u64 = 10 * WINDOW_MS as u64;
     // Which of the sources ends first differs.
     for _ in 0..20 {

@@ -22,7 +22,7 @@ fn activations(running: &Running) -> u64 {
         .sum()
 }
 
-/// Waits until no stage is activated for so long. Until the flow has adjusted itself once, which takes half a
+/// Waits until no stage is activated for some time. Until the flow has adjusted itself once, which takes half a
 /// second, it is not idle.
 #[track_caller]
 fn wait_until_quiet(running: &Running, time: Duration) {
@@ -97,7 +97,7 @@ fn a_generator_keeps_to_its_rate() {
 }
 
 #[test]
-fn what_a_stopped_source_gave_is_worked_off() {
+fn items_of_a_stopped_source_are_processed() {
     let mut flow = Flow::with_settings("stop", settings(2, 8));
     let (sink, collected) = Collect::new();
     flow.source("numbers", Generator::new(|number| number))

@@ -1,4 +1,4 @@
-//! Windows behind boundaries, splits, merges and other windows, and what is joined and gathered.
+//! Windows behind boundaries, splits, merges and other windows, and behind joins and gathers.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub fn generators(sources: &[Vec<Event>]) -> Generators {
     sources.iter().map(generator).collect()
 }
 
-/// A rank's part of the sources.
+/// A rank's share of the sources.
 pub fn own(ranks: &Ranks, sources: &[Vec<Event>]) -> Vec<Vec<Event>> {
     let (rank, count) = (ranks.rank() as usize, ranks.count() as usize);
     sources.iter().skip(rank).step_by(count).cloned().collect()
@@ -58,7 +58,7 @@ fn found<'a>(results: impl IntoIterator<Item = &'a Result>) -> BTreeMap<(u32, i6
     found
 }
 
-/// What comes between the sources and the windows.
+/// The operators between the sources and the windows.
 #[derive(Debug, Clone, Copy)]
 enum Between {
     Boundary,
@@ -102,8 +102,8 @@ fn run(between: Between, sources: &[Vec<Event>], bound_ms: u64, settings: FlowSe
     }
 }
 
-/// Items that their own sources bring too late. Behind a ring fewer of them may be, since what is said
-/// of time comes behind a slice.
+/// Items that their own sources bring too late. Behind a ring fewer of them may be, since watermarks come behind a
+/// slice.
 fn late_at_source(sources: &[Vec<Event>], bound_ms: u64) -> Vec<Event> {
     let late_of = |events: &Vec<Event>| {
         let mut latest = i64::MIN;
@@ -135,7 +135,7 @@ fn between() -> impl Strategy<Value = Between> {
     prop_oneof![Just(Between::Boundary), Just(Between::SplitAndMerge)]
 }
 
-/// What both streams have of a key in a window, by key and start.
+/// The items of both streams of a key in a window, by key and start.
 type Pairs = BTreeMap<(u32, i64), (Vec<Event>, Vec<Event>)>;
 
 fn pairs(sides: [&[Vec<Event>]; 2]) -> Pairs {
@@ -386,7 +386,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
+fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let hand = Hand::default();
     let (sink, results) = Collect::new();
     let mut flow = Flow::with_settings("late", settings(2, 64));
@@ -405,7 +405,7 @@ fn what_is_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let running = flow.run().unwrap();
     hand.give([5, 50, 6]);
     wait_until("one comes late", || large.totals().open_events == 1);
-    // The flow goes on, and yet the window closes.
+    // The flow runs on, and yet the window closes.
     hand.give([150]);
     wait_until("the large window closes", || {
         results.lock().unwrap().len() == 1

@@ -1,4 +1,4 @@
-//! Keys that are far hotter than others, and what goes between ranks.
+//! Keys that are far hotter than others, and the items between ranks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn hot_keys_are_added_up_on_all_instances_before_they_go_to_their_home() {
 }
 
 #[test]
-fn what_stays_on_a_rank_costs_no_message() {
+fn items_that_stay_on_a_rank_cost_no_message() {
     for home in [0, 1] {
         let bytes = on_ranks(2, |ranks| {
             let (sink, results) = Collect::new();
@@ -132,7 +132,7 @@ fn what_stays_on_a_rank_costs_no_message() {
             let sent = ranks.counters().sent;
             sent.iter().map(|count| count.bytes).sum::<u64>()
         });
-        // The end is said in two bytes.
+        // The end takes two bytes.
         let expected = |bytes: &[u64]| match home {
             0 => bytes[0] == 2 && bytes[1] > 1000,
             _ => bytes == [2, 2],

@@ -30,11 +30,11 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Runs the same on several ranks, each a thread, until all have left. Returns what came of it by rank.
+/// Runs the same on several ranks, each a thread, until all have left. Returns the results by rank.
 pub fn on_ranks<R: Send>(count: u32, run: impl Fn(&Ranks) -> R + Sync) -> Vec<R> {
     let run_rank = |ranks: Ranks| {
         let result = run(&ranks);
-        // What has failed is up to the test.
+        // The test judges failures.
         let _ = ranks.leave();
         result
     };

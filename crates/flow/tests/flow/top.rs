@@ -48,7 +48,7 @@ impl Scene {
         }
     }
 
-    /// Gives some events, and waits until so many results are there.
+    /// Gives some events, and waits until a number of results is there.
     fn give(&self, events: &[Event], results: usize) {
         self.source.give(events.iter().copied());
         self.source.wait_until_asked();
@@ -72,7 +72,7 @@ impl Scene {
         seen.collect()
     }
 
-    /// What came until the end; nothing was late.
+    /// The results until the end; nothing was late.
     fn end(self) -> Vec<Seen> {
         self.source.end();
         self.running.join().unwrap();

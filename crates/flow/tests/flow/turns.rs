@@ -19,7 +19,7 @@ const WINDOW_MS: i64 = 20;
 const RUN_MS: i64 = 400;
 const ITEM_NS: u64 = 1_000;
 
-/// Goes on by what is done, so that a loaded machine changes nothing.
+/// Waits for progress, not for time, so that a loaded machine changes nothing.
 #[derive(Default)]
 struct WorkClock(AtomicU64);
 
@@ -120,7 +120,7 @@ fn results_of_windows_do_not_wait_for_rich_sources() {
     assert!(p99 < Duration::from_millis(1), "{p99:?}");
 }
 
-/// Has something to do and nothing to give, until it is told to end, or has been asked too often.
+/// Has something to do and nothing to give, until it is stopped, or has been asked too often.
 struct Busy {
     polls: u64,
     is_over: Arc<AtomicBool>,

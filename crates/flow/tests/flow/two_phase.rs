@@ -24,23 +24,23 @@ const WINDOW_MS: i64 = 100;
 
 type Counted = (u64, i64, u64);
 
-/// What becomes of shards.
+/// The fate of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// They are kept.
+    /// They are stored.
     None,
-    /// They are kept, and that is not known: the answer is lost.
+    /// They are stored, and the answer is lost.
     Unknown,
-    /// They are not kept.
+    /// They are not stored.
     Lost,
 }
 
-/// Shards in memory, and what of them is complete.
+/// Shards in memory, and the complete checkpoints.
 struct Place {
     shards: Mutex<BTreeMap<PartKey, Vec<u8>>>,
     ranks: u32,
     fault: Mutex<Fault>,
-    /// Numbers of checkpoints of which all shards were kept at one time.
+    /// Numbers of checkpoints of which all shards were stored at one time.
     kept: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
 }
 
@@ -94,7 +94,7 @@ impl Checkpoints for Place {
     }
 }
 
-/// What a server would have of one rank's sink: it outlasts the flow.
+/// The server's side of one rank's sink: it outlasts the flow.
 #[derive(Default)]
 struct Store {
     /// By a number that no other transaction has.
@@ -230,7 +230,7 @@ fn start(
     let mut flow = Flow::with_settings(
         "counted",
         FlowSettings {
-            // Nobody is awake by and by: whom nothing wakes sleeps for seconds.
+            // By and by all workers sleep: a worker that nothing wakes sleeps for seconds.
             interval: Duration::from_secs(3600),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
@@ -275,7 +275,7 @@ fn sources(rank: u32, ranks: u32) -> usize {
     if ranks > 1 && rank + 1 == ranks { 0 } else { 2 }
 }
 
-/// Runs on all ranks until the end, or until one of them dies. Returns whether they came to the end.
+/// Runs on all ranks until the end, or until one of them dies. Returns whether all ended.
 fn run(
     place: &Arc<Place>,
     stores: &[Arc<Mutex<Store>>],
@@ -389,7 +389,7 @@ fn results_are_committed_while_the_flow_is_idle() {
 }
 
 #[test]
-fn results_whose_last_checkpoint_is_not_kept_are_not_taken_for_committed() {
+fn results_whose_last_checkpoint_is_not_stored_are_not_taken_for_committed() {
     let (place, stores) = (Place::new(1), stores(1));
     *place.fault.lock().unwrap() = Fault::Lost;
     let running = start(&Ranks::alone(), &place, &stores[0], 1000, false).unwrap();

@@ -128,7 +128,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// What has to come out, and what each source brings too late.
+/// The expected results, and the late items of each source.
 fn model(
     (kind, lateness): (Kind, i64),
     sources: &[Vec<Event>],

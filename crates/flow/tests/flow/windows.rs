@@ -14,7 +14,7 @@ use crate::support::{Collect, on_ranks, settings, wait_until};
 pub type Event = (u32, i64);
 pub type Result = WindowResult<u32, u64>;
 
-/// What came out on one rank.
+/// The results of one rank.
 #[derive(Default)]
 pub struct Outcome {
     pub results: Vec<Result>,
@@ -65,7 +65,7 @@ pub fn run(
     outcome
 }
 
-/// The same on several ranks, each of which reads a part of the sources.
+/// The same on several ranks, each of which reads a share of the sources.
 pub fn run_on_ranks(
     ranks: u32,
     sources: &[Vec<Event>],
@@ -90,7 +90,7 @@ pub fn run_on_ranks(
     sum
 }
 
-/// What has to come out: each window once, and what each source brings too late.
+/// The expected results: each window once, and the late items of each source.
 fn model(
     sources: &[Vec<Event>],
     windows: Windows,
@@ -128,7 +128,7 @@ pub fn check(outcome: Outcome, sources: &[Vec<Event>], windows: Windows, bound_m
     assert_eq!(late_items, late);
 }
 
-/// The last result of each window: updates take the place of what was given before.
+/// The last result of each window: updates replace earlier results.
 pub fn settled(results: &[Result]) -> Vec<Result> {
     let mut settled: Vec<Result> = Vec::new();
     for result in results {
@@ -282,7 +282,7 @@ fn a_state_of_windows_is_filled_by_one_operator() {
 }
 
 #[test]
-fn what_is_split_into_one_channel_twice_is_counted_once() {
+fn items_split_into_one_channel_twice_are_counted_once() {
     let (sink, results) = Collect::new();
     let mut flow = Flow::with_settings("twice", settings(2, 8));
     let state = flow.windowed("counts", Windows::tumbling(10), Count);

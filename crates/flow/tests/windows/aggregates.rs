@@ -1,4 +1,4 @@
-//! What is computed over items, however they are split and ordered.
+//! Aggregates over items, however the items are split and ordered.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ fn result_of<T, A: Aggregate<T>>(aggregate: &A, items: &[T]) -> A::Out {
     aggregate.result(&state_of(aggregate, items), items.len() as u64)
 }
 
-/// The result of parts that are added up apart, go through bytes and are merged in another order.
+/// The result of partial results that are added up apart, serialized, and merged in another order.
 fn result_of_parts<T, A: Aggregate<T>>(aggregate: &A, items: &[T], part: usize) -> A::Out {
     let mut total = aggregate.empty();
     for items in items.chunks(part).rev() {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::model::{self, Expected, Item, Spec};
 use crate::plant::{as_expected, collect, windows};
 
-/// What the model gives of `items`, of which those that are late must be known to be.
+/// The results of the model for `items`, of which the late ones must be known.
 fn modelled(spec: Spec, lateness: i64, items: &[Item], late: &[bool]) -> Vec<Expected> {
     let (results, model_late) = model::run(spec, lateness, items);
     assert_eq!(late, model_late, "which items are late");

@@ -1,4 +1,4 @@
-//! What is easily got wrong, case by case.
+//! Edge cases, one by one.
 
 use millstream_base::Timestamp;
 use millstream_flow::windows::{
@@ -110,7 +110,7 @@ fn an_item_before_the_watermark_joins_a_session_that_is_not_over() {
     assert_eq!(advanced(&mut store, Timestamp(15)), [(-3, 15, 3)]);
 }
 
-/// Whether a session was released before the item came does not change what all results come to.
+/// A session may be released before or after the item comes: the last results are the same.
 #[test]
 fn an_item_that_is_in_time_joins_a_session_that_was_released() {
     let mut store = store_of(Windows::session(10), &[0]);
@@ -254,7 +254,7 @@ fn a_session_is_sent_before_a_watermark_that_could_release_what_it_joins() {
 }
 
 #[test]
-fn a_count_gives_a_result_for_every_so_many_items() {
+fn a_count_gives_a_result_for_every_nth_item() {
     let windows = Windows::global(Trigger::every_events(2));
     let mut store = store_of(windows, &[5, 3, 9, 1, 7]);
     assert_eq!(store.totals().open_windows, 3);
@@ -344,7 +344,7 @@ fn the_newest_window_of_a_key_is_the_last_with_items_open_or_released() {
 }
 
 #[test]
-fn the_newest_sliding_window_leaves_out_what_is_only_in_older_ones() {
+fn the_newest_sliding_window_leaves_out_items_of_older_ones() {
     let mut store = store_of(Windows::sliding(30, 10), &[1, 11, 21, 22]);
     // The panes from 0 and 10 are in windows that are released next, and not in the newest.
     advanced(&mut store, Timestamp(20));
@@ -356,7 +356,7 @@ fn the_newest_sliding_window_leaves_out_what_is_only_in_older_ones() {
 }
 
 #[test]
-fn no_more_keys_are_remembered_than_was_said() {
+fn no_more_keys_are_remembered_than_the_limit() {
     for remembered in [0, 1, 2, 5, 100] {
         let mut store: WindowStore<u32, ()> = WindowStore::new(Windows::tumbling(10), remembered);
         for key in 0..1_000 {

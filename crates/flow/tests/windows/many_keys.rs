@@ -19,7 +19,7 @@ fn item(number: u64) -> (u64, i64) {
 /// By key and start of the window.
 type Sums<K> = HashMap<(K, i64), u64>;
 
-/// Adds up items where they arise and where their keys live, a part at a time.
+/// Adds items up where they arise and at the keys' owner, some at a time.
 fn sums_of<K>(key_of: impl Fn(u64) -> K) -> Sums<K>
 where
     K: std::hash::Hash + Eq + Clone + 'static,
@@ -47,7 +47,7 @@ where
         let arrival = panes.add(&sum, key_of(key), Timestamp(time), none, &number);
         assert_eq!(arrival, Arrival::OnTime);
         if number == ITEMS / 2 {
-            // One pane, and then a part of the others.
+            // One pane, and then some partial results of the others.
             flush(&mut panes, &mut store, WINDOW_MS);
             panes.flush_some(Timestamp(i64::MAX), 7_000, &mut |partial| {
                 assert_eq!(store.merge(&sum, partial), Arrival::OnTime);

@@ -1,4 +1,4 @@
-//! What windows must give: computed from all items at once, by a single thread, in the plainest way.
+//! The expected results of windows: computed from all items at once, by a single thread, in the plainest way.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Item {
     pub watermark: i64,
 }
 
-/// Updates take the place of what was given before.
+/// Updates replace earlier results.
 pub fn settle(given: Vec<(Expected, bool)>) -> Vec<Expected> {
     let mut settled: Vec<Expected> = Vec::new();
     for (result, is_update) in given {
@@ -63,7 +63,7 @@ fn named(time: i128) -> i64 {
         .unwrap()
 }
 
-/// Time has come to `watermark`: windows that end by what this gives take no more items.
+/// The watermark is at `watermark`: windows that end by the returned time take no more items.
 fn closed_by(watermark: i64, lateness: i64) -> i64 {
     match watermark {
         i64::MAX => i64::MAX,
@@ -166,7 +166,7 @@ fn every<'a>(items: &[&'a Item], period: i64, purges: bool) -> Collected<'a> {
     // Also by the start: two may end with time itself.
     let mut periods: BTreeMap<(i64, i64), Vec<&Item>> = BTreeMap::new();
     for item in items {
-        // What comes after its source's watermark counts as of then.
+        // An item that comes after its source's watermark counts as of then.
         let at = item.time.max(item.watermark);
         let of_item = windows_of(at, period, period)[0];
         periods.entry(of_item).or_default().push(item);

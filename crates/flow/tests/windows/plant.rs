@@ -47,7 +47,7 @@ pub fn as_expected(result: &WindowResult<u8, Values>) -> Expected {
     }
 }
 
-/// What is on the way from an instance to a partition.
+/// The messages on the way from an instance to a partition.
 enum Message {
     Partial(Partial<u8, Values>),
     Watermark(i64),
@@ -58,17 +58,17 @@ struct Instance {
     /// Largest time read.
     newest: i64,
     watermark: i64,
-    /// What it has said of it to all partitions.
+    /// The last watermark that it emitted to all partitions.
     said: i64,
 }
 
 struct Partition {
     store: WindowStore<u8, Values>,
-    /// By instance: what is on the way, and the last watermark that arrived.
+    /// By instance: the messages on the way, and the last watermark that arrived.
     inbox: Vec<(VecDeque<Message>, i64)>,
 }
 
-/// All instances and partitions, and what they gave.
+/// All instances and partitions, and their results.
 pub struct Plant {
     bound_ms: i64,
     instances: Vec<Instance>,
@@ -128,7 +128,7 @@ impl Plant {
         source.watermark = source.newest.saturating_sub(self.bound_ms);
     }
 
-    /// Sends what must go before the instance's watermark, or everything.
+    /// Sends the partial results that must go before the instance's watermark, or everything.
     pub fn flush(&mut self, instance: usize, everything: bool) {
         let index = instance % self.instances.len();
         let source = &mut self.instances[index];

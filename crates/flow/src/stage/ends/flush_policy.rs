@@ -1,4 +1,4 @@
-//! How much pre-aggregation holds back, and for how long.
+//! The policy by which pre-aggregation passes its partial results on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Holding more partial results pays while fewer events than this come together in each.
 const EVENTS_WORTH: u64 = 8;
 
-/// How long partial results are held at most, so that readers of the state see open windows grow.
+/// The time that partial results are held at most, so that readers of the state see open windows grow.
 const HELD_MAX: Duration = Duration::from_millis(100);
 
 /// Passing on takes at most one part in this many of the time, however many keys there are.

@@ -27,7 +27,7 @@ use crate::time::stage_time::StageTime;
 const BATCH_BYTES: usize = 8 << 10;
 const BATCH_ITEMS_MAX: usize = 256;
 
-/// Where the operators of a branch begin.
+/// The start of the operators of a branch.
 pub struct Branch<T> {
     arms: Arms<T>,
 }
@@ -152,7 +152,7 @@ impl<T, C: Chain<T>, E: Terminal<C::Out>> Arm<T> for FusedArm<C, E> {
     }
 }
 
-/// Into the branches of the stage.
+/// The end in the branches of the stage.
 pub struct ToFork<T, F> {
     branches: Vec<Feed<T>>,
     route: Route<F>,
@@ -162,7 +162,7 @@ pub struct ToFork<T, F> {
 struct Feed<T> {
     arm: Box<dyn Arm<T>>,
     batch: Vec<Timed<T>>,
-    /// How many results its end gave, once that is finished.
+    /// The number of results that its end gave, once that is finished.
     finished: Option<usize>,
 }
 

@@ -14,7 +14,7 @@ pub struct Outbox<T> {
     /// The channel that the stage reads; none for a source.
     input: Option<Arc<ChannelState>>,
     writer: WriterId,
-    /// Of each ring, while a slice of input is worked on.
+    /// The open slice of each ring, while a slice of input is processed.
     open: Vec<WriteSlice<T>>,
     /// Those of them that are smaller than was asked for.
     small: Vec<usize>,
@@ -23,11 +23,11 @@ pub struct Outbox<T> {
 struct Outlet<T> {
     ring: Arc<Ring<T>>,
     channel: Arc<ChannelState>,
-    /// Which of the channel's rings it is.
+    /// The index of the ring in the channel.
     index: usize,
     /// Control events lie behind all items of the slice: of two outlets in one ring the second one emits them.
     emits_events: bool,
-    /// How many of the outbox's outlets are in this ring: each leaves room for the others.
+    /// The number of the outbox's outlets in this ring: each leaves room for the others.
     sharing: usize,
 }
 
@@ -50,7 +50,7 @@ impl<T> Outlet<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Into the only ring of each of some channels.
+    /// Makes an outbox into the only ring of each of some channels.
     pub fn of_channels(writing: WritingInstance<'_>, channels: &[Channel<T>]) -> Self {
         let outlets = channels.iter().map(|channel| Outlet {
             ring: Arc::clone(&channel.ring),
@@ -62,7 +62,7 @@ impl<T> Outbox<T> {
         Outbox::new(writing, outlets.collect())
     }
 
-    /// Into all rings of one channel.
+    /// Makes an outbox into all rings of one channel.
     pub fn of_rings(
         writing: WritingInstance<'_>,
         rings: &[Arc<Ring<T>>],
@@ -99,7 +99,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// How many rings there are.
+    /// Returns the number of rings.
     pub fn len(&self) -> usize {
         self.outlets.len()
     }

@@ -1,4 +1,4 @@
-//! Into windows that have all of their events, and from them on to the next stage.
+//! The end in windows that have all of their events, which gives them to the next stage.
 
 use std::fmt::Debug;
 use std::mem;

@@ -57,7 +57,7 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
 /// The flush that waits for room.
 #[derive(Default)]
 pub struct PendingFlush {
-    /// Up to where panes are to be passed on.
+    /// The time up to which panes are to be passed on.
     until: Option<Timestamp>,
     event: Option<ControlEvent>,
     /// The last watermark that was passed on.
@@ -136,7 +136,7 @@ where
         has_room
     }
 
-    /// Into the room that was reserved.
+    /// Puts the late items into the room that was reserved.
     fn commit_late(&mut self, event: Option<ControlEvent>) {
         if let Some(late) = &mut self.late {
             self.late_items.drain(..).for_each(|item| late.put(0, item));

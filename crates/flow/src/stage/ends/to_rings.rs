@@ -10,13 +10,13 @@ use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::time::control_event::ControlEvent;
 
-/// Into rings, as the partitioner `W` chooses.
+/// The end in rings, as the partitioner `W` chooses.
 pub struct ToRings<T, W> {
     pub outbox: Outbox<T>,
     pub partitioner: W,
 }
 
-/// Which of an outbox's rings items go to.
+/// Chooses the rings of an outbox for an item.
 pub trait Partitioner<T>: Send + 'static {
     /// Whether each item goes to all of them, or else to one.
     const TO_ALL: bool = false;
@@ -96,7 +96,7 @@ where
 }
 
 impl<T: Send + 'static, W: Partitioner<T>> ToRings<T, W> {
-    /// How many items come of one.
+    /// Returns the number of items that one becomes.
     fn copies(&self) -> usize {
         if W::TO_ALL { self.outbox.len() } else { 1 }
     }

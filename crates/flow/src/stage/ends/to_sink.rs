@@ -16,7 +16,7 @@ use crate::time::control_event::ControlEvent;
 /// much there is to give and however little the sink takes.
 const PUSHES_MAX: usize = 16;
 
-/// Into a sink that all instances of the stage share.
+/// The end in a sink that all instances of the stage share.
 pub struct ToSink<T, K> {
     pub sink: Arc<Mutex<K>>,
     pub waker: Waker,
@@ -30,7 +30,7 @@ pub struct ToSink<T, K> {
 /// the sink has taken them.
 pub struct PendingItems<T> {
     items: Vec<T>,
-    /// How many of them the sink has taken.
+    /// The number of items that the sink has taken.
     taken: usize,
 }
 

@@ -11,7 +11,7 @@ use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::time::control_event::ControlEvent;
 
-/// Into this instance's share of a partial state.
+/// The end in a partial state, in this instance's share.
 pub struct ToState<S, F> {
     pub part: Arc<Mutex<S>>,
     pub step: Arc<F>,

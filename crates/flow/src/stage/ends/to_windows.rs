@@ -27,7 +27,7 @@ const RESULTS_AT_ONCE: RangeInclusive<usize> = 64..=8 << 10;
 /// The code of an aggregate may take long for a result.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Into the windows of one partition, and from them on to the next stage.
+/// The end in the windows of one partition, which gives their results to the next stage.
 pub struct ToWindows<K, A: Combine> {
     pub spec: Arc<WindowSpec<A>>,
     pub store: SharedStore<K, A>,
@@ -47,7 +47,7 @@ pub struct Release {
     until: Option<Timestamp>,
     /// The event to emit behind the results.
     event: Option<ControlEvent>,
-    /// How many results go out at once, of [`RESULTS_AT_ONCE`].
+    /// The number of results that go out at once, of [`RESULTS_AT_ONCE`].
     at_once: usize,
     /// Results that were sent and not yet counted.
     sent: usize,

@@ -16,7 +16,7 @@ pub struct FusedStage<I, C, T> {
     pub name: String,
     pub chain: C,
     pub instances: Vec<Slot<I, T>>,
-    /// Where the next activation begins to look for an instance that is free.
+    /// The instance with which the next activation begins to look for a free one.
     pub turn: AtomicUsize,
     /// Instances that workers are in.
     pub busy: AtomicUsize,

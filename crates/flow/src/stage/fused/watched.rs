@@ -11,15 +11,15 @@ use crate::time::stage_time::StageTime;
 /// The figures of a source's instances that can be read while workers are in them.
 #[derive(Default)]
 pub struct WatchedSource {
-    /// Of each instance; empty where the stage emits no watermarks.
+    /// The gauge of each instance; empty where the stage emits no watermarks.
     pub times: Vec<Arc<TimeGauge>>,
     pub idle_after: Duration,
-    /// Of each instance that knows it.
+    /// The positions of each instance that knows them.
     pub positions: Vec<Arc<dyn Positions>>,
 }
 
 impl WatchedSource {
-    /// Another instance.
+    /// Adds an instance.
     pub fn add(&mut self, input: &impl Input, time: &StageTime) {
         if let Some(idle_after) = time.idle_after_if_emitting() {
             self.idle_after = idle_after;
