@@ -17,6 +17,7 @@
 mod assign;
 mod assignor;
 mod heartbeat;
+mod member;
 mod members;
 mod pattern;
 mod reconcile;
@@ -39,11 +40,9 @@ use super::{
 };
 
 pub(super) use self::heartbeat::check;
+pub(super) use self::member::{Assignment, Current, MemberState, Subscription};
 pub(super) use self::pattern::{compile, matching};
 pub(super) use self::store::StoredConsumerMember;
-
-/// Partitions of topics; no topic without partitions.
-pub(super) type Assignment = BTreeMap<TopicId, BTreeSet<Partition>>;
 
 /// A group of the protocol of KIP-848.
 #[derive(Debug)]
@@ -91,48 +90,6 @@ struct Member {
     subscription: Subscription,
     current: Current,
     target: Assignment,
-}
-
-/// What a member says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Subscription {
-    pub instance: Option<InstanceId>,
-    pub rack: Option<Arc<str>>,
-    pub client: Client,
-    /// As whom the access rules know it; empty if that was not kept.
-    pub principal: Arc<str>,
-    pub rebalance_timeout: Duration,
-    pub topics: BTreeSet<TopicName>,
-    /// A regular expression for further topics, of which it gets those that it may know of.
-    pub regex: Option<Arc<str>>,
-    pub assignor: Option<Arc<str>>,
-}
-
-/// What a member has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Current {
-    /// 0 before the first target.
-    pub epoch: Epoch,
-    /// The one before: an answer with a new one may be lost.
-    pub previous_epoch: Epoch,
-    pub state: MemberState,
-    pub assigned: Assignment,
-    /// What it has yet to give up.
-    pub revoking: Assignment,
-    /// The epoch in which it got each partition of both: an older one says nothing of it.
-    pub since: BTreeMap<(TopicId, Partition), Epoch>,
-}
-
-/// How far a member has followed the target.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum MemberState {
-    /// It has what the target of its epoch gives it.
-    #[default]
-    Stable,
-    /// It has yet to give up partitions.
-    Unrevoked,
-    /// It has given up what it should, and waits for others to do so.
-    Unreleased,
 }
 
 impl ConsumerGroup {
@@ -359,24 +316,5 @@ impl Member {
             true => Ok(()),
             false => Err(GroupError::StaleMemberEpoch),
         }
-    }
-}
-
-impl Current {
-    /// Whether the member has all that the target of an epoch gives it.
-    fn has_reached(&self, epoch: Epoch) -> bool {
-        self.state == MemberState::Stable && self.epoch == epoch
-    }
-
-    /// Whether the member has a partition, or has yet to give it up, and had it in an earlier epoch.
-    fn had(&self, place: (TopicId, Partition), epoch: Generation) -> bool {
-        let since = self.since.get(&place);
-        since.is_some_and(|since| since.0 <= epoch.0)
-    }
-
-    /// What nobody else may have yet.
-    pub(super) fn owned(&self) -> impl Iterator<Item = (TopicId, Partition)> {
-        let all = self.assigned.iter().chain(&self.revoking);
-        all.flat_map(|(topic, partitions)| partitions.iter().map(|partition| (*topic, *partition)))
     }
 }

@@ -8,6 +8,7 @@
 //! members are told what is wrong.
 
 mod heartbeat;
+mod member;
 mod store;
 mod topology;
 
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::heartbeat::check;
+pub(super) use self::member::StreamsMember;
+pub use self::member::{Endpoint, EndpointPartitions, Tasks};
 pub use self::topology::{Copartition, InternalTopic, StreamsStatus, Subtopology, Topology};
 use self::topology::{Plan, task_id};
 use super::answer::{
@@ -23,31 +26,10 @@ use super::answer::{
 };
 pub(super) use super::consumer::compile;
 use super::consumer::{Assignment, ConsumerGroup};
-use super::{GroupName, MemberId, Partition, TopicId, TopicName};
+use super::{GroupName, MemberId, TopicId, TopicName};
 
 /// What groups of Kafka Streams are for.
 const STREAMS: &str = "streams";
-
-/// Tasks: subtopologies, and partitions of their sources.
-pub type Tasks = Vec<(Arc<str>, Vec<Partition>)>;
-
-/// Where a member is found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The host.
-    pub host: Arc<str>,
-    /// The port.
-    pub port: u16,
-}
-
-/// The partitions of the tasks at an endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointPartitions {
-    /// The endpoint.
-    pub endpoint: Endpoint,
-    /// Partitions by topic.
-    pub partitions: BTreeMap<TopicName, Vec<Partition>>,
-}
 
 /// A group of Kafka Streams.
 #[derive(Debug)]
@@ -70,15 +52,6 @@ pub(super) struct StreamsGroup {
     creates_since: Option<Duration>,
     /// Why it could not.
     creation_error: Option<String>,
-}
-
-/// What a member says of itself beside what members of any group say.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StreamsMember {
-    pub topology_epoch: i32,
-    pub process: Arc<str>,
-    pub endpoint: Option<Endpoint>,
-    pub tags: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl StreamsGroup {
