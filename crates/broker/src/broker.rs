@@ -1,4 +1,4 @@
-//! The broker: what all connections share, and who works on which request.
+//! The broker: the state that all connections share.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,9 +7,7 @@ use std::sync::{Arc, OnceLock};
 use millstream_base::{Clock, Random};
 use millstream_log::{Log, LogError, Stream};
 use millstream_wire::messages::BrokerId;
-use millstream_wire::{Request, RequestHeader, refuse};
 
-use crate::client::{Client, stream_of_users};
 use crate::config::{BrokerConfig, SecurityConfig};
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
@@ -17,14 +15,11 @@ use crate::fetch::Sessions;
 use crate::group_service::{GroupService, LEDGER};
 use crate::memory::Memory;
 use crate::push::Pins;
-use crate::reply::Reply;
-use crate::security_service::{self, SecurityError, SecurityService};
-use crate::share_service::{self, ShareService};
-use crate::transaction_service::{self, TransactionService};
-use crate::{
-    access, cluster, commits, configs, features, fetch, group_service, groups, native, offsets,
-    produce, producers, replicas, topics,
-};
+use crate::security_service::{SecurityError, SecurityService};
+use crate::share_service::ShareService;
+use crate::transaction_service::TransactionService;
+use crate::user_streams::stream_of_users;
+use crate::{configs, groups, native};
 
 /// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always empty: offsets are in the
 /// stream of the groups.
@@ -101,7 +96,7 @@ impl Broker {
             log,
             random,
         });
-        configs::use_defaults(&broker);
+        configs::use_defaults(&broker.log, &broker.configs, &broker.config);
         Ok(broker)
     }
 
@@ -187,112 +182,5 @@ impl Broker {
     /// Memory for requests that are being worked on.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
-    }
-
-    /// Works on a request. What it changes is changed, or under way in its order, when this returns.
-    pub(crate) fn handle(
-        self: &Arc<Self>,
-        client: &mut Client,
-        header: &RequestHeader,
-        request: Request,
-    ) -> Reply {
-        let version = header.version;
-        client.set_id(header.client_id.as_deref());
-        if let Err(error) = client.admit(request.api()) {
-            let why = Some("log in first: SaslHandshake, then SaslAuthenticate");
-            return refuse(&request, version, error, why).into();
-        }
-        access::guard(client, version, request, |client, request| {
-            commits::of_known_partitions(client, version, request, |client, request| {
-                self.carry_out(client, version, request)
-            })
-        })
-    }
-
-    fn carry_out(self: &Arc<Self>, client: &mut Client, version: i16, request: Request) -> Reply {
-        match request {
-            Request::Produce(request) => produce::produce(self, client, version, request),
-            Request::Fetch(request) => fetch::fetch(self, client, version, request),
-            Request::ListOffsets(request) => offsets::list(client, version, request),
-            Request::OffsetForLeaderEpoch(request) => offsets::for_leader_epoch(client, request),
-            Request::DescribeProducers(request) => producers::describe(client, request),
-            Request::DeleteRecords(request) => offsets::delete_records(self, client, request),
-            Request::Metadata(request) => topics::metadata(self, client, version, request),
-            Request::CreateTopics(request) => topics::create(self, request),
-            Request::DeleteTopics(request) => topics::delete(self, version, request),
-            Request::CreatePartitions(request) => topics::create_partitions(self, request),
-            Request::DescribeTopicPartitions(request) => topics::describe(self, client, request),
-            Request::DescribeConfigs(request) => configs::describe(self, request),
-            Request::AlterConfigs(request) => configs::alter(self, request),
-            Request::IncrementalAlterConfigs(request) => {
-                configs::alter_incrementally(self, request)
-            }
-            Request::ListConfigResources(request) => configs::list(self, version, request),
-            Request::ElectLeaders(request) => replicas::elect_leaders(self, version, request),
-            Request::AlterPartitionReassignments(request) => {
-                replicas::alter_reassignments(self, request)
-            }
-            Request::ListPartitionReassignments(_) => replicas::list_reassignments(),
-            Request::AlterReplicaLogDirs(request) => replicas::alter_log_dirs(self, request),
-            Request::DescribeQuorum(request) => {
-                features::describe_quorum(self, client, version, request)
-            }
-            Request::UpdateFeatures(request) => features::update(version, request),
-            Request::ApiVersions(_) => millstream_wire::api_versions().into(),
-            Request::DescribeCluster(request) => cluster::describe(self, client, request),
-            Request::DescribeLogDirs(request) => cluster::describe_log_dirs(self, request),
-            Request::FindCoordinator(request) => {
-                cluster::find_coordinator(self, client, version, request)
-            }
-            request @ (Request::JoinGroup(_)
-            | Request::SyncGroup(_)
-            | Request::Heartbeat(_)
-            | Request::LeaveGroup(_)
-            | Request::DescribeGroups(_)
-            | Request::ListGroups(_)
-            | Request::DeleteGroups(_)
-            | Request::OffsetCommit(_)
-            | Request::OffsetFetch(_)
-            | Request::OffsetDelete(_)
-            | Request::ConsumerGroupHeartbeat(_)
-            | Request::ConsumerGroupDescribe(_)
-            | Request::ShareGroupHeartbeat(_)
-            | Request::ShareGroupDescribe(_)
-            | Request::StreamsGroupHeartbeat(_)
-            | Request::StreamsGroupDescribe(_)) => {
-                group_service::handle(self, client, version, request)
-            }
-            Request::ShareFetch(request) => share_service::fetch(self, client, request),
-            Request::ShareAcknowledge(request) => share_service::acknowledge(self, client, request),
-            Request::DescribeShareGroupOffsets(request) => {
-                share_service::describe_offsets(self, client, request)
-            }
-            Request::AlterShareGroupOffsets(request) => {
-                share_service::alter_offsets(self, client, request)
-            }
-            Request::DeleteShareGroupOffsets(request) => {
-                share_service::delete_offsets(self, client, request)
-            }
-            request @ (Request::InitProducerId(_)
-            | Request::AddPartitionsToTxn(_)
-            | Request::AddOffsetsToTxn(_)
-            | Request::EndTxn(_)
-            | Request::TxnOffsetCommit(_)
-            | Request::WriteTxnMarkers(_)
-            | Request::DescribeTransactions(_)
-            | Request::ListTransactions(_)) => transaction_service::handle(self, version, request),
-            request @ (Request::SaslHandshake(_)
-            | Request::SaslAuthenticate(_)
-            | Request::DescribeAcls(_)
-            | Request::CreateAcls(_)
-            | Request::DeleteAcls(_)
-            | Request::DescribeUserScramCredentials(_)
-            | Request::AlterUserScramCredentials(_)
-            | Request::DescribeClientQuotas(_)
-            | Request::AlterClientQuotas(_)) => {
-                security_service::handle(self, client, version, request)
-            }
-            request => native::handle(self, client, version, request),
-        }
     }
 }

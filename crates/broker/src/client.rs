@@ -5,23 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::StreamId;
-use millstream_log::{Log, LogError, Stream};
+use millstream_log::{LogError, Stream};
 use millstream_wire::{ApiKey, ResponseError, Uuid};
 
 use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::broker::Broker;
-use crate::connection::Peer;
 use crate::groups::{GroupName, MemberId};
 use crate::listener::LogIn;
 use crate::native::Upload;
 use crate::pace::Pace;
+use crate::peer::Peer;
 use crate::push::Subscriptions;
 use crate::security::{ByteRate, Principal, Traffic};
 use crate::security_service::Login;
 use crate::share_service::Held;
 use crate::throttle;
+use crate::user_streams::not_internal;
 
 /// Streams that a connection has used lately: looked up once.
 const STREAMS_MAX: usize = 4096;
@@ -262,20 +263,5 @@ impl Client {
         }
         self.streams_by_uuid.insert(stream.uuid(), stream.clone());
         self.streams.insert(stream.name().into(), stream);
-    }
-}
-
-/// The stream of this name, unless the broker keeps it for itself.
-pub fn stream_of_users(log: &Log, name: &str) -> Result<Stream, LogError> {
-    not_internal(log.stream(name)?)
-}
-
-/// What the broker keeps for itself is nobody else's.
-pub(crate) fn not_internal(stream: Stream) -> Result<Stream, LogError> {
-    match stream.is_internal() {
-        true => Err(LogError::UnknownStream {
-            name: stream.name().to_owned(),
-        }),
-        false => Ok(stream),
     }
 }

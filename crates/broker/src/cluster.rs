@@ -16,9 +16,10 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use crate::broker::Broker;
-use crate::client::{Client, stream_of_users};
+use crate::client::Client;
 use crate::reply::Reply;
 use crate::topics::topic_name;
+use crate::user_streams::stream_of_users;
 
 /// Coordinators of what: groups, transactions.
 const COORDINATED: [i8; 2] = [0, 1];

@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    FrameError, Pieces, RequestHeader, Response, StrBytes, decode_request, encode_response,
-    missing_bytes, take_frame,
+    FrameError, Pieces, RequestHeader, Response, decode_request, encode_response, missing_bytes,
+    take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -19,7 +18,9 @@ use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_
 
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::listener::LogIn;
+use crate::copied::copy_of;
+use crate::dispatch;
+use crate::peer::Peer;
 use crate::reply::Reply;
 use crate::security::{Principal, Traffic};
 use crate::security_service::Login;
@@ -58,19 +59,6 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_BUSY: usize = 64 << 10;
 /// The same when a large request is arriving.
 const READ_BYTES_MAX: usize = 256 << 10;
-
-/// The other side of a connection.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
-    /// It came in over the socket for clients on this machine, which only the same user can.
-    pub is_same_user: bool,
-    /// The host and the port that it is told to connect to.
-    pub advertised: (String, u16),
-    /// Whether it logs in.
-    pub log_in: LogIn,
-}
 
 /// A connection, from the first byte to the last.
 pub struct Connection<S> {
@@ -342,7 +330,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 }
             };
             let began = Instant::now();
-            let reply = self.broker.handle(&mut self.client, &header, request);
+            let reply = dispatch::handle(&self.broker, &mut self.client, &header, request);
             // A slice of the frame would keep its memory from what arrives next until the answer is sent.
             header.client_id = header.client_id.as_deref().map(copy_of);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
@@ -514,11 +502,6 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
 fn encode(pending: &Pending, response: &Response) -> Result<Pieces, End> {
     let pieces = encode_response(&pending.header, response);
     pieces.map_err(|error| End::Refused(error.to_string()))
-}
-
-/// Copies text, so that it does not hold the frame that it came in.
-pub(crate) fn copy_of(text: &str) -> StrBytes {
-    StrBytes::from_string(text.to_owned())
 }
 
 /// The reply to the first request, when it is there. Nothing is lost when this is dropped before.

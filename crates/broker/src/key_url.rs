@@ -21,8 +21,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 
+use crate::peer::Stream;
 use crate::security::{KEYS_BYTES_MAX, TlsError, load_roots};
-use crate::server::Stream;
 
 /// A fetch that takes longer has failed, whatever it waits for.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);

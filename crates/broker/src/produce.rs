@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::connection::copy_of;
+use crate::copied::copy_of;
 use crate::error::response_error;
 use crate::groups::Partition;
 use crate::offsets::lane_of;

@@ -19,9 +19,9 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes, refuse};
 
 use crate::broker::Broker;
-use crate::client::stream_of_users;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
+use crate::user_streams::stream_of_users;
 
 /// Kinds of elections: of the preferred replica, or of any.
 const ELECTIONS: [i8; 2] = [0, 1];

@@ -8,6 +8,9 @@ use millstream_wire::Response;
 /// What gives an answer.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
+/// Changes an answer.
+pub type Change = Box<dyn FnOnce(&mut Response) + Send>;
+
 /// What becomes of a request.
 pub enum Reply {
     /// It is answered.

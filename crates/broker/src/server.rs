@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use millstream_base::{Accepted, Clock, Listener, Network, Random};
 use millstream_log::{Log, LogError};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -17,9 +16,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
-use crate::connection::{Connection, Peer};
+use crate::connection::Connection;
 use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
+use crate::peer::{Peer, Stream};
 use crate::peer_lines;
 use crate::security::{
     AuditAction, AuditEvent, Tls, TlsError, Who, handshake_failure, principal_of,
@@ -274,11 +274,6 @@ impl Drop for Server {
         }
     }
 }
-
-/// What connections are made of.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 /// Serves one connection, to its end.
 async fn serve(

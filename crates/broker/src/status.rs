@@ -6,8 +6,8 @@ use millstream_base::Offset;
 use millstream_log::Stream;
 
 use crate::broker::Broker;
-use crate::client::stream_of_users;
 use crate::counters::RequestStatus;
+use crate::user_streams::stream_of_users;
 
 /// How the broker is doing.
 #[derive(Debug, Clone)]

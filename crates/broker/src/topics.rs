@@ -30,12 +30,13 @@ use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 use crate::access::denied_by_id;
 use crate::broker::{Broker, OFFSETS};
-use crate::client::{Client, not_internal, stream_of_users};
+use crate::client::Client;
 use crate::configs;
 use crate::error::response_error;
 use crate::reply::Reply;
 use crate::security::Operation;
 use crate::topic_names::check_name;
+use crate::user_streams::{not_internal, stream_of_users};
 
 /// The epoch of every partition's leader, of which there is only one, ever.
 pub const LEADER_EPOCH: i32 = 0;

@@ -7,7 +7,8 @@ use millstream_wire::messages::offset_fetch_response::{
 };
 use millstream_wire::{Request, Response, ResponseError};
 
-use super::{Access, Change};
+use super::Access;
+use crate::reply::Change;
 use crate::security::{Operation::Describe, Resource};
 
 /// What has to be done to the answer to this request.

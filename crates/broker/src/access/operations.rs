@@ -3,7 +3,8 @@
 
 use millstream_wire::{Request, Response};
 
-use super::{Access, Change};
+use super::Access;
+use crate::reply::Change;
 use crate::security::{Operation, Resource};
 
 /// What has to be added to the answer to this request.

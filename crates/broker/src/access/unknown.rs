@@ -5,9 +5,10 @@ use millstream_base::Cursor;
 use millstream_wire::native::{CommittedCursor, Payload, ReadFromCursor};
 use millstream_wire::{Request, Response, ResponseError, StrBytes};
 
-use super::{Access, Change};
+use super::Access;
 use crate::client::Client;
 use crate::native::{COMMITS_MAX, CURSORS_MAX};
+use crate::reply::Change;
 use crate::security::{Operation, Resource};
 
 /// The message of both: a missing stream, and one that the client may not know of.

@@ -2,9 +2,8 @@
 
 use super::change::{Changes, Own, apply};
 use super::setting::{Found, Refused, Setting, Source};
-use super::store::Kind;
+use super::store::{ConfigStore, Kind};
 use super::value::{Values, items_of};
-use crate::broker::Broker;
 
 const INTERVAL: &str = "interval.ms";
 const MATCH: &str = "match";
@@ -74,7 +73,7 @@ pub fn check_name(name: &str) -> Result<(), Refused> {
 /// # Errors
 /// When there is no such setting, or a value is none of its values.
 pub fn alter(
-    broker: &Broker,
+    store: &ConfigStore,
     name: &str,
     changes: &Changes<'_>,
     validate_only: bool,
@@ -89,9 +88,7 @@ pub fn alter(
         }
         check(own)
     };
-    broker
-        .configs()
-        .change(Kind::ClientMetrics, name, validate_only, change, |_| {})
+    store.change(Kind::ClientMetrics, name, validate_only, change, |_| {})
 }
 
 fn check(own: &Own) -> Result<(), Refused> {

@@ -8,7 +8,6 @@ use super::change::{Changes, Own, apply};
 use super::setting::{Found, Refused, Setting, Source};
 use super::store::{ConfigStore, Kind};
 use super::value::Values;
-use crate::broker::Broker;
 use crate::groups;
 use crate::groups::config::GROUP_NAME_BYTES_MAX;
 use crate::shares::{Isolation, OffsetReset, ShareSettings};
@@ -236,18 +235,19 @@ pub fn check_name(name: &str) -> Result<(), Refused> {
     }
 }
 
-/// Changes settings of a group, which need not be there yet.
+/// Changes settings of a group, which need not be there yet. Those that count now go to `use_changed`.
 ///
 /// # Errors
 /// When there is no such setting, or a value is none of its values or does not fit another one.
 pub fn alter(
-    broker: &Broker,
+    store: &ConfigStore,
+    of_broker: &groups::Config,
     name: &str,
     changes: &Changes<'_>,
     validate_only: bool,
+    use_changed: impl FnOnce(groups::GroupConfig, ShareSettings),
 ) -> Result<(), Refused> {
     check_name(name)?;
-    let of_broker = &broker.config().groups;
     let change = |own: &mut Own| {
         for (setting, change) in changes {
             let find = |name: &str| Setting::named(settings(), "groups", name);
@@ -257,15 +257,9 @@ pub fn alter(
         }
         check(own, of_broker)
     };
-    let counts = |own: &Own| {
-        broker.groups().set_group_config(name, group_config(own));
-        broker
-            .shares()
-            .set_settings(name.into(), share_settings(own));
-    };
-    broker
-        .configs()
-        .change(Kind::Group, name, validate_only, change, counts)
+    store.change(Kind::Group, name, validate_only, change, |own| {
+        use_changed(group_config(own), share_settings(own));
+    })
 }
 
 /// Checks that members have time for a heartbeat.

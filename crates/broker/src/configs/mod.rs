@@ -3,7 +3,9 @@
 
 mod change;
 mod client_metrics;
+mod defaults;
 mod groups;
+mod log_levels;
 mod loggers;
 mod node;
 mod setting;
@@ -36,20 +38,21 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
-use self::change::{Change, Changes, Own, apply, changes_of};
+use self::change::{Change, Changes, Own, changes_of};
+pub use self::defaults::use_defaults;
 pub use self::groups::{all_share_settings, group_configs};
-pub use self::loggers::{LogLevel, LogLevels, ROOT};
-pub use self::node::use_defaults;
+pub use self::log_levels::{LogLevel, LogLevels, ROOT};
 pub use self::setting::Refused;
 use self::setting::{Asked, Found, Setting, Source};
 pub use self::store::ConfigStore;
 use self::store::Kind;
 use self::topic_table::{DURABILITY, SETTINGS, TopicSetting};
-use self::uncompacted::keep_whole;
+use self::topics::changed_topic;
+pub use self::topics::set_of_created;
 use crate::broker::Broker;
-use crate::client::stream_of_users;
 use crate::error::response_error;
 use crate::reply::Reply;
+use crate::user_streams::stream_of_users;
 
 /// Kinds of resources.
 pub const TOPIC: i8 = 2;
@@ -194,38 +197,6 @@ pub fn of_created(broker: &Broker, config: &StreamConfig) -> Vec<CreatableTopicC
     settings.collect()
 }
 
-/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that asks
-/// for compaction keeps every record.
-///
-/// # Errors
-/// When there is no such setting, or a value is none of its values.
-pub fn set_of_created<'a>(
-    config: &mut StreamConfig,
-    topic: &str,
-    settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> Result<(), Refused> {
-    let settings = keep_whole(topic, settings).into_iter();
-    let changes = settings.map(|(name, value)| (name, value.map_or(Change::Delete, Change::Set)));
-    let changes: Changes<'_> = changes.collect();
-    let before = topics::own(config);
-    let after = changed_topic(&before, &changes)?;
-    topics::put(config, &before, &after);
-    Ok(())
-}
-
-/// The settings of a topic after changes.
-fn changed_topic(before: &Own, changes: &Changes<'_>) -> Result<Own, Refused> {
-    let mut after = before.clone();
-    for (name, change) in changes {
-        let find = |name: &str| Setting::named(topics::settings(), "topics", name);
-        apply(&mut after, name, *change, find, |setting| {
-            setting.default.to_owned()
-        })?;
-    }
-    topics::check(&after)?;
-    Ok(after)
-}
-
 /// Replaces all settings of resources.
 pub fn alter(broker: &Arc<Broker>, request: AlterConfigsRequest) -> Reply {
     let broker = Arc::clone(broker);
@@ -329,8 +300,16 @@ fn alter_resource(
         TOPIC => alter_topic(broker, name, changes, validate_only),
         BROKER => node::alter(broker, name, changes, validate_only),
         LOGGER => loggers::alter(broker, name, changes, validate_only),
-        CLIENT_METRICS => client_metrics::alter(broker, name, changes, validate_only),
-        GROUP => groups::alter(broker, name, changes, validate_only),
+        CLIENT_METRICS => client_metrics::alter(broker.configs(), name, changes, validate_only),
+        GROUP => {
+            let of_broker = &broker.config().groups;
+            let use_changed = |config, shared| {
+                broker.groups().set_group_config(name, config);
+                broker.shares().set_settings(name.into(), shared);
+            };
+            let store = broker.configs();
+            groups::alter(store, of_broker, name, changes, validate_only, use_changed)
+        }
         kind => Err(no_settings(kind)),
     }
 }

@@ -8,6 +8,7 @@ use millstream_wire::messages::describe_configs_request::DescribeConfigsResource
 use millstream_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
 
 use super::change::{Changes, Own, apply};
+use super::defaults::{ALL_BROKERS, Changed, use_defaults};
 use super::setting::{Asked, Found, Refused, Setting, Source};
 use super::started::{Fixed, GROUP_BYTES, fixed};
 use super::store::{ConfigStore, Kind};
@@ -16,9 +17,6 @@ use super::topics;
 use super::value::Values;
 use super::{asked, is_asked_for};
 use crate::broker::Broker;
-
-/// The name of all brokers together.
-const ALL_BROKERS: &str = "";
 
 /// What speaks of brokers in errors.
 const OF: &str = "brokers";
@@ -63,44 +61,9 @@ fn is_this(broker: &Broker, name: &str) -> Result<bool, Refused> {
     }
 }
 
-/// What was set for this broker, and for all.
-struct Changed {
-    this: Own,
-    all: Own,
-}
-
-impl Changed {
-    fn of(broker: &Broker) -> Changed {
-        let store = broker.configs();
-        Changed {
-            this: store.own(Kind::Broker, &broker.config().node_id.to_string()),
-            all: store.own(Kind::Broker, ALL_BROKERS),
-        }
-    }
-
-    fn value(&self, name: &str) -> Option<&str> {
-        let value = self.this.get(name).or_else(|| self.all.get(name));
-        value.map(String::as_str)
-    }
-
-    fn found(&self, name: &'static str) -> impl Iterator<Item = Found> {
-        let places = [
-            (Source::Broker, &self.this),
-            (Source::AllBrokers, &self.all),
-        ];
-        places.into_iter().filter_map(move |(source, own)| {
-            Some(Found {
-                source,
-                name,
-                value: own.get(name)?.clone(),
-            })
-        })
-    }
-}
-
 /// What the broker says of a setting of topics, most important first: its changes, then the default.
 pub fn found_for_topics(broker: &Broker) -> impl Fn(&TopicSetting) -> Vec<Found> {
-    let changed = Changed::of(broker);
+    let changed = Changed::of(broker.configs(), broker.config());
     move |topic| {
         let name = topic.of_broker.unwrap_or(topic.setting.name);
         let mut found: Vec<Found> = changed.found(name).collect();
@@ -110,13 +73,6 @@ pub fn found_for_topics(broker: &Broker) -> impl Fn(&TopicSetting) -> Vec<Found>
         });
         found
     }
-}
-
-/// Makes what was changed count for topics without settings of their own.
-pub fn use_defaults(broker: &Broker) {
-    let changed = Changed::of(broker);
-    let defaults = topics::defaults(|name| changed.value(name));
-    broker.log().set_defaults(defaults);
 }
 
 /// Describes the broker's settings; by the name of all brokers, those alone that were changed for all.
@@ -129,7 +85,7 @@ pub fn describe(
     request: &DescribeConfigsRequest,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refused> {
     let asked = asked(request);
-    let changed = Changed::of(broker);
+    let changed = Changed::of(broker.configs(), broker.config());
     if !is_this(broker, &resource.resource_name)? {
         let set = dynamic().filter(|setting| {
             changed.all.contains_key(setting.name) && is_asked_for(resource, setting.name)
@@ -200,7 +156,7 @@ pub fn alter(
     let store: &ConfigStore = broker.configs();
     store.change(Kind::Broker, name, validate_only, change, |_| {
         // What was changed is in the store.
-        use_defaults(broker);
+        use_defaults(broker.log(), broker.configs(), broker.config());
     })
 }
 

@@ -8,12 +8,13 @@ use millstream_log::{
     StreamConfig, TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 
-use super::change::Own;
+use super::change::{Change, Changes, Own, apply};
 use super::setting::{Refused, Setting};
 use super::topic_table::{
     CHUNK_BYTES, CLEANUP, COMPACTION_LAG_MAX, COMPACTION_LAG_MIN, COPIES, DELETE, DURABILITY,
     GROUP_BYTES, REMOTE, SETTINGS,
 };
+use super::uncompacted::keep_whole;
 use super::value::items_of;
 
 /// The settings that are fields of the stream's config, beside being settings.
@@ -180,6 +181,38 @@ pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> millstream_log:
         chunk_bytes_max: number(CHUNK_BYTES).map(ByteSize),
         settings: BTreeMap::from_iter(read),
     }
+}
+
+/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that asks
+/// for compaction keeps every record.
+///
+/// # Errors
+/// When there is no such setting, or a value is none of its values.
+pub fn set_of_created<'a>(
+    config: &mut StreamConfig,
+    topic: &str,
+    settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<(), Refused> {
+    let settings = keep_whole(topic, settings).into_iter();
+    let changes = settings.map(|(name, value)| (name, value.map_or(Change::Delete, Change::Set)));
+    let changes: Changes<'_> = changes.collect();
+    let before = own(config);
+    let after = changed_topic(&before, &changes)?;
+    put(config, &before, &after);
+    Ok(())
+}
+
+/// The settings of a topic after changes.
+pub fn changed_topic(before: &Own, changes: &Changes<'_>) -> Result<Own, Refused> {
+    let mut after = before.clone();
+    for (name, change) in changes {
+        let find = |name: &str| Setting::named(settings(), "topics", name);
+        apply(&mut after, name, *change, find, |setting| {
+            setting.default.to_owned()
+        })?;
+    }
+    check(&after)?;
+    Ok(after)
 }
 
 #[cfg(test)]

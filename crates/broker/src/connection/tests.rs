@@ -1,6 +1,6 @@
 //! What requests that wait for their answers hold.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::BytesMut;
 use millstream_base::{ByteSize, SystemRandom};
@@ -8,10 +8,11 @@ use millstream_log::{Background, Log, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::{ProduceRequest, TopicName};
-use millstream_wire::{ApiKey, encode_request};
+use millstream_wire::{ApiKey, StrBytes, encode_request};
 
 use super::*;
 use crate::config::BrokerConfig;
+use crate::listener::LogIn;
 
 /// A request to append a chunk of so many bytes to the first partition of `topic`.
 fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {

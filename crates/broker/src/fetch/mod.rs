@@ -1,5 +1,6 @@
 //! Fetch: chunks go from their segments to the connection, in place.
 
+mod begin;
 mod session;
 
 use std::sync::Arc;
@@ -8,14 +9,14 @@ use std::time::Duration;
 use millstream_base::Offset;
 use millstream_log::{AtLeast, LogError, Watch, Watched};
 use millstream_wire::messages::FetchRequest;
-use millstream_wire::messages::TopicName;
 use millstream_wire::messages::fetch_response::AbortedTransaction;
-use millstream_wire::{FetchResponse, FetchedPartition, FetchedTopic, ResponseError, Uuid};
+use millstream_wire::{FetchResponse, FetchedPartition, FetchedTopic, ResponseError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use self::begin::{Begun, begin};
 pub use self::session::Sessions;
-use self::session::{Begun, Partition, Place, Session};
+use self::session::{Partition, Session, Told};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
@@ -43,9 +44,7 @@ pub fn fetch(
         ending: client.ending(),
     };
     let has_ids = version >= TOPIC_ID_FROM;
-    let begun = broker
-        .sessions
-        .begin(client, broker.random(), has_ids, request);
+    let begun = begin(&broker.sessions, client, broker.random(), has_ids, request);
     match begun {
         Ok(begun) => Reply::later(answer(begun, bounds)),
         Err(error) => FetchResponse {
@@ -132,30 +131,6 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
         round.fetched[index] = fetched;
     }
     round
-}
-
-/// What the client was told of a partition last, besides records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    error_code: i16,
-    high_watermark: i64,
-    last_stable_offset: i64,
-    log_start_offset: i64,
-}
-
-impl Told {
-    pub fn error_code(self) -> i16 {
-        self.error_code
-    }
-
-    fn of(fetched: &FetchedPartition) -> Told {
-        Told {
-            error_code: fetched.error_code,
-            high_watermark: fetched.high_watermark,
-            last_stable_offset: fetched.last_stable_offset,
-            log_start_offset: fetched.log_start_offset,
-        }
-    }
 }
 
 /// What there is of a partition, and whether there is more.
@@ -276,24 +251,15 @@ impl Session {
     }
 }
 
-/// A partition as a request names it.
-fn place(name: &TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
-    Place {
-        name: match has_ids {
-            true => TopicName::default(),
-            false => name.clone(),
-        },
-        id: if has_ids { id } else { Uuid::nil() },
-        partition,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use millstream_base::Timestamp;
     use millstream_log::{Lane, Log, LogConfig, StreamConfig};
     use millstream_record::{ChunkBuilder, Compression};
+    use millstream_wire::Uuid;
+    use millstream_wire::messages::TopicName;
 
+    use super::session::place;
     use super::*;
 
     fn append(lane: &Lane) {

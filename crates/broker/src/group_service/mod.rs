@@ -2,6 +2,7 @@
 //! on the clock.
 
 mod access;
+mod handle;
 mod internal_topics;
 mod requests;
 mod responses;
@@ -12,22 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream_base::{Clock, Offset, Random};
+use millstream_base::{Clock, Offset};
 use millstream_log::{Log, LogError};
-use millstream_wire::{Request as WireRequest, ResponseError, refuse};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use self::access::Rules;
+pub use self::handle::handle;
 use self::internal_topics::Outcomes;
-use crate::broker::Broker;
-use crate::client::Client;
 use crate::groups::{
-    Action, Answer, Config, Coordinator, GroupConfig, GroupName, MemberId, Moment, RandomBytes,
-    Request, RequestId, Standing, Topic, TopicId, TopicName,
+    Action, Answer, Config, Coordinator, GroupConfig, GroupName, MemberId, Moment, Request,
+    RequestId, Standing, Topic, TopicId, TopicName,
 };
 use crate::ledger::{Ledger, Record};
-use crate::reply::Reply;
 use crate::security_service::SecurityService;
 
 /// The stream that groups are kept in.
@@ -340,48 +338,4 @@ fn moment(clock: &dyn Clock) -> Moment {
         elapsed: clock.monotonic(),
         timestamp: clock.now(),
     }
-}
-
-fn random_bytes(random: &dyn Random) -> std::io::Result<RandomBytes> {
-    let mut bytes = [0; 16];
-    random.fill(&mut bytes)?;
-    Ok(RandomBytes(u128::from_be_bytes(bytes)))
-}
-
-/// Works on a request about groups.
-pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: WireRequest) -> Reply {
-    let asked = requests::translate(broker, client, version, &request);
-    let groups = broker.groups();
-    let answers: Vec<_> = match asked {
-        Ok(asked) => asked
-            .into_iter()
-            .map(|request| groups.ask(request))
-            .collect(),
-        Err(error) => return refuse(&request, version, error, None).into(),
-    };
-    let damaged = Arc::clone(groups);
-    let shares = Arc::clone(broker.shares());
-    Reply::later(async move {
-        let mut answered = Vec::with_capacity(answers.len());
-        for answer in answers {
-            match answer.await {
-                Ok(answer) => answered.push(answer),
-                // Clients look for the coordinator again, and come back.
-                Err(_) => {
-                    let error = match damaged.is_damaged() {
-                        true => ResponseError::CoordinatorNotAvailable,
-                        false => ResponseError::NotCoordinator,
-                    };
-                    return refuse(&request, version, error, None);
-                }
-            }
-        }
-        for answer in &answered {
-            if let Answer::DeleteGroups(results) = answer {
-                let deleted = results.iter().filter(|(_, result)| result.is_ok());
-                shares.forget_groups(deleted.map(|(group, _)| group)).await;
-            }
-        }
-        responses::translate(version, &request, answered)
-    })
 }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::Offset;
+use millstream_base::{Offset, Random};
 use millstream_wire::messages::{
     self, ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
     OffsetDeleteRequest, OffsetFetchRequest, ShareGroupHeartbeatRequest, SyncGroupRequest,
 };
 use millstream_wire::{Request as WireRequest, ResponseError, StrBytes};
 
-use super::{random_bytes, streams};
+use super::streams;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
     Client as GroupClient, CommitOffsets, ConsumerHeartbeat, DeleteOffsets, Epoch, FetchOffsets,
     Generation, GroupName, Heartbeat, InstanceId, JoinGroup, LeaderEpoch, LeaveGroup,
-    LeavingMember, ListGroups, MemberId, Partition, PartitionCommit, Protocol, Request,
-    ShareHeartbeat, SyncGroup, TopicCommit, TopicId, TopicName,
+    LeavingMember, ListGroups, MemberId, Partition, PartitionCommit, Protocol, RandomBytes,
+    Request, ShareHeartbeat, SyncGroup, TopicCommit, TopicId, TopicName,
 };
 
 /// What the coordinator is asked: one request for each group where a message may name several that are
@@ -333,4 +333,10 @@ fn share_heartbeat(client: &Client, request: &ShareGroupHeartbeatRequest) -> Req
         client: who(client),
         topics: topics.map(|names| names.iter().map(topic).collect()),
     })
+}
+
+fn random_bytes(random: &dyn Random) -> std::io::Result<RandomBytes> {
+    let mut bytes = [0; 16];
+    random.fill(&mut bytes)?;
+    Ok(RandomBytes(u128::from_be_bytes(bytes)))
 }

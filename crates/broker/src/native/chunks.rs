@@ -10,8 +10,8 @@ use millstream_wire::native::{
     ChunkToWrite, WriteChunksRequest, WriteChunksResponse, WrittenChunk,
 };
 
+use super::find::{stream_of, unknown_id};
 use super::refused::Refused;
-use super::{stream_of, unknown_id};
 use crate::broker::Broker;
 use crate::reply::Reply;
 

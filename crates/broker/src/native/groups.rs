@@ -1,10 +1,9 @@
 //! Groups and segments: which there are, and who reads them.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use millstream_base::{Cursor, SegmentIndex, StreamId};
-use millstream_log::{Application, Commit, Log, LogError, Stream};
+use millstream_base::{Cursor, SegmentIndex};
+use millstream_log::{Application, Commit, Log, LogError};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     AvailableGroupsRequest, AvailableGroupsResponse, AvailableSegmentsRequest,
@@ -12,10 +11,9 @@ use millstream_wire::native::{
     GroupRange, NextGroupsRequest, NextGroupsResponse, NextSegmentsRequest, NextSegmentsResponse,
     ReleaseGroupsRequest, ReleaseGroupsResponse, SegmentRange, SegmentStart,
 };
-use parking_lot::Mutex;
 
+use super::find::stream_of;
 use super::refused::{Refused, answered};
-use super::{stream_of, unknown_id};
 use crate::broker::Broker;
 use crate::reply::Reply;
 
@@ -28,72 +26,8 @@ const SEGMENTS_MAX: u32 = 1000;
 /// The most cursors that are committed at once.
 pub const COMMITS_MAX: usize = 1000;
 
-/// The most applications since the broker started, over all streams: what they have is kept in memory.
-const APPLICATIONS_MAX: usize = 10_000;
-
 /// The longest name of a consumer.
 const CONSUMER_BYTES_MAX: usize = 249;
-
-/// The applications that have been handed groups.
-#[derive(Default)]
-pub struct Applications {
-    known: Mutex<HashSet<(StreamId, String)>>,
-}
-
-impl Applications {
-    /// The application of this name, which is made if it is not there and there is room for it.
-    pub fn open(
-        &self,
-        log: &Log,
-        stream: &Stream,
-        name: &str,
-    ) -> Result<Arc<Application>, Refused> {
-        let application = {
-            let mut known = self.known.lock();
-            let key = (stream.id(), name.to_owned());
-            if !known.contains(&key) && known.len() >= APPLICATIONS_MAX {
-                known.retain(|(id, _)| log.stream_by_id(*id).is_ok());
-                if known.len() >= APPLICATIONS_MAX {
-                    return Err(Refused::new(
-                        ResponseError::ThrottlingQuotaExceeded,
-                        format!("there are {APPLICATIONS_MAX} applications already"),
-                    ));
-                }
-            }
-            let application = application(log, stream, name)?;
-            known.insert(key);
-            application
-        };
-        // Another one has its name by now.
-        match stream.is_deleted() {
-            true => Err(unknown_id(stream.id())),
-            false => Ok(application),
-        }
-    }
-
-    /// The application of this name, if it was handed anything.
-    fn find(
-        &self,
-        log: &Log,
-        stream: &Stream,
-        name: &str,
-    ) -> Result<Option<Arc<Application>>, Refused> {
-        let is_known = self.known.lock().contains(&(stream.id(), name.to_owned()));
-        match is_known {
-            true => self.open(log, stream, name).map(Some),
-            false => Ok(None),
-        }
-    }
-}
-
-fn application(log: &Log, stream: &Stream, name: &str) -> Result<Arc<Application>, Refused> {
-    let application = log.application(stream.name(), name);
-    application.map_err(|error| match error {
-        LogError::BadName { .. } => Refused::new(ResponseError::InvalidGroupId, error.to_string()),
-        LogError::UnknownStream { .. } => unknown_id(stream.id()),
-        error => error.into(),
-    })
-}
 
 fn check_consumer(consumer: &str) -> Result<(), Refused> {
     match consumer.len() {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_base::{ByteSize, Offset};
+use millstream_base::Offset;
 use millstream_log::{AtLeast, Log, LogError, OBJECT_RECORD_BYTES, ObjectInfo};
 use millstream_record::{Chunk, Chunks, Compression, Scratch};
+use millstream_wire::ResponseError;
 use millstream_wire::native::{
     DeleteObjectRequest, DeleteObjectResponse, GetObjectRequest, GetObjectResponse,
-    ListObjectsRequest, ListObjectsResponse, ObjectDescription, Payload,
+    ListObjectsRequest, ListObjectsResponse, Payload,
 };
-use millstream_wire::{ResponseError, StrBytes};
 
 use super::refused::{Refused, answered};
+use super::upload::describe_object;
 use crate::broker::Broker;
 use crate::reply::Reply;
 
@@ -22,16 +23,6 @@ const CONTENT_BYTES_MAX: u64 = 4 << 20;
 
 /// The most objects in one answer.
 const OBJECTS_MAX: usize = 1000;
-
-pub fn describe_object(object: ObjectInfo) -> ObjectDescription {
-    ObjectDescription {
-        name: StrBytes::from_string(object.name),
-        bytes: ByteSize(object.bytes),
-        crc32c: object.crc32c,
-        created: object.created,
-        stream: object.stream,
-    }
-}
 
 /// Reads a range of an object.
 pub fn get(broker: &Arc<Broker>, request: GetObjectRequest) -> Reply {

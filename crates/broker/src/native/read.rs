@@ -12,8 +12,8 @@ use millstream_wire::native::{Payload, ReadChunksRequest, ReadChunksResponse, Re
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use super::find::{stream_of, unknown_id};
 use super::refused::Refused;
-use super::{stream_of, unknown_id};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;

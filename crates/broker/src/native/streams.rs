@@ -12,8 +12,8 @@ use millstream_wire::native::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+use super::find::{stream_named, stream_of};
 use super::refused::{Refused, answered};
-use super::{stream_named, stream_of};
 use crate::broker::Broker;
 use crate::reply::Reply;
 

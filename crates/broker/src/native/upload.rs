@@ -9,18 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use millstream_base::ByteSize;
 use millstream_log::{Log, LogError, ObjectInfo};
-use millstream_wire::ResponseError;
-use millstream_wire::native::{PutObjectRequest, PutObjectResponse};
+use millstream_wire::native::{ObjectDescription, PutObjectRequest, PutObjectResponse};
+use millstream_wire::{ResponseError, StrBytes};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::objects::describe_object;
 use super::refused::{Refused, answered};
-use crate::broker::Broker;
-use crate::client::Client;
 use crate::reply::Reply;
 
 /// The most objects that are put at once: each takes a thread.
@@ -65,12 +63,17 @@ struct Part {
     copied: oneshot::Sender<()>,
 }
 
-/// Takes in a part of an object.
-pub fn put(broker: &Arc<Broker>, client: &mut Client, request: PutObjectRequest) -> Reply {
-    match take(broker, client, request) {
+/// Takes in a part of an object: of `upload`, the one that the connection puts.
+pub fn put(
+    upload: &mut Option<Upload>,
+    uploads: &Uploads,
+    log: &Log,
+    request: PutObjectRequest,
+) -> Reply {
+    match take(upload, uploads, log, request) {
         Ok(taken) => Reply::later(async move { answered(taken.answer().await) }),
         Err(refused) => {
-            client.upload = None;
+            *upload = None;
             PutObjectResponse::from(refused).into()
         }
     }
@@ -85,15 +88,16 @@ struct Taken {
 }
 
 fn take(
-    broker: &Arc<Broker>,
-    client: &mut Client,
+    current: &mut Option<Upload>,
+    uploads: &Uploads,
+    log: &Log,
     request: PutObjectRequest,
 ) -> Result<Taken, Refused> {
     let refuse = |why: &str| Refused::new(ResponseError::InvalidRequest, why);
     if request.start == 0 {
-        client.upload = Some(Upload::begin(broker, &request.name)?);
+        *current = Some(Upload::begin(uploads, log, &request.name)?);
     }
-    let Some(upload) = &mut client.upload else {
+    let Some(upload) = current else {
         return Err(refuse(
             "the part does not begin an object, and none is begun",
         ));
@@ -118,7 +122,7 @@ fn take(
     };
     let outcome = upload.outcome.clone();
     if request.is_last {
-        client.upload = None;
+        *current = None;
     }
     Ok(Taken {
         is_last: request.is_last,
@@ -128,8 +132,8 @@ fn take(
 }
 
 impl Upload {
-    fn begin(broker: &Broker, name: &str) -> Result<Upload, Refused> {
-        let room = Arc::clone(&broker.native.uploads.room).try_acquire_owned();
+    fn begin(uploads: &Uploads, log: &Log, name: &str) -> Result<Upload, Refused> {
+        let room = Arc::clone(&uploads.room).try_acquire_owned();
         let room = room.map_err(|_| {
             Refused::new(
                 ResponseError::ThrottlingQuotaExceeded,
@@ -138,7 +142,7 @@ impl Upload {
         })?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
         let (told, outcome) = watch::channel(None);
-        let log = broker.log().clone();
+        let log = log.clone();
         let content = Content::new(received, PART_WAIT_MAX);
         let object = name.to_owned();
         spawn_blocking(move || write(&log, &object, content, room, &told));
@@ -188,6 +192,16 @@ impl Taken {
                 "the object was not stored",
             )),
         }
+    }
+}
+
+pub fn describe_object(object: ObjectInfo) -> ObjectDescription {
+    ObjectDescription {
+        name: StrBytes::from_string(object.name),
+        bytes: ByteSize(object.bytes),
+        crc32c: object.crc32c,
+        created: object.created,
+        stream: object.stream,
     }
 }
 

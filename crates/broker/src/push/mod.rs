@@ -8,9 +8,10 @@ mod asked;
 mod outlet;
 mod pins;
 mod shared;
+mod subscriptions;
 mod thread;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,13 +29,14 @@ use self::asked::Asked;
 use self::outlet::Outlet;
 pub use self::pins::Pins;
 use self::shared::{MayShare, SharedSubscription, Terms};
-use crate::access::Access;
+pub use self::subscriptions::Subscriptions;
+use self::subscriptions::{Kind, Open, Reads};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::refused::{Refused, answered};
 use crate::native::stream_named;
 use crate::reply::Reply;
-use crate::security::{Operation, Resource, Traffic};
+use crate::security::Traffic;
 
 /// The most sources of one subscription.
 const SOURCES_MAX: usize = 64;
@@ -54,73 +56,6 @@ const LIMITED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The longest name of a consumer.
 const CONSUMER_BYTES_MAX: usize = 249;
-
-/// The subscriptions of one connection, which end with it.
-#[derive(Default)]
-pub struct Subscriptions {
-    last: u32,
-    open: HashMap<u32, Open>,
-}
-
-struct Open {
-    reads: Arc<Reads>,
-    kind: Kind,
-}
-
-/// What a subscription reads, by name.
-#[derive(Default)]
-pub struct Reads {
-    pub streams: BTreeSet<String>,
-    pub applications: BTreeSet<String>,
-}
-
-impl Reads {
-    /// Whether all of it may be read.
-    fn are_allowed(&self, access: &Access) -> bool {
-        let may_read = |resource| access.would(Operation::Read, resource);
-        self.streams
-            .iter()
-            .all(|name| may_read(Resource::topic(name)))
-            && self
-                .applications
-                .iter()
-                .all(|name| may_read(Resource::group(name)))
-    }
-}
-
-enum Kind {
-    Asked(Arc<Asked>),
-    Shared(SharedSubscription),
-}
-
-impl Subscriptions {
-    /// What a subscription reads, if there is one of this number.
-    pub fn reads(&self, subscription: u32) -> Option<&Reads> {
-        self.open.get(&subscription).map(|open| &*open.reads)
-    }
-
-    /// Ends them all.
-    pub fn end(&mut self) {
-        for (_, open) in self.open.drain() {
-            open.end();
-        }
-    }
-
-    fn add(&mut self, open: Open) -> u32 {
-        self.last = self.last.wrapping_add(1);
-        self.open.insert(self.last, open);
-        self.last
-    }
-}
-
-impl Open {
-    /// What was asked for is answered.
-    fn end(self) {
-        if let Kind::Asked(asked) = &self.kind {
-            asked.end();
-        }
-    }
-}
 
 /// Where clients come in that run on this machine.
 pub fn local_socket(broker: &Broker) -> LocalSocketResponse {
@@ -258,7 +193,7 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
     let log = broker.log();
     let stream = stream_named(log, &asked.stream)?;
     // So that its groups can be committed, too.
-    let applications = broker.native.applications();
+    let applications = &broker.native.applications;
     applications.open(log, &stream, &asked.application)?;
     let consumer = asked.consumer.to_string();
     Ok(Subscription::of_application(

@@ -1,0 +1,26 @@
+//! Streams, as native requests name them.
+
+use millstream_base::StreamId;
+use millstream_log::{Log, Stream};
+use millstream_wire::ResponseError;
+
+use super::refused::Refused;
+use crate::user_streams::not_internal;
+
+/// The stream of this id.
+pub fn stream_of(log: &Log, id: StreamId) -> Result<Stream, Refused> {
+    let stream = log.stream_by_id(id).and_then(not_internal);
+    stream.map_err(|_| unknown_id(id))
+}
+
+pub fn unknown_id(id: StreamId) -> Refused {
+    Refused::new(
+        ResponseError::UnknownTopicId,
+        format!("there is no stream with id {id}"),
+    )
+}
+
+/// The stream of this name.
+pub fn stream_named(log: &Log, name: &str) -> Result<Stream, Refused> {
+    Ok(not_internal(log.stream(name)?)?)
+}
