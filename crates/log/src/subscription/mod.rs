@@ -1,4 +1,4 @@
-//! Subscriptions: chunks are handed out in place as they become durable (push.txt, section 3; kera 7.4).
+//! Subscriptions: chunks are handed out in place as they become durable (push, section 3; kera 7.4).
 //!
 //! A subscriber names once where it begins. From then on it is told when there is more, and takes chunks
 //! as slices of the segments themselves, which stay in memory while it holds a slice. Only
